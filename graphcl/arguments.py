@@ -1,0 +1,158 @@
+"""Argument types that carry their range, and a checker made from a function's signature.
+
+A range is written once, in the signature (`temperature: Temperature = 0.2`). From there it guards direct calls,
+the configuration file and the command line, and appears in the help text.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import PydanticCustomError
+
+from graphcl.errors import InputError, InputTypeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A range of numbers in the usual notation, such as `[0, 1)`, and the reason for it where that is not plain."""
+
+    notation: str
+    why: str = ""
+
+    def __contains__(self, value: float) -> bool:
+        low, high = (float(end) for end in self.notation[1:-1].split(","))
+        above = value >= low if self.notation[0] == "[" else value > low
+        below = value <= high if self.notation[-1] == "]" else value < high
+        return above and below  # NaN compares false with everything, so it is outside of every interval
+
+    def __call__(self, value: float) -> float:
+        if value not in self:
+            why = f" ({self.why})" if self.why else ""
+            raise PydanticCustomError("interval", "must be in {rule}, got {value}", {"rule": self.notation + why, "value": value})
+        return value
+
+
+def interval(notation: str, why: str = "") -> AfterValidator:
+    """The validator for `Annotated[float, interval("[0, 1)")]`."""
+    return AfterValidator(Interval(notation, why))
+
+
+Ratio = Annotated[float, interval("[0, 1)")]
+"""The fraction of a graph that an augmentation changes."""
+Fraction = Annotated[float, interval("[0, 1]")]
+"""A share or a probability."""
+Temperature = Annotated[float, interval("(0, inf)")]
+"""What the cosine is divided by (the papers' tau)."""
+Width = Annotated[float, interval("(0, inf]")]
+"""A standard deviation; `inf` makes a Gaussian flat."""
+Finite = Annotated[float, interval("(-inf, inf)")]
+NonNegative = Annotated[float, interval("[0, inf)")]
+Positive = Annotated[float, interval("(0, inf)")]
+Count = Annotated[int, interval("[1, inf)")]
+
+
+_WANTED = {
+    "float": "a number",
+    "int": "a whole number",
+    "bool": "true or false",
+    "string": "a text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a mapping of keys to values",
+    "model": "a mapping of keys to values",
+}
+
+
+def nearest(name: object, valid: Iterable[str]) -> str:
+    """`did you mean ...? ` where some valid name is close, then all valid names."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    return (f"did you mean {' or '.join(close)}? " if close else "") + f"choose from: {', '.join(names) or 'nothing'}"
+
+
+def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable[str]], prefix: str = "") -> list[str]:
+    """Every problem of a failed check, one line each.
+
+    Args:
+        error: what pydantic raised.
+        valid: from the path of an unknown key's parent to the keys that are valid there.
+        prefix: dotted path put before each name.
+    """
+    lines = []
+    for item in error.errors():
+        name = f"`{prefix}{'.'.join(map(str, item['loc']))}`"
+        kind, value = item["type"], item["input"]
+        wanted = _WANTED.get(kind.split("_")[0])
+        if kind == "missing":
+            line = f"{name} is required."
+        elif kind == "extra_forbidden":
+            line = f"{name} is not a known key; {nearest(item['loc'][-1], valid(item['loc'][:-1]))}."
+        elif kind == "literal_error":
+            line = f"{name} must be {item['ctx']['expected']}, got {value!r}."
+        elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing"))):
+            line = f"{name} must be {wanted}, got {value!r}."
+        else:
+            line = f"{name} {item['msg']}."
+        lines.append(line)
+    return lines
+
+
+class Arguments:
+    """The checker made from a signature: every parameter that has a default.
+
+    Parameters without a default (`required`: the tensors, say) are left to the function itself.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        hints = get_type_hints(function, include_extras=True)
+        parameters = inspect.signature(function).parameters
+        self.required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+        fields: dict[str, Any] = {
+            name: (hints.get(name, Any), parameter.default)
+            for name, parameter in parameters.items()
+            if name not in self.required
+        }
+        config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+        self.model: type[BaseModel] = create_model(function.__name__, __config__=config, **fields)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Argument names with their default values."""
+        return {name: field.default for name, field in self.model.model_fields.items()}
+
+    def problems(self, values: Mapping[str, Any], prefix: str = "") -> list[str]:
+        """What is wrong with `values`, one line each; empty if nothing is."""
+        try:
+            self.model.model_validate(dict(values))
+        except ValidationError as error:
+            return problems(error, lambda _: self.defaults, prefix)
+        return []
+
+    def guard(self, function: F) -> F:
+        """`function`, refusing arguments out of their type or range with one clear line."""
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs).arguments
+            given = {name: value for name, value in bound.items() if name in self.model.model_fields}
+            try:
+                self.model.model_validate(given)
+            except ValidationError as error:
+                types = any(item["type"].endswith(("_type", "_instance_of")) for item in error.errors())
+                raise (InputTypeError if types else InputError)(
+                    " ".join(problems(error, lambda _: self.defaults))
+                ) from None
+            return function(*args, **kwargs)
+
+        return guarded  # type: ignore[return-value]
+

@@ -1,0 +1,71 @@
+"""FlatNCE: the contrastive gradient that does not vanish in low precision (Chen et al. 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from graphcl.arguments import Temperature
+from graphcl.losses.pairs import Negatives, Reduction, compare, reduce, soft_positive_part
+from graphcl.registry import losses
+
+
+@losses.register("flatnce")
+def flatnce(
+    z1: Tensor,
+    z2: Tensor,
+    *,
+    temperature: Temperature = 0.2,
+    form: Literal["log", "ratio", "released"] = "log",
+    negatives: Negatives = "cross",
+    symmetric: bool = True,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    r"""FlatNCE: the gap between the negatives' logsumexp and the positive, self-normalised.
+
+    $$v_i = \log \sum_j e^{s_{ij}} - s_i^+, \qquad s = c / \tau$$
+
+    With sg the stop-gradient:
+
+    | `form`     | value                            | prints          |
+    |------------|----------------------------------|-----------------|
+    | `log`      | $v_i$                            | DCL             |
+    | `ratio`    | $\exp(v_i - \mathrm{sg}(v_i))$   | 1               |
+    | `released` | ratio - 1 + sg(InfoNCE)          | InfoNCE         |
+
+    All three have the same gradient, softmax(s_ij) over the negatives and exactly -1 on s+, which is DCL's too.
+
+    Differs: the paper uses `negatives="all"` and temperature 0.1; the released code prints InfoNCE's value.
+
+    Args:
+        z1: projections of the first view, `[N, D]`.
+        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        temperature: what cosines are divided by, > 0 (tau).
+        form: which value to print, see the table.
+        negatives: `cross` (N - 1 negatives, of the other view) or `all` (2N - 2).
+        symmetric: whether both views' projections are anchors.
+        reduction: `mean` over anchors, or `none` for the per-anchor terms `[A]`.
+
+    Returns:
+        A scalar, or `[A]`.
+
+    Raises:
+        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+
+    Example:
+        >>> import torch
+        >>> z = torch.eye(3)
+        >>> float(flatnce(z, z, form="ratio"))
+        1.0
+
+    References:
+        Chen et al., "Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners With FlatNCE",
+        2021, Eq. 9 (arXiv 2107.01152).
+    """
+    pairs = compare(z1, z2, negatives, symmetric)
+    gap = (pairs.negative / temperature).logsumexp(dim=1) - pairs.positive / temperature
+    if form != "log":
+        ratio = (gap - gap.detach()).exp()
+        gap = ratio if form == "ratio" else ratio - 1 + soft_positive_part(gap).detach()
+    return reduce(gap, reduction)

@@ -1,0 +1,133 @@
+"""FlatNCE against float64 loops: three printed values, one gradient, and the precision it is meant to keep."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.losses import dcl, flatnce, infonce
+
+SWITCHES = list(product(["cross", "all"], [True, False]))
+SIZES = [(2, 1), (2, 5), (3, 2), (6, 4), (9, 16)]
+FORMS = ["log", "ratio", "released"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), form=st.sampled_from(FORMS))
+def test_equals_the_loops_everywhere(reference, data, form):
+    z1, z2 = data.draw(reference.projections())
+    common = {**data.draw(reference.settings_common()), "form": form}
+    expected = reference.terms(reference.flatnce, z1, z2, **common)
+    z1, z2 = torch.tensor(z1), torch.tensor(z2)
+    np.testing.assert_allclose(flatnce(z1, z2, reduction="none", **common), expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(flatnce(z1, z2, **common), expected.mean(), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), SIZES)
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+def test_value_and_gradient_equal_the_loops(
+    reference, views, gradients, form, negatives, symmetric, count, columns, temperature
+):
+    z1, z2 = views(count, columns, seed=count + columns)
+    common = {"temperature": temperature, "negatives": negatives, "symmetric": symmetric, "form": form}
+    expected = reference.terms(reference.flatnce, z1, z2, **common)
+    np.testing.assert_allclose(flatnce(z1, z2, reduction="none", **common), expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(
+        gradients(lambda a, b: flatnce(a, b, **common), z1, z2),
+        reference.gradient(reference.flatnce, z1, z2, **common),
+        rtol=1e-10,
+        atol=1e-10,
+    )
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+def test_each_form_prints_its_own_value(views, negatives, symmetric):
+    z1, z2 = views(6, 3)
+    common = {"negatives": negatives, "symmetric": symmetric, "reduction": "none"}
+    torch.testing.assert_close(flatnce(z1, z2, **common), dcl(z1, z2, **common), rtol=1e-12, atol=1e-12)
+    ratio = flatnce(z1, z2, form="ratio", **common)
+    torch.testing.assert_close(ratio, torch.ones_like(ratio), rtol=0, atol=1e-15)
+    released = flatnce(z1, z2, form="released", **common)
+    torch.testing.assert_close(released, infonce(z1, z2, **common), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [0.005, 0.1, 10.0])
+def test_the_ratio_is_one_whatever_the_input(views, temperature):
+    for seed in range(5):
+        z1, z2 = views(4, 3, seed, dtype=torch.float32)
+        assert (flatnce(z1, z2, temperature=temperature, form="ratio", reduction="none") == 1).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+def test_every_form_has_dcls_gradient_and_not_infonces(views, gradients, form, negatives, symmetric):
+    """A mask of zeros rather than -inf would leave e^0 in the sum, and with it InfoNCE's gradient."""
+    z1, z2 = views(5, 3)
+    common = {"negatives": negatives, "symmetric": symmetric, "reduction": "none"}
+    for anchor in range(10 if symmetric else 5):
+        flat = gradients(lambda a, b, i=anchor: flatnce(a, b, form=form, **common)[i], z1, z2)
+        decoupled = gradients(lambda a, b, i=anchor: dcl(a, b, **common)[i], z1, z2)
+        coupled = gradients(lambda a, b, i=anchor: infonce(a, b, **common)[i], z1, z2)
+        np.testing.assert_allclose(flat, decoupled, rtol=1e-12, atol=1e-12)
+        assert np.abs(flat - coupled).max() > 1e-6
+
+
+def test_the_log_form_may_be_negative(at_cosines):
+    z1, z2 = at_cosines(0.9, [-0.5, -0.4])
+    assert flatnce(z1, z2, reduction="none")[0] < 0
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_equal_cosines(negatives, symmetric, same):
+    z = torch.full((6, 3), same, dtype=torch.float64)
+    count = {"cross": 5, "all": 10}[negatives]
+    for form, expected in {"log": math.log(count), "ratio": 1, "released": math.log(1 + count)}.items():
+        value = flatnce(z, z, negatives=negatives, symmetric=symmetric, form=form)
+        assert value.item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradcheck_of_the_log_form(views, negatives, symmetric, reduction):
+    z1, z2 = (z.requires_grad_() for z in views(3, 2))
+    assert gradcheck(
+        lambda a, b: flatnce(a, b, negatives=negatives, symmetric=symmetric, reduction=reduction), (z1, z2)
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("temperature", [0.1, 0.05, 0.02])
+def test_float32_keeps_the_gradient_where_the_positive_has_won(reference, gradients, at_cosines, form, temperature):
+    """Gap s+ - max s_j of 12, 24 and 60: InfoNCE's p+ - 1 is rounding noise or zero there, FlatNCE's is -1 / tau."""
+    negatives = np.linspace(-0.95, -0.3, 15)
+    z1, z2 = at_cosines(0.9, negatives)
+    z1, z2 = z1.float(), z2.float()
+
+    def only_first(a, b):
+        return flatnce(a, b, temperature=temperature, form=form, reduction="none")[0]
+
+    got = gradients(only_first, z1, z2)
+    expected = reference.gradient(reference.flatnce, z1, z2, temperature=temperature, form=form, only=0)
+    assert np.linalg.norm(got - expected) < 2e-5 * np.linalg.norm(expected)
+    # Not the size alone: the split between the negatives is right as well.
+    np.testing.assert_allclose(
+        np.linalg.norm(got[1, 1:], axis=1), np.linalg.norm(expected[1, 1:], axis=1), rtol=1e-4, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("form", FORMS)
+def test_half_precision_inputs_keep_the_gradient_too(reference, gradients, at_cosines, dtype, form):
+    z1, z2 = at_cosines(0.9, np.linspace(-0.95, -0.3, 15), dtype=dtype)
+    got = gradients(lambda a, b: flatnce(a, b, temperature=0.05, form=form, reduction="none")[0], z1, z2)
+    expected = reference.gradient(reference.flatnce, z1.double(), z2.double(), temperature=0.05, form=form, only=0)
+    # Only the gradient's own rounding to the input's dtype is left: 2^-9 and 2^-12 relative.
+    assert np.linalg.norm(got - expected) < 5e-3 * np.linalg.norm(expected)

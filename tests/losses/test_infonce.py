@@ -1,0 +1,137 @@
+"""InfoNCE / NT-Xent against float64 loops, and its limits."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.losses import dcl, infonce
+
+SWITCHES = list(product(["cross", "all"], [True, False]))
+SIZES = [(2, 1), (2, 5), (3, 2), (6, 4), (9, 16)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_equals_the_loops_everywhere(reference, data):
+    z1, z2 = data.draw(reference.projections())
+    common = data.draw(reference.settings_common())
+    expected = reference.terms(reference.infonce, z1, z2, **common)
+    z1, z2 = torch.tensor(z1), torch.tensor(z2)
+    np.testing.assert_allclose(infonce(z1, z2, reduction="none", **common), expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(infonce(z1, z2, **common), expected.mean(), rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), SIZES)
+@pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
+def test_value_and_gradient_equal_the_loops(
+    reference, views, gradients, negatives, symmetric, count, columns, temperature
+):
+    z1, z2 = views(count, columns, seed=count + columns)
+    common = {"temperature": temperature, "negatives": negatives, "symmetric": symmetric}
+    expected = reference.terms(reference.infonce, z1, z2, **common)
+    np.testing.assert_allclose(infonce(z1, z2, reduction="none", **common), expected, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(
+        gradients(lambda a, b: infonce(a, b, **common), z1, z2),
+        reference.gradient(reference.infonce, z1, z2, **common),
+        rtol=1e-10,
+        atol=1e-10,
+    )
+
+
+def test_defaults_are_symmetric_cross_view_at_temperature_one_fifth(reference, views):
+    z1, z2 = views(5, 3)
+    expected = reference.terms(reference.infonce, z1, z2, temperature=0.2, negatives="cross", symmetric=True).mean()
+    assert infonce(z1, z2).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_cross_view_is_cross_entropy_of_the_similarities_against_their_diagonal(views):
+    """The textbook form: row-wise cross-entropy, averaged over the two directions."""
+    z1, z2 = views(7, 4)
+    logits = torch.nn.functional.normalize(z1) @ torch.nn.functional.normalize(z2).T / 0.3
+    target = torch.arange(7)
+    entropy = torch.nn.functional.cross_entropy
+    one_way = entropy(logits, target)
+    both = (one_way + entropy(logits.T, target)) / 2
+    assert infonce(z1, z2, temperature=0.3, symmetric=False).item() == pytest.approx(one_way.item(), rel=1e-12)
+    assert infonce(z1, z2, temperature=0.3).item() == pytest.approx(both.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_equal_cosines_give_log_of_one_more_than_the_negatives(negatives, symmetric, same):
+    """All cosines 0 (zero vectors) or all 1 (one vector everywhere): the anchor guesses among 1 + M keys."""
+    z = torch.full((6, 3), same, dtype=torch.float64)
+    count = {"cross": 5, "all": 10}[negatives]
+    value = infonce(z, z, negatives=negatives, symmetric=symmetric)
+    assert value.item() == pytest.approx(math.log(1 + count), abs=1e-12)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+def test_gradient_is_dcls_times_the_negatives_share_anchor_by_anchor(views, gradients, negatives, symmetric):
+    """grad InfoNCE_i = q_i grad DCL_i with q_i = 1 - p+_i, and p+_i = exp(-L_i)."""
+    z1, z2 = views(5, 3)
+    common = {"temperature": 0.5, "negatives": negatives, "symmetric": symmetric, "reduction": "none"}
+    q = -torch.expm1(-infonce(z1, z2, **common))
+    for anchor, share in enumerate(q.tolist()):
+        left = gradients(lambda a, b, i=anchor: infonce(a, b, **common)[i], z1, z2)
+        right = gradients(lambda a, b, i=anchor: dcl(a, b, **common)[i], z1, z2)
+        assert np.abs(left).max() > 1e-3
+        np.testing.assert_allclose(left, share * right, rtol=1e-12, atol=1e-12)
+
+
+def test_a_term_is_at_least_zero_and_bounds_mutual_information(views):
+    z1, z2 = views(8, 3)
+    for temperature in (0.01, 0.2, 5.0):
+        assert (infonce(z1, z2, temperature=temperature, reduction="none") >= 0).all()
+        # log N - L <= log N, with N candidates per anchor across the views.
+        assert math.log(8) - infonce(z1, z1, temperature=temperature).item() <= math.log(8)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradcheck(views, negatives, symmetric, reduction):
+    z1, z2 = (z.requires_grad_() for z in views(3, 2))
+    assert gradcheck(
+        lambda a, b: infonce(a, b, negatives=negatives, symmetric=symmetric, reduction=reduction), (z1, z2)
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.09, 0.08, 0.065])
+def test_exact_where_the_positive_has_lost(reference, gradients, at_cosines, temperature):
+    """A gap A - s+ of 20 to 30: log(1 + e^gap) is not yet the gap in float64, nor the slope 1."""
+    z1, z2 = at_cosines(-0.95, [0.9, 0.1])
+    got = infonce(z1, z2, temperature=temperature, reduction="none")[0].item()
+    expected = reference.terms(reference.infonce, z1, z2, temperature=temperature)[0]
+    assert got == pytest.approx(expected, rel=1e-13)
+    np.testing.assert_allclose(
+        gradients(lambda a, b: infonce(a, b, temperature=temperature, reduction="none")[0], z1, z2),
+        reference.gradient(reference.infonce, z1, z2, temperature=temperature, only=0),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.05, 0.03])
+def test_float32_keeps_the_direction_where_the_positive_has_won(reference, gradients, at_cosines, temperature):
+    """Gap s+ - max s_j of 12, 24 and 40. Taken as p+ - 1, the slope of the positive would be rounding noise or zero."""
+    z1, z2 = at_cosines(0.9, np.linspace(-0.95, -0.3, 15))
+    z1, z2 = z1.float(), z2.float()
+    got = gradients(lambda a, b: infonce(a, b, temperature=temperature, reduction="none")[0], z1, z2)
+    expected = reference.gradient(reference.infonce, z1, z2, temperature=temperature, only=0)
+    assert np.linalg.norm(got - expected) < 1e-4 * np.linalg.norm(expected)
+
+
+def test_float32_values_far_from_zero_on_either_side(reference, at_cosines):
+    for positive, temperature in [(0.9, 0.05), (0.9, 0.02), (-0.95, 0.05), (-0.95, 0.02)]:
+        z1, z2 = at_cosines(positive, [-0.3, -0.6, 0.0])
+        z1, z2 = z1.float(), z2.float()
+        got = infonce(z1, z2, temperature=temperature, reduction="none")[0].item()
+        expected = reference.terms(reference.infonce, z1, z2, temperature=temperature)[0]
+        assert got == pytest.approx(expected, rel=1e-4)

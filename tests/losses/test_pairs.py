@@ -1,0 +1,268 @@
+"""Who is compared with whom, and what a comparison is: counts, order, invariances."""
+
+import dataclasses
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcl.errors import InputError, InputTypeError
+from graphcl.losses import Pairs, adnce, compare, dcl, flatnce, infonce
+from graphcl.losses.pairs import normalize, off_diagonal, reduce
+
+SWITCHES = list(product(["cross", "all"], [True, False]))
+LOSSES = [infonce, dcl, flatnce, adnce]
+
+
+def ordered(rows):
+    """Negatives have no order: compare them sorted within each anchor."""
+    return torch.as_tensor(rows, dtype=torch.float64).sort(dim=1).values
+
+
+# -- who ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+def test_counts(views, count, negatives, symmetric):
+    pairs = compare(*views(count, 3), negatives, symmetric)
+    anchors = 2 * count if symmetric else count
+    each = {"cross": count - 1, "all": 2 * count - 2}[negatives]
+    assert pairs.positive.shape == (anchors,)
+    assert pairs.negative.shape == (anchors, each)
+    assert pairs.num_negatives == each
+
+
+def test_by_hand():
+    """Two graphs in the plane, a at 0 and 90 degrees, b at 60 and 180."""
+    a = torch.tensor([[2.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
+    b = torch.tensor([[0.5, 0.75**0.5], [-1.0, 0.0]], dtype=torch.float64)
+    high = 0.75**0.5
+    pairs = compare(a, b, "all", symmetric=True)
+    torch.testing.assert_close(pairs.positive, torch.tensor([0.5, 0.0, 0.5, 0.0], dtype=torch.float64))
+    expected = [[-1.0, 0.0], [high, 0.0], [high, -0.5], [-1.0, -0.5]]
+    torch.testing.assert_close(ordered(pairs.negative), ordered(expected))
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), negatives=st.sampled_from(["cross", "all"]), symmetric=st.booleans())
+def test_equals_the_enumeration(reference, data, negatives, symmetric):
+    z1, z2 = data.draw(reference.projections(most_graphs=6))
+    expected = reference.cosines(z1.tolist(), z2.tolist(), negatives, symmetric)
+    pairs = compare(torch.tensor(z1), torch.tensor(z2), negatives, symmetric)
+    np.testing.assert_allclose(pairs.positive, [positive for positive, _ in expected], atol=1e-14)
+    np.testing.assert_allclose(ordered(pairs.negative), ordered([keys for _, keys in expected]), atol=1e-14)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+def test_an_anchor_sees_its_own_keys_and_no_others(reference, views, negatives, symmetric):
+    """Read off the gradients: the rows that move an anchor's negatives are exactly those listed."""
+    count = 4
+    views_ = torch.stack(views(count, 3)).requires_grad_()
+    pairs = compare(*views_, negatives, symmetric)
+    for anchor, (own, positive, keys) in enumerate(reference.anchors(count, negatives, symmetric)):
+        (moved,) = torch.autograd.grad(pairs.negative[anchor].sum(), views_, retain_graph=True)
+        assert {tuple(row) for row in moved.abs().sum(dim=2).nonzero().tolist()} == {own, *keys}
+        (moved,) = torch.autograd.grad(pairs.positive[anchor], views_, retain_graph=True)
+        assert {tuple(row) for row in moved.abs().sum(dim=2).nonzero().tolist()} == {own, positive}
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+def test_neither_the_anchor_nor_its_positive_is_a_negative(negatives, symmetric):
+    """Identical views of mutually orthogonal graphs: a stray positive or self-similarity would show as a 1."""
+    z = 3 * torch.eye(5, dtype=torch.float64)
+    pairs = compare(z, z, negatives, symmetric)
+    assert (pairs.positive == 1).all()
+    assert (pairs.negative == 0).all()
+
+
+@pytest.mark.parametrize("negatives", ["cross", "all"])
+def test_first_the_first_views_anchors_then_the_seconds(views, negatives):
+    z1, z2 = views(5, 3)
+    both = compare(z1, z2, negatives, symmetric=True)
+    for part, (a, b) in ((slice(0, 5), (z1, z2)), (slice(5, 10), (z2, z1))):
+        one = compare(a, b, negatives, symmetric=False)
+        torch.testing.assert_close(both.positive[part], one.positive, rtol=0, atol=1e-15)
+        torch.testing.assert_close(ordered(both.negative[part]), ordered(one.negative), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_off_diagonal_is_exact(count):
+    square = torch.arange(count * count).view(count, count)
+    expected = [[count * i + j for j in range(count) if j != i] for i in range(count)]
+    assert off_diagonal(square).tolist() == expected
+    # A transposed matrix is not contiguous.
+    expected = [[count * j + i for j in range(count) if j != i] for i in range(count)]
+    assert off_diagonal(square.T).tolist() == expected
+
+
+def test_pairs_cannot_be_reassigned(views):
+    pairs = compare(*views(3, 2))
+    assert isinstance(pairs, Pairs)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        pairs.positive = pairs.negative
+
+
+# -- invariances -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data(), negatives=st.sampled_from(["cross", "all"]), symmetric=st.booleans())
+def test_renumbering_the_graphs_renumbers_the_terms(reference, data, negatives, symmetric):
+    z1, z2 = map(torch.tensor, data.draw(reference.projections(most_graphs=6)))
+    order = torch.tensor(data.draw(st.permutations(range(len(z1)))))
+    where = torch.cat([order, order + len(z1)]) if symmetric else order
+    for loss in LOSSES:
+        arguments = {"negatives": negatives, "symmetric": symmetric}
+        before = loss(z1, z2, reduction="none", **arguments)
+        after = loss(z1[order], z2[order], reduction="none", **arguments)
+        torch.testing.assert_close(after, before[where], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            loss(z1[order], z2[order], **arguments), loss(z1, z2, **arguments), rtol=1e-12, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+def test_renumbering_only_one_view_is_another_problem(views, negatives, symmetric):
+    z1, z2 = views(6, 3)
+    for loss in LOSSES:
+        arguments = {"negatives": negatives, "symmetric": symmetric}
+        assert abs(loss(z1, z2.roll(1, dims=0), **arguments) - loss(z1, z2, **arguments)) > 1e-3
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize(("dtype", "tolerance", "decades"), [(torch.float64, 1e-12, 100), (torch.float32, 1e-5, 15)])
+def test_only_directions_count(views, negatives, symmetric, dtype, tolerance, decades):
+    """Every row may have its own length, over many decades."""
+    z1, z2 = views(6, 3, dtype=dtype)
+    lengths = 10 ** torch.linspace(-decades, decades, 12, dtype=dtype).view(2, 6, 1)
+    for loss in LOSSES:
+        arguments = {"negatives": negatives, "symmetric": symmetric, "reduction": "none"}
+        expected = loss(z1, z2, **arguments)
+        got = loss(z1 * lengths[0], z2 * lengths[1], **arguments)
+        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("negatives", ["cross", "all"])
+def test_rotating_both_views_together_changes_nothing(views, negatives):
+    z1, z2 = views(6, 4)
+    rotation = torch.linalg.qr(views(4, 4, seed=1)[0]).Q
+    for loss in LOSSES:
+        torch.testing.assert_close(
+            loss(z1 @ rotation, z2 @ rotation, negatives=negatives), loss(z1, z2, negatives=negatives)
+        )
+
+
+@pytest.mark.parametrize("negatives", ["cross", "all"])
+def test_a_symmetric_loss_does_not_know_which_view_is_first(views, negatives):
+    z1, z2 = views(6, 3)
+    for loss in LOSSES:
+        there, back = (loss(a, b, negatives=negatives) for a, b in ((z1, z2), (z2, z1)))
+        torch.testing.assert_close(there, back, rtol=1e-13, atol=1e-13)
+        terms = loss(z1, z2, negatives=negatives, reduction="none")
+        swapped = loss(z2, z1, negatives=negatives, reduction="none")
+        torch.testing.assert_close(swapped, terms.roll(6), rtol=1e-13, atol=1e-13)
+        # One-sided losses do know.
+        there, back = (loss(a, b, negatives=negatives, symmetric=False) for a, b in ((z1, z2), (z2, z1)))
+        assert abs(there - back) > 1e-3
+
+
+# -- cosines -----------------------------------------------------------------------------------------------------------
+
+
+def test_normalized_rows_have_length_one_or_stay_zero(views):
+    z = views(5, 3)[0]
+    z[2] = 0
+    lengths = normalize(z).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.tensor([1, 1, 0, 1, 1], dtype=torch.float64))
+
+
+def test_a_zero_row_has_cosine_zero_and_a_finite_gradient(views):
+    z1, z2 = views(4, 3)
+    z1[1] = 0
+    z1.requires_grad_()
+    pairs = compare(z1, z2, "all")
+    assert pairs.positive[1] == 0
+    assert (pairs.negative[1] == 0).all()
+    (pairs.positive.sum() + pairs.negative.sum()).backward()
+    assert torch.isfinite(z1.grad).all()
+
+
+def test_cosines_are_never_far_outside_their_range(views):
+    z1, _ = views(50, 3, dtype=torch.float32)
+    pairs = compare(z1, z1, "all")
+    for cosines in (pairs.positive, pairs.negative):
+        assert cosines.abs().max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_compared_in_float32(views, dtype):
+    z1, z2 = views(5, 4, dtype=dtype)
+    got, expected = compare(z1, z2), compare(z1.float(), z2.float())
+    for name in ("positive", "negative"):
+        assert getattr(got, name).dtype == torch.float32
+        assert torch.equal(getattr(got, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_autocast_does_not_reach_the_comparison(views, dtype):
+    z1, z2 = views(5, 4, dtype=dtype)
+    expected = compare(z1, z2, "all")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = compare(z1, z2, "all")
+    assert got.positive.dtype == got.negative.dtype == dtype
+    assert torch.equal(got.positive, expected.positive)
+    assert torch.equal(got.negative, expected.negative)
+
+
+def test_strides_do_not_matter(views):
+    z1, z2 = views(5, 4)
+    columns = (z.T.contiguous().T for z in (z1, z2))
+    strided = (z.repeat_interleave(2, dim=0)[::2] for z in (z1, z2))
+    expected = compare(z1, z2, "all")
+    for a, b in (columns, strided):
+        torch.testing.assert_close(compare(a, b, "all").negative, expected.negative, rtol=0, atol=1e-15)
+
+
+def test_reduce():
+    terms = torch.tensor([1.0, 2.0, 6.0])
+    assert reduce(terms, "mean") == 3
+    assert torch.equal(reduce(terms, "none"), terms)
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape1", "shape2"), [((3, 2), (4, 2)), ((3, 2), (3, 4)), ((3,), (3,)), ((1, 3, 2), (1, 3, 2)), ((), ())]
+)
+def test_shapes(shape1, shape2):
+    with pytest.raises(InputError, match=r"`z1` and `z2` must both be \[N, D\]") as caught:
+        compare(torch.zeros(shape1), torch.zeros(shape2))
+    assert str(list(shape1)) in str(caught.value)
+    assert str(list(shape2)) in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_graph_has_nothing_to_be_told_apart_from(count):
+    with pytest.raises(InputError, match=f"at least 2 graphs .*got {count}"):
+        compare(torch.zeros(count, 3), torch.zeros(count, 3))
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.ones(3, 2, dtype=torch.long), torch.ones(3, 2) > 0, np.ones((3, 2)), None, 1.0]
+)
+def test_types(wrong):
+    right = torch.ones(3, 2)
+    got = str(wrong.dtype) if isinstance(wrong, torch.Tensor) else type(wrong).__name__
+    for name, arguments in (("z1", (wrong, right)), ("z2", (right, wrong))):
+        with pytest.raises(InputTypeError, match=f"`{name}` must be a floating-point tensor, got {got}"):
+            compare(*arguments)
+
+
+def test_an_unknown_choice_of_negatives(views):
+    with pytest.raises(InputError, match="`negatives` must be 'cross' or 'all', got 'both'"):
+        compare(*views(3, 2), negatives="both")
