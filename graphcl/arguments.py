@@ -34,16 +34,17 @@ class Interval:
         below = value <= high if self.notation[-1] == "]" else value < high
         return above and below  # NaN compares false with everything, so it is outside of every interval
 
-    def __call__(self, value: float) -> float:
+    def check(self, value: float) -> float:
+        """`value`, if it is inside."""
         if value not in self:
-            why = f" ({self.why})" if self.why else ""
-            raise PydanticCustomError("interval", "must be in {rule}, got {value}", {"rule": self.notation + why, "value": value})
+            rule = f"{self.notation} ({self.why})" if self.why else self.notation
+            raise PydanticCustomError("interval", "must be in {rule}, got {value}", {"rule": rule, "value": value})
         return value
 
 
 def interval(notation: str, why: str = "") -> AfterValidator:
     """The validator for `Annotated[float, interval("[0, 1)")]`."""
-    return AfterValidator(Interval(notation, why))
+    return AfterValidator(Interval(notation, why).check)
 
 
 Ratio = Annotated[float, interval("[0, 1)")]
@@ -155,4 +156,3 @@ class Arguments:
             return function(*args, **kwargs)
 
         return guarded  # type: ignore[return-value]
-

@@ -38,12 +38,13 @@ class Registry(Mapping[str, Callable[..., Any]]):
         def decorate(target: T) -> T:
             if name in self._targets:
                 raise InputError(f"{self.kind} `{name}` is registered already, by {self._targets[name].__module__}.")
-            function = target.__init__ if inspect.isclass(target) else target  # type: ignore[misc]
+            is_class = inspect.isclass(target)
+            function = vars(target)["__init__"] if is_class and "__init__" in vars(target) else target
             arguments = self._arguments[name] = Arguments(function)
-            if inspect.isclass(target):
-                target.__init__ = arguments.guard(function)  # type: ignore[misc]
-            else:
+            if not is_class:
                 target = arguments.guard(target)
+            elif function is not target:
+                setattr(target, "__init__", arguments.guard(function))  # noqa: B010, mypy knows no other way
             self._targets[name] = target
             return target
 

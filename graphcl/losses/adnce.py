@@ -30,7 +30,8 @@ def adnce(
     r"""ADNCE: negatives near the cosine mu weigh most; the others, the suspiciously similar ones too, weigh less.
 
     $$L_i = -\log \frac{e^{s_i^+}}{\sum_j w_{ij} e^{s_{ij}}}, \qquad
-    w_{ij} = \frac{g(c_{ij})}{\frac1M \sum_k g(c_{ik})}, \quad g(c) = e^{-(c - \mu)^2 / 2 \sigma^2}, \quad s = c / \tau$$
+    w_{ij} = \frac{g(c_{ij})}{\frac1M \sum_k g(c_{ik})}, \qquad
+    g(c) = e^{-(c - \mu)^2 / 2 \sigma^2}, \quad s = c / \tau$$
 
     A negative's pull is e^{s + log g}, largest at c* = mu + sigma^2 / tau. So the hardest negatives are really weighted
     down only where c* < 1, that is sigma^2 < tau (1 - mu); with the usual sigma = 1 and tau <= 0.5 they still dominate.

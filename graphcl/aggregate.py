@@ -1,0 +1,123 @@
+"""Sums over neighbours and over graphs, at the speed of memory.
+
+`index_add` and its relatives walk over all edges and write to scattered places, twice: once more for the gradient. Here
+the edges are grouped by their end first, so a sum reads what it needs and writes each row once, in parallel and in a
+fixed order (bitwise repeatable, on CUDA too); torch's `embedding_bag` does just that, vectorised, without ever holding
+the `[E, H]` messages. The gradient is the same operation with the ends exchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import embedding_bag
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Elements ordered by the group they belong to.
+
+    Args:
+        ids: group of each element, `[E]`, in 0 .. G - 1.
+        order: the elements group by group, `[E]`; None where they lie so already.
+        ptr: where each group starts in that order, and E at the end, `[G + 1]`.
+    """
+
+    ids: Tensor
+    order: Tensor | None
+    ptr: Tensor
+
+    @classmethod
+    def of(cls, ids: Tensor, num_groups: int) -> Groups:
+        """Group elements by `ids [E]`. Sorts, except where a look shows that the ids are sorted already."""
+        order = None
+        ids = ordered = ids.contiguous()
+        # On CUDA that look would wait for the device, which costs more than sorting.
+        if ids.is_cuda or not bool((ids[1:] >= ids[:-1]).all()):
+            ordered, order = ids.sort(stable=True)
+        groups = torch.arange(num_groups + 1, device=ids.device)
+        return cls(ids, order, torch.searchsorted(ordered, groups))
+
+    def arrange(self, values: Tensor) -> Tensor:
+        """`values [E]` in the order of the groups."""
+        return values if self.order is None else values[self.order]
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The edges `[2, E]` of N nodes, grouped by target and by source."""
+
+    by_target: Groups
+    by_source: Groups
+
+    @classmethod
+    def of(cls, edge_index: Tensor, num_nodes: int) -> Neighbours:
+        """Group the edges."""
+        return cls(Groups.of(edge_index[1], num_nodes), Groups.of(edge_index[0], num_nodes))
+
+    def sum(self, x: Tensor) -> Tensor:
+        """sum of x_u over the edges u -> v, for each node v: `[N, H]`."""
+        sources = self.by_target.arrange(self.by_source.ids)
+        targets = self.by_source.arrange(self.by_target.ids)
+        total: Tensor = _Gathered.apply(x, sources, self.by_target.ptr, targets, self.by_source.ptr)
+        return total
+
+
+def group_sum(values: Tensor, groups: Groups) -> Tensor:
+    """Sum of `values [E, H]` over each group: `[G, H]`."""
+    total: Tensor = _Grouped.apply(values, groups)
+    return total
+
+
+def spread(values: Tensor, groups: Groups) -> Tensor:
+    """Each element's group's row of `values [G, H]`: `[E, H]`."""
+    rows: Tensor = _Spread.apply(values, groups)
+    return rows
+
+
+class _Gathered(torch.autograd.Function):
+    """Rows of x summed over bags; the gradient sums over the opposite bags."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, index: Tensor, ptr: Tensor, back_index: Tensor, back_ptr: Tensor) -> Tensor:
+        ctx.save_for_backward(index, ptr, back_index, back_ptr)
+        return _bag(x, index, ptr)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+        index, ptr, back_index, back_ptr = ctx.saved_tensors
+        return _Gathered.apply(grad, back_index, back_ptr, index, ptr), None, None, None, None
+
+
+class _Grouped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
+        ctx.groups = groups
+        order = torch.arange(values.size(0), device=values.device) if groups.order is None else groups.order
+        return _bag(values, order, groups.ptr)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, ctx.groups.ids), None
+
+
+class _Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
+        ctx.groups = groups
+        return values.index_select(0, groups.ids)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return _Grouped.apply(grad, ctx.groups), None
+
+
+def _bag(values: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
+    total: Tensor = embedding_bag(index, values.contiguous(), ptr, mode="sum", include_last_offset=True)
+    return total

@@ -1,0 +1,52 @@
+"""Encoder and projector: what contrastive training optimises."""
+
+from __future__ import annotations
+
+import inspect
+
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from graphcl.errors import InputError
+
+
+class ContrastiveModel(nn.Module):
+    """An encoder, kept after training, and a projector, dropped.
+
+    Any PyG encoder of whole graphs with the call `(x, edge_index, batch)` fits. If it has parameters named `size` or
+    `edge_attr`, it gets the number of graphs and the edge attributes too.
+
+    Args:
+        encoder: gives embeddings h `[B, H]`; its `out_channels` is H.
+        projection: D, width of the projection; H by default, as in GraphCL.
+        out_channels: H, where the encoder has no such attribute.
+
+    Raises:
+        InputError: the width of the embeddings is unknown.
+    """
+
+    def __init__(self, encoder: nn.Module, projection: int | None = None, out_channels: int | None = None) -> None:
+        super().__init__()
+        width = out_channels or getattr(encoder, "out_channels", None)
+        if width is None:
+            raise InputError(f"{type(encoder).__name__} has no `out_channels`; pass `out_channels=` its output width.")
+        self.encoder = encoder
+        layers = nn.Linear(width, width), nn.Linear(width, projection or width)
+        for layer in layers:
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        self.projector = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+        accepted = inspect.signature(encoder.forward).parameters
+        self._optional = [name for name in ("size", "edge_attr") if name in accepted]
+
+    def encode(self, batch: Batch) -> Tensor:
+        """Embeddings h `[B, H]` of the graphs of a batch."""
+        known = {"size": batch.num_graphs, "edge_attr": batch.get("edge_attr")}
+        optional = {name: known[name] for name in self._optional}
+        h: Tensor = self.encoder(batch.x, batch.edge_index, batch.batch, **optional)
+        return h
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Projections z `[B, D]`."""
+        z: Tensor = self.projector(self.encode(batch))
+        return z

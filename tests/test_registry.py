@@ -1,0 +1,119 @@
+import sys
+
+import pytest
+
+from graphcl.arguments import Arguments, Interval, Ratio, Temperature, nearest
+from graphcl.errors import InputError, InputTypeError
+from graphcl.registry import Registry, augmentations, encoders, losses
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of one file that registers itself, as a new loss does."""
+    folder = tmp_path / "toy_losses"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "plain.py").write_text(
+        "from graphcl.arguments import Temperature\n"
+        "import toy_registry\n"
+        "@toy_registry.toys.register('plain')\n"
+        "def plain(z1, z2, *, temperature: Temperature = 0.5, flag: bool = True):\n"
+        "    '''A plain toy.\n\n    More.'''\n"
+        "    return temperature\n"
+    )
+    (tmp_path / "toy_registry.py").write_text(
+        "from graphcl.registry import Registry\ntoys = Registry('toy', 'toy_losses')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    import toy_registry
+
+    yield toy_registry.toys
+    for name in ("toy_registry", "toy_losses", "toy_losses.plain"):
+        sys.modules.pop(name, None)
+
+
+def test_a_file_in_the_package_registers_itself(package):
+    assert list(package) == ["plain"]
+    assert package["plain"](None, None) == 0.5
+    assert package.summary("plain") == "A plain toy."
+    assert package.arguments("plain").defaults == {"temperature": 0.5, "flag": True}
+    assert package.arguments("plain").required == ["z1", "z2"]
+
+
+def test_an_unknown_name_gets_the_nearest_and_all(package):
+    with pytest.raises(InputError, match=r"unknown toy 'plane'; did you mean plain\? choose from: plain\."):
+        package["plane"]
+
+
+def test_a_name_is_registered_once(package):
+    package["plain"]
+    with pytest.raises(InputError, match=r"toy `plain` is registered already, by toy_losses\.plain\."):
+        package.register("plain")(lambda: None)
+
+
+def test_all_problems_are_reported_at_once(package):
+    found = package.problems("plain", {"temperature": -1.0, "flag": "x", "tau": 1}, "loss.")
+    assert found == [
+        "`loss.temperature` must be in (0, inf), got -1.0.",
+        "`loss.flag` must be true or false, got 'x'.",
+        "`loss.tau` is not a known key; choose from: flag, temperature.",
+    ]
+    assert package.problems("plain", {"temperature": 1}) == []
+
+
+def test_direct_calls_are_guarded(package):
+    with pytest.raises(InputError, match=r"`temperature` must be in \(0, inf\), got 0\.0\."):
+        package["plain"](None, None, temperature=0.0)
+    with pytest.raises(InputTypeError, match="`temperature` must be a number, got 'a'"):
+        package["plain"](None, None, temperature="a")
+
+
+@pytest.mark.parametrize("registry", [losses, augmentations, encoders], ids=lambda registry: registry.kind)
+def test_every_entry_says_in_a_line_what_it_is(registry):
+    assert len(registry) >= 2
+    for name in registry:
+        assert 15 < len(registry.summary(name)) < 120, name
+        assert "$" not in registry.summary(name), name
+
+
+def test_defaults_lie_within_their_own_ranges():
+    for registry in (losses, augmentations, encoders):
+        for name in registry:
+            assert registry.problems(name, registry.arguments(name).defaults) == []
+
+
+@pytest.mark.parametrize(
+    ("notation", "inside", "outside"),
+    [
+        ("[0, 1)", [0, 0.5, 0.999], [1, -1e-9, float("nan")]),
+        ("(0, inf)", [1e-9, 1e300], [0, float("inf"), float("nan")]),
+        ("(0, inf]", [float("inf")], [0]),
+        ("[2, inf)", [2], [1.99]),
+    ],
+)
+def test_intervals(notation, inside, outside):
+    assert all(value in Interval(notation) for value in inside)
+    assert not any(value in Interval(notation) for value in outside)
+
+
+def test_a_class_is_guarded_in_its_constructor_by_position_too():
+    toys = Registry("toy", "graphcl.gin")
+
+    @toys.register("toy")
+    class Toy:
+        """A toy of a class, for this test."""
+
+        def __init__(self, ratio: Ratio = 0.1, temperature: Temperature = 1.0) -> None:
+            self.ratio = ratio
+
+    assert Toy(0.5).ratio == 0.5
+    with pytest.raises(InputError, match=r"`ratio` must be in \[0, 1\), got 1\.5\."):
+        Toy(1.5)
+
+
+def test_arguments_ignore_what_has_no_default():
+    assert Arguments(lambda a, b=1: None).required == ["a"]
+
+
+def test_nearest_without_anything_close():
+    assert nearest("zzz", ["alpha", "beta"]) == "choose from: alpha, beta"
