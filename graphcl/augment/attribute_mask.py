@@ -1,0 +1,77 @@
+"""Attribute masking (You et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+from torch_geometric.data.datapipes import functional_transform
+
+from graphcl.arguments import Finite, NonNegative, Ratio
+from graphcl.augment.decision import Decision
+from graphcl.augment.transform import Augmentation
+from graphcl.batching import Layout
+from graphcl.errors import InputError
+from graphcl.registry import augmentations
+from graphcl.segment import random_subset, share
+
+
+@functional_transform("graphcl_attribute_mask")
+@augmentations.register("attribute_mask")
+class AttributeMask(Augmentation):
+    r"""Replace the features of floor(ratio n) nodes of each graph, uniformly drawn.
+
+    | `fill`     | a masked row of `x` becomes                                   |
+    |------------|---------------------------------------------------------------|
+    | `gaussian` | independent noise N(noise_mean, noise_std^2), as GraphCL does |
+    | `zero`     | zeros                                                         |
+    | `mean`     | the mean row of the batch                                     |
+
+    Args:
+        ratio: fraction of the nodes to mask, in [0, 1).
+        fill: what replaces a row, see the table; integer features take `zero` only.
+        noise_mean: mean of the noise, in the unit of `x`.
+        noise_std: its standard deviation, >= 0.
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> graph = FakeDataset(num_graphs=1, avg_num_nodes=20)[0]
+        >>> masked = AttributeMask(ratio=0.5, fill="zero")(graph)
+        >>> int((masked.x == 0).all(dim=1).sum()) == graph.num_nodes // 2
+        True
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, Section 3.1 (arXiv 2010.13902);
+        the noise is that of their released code.
+    """
+
+    def __init__(
+        self,
+        ratio: Ratio = 0.2,
+        fill: Literal["gaussian", "zero", "mean"] = "gaussian",
+        noise_mean: Finite = 0.5,
+        noise_std: NonNegative = 0.5,
+    ) -> None:
+        self.ratio, self.fill, self.noise_mean, self.noise_std = ratio, fill, noise_mean, noise_std
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Draw the nodes to mask, and the noise."""
+        x = batch.get("x")
+        if x is None:
+            raise InputError("attribute_mask needs node features `x`, and this batch has none.")
+        if self.fill != "zero" and not x.is_floating_point():
+            raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")
+        layout = Layout.of(batch)
+        k = share(self.ratio, layout.nodes)
+        masked = random_subset(layout.ptr, k if graphs is None else k * graphs, generator).nonzero().flatten()
+        rows = (masked.numel(), *x.shape[1:])
+        if self.fill == "gaussian":
+            noise = torch.randn(rows, generator=generator, device=x.device, dtype=x.dtype)
+            features = self.noise_mean + self.noise_std * noise
+        elif self.fill == "mean":
+            features = x.mean(dim=0, keepdim=True).expand(rows)
+        else:
+            features = x.new_zeros(rows)
+        return Decision(masked=masked, features=features)

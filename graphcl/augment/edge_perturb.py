@@ -1,0 +1,133 @@
+"""Edge perturbation (You et al. 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+from torch_geometric.data.datapipes import functional_transform
+
+from graphcl.arguments import Ratio
+from graphcl.augment.decision import Decision
+from graphcl.augment.transform import Augmentation
+from graphcl.batching import Layout
+from graphcl.registry import augmentations
+from graphcl.segment import pointers, random_distinct, random_subset, share
+
+
+@functional_transform("graphcl_edge_perturb")
+@augmentations.register("edge_perturb")
+class EdgePerturb(Augmentation):
+    r"""Remove floor(ratio e) of the e edges of each graph and, with `add`, put as many where there was none.
+
+    An edge is a pair of different nodes with everything between them: both directions, parallel edges. So an undirected
+    graph stays undirected. Self-loops are not counted and stay.
+
+    With `add`, the i-th removed edge moves to the i-th of as many absent pairs, uniformly drawn: it keeps its
+    directions and its edge attributes. Where a graph has too few absent pairs, the edges left over are only removed.
+
+    Differs: the released GraphCL code only removes, each direction by itself, which makes the graph directed.
+
+    Args:
+        ratio: fraction of the edges to remove, in [0, 1).
+        add: whether as many absent pairs are connected.
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> graph = FakeDataset(num_graphs=1, avg_num_nodes=20)[0]
+        >>> EdgePerturb(ratio=0.2)(graph).is_undirected() == graph.is_undirected()
+        True
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, Section 3.1 (arXiv 2010.13902).
+    """
+
+    def __init__(self, ratio: Ratio = 0.2, add: bool = True) -> None:
+        self.ratio, self.add = ratio, add
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Draw the edges to remove and the absent pairs to connect."""
+        layout = Layout.of(batch)
+        entry, pair, low, high, graph = _pairs(layout, graphs)
+        edges = torch.bincount(graph, minlength=layout.num_graphs)
+        ptr = pointers(edges)
+        removed = random_subset(ptr, share(self.ratio, edges), generator)
+        keep_edge = torch.ones(layout.num_edges, dtype=torch.bool, device=entry.device)
+        if not self.add:
+            keep_edge[entry[removed[pair]]] = False
+            return Decision(keep_edge=keep_edge)
+
+        from_pair = removed.nonzero().flatten()
+        wanted = torch.bincount(graph[from_pair], minlength=layout.num_graphs)
+        new_low, new_high, new_graph = _absent(layout, low, high, graph, ptr, wanted, generator)
+        # The i-th removed edge of a graph moves to the graph's i-th new pair.
+        order = new_graph.argsort(stable=True)
+        new_ptr = pointers(torch.bincount(new_graph, minlength=layout.num_graphs))
+        rank = torch.arange(from_pair.numel(), device=entry.device) - pointers(wanted)[graph[from_pair]]
+        moves = rank < new_ptr.diff()[graph[from_pair]]
+        target = torch.full_like(low, -1)
+        target[from_pair[moves]] = order[new_ptr[graph[from_pair[moves]]] + rank[moves]]
+
+        moving = target[pair] >= 0
+        keep_edge[entry[removed[pair] & ~moving]] = False
+        moved, to = entry[moving], target[pair[moving]]
+        upward = layout.edge_index[0, moved] < layout.edge_index[1, moved]
+        ends = torch.stack([new_low[to], new_high[to]])
+        return Decision(keep_edge=keep_edge, moved=moved, moved_to=torch.where(upward, ends, ends.flip(0)))
+
+
+def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The connected pairs of nodes, sorted by graph, then by their lower and their higher node.
+
+    Returns:
+        `entry [K]`, the edges that are no self-loop; `pair [K]`, the pair each belongs to; and for each pair its lower
+        node, its higher node and its graph, `[P]` each.
+    """
+    source, target = layout.edge_index
+    wanted = source != target
+    if graphs is not None:
+        wanted &= graphs[layout.edge_graph]
+    entry = wanted.nonzero().flatten()
+    source, target = source[entry], target[entry]
+    name = torch.minimum(source, target) * layout.num_nodes + torch.maximum(source, target)
+    unique, pair = name.unique(return_inverse=True)
+    low = unique // layout.num_nodes
+    return entry, pair, low, unique - low * layout.num_nodes, layout.batch[low]
+
+
+def _absent(
+    layout: Layout,
+    low: Tensor,
+    high: Tensor,
+    graph: Tensor,
+    ptr: Tensor,
+    wanted: Tensor,
+    generator: torch.Generator | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Distinct pairs of nodes that are not connected: `wanted[g]` in graph g, or all there are if those are fewer.
+
+    The pairs of a graph are numbered row by row; the r-th absent one has the number r plus how many connected ones come
+    before it. The connected pair at position i of its graph has number - i absent pairs before it, so those are the
+    connected pairs with number - i <= r: one binary search.
+    """
+    n = layout.nodes
+    all_pairs = n * (n - 1) // 2
+    absent = all_pairs - ptr.diff()
+    rank, new_graph = random_distinct(absent, torch.minimum(wanted, absent), generator)
+
+    first = layout.ptr[graph]
+    u, v = low - first, high - first
+    number = u * (2 * n[graph] - u - 1) // 2 + (v - u - 1)
+    before = number - (torch.arange(number.numel(), device=number.device) - ptr[graph])
+    base = pointers(absent + 1)  # one more, as `before` may equal the number of absent pairs
+    position = torch.searchsorted(base[graph] + before, base[new_graph] + rank, right=True) - ptr[new_graph]
+    number = rank + position
+
+    # Row u holds the numbers from u (2n - u - 1) / 2 on; solved in float64, then mended by at most one.
+    size = n[new_graph].double()
+    u = ((2 * size - 1 - ((2 * size - 1) ** 2 - 8 * number.double()).clamp(min=0).sqrt()) / 2).floor().long()
+    size = n[new_graph]
+    u = u - (u * (2 * size - u - 1) // 2 > number).long()
+    u = u + ((u + 1) * (2 * size - u - 2) // 2 <= number).long()
+    v = number - u * (2 * size - u - 1) // 2 + u + 1
+    return layout.ptr[new_graph] + u, layout.ptr[new_graph] + v, new_graph

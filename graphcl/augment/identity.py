@@ -1,0 +1,22 @@
+"""The identity: the original graph is a legal view."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+from torch_geometric.data.datapipes import functional_transform
+
+from graphcl.augment.decision import Decision
+from graphcl.augment.transform import Augmentation
+from graphcl.registry import augmentations
+
+
+@functional_transform("graphcl_identity")
+@augmentations.register("identity")
+class Identity(Augmentation):
+    """Leave every graph as it is."""
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Nothing changes."""
+        return Decision()

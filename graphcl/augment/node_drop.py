@@ -1,0 +1,47 @@
+"""Node dropping (You et al. 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+from torch_geometric.data.datapipes import functional_transform
+
+from graphcl.arguments import Ratio
+from graphcl.augment.decision import Decision
+from graphcl.augment.transform import Augmentation
+from graphcl.batching import Layout
+from graphcl.registry import augmentations
+from graphcl.segment import random_subset, share
+
+
+@functional_transform("graphcl_node_drop")
+@augmentations.register("node_drop")
+class NodeDrop(Augmentation):
+    r"""Remove floor(ratio n) nodes of each graph, uniformly drawn, together with their edges.
+
+    The nodes are gone, not isolated: the indices of the rest are compact.
+
+    Differs: the released GraphCL code also removes nodes that end up without an edge.
+
+    Args:
+        ratio: fraction of the nodes to remove, in [0, 1). At least one node stays.
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> graph = FakeDataset(num_graphs=1, avg_num_nodes=20)[0]
+        >>> NodeDrop(ratio=0.5)(graph).num_nodes == graph.num_nodes - graph.num_nodes // 2
+        True
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, Section 3.1 (arXiv 2010.13902).
+    """
+
+    def __init__(self, ratio: Ratio = 0.2) -> None:
+        self.ratio = ratio
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Draw the nodes to remove."""
+        layout = Layout.of(batch)
+        k = share(self.ratio, layout.nodes)
+        return Decision(keep_node=~random_subset(layout.ptr, k if graphs is None else k * graphs, generator))

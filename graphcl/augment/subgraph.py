@@ -1,0 +1,141 @@
+"""Subgraph sampling (You et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+from torch_geometric.data.datapipes import functional_transform
+
+from graphcl.arguments import Ratio
+from graphcl.augment.decision import Decision
+from graphcl.augment.transform import Augmentation
+from graphcl.batching import Layout
+from graphcl.registry import augmentations
+from graphcl.segment import pointers, ranges, share
+
+
+@functional_transform("graphcl_subgraph")
+@augmentations.register("subgraph")
+class Subgraph(Augmentation):
+    r"""Keep a connected random region of n - floor(ratio n) nodes of each graph and remove the rest.
+
+    The region starts at a uniformly drawn node and grows along a uniformly drawn boundary edge at a time. Where the
+    start's component is exhausted, growth goes on from a uniformly drawn node outside.
+
+    Growing by random boundary edges is first-passage percolation: give each edge an independent Exp(1) travel time,
+    and the nodes join in the order in which a signal from the start arrives. So all graphs grow at once, in as many
+    steps as the deepest shortest path has edges.
+
+    Args:
+        ratio: fraction of the nodes to remove, in [0, 1). At least one node stays.
+        growth: `boundary` as above; `one_hop` never leaves the start's neighbours, so it may keep fewer nodes: what the
+            released GraphCL code does, by a discarded set union.
+
+    Example:
+        >>> import networkx as nx
+        >>> from torch_geometric.utils import from_networkx, to_networkx
+        >>> region = Subgraph(ratio=0.5)(from_networkx(nx.cycle_graph(10)))
+        >>> nx.is_connected(to_networkx(region, to_undirected=True)), region.num_nodes
+        (True, 5)
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, Section 3.1 (arXiv 2010.13902).
+        Richardson, "Random growth in a tessellation", 1973.
+    """
+
+    def __init__(self, ratio: Ratio = 0.2, growth: Literal["boundary", "one_hop"] = "boundary") -> None:
+        self.ratio, self.growth = ratio, growth
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Draw the region to keep."""
+        layout = Layout.of(batch)
+        shrinks = share(self.ratio, layout.nodes) > 0
+        if graphs is not None:
+            shrinks &= graphs
+        busy = shrinks.nonzero().flatten()
+        kept = (layout.nodes - share(self.ratio, layout.nodes))[busy]
+        nodes = ranges(layout.ptr[busy], layout.nodes[busy])
+        ptr = pointers(layout.nodes[busy])
+        order = _arrival_order(layout, shrinks, nodes, ptr, self.growth == "one_hop", generator)
+        keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=nodes.device)
+        keep_node[nodes] = False
+        graph = torch.arange(busy.numel(), device=nodes.device).repeat_interleave(ptr.diff())
+        rank = torch.arange(nodes.numel(), device=nodes.device) - ptr[graph]
+        inside = rank < kept[graph]
+        arrived = order[inside]
+        keep_node[arrived[arrived >= 0]] = True
+        return Decision(keep_node=keep_node)
+
+
+def _arrival_order(
+    layout: Layout, shrinks: Tensor, nodes: Tensor, ptr: Tensor, one_hop: bool, generator: torch.Generator | None
+) -> Tensor:
+    """`nodes` of each graph in the order in which growth reaches them; -1 in place of those it never does."""
+    device = nodes.device
+    edges = shrinks[layout.edge_graph].nonzero().flatten()
+    source, target = layout.edge_index[:, edges]
+    travel = torch.empty(edges.numel(), dtype=torch.float64, device=device).exponential_(generator=generator)
+
+    graph = layout.batch[nodes]
+    draw = torch.randint(2**31, nodes.shape, generator=generator, device=device)
+    shuffled = nodes[(graph * 2**31 + draw).argsort()]
+    rank = torch.arange(nodes.numel(), device=device) - ptr[:-1].repeat_interleave(ptr.diff())
+    start = torch.full((layout.num_nodes,), torch.inf, dtype=torch.float64, device=device)
+    if one_hop:
+        start[shuffled[rank == 0]] = 0.0
+        time = start.scatter_reduce(0, target, start[source] + travel, "amin")
+    else:
+        # Every node is a start, delayed by its random rank times more than any path takes. So of the nodes from which
+        # another can be reached, the one of lowest rank reaches it first, and growth goes on where rank says.
+        longest = travel.max() * layout.num_nodes if edges.numel() else travel.new_zeros(())
+        start[shuffled] = rank * (longest + 1)
+        time = (first_passage if device.type == "cuda" else first_passage_cpu)(start, source, target, travel)
+    by_time = nodes[time[nodes].argsort()]
+    order = by_time[layout.batch[by_time].argsort(stable=True)]
+    return torch.where(time[order].isinf(), -1, order)
+
+
+def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor) -> Tensor:
+    """Earliest arrival at each node, `[N]`: min over nodes u of start[u] + the shortest travel time from u.
+
+    All edges with news relax at once (Bellman and Ford), until there is no news: as many rounds as the deepest shortest
+    path has edges.
+
+    Args:
+        start: when each node starts by itself, `[N]`, in float64; inf for never.
+        source: where each edge starts, `[E]`.
+        target: where it ends, `[E]`.
+        travel: how long it takes, `[E]`, > 0.
+    """
+    time = start
+    active = torch.arange(source.numel(), device=source.device)
+    while active.numel() > 0:
+        arrival = time[source[active]] + travel[active]
+        earlier = time.scatter_reduce(0, target[active], arrival, "amin")
+        active = (earlier < time)[source].nonzero().flatten()  # only news travels on
+        time = earlier
+    return time
+
+
+def first_passage_cpu(start: Tensor, source: Tensor, target: Tensor, travel: Tensor) -> Tensor:
+    """`first_passage` by SciPy's compiled Dijkstra, provided that the starts lie further apart than any path is long.
+
+    Then the earliest start of a component decides, and only that one has to be followed. Where edges are directed and it
+    does not reach all of its component, `first_passage` does the work.
+    """
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components, dijkstra
+
+    n = start.numel()
+    graph = csr_matrix((travel.numpy(), (source.int().numpy(), target.int().numpy())), shape=(n, n))
+    component = torch.from_numpy(connected_components(graph, directed=False)[1]).long()
+    delay = start.new_full((n,), torch.inf).scatter_reduce(0, component, start, "amin")[component]
+    first = ((start == delay) & start.isfinite()).nonzero().flatten()
+    if first.numel() == 0:
+        return start
+    time = delay + torch.from_numpy(dijkstra(graph, indices=first.numpy(), min_only=True))
+    reached = time.isfinite() | start.isinf()
+    return time if bool(reached.all()) else first_passage(start, source, target, travel)

@@ -1,0 +1,68 @@
+"""What every augmentation is: a PyG transform that decides at random and then applies."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+from torch_geometric.transforms import BaseTransform
+
+from graphcl.augment.decision import Decision, apply
+from graphcl.batching import as_batch
+
+
+class Augmentation(BaseTransform):
+    """An augmentation of all graphs of a batch at once.
+
+    Called on a `Batch` it gives a `Batch` with the same graphs in the same order, each with at least one node; called
+    on a `Data`, as `transform=` of a data set, it gives a `Data`. Its input is never changed.
+
+    A subclass keeps its arguments as attributes of their own names and implements `decide`.
+    """
+
+    def __call__(
+        self,
+        data: Any,
+        generator: torch.Generator | None = None,
+        graphs: Tensor | None = None,
+    ) -> Any:
+        """Augment a batch or a single graph.
+
+        Args:
+            data: PyG `Batch` or `Data`.
+            generator: source of randomness, on the device of `data`; torch's global one by default.
+            graphs: mask `[B]` of the graphs to touch; all by default.
+
+        Raises:
+            InputTypeError: not a homogeneous PyG graph or batch.
+            InputError: an attribute that is needed is missing.
+        """
+        batch = as_batch(data)
+        view = self.augment(batch, generator, graphs)
+        if isinstance(data, Batch):
+            return view
+        single = view.get_example(0)
+        rest = copy.copy(data)  # keeps what batching does not carry, such as attributes of a subclass of `Data`
+        for key, value in single._store.items():
+            rest[key] = value
+        return rest
+
+    def forward(self, data: Any) -> Any:
+        """The same as calling it; PyG's transforms have this name."""
+        return self(data)
+
+    def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
+        """Decide and apply."""
+        return apply(batch, self.decide(batch, generator, graphs))
+
+    @abstractmethod
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Draw what to change in a batch, without changing it; `graphcl.augment.apply` replays it."""
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
+        return f"{type(self).__name__}({arguments})"

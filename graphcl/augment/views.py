@@ -1,0 +1,22 @@
+"""Two views of every graph of a batch."""
+
+from __future__ import annotations
+
+import torch
+from torch_geometric.data import Batch
+
+from graphcl.augment.transform import Augmentation
+
+
+def two_views(
+    batch: Batch, first: Augmentation, second: Augmentation, generator: torch.Generator | None = None
+) -> tuple[Batch, Batch]:
+    """Augment a batch twice; graph i of one view is the positive of graph i of the other.
+
+    Args:
+        batch: the graphs; not changed.
+        first: makes the first view; `Identity()` for the original graphs.
+        second: makes the second view.
+        generator: source of randomness, on the device of `batch`.
+    """
+    return first(batch, generator), second(batch, generator)

@@ -1,0 +1,212 @@
+"""PyG's `Batch` from the inside: the one place that reads and writes its private bookkeeping.
+
+A `Batch` concatenates its graphs' attributes and remembers, per attribute, where each graph's part starts
+(`_slice_dict`) and what was added to it (`_inc_dict`), so that `to_data_list()` can undo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, HeteroData
+
+from graphcl.errors import InputError, InputTypeError
+from graphcl.segment import count, pointers
+
+_REBUILT = ("batch", "ptr", "num_nodes")
+_NODE_LEVEL = ("x", "pos")
+_EDGE_LEVEL = ("edge_index", "edge_attr", "edge_weight")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the graphs of a batch lie.
+
+    Args:
+        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        batch: graph of each node, `[N]`.
+        edge_index: the edges `[2, E]`, in any order.
+    """
+
+    ptr: Tensor
+    batch: Tensor
+    edge_index: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> Layout:
+        """The layout of a PyG batch."""
+        if "edge_index" not in batch:
+            raise InputError("augmentations need `edge_index`; other forms of adjacency are not supported.")
+        edge_index = batch.edge_index
+        if type(edge_index) is not Tensor:  # PyG's EdgeIndex carries metadata that an augmentation would invalidate
+            edge_index = edge_index.as_tensor()
+        ptr = batch.get("ptr")
+        if ptr is None:
+            ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
+        return cls(ptr, batch.batch, edge_index)
+
+    @property
+    def num_graphs(self) -> int:
+        """B."""
+        return self.ptr.numel() - 1
+
+    @property
+    def num_nodes(self) -> int:
+        """N."""
+        return self.batch.numel()
+
+    @property
+    def num_edges(self) -> int:
+        """E, directed entries."""
+        return self.edge_index.size(1)
+
+    @cached_property
+    def nodes(self) -> Tensor:
+        """Number of nodes of each graph, `[B]`."""
+        return self.ptr.diff()
+
+    @cached_property
+    def edge_graph(self) -> Tensor:
+        """Graph of each edge, `[E]`."""
+        return self.batch[self.edge_index[0]]
+
+
+def as_batch(data: Data | Batch) -> Batch:
+    """`data` itself if it is a batch, a batch of one if it is a single graph."""
+    if isinstance(data, HeteroData) or not isinstance(data, Data):
+        raise InputTypeError(f"expected a homogeneous PyG `Data` or `Batch`, got {type(data).__name__}.")
+    return data if isinstance(data, Batch) else Batch.from_data_list([data])
+
+
+def levels(batch: Batch, layout: Layout) -> dict[str, str]:
+    """`node`, `edge` or `other` for each attribute, by its parts' sizes and, where those leave a doubt, its name."""
+    slices: Mapping[str, Any] = getattr(batch, "_slice_dict", {})
+    found = {}
+    for key, value in batch._store.items():
+        if key in _REBUILT:
+            continue
+        found[key] = "other"
+        if not isinstance(value, Tensor) or value.dim() == 0:
+            continue
+        dim = batch.__cat_dim__(key, value)
+        size = value.size(dim) if isinstance(dim, int) else -1
+        node, edge = size == layout.num_nodes, size == layout.num_edges
+        if (node or edge) and key not in _NODE_LEVEL + _EDGE_LEVEL and key in slices:
+            parts = slices[key]
+            node = node and (parts is layout.ptr or torch.equal(parts.cpu(), layout.ptr.cpu()))
+            edge = edge and (parts is slices["edge_index"] or torch.equal(parts.cpu(), slices["edge_index"].cpu()))
+        if node and edge:
+            node, edge = "edge" not in key, "edge" in key
+        if node or edge:
+            found[key] = "node" if node else "edge"
+    return found
+
+
+def assemble(
+    like: type[Data],
+    fields: Mapping[str, Any],
+    slices: Mapping[str, Any],
+    incs: Mapping[str, Any],
+    ptr: Tensor,
+    batch: Tensor,
+    keep_num_nodes: bool = False,
+) -> Batch:
+    """A true PyG `Batch` from attributes that are concatenated already.
+
+    Args:
+        like: the class of the single graphs; `to_data_list()` gives it back.
+        fields: attribute name -> concatenated value, `edge_index` counting nodes through the whole batch.
+        slices: attribute name -> boundaries of the graphs' parts, `[B + 1]`.
+        incs: attribute name -> what was added to each graph's part, `[B]`, where anything was.
+        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        batch: graph of each node, `[N]`.
+        keep_num_nodes: whether the graphs carry `num_nodes` as an attribute of their own.
+    """
+    out = Batch(_base_cls=like)
+    num_graphs = ptr.numel() - 1
+    none_added = torch.zeros(num_graphs, dtype=torch.long)
+    for key, value in fields.items():
+        out[key] = value
+    if keep_num_nodes:
+        out._store._num_nodes = ptr.diff().tolist()
+        out.num_nodes = batch.numel()
+    out.batch, out.ptr = batch, ptr
+    out._num_graphs = num_graphs
+    out._slice_dict = dict(slices)
+    out._inc_dict = {key: incs.get(key, none_added) for key in slices}
+    return out
+
+
+def select(
+    batch: Batch,
+    layout: Layout,
+    keep_node: Tensor | None,
+    keep_edge: Tensor | None,
+    edge_index: Tensor,
+    replace: Mapping[str, Tensor],
+) -> Batch:
+    """The batch restricted to some nodes and edges, attributes carried along, indices compact, graphs kept in place.
+
+    Args:
+        batch: the batch; it is not changed.
+        layout: its layout.
+        keep_node: mask `[N]`, or None for all.
+        keep_edge: mask `[E]`, or None for all; edges that lose an end go in any case.
+        edge_index: the edges `[2, E]` to restrict, in place of the batch's own.
+        replace: attributes to take from here instead, whole.
+    """
+    fields = {key: value for key, value in batch._store.items() if key not in _REBUILT} | dict(replace)
+    old_slices = getattr(batch, "_slice_dict", {})
+    slices = {key: part for key, part in old_slices.items() if key not in _REBUILT}
+    incs = dict(getattr(batch, "_inc_dict", {}))
+    level = levels(batch, layout)
+    ptr, batch_vector = layout.ptr, layout.batch
+
+    if keep_node is not None:
+        _refuse_node_indices(incs, level)
+        source, target = edge_index
+        inside = keep_node[source] & keep_node[target]
+        keep_edge = inside if keep_edge is None else keep_edge & inside
+        kept = keep_node.nonzero().flatten()
+        new_name = keep_node.cumsum(0) - 1
+        ptr = pointers(count(keep_node, ptr))
+        batch_vector = batch_vector[kept]
+    if keep_edge is not None:
+        kept_edges = keep_edge.nonzero().flatten()
+        edge_graph = layout.edge_graph[kept_edges]
+        edge_ptr = pointers(torch.bincount(edge_graph, minlength=layout.num_graphs))
+        edge_index = edge_index[:, kept_edges]
+    if keep_node is not None:
+        edge_index = new_name[edge_index]
+
+    for key, where in level.items():
+        dim = batch.__cat_dim__(key, fields[key])
+        if where == "node" and keep_node is not None:
+            fields[key], slices[key] = fields[key].index_select(dim, kept), ptr
+        elif where == "edge" and keep_edge is not None:
+            fields[key] = edge_index if key == "edge_index" else fields[key].index_select(dim, kept_edges)
+            slices[key] = edge_ptr
+    fields["edge_index"] = edge_index
+    if "edge_index" in slices:
+        incs["edge_index"] = ptr[:-1]
+    has_num_nodes = "num_nodes" in batch._store
+    return assemble(_graph_class(batch), fields, slices, incs, ptr, batch_vector, has_num_nodes)
+
+
+def _graph_class(batch: Batch) -> type[Data]:
+    cls: type[Data] = type(batch).__bases__[-1]
+    return cls
+
+
+def _refuse_node_indices(incs: Mapping[str, Any], level: Mapping[str, str]) -> None:
+    for key, inc in incs.items():
+        if key != "edge_index" and key in level and isinstance(inc, Tensor) and bool(inc.any()):
+            raise InputError(
+                f"`{key}` holds node indices, which an augmentation that removes nodes would leave dangling; "
+                f"remove it from the graphs before augmenting."
+            )
