@@ -1,0 +1,113 @@
+"""Checks of a zip archive before anything of it is written, and extraction of the TU text files in it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import shutil
+import stat
+import struct
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from graphcl.datasets.names import TESTED_ARCHIVES, listing, reason
+from graphcl.datasets.text import PARTS
+from graphcl.errors import InputError
+
+log = logging.getLogger(__name__)
+
+MOST_ENTRIES = 1000
+MOST_BYTES = 8 * 2**30
+"""The most that an archive may unpack to."""
+FREE_BYTES, MOST_RATIO = 64 * 2**20, 200
+"""Beyond so many unpacked bytes, an archive may not unpack to more than so many times its own size."""
+
+
+def unpack(archive: Path, name: str, target: Path, origin: str) -> None:
+    """Extract the text files `NAME_*.txt` of a TU archive into the folder `target`, which is made.
+
+    Every entry is checked before the first byte is written, the others (READMEs) too.
+
+    Args:
+        archive: path of the zip.
+        name: name of the set, the prefix of its files.
+        target: the new folder.
+        origin: where the archive came from, for messages.
+
+    Raises:
+        InputError: not a zip, damaged, unsafe (paths that escape, links, a bomb), or without `NAME_A.txt`.
+    """
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            entries = zipped.infolist()
+            _check_safe(entries, archive.stat().st_size, origin)
+            chosen = _choose(entries, name, origin)
+            target.mkdir(parents=True)
+            for file_name, entry in chosen.items():
+                # zipfile never gives more than the entry's declared (and checked) size, and compares its CRC.
+                with zipped.open(entry) as source, (target / file_name).open("wb") as sink:
+                    shutil.copyfileobj(source, sink, 2**20)
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error, OSError) as error:
+        # A nonsensical offset in the archive is an invalid argument; other errors of the disk are not the archive's.
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        with archive.open("rb") as file:
+            start = file.read(16)
+        if not start.startswith(b"PK"):
+            raise InputError(f"{origin} is not a zip archive: it starts with {start!r}.") from None
+        raise InputError(f"{origin} is damaged: {reason(error)}; fetch the file again.") from None
+    _note_checksum(archive, name, origin)
+
+
+def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> None:
+    """Nothing that writes outside of its folder, is not a plain file, or fills the disk."""
+    if len(entries) > MOST_ENTRIES:
+        raise InputError(f"{origin} is refused: {len(entries)} entries, a TU archive has a dozen.")
+    for entry in entries:
+        # `filename` is already cleaned for the platform; the original name is what the archive says.
+        path, kind = PurePosixPath(entry.orig_filename), stat.S_IFMT(entry.external_attr >> 16)
+        drive = len(entry.orig_filename) > 1 and entry.orig_filename[1] == ":"
+        if path.is_absolute() or ".." in path.parts or drive or {"\\", "\0"} & set(entry.orig_filename):
+            raise InputError(f"{origin} is refused: the entry {entry.orig_filename!r} leads out of the folder.")
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise InputError(f"{origin} is refused: the entry {entry.filename!r} is a link or special file.")
+        if entry.flag_bits & 0x1:
+            raise InputError(f"{origin} is refused: the entry {entry.filename!r} is encrypted.")
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            how = f"is packed by method {entry.compress_type}"
+            raise InputError(f"{origin} is refused: the entry {entry.filename!r} {how}; repack it with deflate.")
+    total = sum(entry.file_size for entry in entries)
+    if total > MOST_BYTES or (total > FREE_BYTES and total > MOST_RATIO * packed):
+        raise InputError(f"{origin} is refused: its {packed} bytes would unpack to {total} bytes (a zip bomb?).")
+
+
+def _choose(entries: list[zipfile.ZipInfo], name: str, origin: str) -> dict[str, zipfile.ZipInfo]:
+    """The entries to extract, by the name of the file they become."""
+    wanted = {f"{name}_{part}.txt" for part in PARTS}
+    chosen: dict[str, zipfile.ZipInfo] = {}
+    for entry in entries:
+        file_name = PurePosixPath(entry.filename).name
+        if entry.is_dir() or file_name not in wanted:
+            continue
+        if file_name in chosen:
+            raise InputError(f"{origin} is ambiguous: it holds {file_name} twice.")
+        chosen[file_name] = entry
+    for part in ("A", "graph_indicator"):
+        if f"{name}_{part}.txt" not in chosen:
+            there = listing(entry.filename for entry in entries if not entry.is_dir())
+            raise InputError(f"{origin} is no archive of {name}: no {name}_{part}.txt in it. It holds: {there}.")
+    return chosen
+
+
+def _note_checksum(archive: Path, name: str, origin: str) -> None:
+    if name in TESTED_ARCHIVES:
+        with archive.open("rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(2**20):
+                digest.update(block)
+        if digest.hexdigest() != TESTED_ARCHIVES[name]:
+            log.info("%s is not the archive this library was tested with: SHA-256 %s", origin, digest.hexdigest())

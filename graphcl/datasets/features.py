@@ -1,0 +1,78 @@
+"""Node features: what each node starts from, for all graphs at once.
+
+| `features` | columns |
+|---|---|
+| `labels` | `x` as the data set gives it (TU: node labels, one-hot) |
+| `constant` | one column of ones |
+| `degree` | one-hot of the degree; degrees from `max_degree` on share the last column |
+| `labels+degree` | both, side by side |
+| `auto` | `labels` where there is an `x`, else `constant` |
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphcl.errors import InputError, InputTypeError
+
+FEATURES = ("auto", "labels", "constant", "degree", "labels+degree")
+
+
+def check_features(features: object, max_degree: object) -> None:
+    """Refuse a choice of features that does not exist, before anything is loaded."""
+    if not isinstance(features, str) or features not in FEATURES:
+        raise InputError(f"`features` must be one of {', '.join(map(repr, FEATURES))}, got {features!r}.")
+    if isinstance(max_degree, bool) or not isinstance(max_degree, int):
+        raise InputTypeError(f"`max_degree` must be a whole number, got {max_degree!r}.")
+    if max_degree < 1:
+        raise InputError(f"`max_degree` must be in [1, inf), got {max_degree}.")
+
+
+def node_features(
+    data: Data, edge_slices: Tensor, ptr: Tensor, features: str, max_degree: int, what: str
+) -> tuple[Tensor, str]:
+    """The feature matrix of a collated data set and the choice it stands for.
+
+    Args:
+        data: all graphs in one; node numbers in `edge_index` start at 0 in each graph.
+        edge_slices: where `edge_index` is cut, `[n + 1]`.
+        ptr: the first node of each graph, `[n + 1]`.
+        features: see the table above.
+        max_degree: the largest degree with a column of its own.
+        what: the name of the data set, for messages.
+
+    Returns:
+        `x [N, F]` of torch's default floating type, and the choice with `auto` resolved.
+
+    Raises:
+        InputError: labels are asked for, but there is no `x`.
+    """
+    if features == "auto":
+        features = "constant" if data.x is None else "labels"
+    if "labels" in features and data.x is None:
+        raise InputError(
+            f"`features` is {features!r}, but {what} has no node labels (no `x`); choose 'constant' or 'degree'."
+        )
+    kind, columns = torch.get_default_dtype(), []
+    if "labels" in features:
+        columns.append(data.x.to(kind))
+    if features == "constant":
+        columns.append(torch.ones(int(ptr[-1]), 1, dtype=kind, device=ptr.device))
+    if "degree" in features:
+        degree = node_degrees(data.edge_index, edge_slices, ptr).clamp(max=max_degree)
+        one_hot = torch.zeros(degree.numel(), int(degree.max()) + 1, dtype=kind, device=ptr.device)
+        columns.append(one_hot.scatter_(1, degree.unsqueeze(1), 1.0))
+    return (columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)), features
+
+
+def node_degrees(edge_index: Tensor, edge_slices: Tensor, ptr: Tensor) -> Tensor:
+    """The degree of each node, `[N]`: entries of `edge_index[0]`, self-loops not counted.
+
+    An undirected graph lists every edge in both directions, so this is its degree; of a directed graph it is the
+    out-degree.
+    """
+    edges = edge_slices.diff().to(edge_index.device)
+    source = edge_index[0] + ptr[:-1].repeat_interleave(edges)
+    return torch.bincount(source[edge_index[0] != edge_index[1]], minlength=int(ptr[-1]))

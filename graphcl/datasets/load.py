@@ -1,0 +1,150 @@
+"""From any source of graphs to a `GraphDataset`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+
+from graphcl.datasets.dataset import GraphDataset, class_labels
+from graphcl.datasets.features import check_features, node_features
+from graphcl.datasets.names import SYNTHETIC, reason
+from graphcl.datasets.networks import convert_networkx, is_networkx
+from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs
+from graphcl.datasets.store import check_finite, check_store
+from graphcl.datasets.tu import Collated, load_folder, load_tu
+from graphcl.errors import InputError, InputTypeError
+
+
+def load_dataset(
+    source: object,
+    root: str | os.PathLike[str] = "datasets",
+    mirror: str | os.PathLike[str] | None = None,
+    features: str = "auto",
+    max_degree: int = 64,
+) -> GraphDataset:
+    """Load graphs by name, from a file or folder, or from Python objects.
+
+    | source | what it is |
+    |---|---|
+    | `"PROTEINS"` | a TU set: from the cache `root/PROTEINS`, else from `mirror`, else from the server |
+    | `"synthetic"` | the embedded set: no file, no network |
+    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (`x` on nodes, `y` in `G.graph`) |
+    | a PyG data set | in memory: its tensors are shared, not copied; a `GraphDataset` with "auto": returned as it is |
+    | `"graphs.pt"` | saved by PyG's `InMemoryDataset.save`; code in the file is refused, never run |
+    | `"./folder"` | a folder in TU text layout; it is only read, the cache lies under `root` |
+
+    Args:
+        source: see the table. A text without a path separator that does not end in ".pt" is a name.
+        root: folder for downloads and caches.
+        mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; only read, and only if the set is not
+            under `root`.
+        features: "labels" (`x` as given; TU: node labels one-hot), "constant", "degree", "labels+degree", or "auto":
+            labels where there are some, else constant.
+        max_degree: the largest degree with a column of its own.
+
+    Returns:
+        The data set; `x` is there for every graph, in torch's default floating type.
+
+    Raises:
+        InputError: on anything that cannot be used, in one line that says what to do. Nothing half-written remains.
+
+    >>> import torch
+    >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    >>> load_dataset([Data(edge_index=path, num_nodes=n) for n in (3, 4)], features="degree").x.sum(0)
+    tensor([1., 4., 2.])
+
+    Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
+    """
+    check_features(features, max_degree)
+    if not isinstance(root, str | os.PathLike):
+        raise InputTypeError(f"`root` must be a folder, got {type(root).__name__}.")
+    if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
+        return source
+    try:
+        name, (data, slices) = _collate(source, Path(os.path.abspath(os.path.expanduser(root))), mirror)
+    except OSError as error:
+        raise InputError(f"cannot load {source!r}: {reason(error)}.") from None
+    return prepare(data, slices, name, features, max_degree)
+
+
+def prepare(
+    given: object, slices: dict[str, Tensor] | None, name: str, features: str = "auto", max_degree: int = 64
+) -> GraphDataset:
+    """Check a collated data set and give it features and class numbers; the inputs stay as they are.
+
+    Args:
+        given: all graphs in one, as `InMemoryDataset._data`.
+        slices: where each attribute is cut, as `InMemoryDataset.slices`.
+        name: what to call it.
+        features: see `load_dataset`.
+        max_degree: see `load_dataset`.
+
+    Raises:
+        InputError: see `check_store` and `node_features`.
+    """
+    data, slices, ptr = check_store(given, slices, name)
+    num_graphs = ptr.numel() - 1
+    x, features = node_features(data, slices["edge_index"], ptr, features, max_degree, name)
+    check_finite(x, ptr, "x", name)
+    data.x, slices["x"] = x, ptr.cpu()
+    # A node count beside `x` would go stale in views that drop nodes.
+    del data.num_nodes
+    if hasattr(data, "_num_nodes"):
+        del data._num_nodes
+
+    if isinstance(data.y, list):  # numpy's numbers, which PyG does not put into a tensor; or something else
+        with contextlib.suppress(ValueError, TypeError):
+            data.y = torch.from_numpy(np.asarray(data.y))
+    labels = class_labels(data.y, slices.get("y"), num_graphs)
+    classes = None
+    if labels is not None:
+        data.y, classes = labels
+        slices["y"] = torch.arange(num_graphs + 1)
+    return GraphDataset(data, slices, name, features, classes)
+
+
+def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) -> tuple[str, Collated]:
+    """The name and the collated form of any source."""
+    if isinstance(source, str | os.PathLike):
+        text = os.fspath(source)
+        if not isinstance(text, str):
+            raise InputTypeError("`source` must be a text path, got bytes.")
+        if text == SYNTHETIC:
+            from graphcl.datasets.synthetic import synthetic
+
+            return SYNTHETIC, collate_graphs(synthetic(), SYNTHETIC)
+        if isinstance(source, str) and not text.endswith(".pt") and not {"/", os.sep} & set(text):
+            return text, load_tu(text, root, mirror)
+        return _collate_path(Path(os.path.expanduser(text)), root)
+    if isinstance(source, torch.utils.data.Dataset):
+        given = getattr(source, "name", None)
+        name = given if isinstance(given, str) else type(source).__name__
+        return name, collate_dataset(source, name)
+    if isinstance(source, list | tuple):
+        if any(is_networkx(graph) for graph in source):
+            source = convert_networkx(source, "own")
+        return "own", collate_graphs(source, "own")
+    wrap = "; put it into a list with others" if isinstance(source, Data | HeteroData) or is_networkx(source) else ""
+    raise InputTypeError(
+        "`source` must be a TU name, a path, a list of torch_geometric.data.Data or networkx graphs, or a PyG data "
+        f"set, got {type(source).__name__}{wrap}."
+    )
+
+
+def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
+    if os.path.isdir(path):
+        return load_folder(path, root)
+    if os.path.isfile(path) and path.suffix == ".pt":
+        return path.stem, collate_file(path)
+    if os.path.isfile(path):
+        raise InputError(
+            f"file {str(path)!r} is no data set: give a .pt file saved by PyG or a folder in TU text layout; for an "
+            "archive NAME.zip give the name as `source` and its folder as `mirror`."
+        )
+    raise InputError(f"there is no file or folder {str(path)!r}.")

@@ -1,0 +1,78 @@
+"""Which data sets are known by name; the names only help with typing errors, any other TU name loads just as well."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from graphcl.errors import InputError
+
+SYNTHETIC = "synthetic"
+"""The embedded data set, which needs no file and no network."""
+
+# fmt: off
+TU_NAMES = (
+    "AIDS", "BZR", "BZR_MD", "COX2", "COX2_MD", "DHFR", "DHFR_MD", "ER_MD", "FRANKENSTEIN", "MCF-7", "MCF-7H",
+    "MOLT-4", "MOLT-4H", "Mutagenicity", "MUTAG", "NCI1", "NCI109", "NCI-H23", "NCI-H23H", "OVCAR-8", "OVCAR-8H",
+    "P388", "P388H", "PC-3", "PC-3H", "PTC_FM", "PTC_FR", "PTC_MM", "PTC_MR", "SF-295", "SF-295H", "SN12C", "SN12CH",
+    "SW-620", "SW-620H", "UACC257", "UACC257H", "Yeast", "YeastH", "DD", "ENZYMES", "KKI", "OHSU", "Peking_1",
+    "PROTEINS", "PROTEINS_full", "COIL-DEL", "COIL-RAG", "Cuneiform", "Fingerprint", "FIRSTMM_DB", "Letter-high",
+    "Letter-low", "Letter-med", "MSRC_9", "MSRC_21", "MSRC_21C", "COLLAB", "DBLP_v1", "deezer_ego_nets",
+    "github_stargazers", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY", "REDDIT-MULTI-5K", "REDDIT-MULTI-12K",
+    "reddit_threads", "twitch_egos", "TWITTER-Real-Graph-Partial", "COLORS-3", "SYNTHETIC", "SYNTHETICnew", "Synthie",
+    "TRIANGLES",
+)
+# fmt: on
+"""Well-known classification sets of the TU collection (small molecules, bioinformatics, vision, social, synthetic)."""
+
+TESTED_ARCHIVES = {
+    "IMDB-BINARY": "b291ec8b26d85c70faa2ba0a2433e1f407ed2ef5d0fc072d36b9a95e49a1bb27",
+    "MUTAG": "66112bc67b33235364e6e75edbbcbd61294b865897e05988bb67ebea8cb5a517",
+    "NCI1": "5d2820d9caf54b6a66c99478b4c8d44a0e7ca6d2bd123ed63e721ab4062851b6",
+    "PROTEINS": "2da8de15284b88edabca2888ce5444d62f364ed41159260977088c4e53d4d848",
+}
+"""SHA-256 of the archives that this library's tests were run with. The server may repackage: others load as well."""
+
+
+def dataset_names() -> list[str]:
+    """The embedded set and the well-known TU sets, for help texts; a TU name outside of the list loads as well.
+
+    >>> dataset_names()[0], "PROTEINS" in dataset_names()
+    ('synthetic', True)
+    """
+    return [SYNTHETIC, *TU_NAMES]
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """`did you mean A or B? ` where some candidate looks like `name` (the case does not matter), else nothing."""
+    candidates = list(candidates)
+    lower = difflib.get_close_matches(name.lower(), {candidate.lower() for candidate in candidates}, n=3, cutoff=0.6)
+    close = [candidate for hit in lower for candidate in candidates if candidate.lower() == hit]
+    return f"did you mean {' or '.join(close)}? " if close else ""
+
+
+def check_name(name: str) -> None:
+    """Refuse names that could leave the folder they are put into.
+
+    Raises:
+        InputError: `name` has other signs than letters, digits, `_`, `-`, `+` and `.`, starts with one, or is too long.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}", name):
+        raise InputError(
+            f"data set name {name[:100]!r} is not usable: a TU name has at most 100 letters, digits, '_', '-', '+', "
+            "'.' and starts with a letter or digit; a folder or file of yours is given as a path with a '/' in it."
+        )
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, on one line of at most 200 characters."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def listing(names: Iterable[str], most: int = 8) -> str:
+    """Some names, sorted and separated by commas, and how many more there are."""
+    names = sorted(names)
+    more = f", ... ({len(names) - most} more)" if len(names) > most else ""
+    return (", ".join(names[:most]) or "nothing") + more

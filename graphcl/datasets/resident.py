@@ -1,0 +1,222 @@
+"""Batches cut out of a data set that lies on the device as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data.collate import collate
+from torch_geometric.loader import DataLoader
+
+from graphcl.batching import assemble
+from graphcl.errors import InputError
+from graphcl.segment import pointers, ranges
+
+
+def batch_indices(
+    num_graphs: int, batch_size: int, shuffle: bool = False, generator: torch.Generator | None = None
+) -> list[Tensor]:
+    """Which graphs go into which batch of one epoch: every graph once.
+
+    A last batch of a single graph, which has nothing to be contrasted with, joins the batch before it.
+
+    Args:
+        num_graphs: n.
+        batch_size: graphs in a batch, >= 1.
+        shuffle: whether to draw a new order.
+        generator: source of the order, a CPU generator.
+    """
+    order = torch.randperm(num_graphs, generator=generator) if shuffle else torch.arange(num_graphs)
+    batches = list(order.split(batch_size))
+    if len(batches) > 1 and batch_size > 1 and batches[-1].numel() == 1:
+        batches[-2:] = [torch.cat(batches[-2:])]
+    return batches
+
+
+class EpochBatches:
+    """`batch_indices` anew at each iteration: the batch sampler that both loaders share."""
+
+    def __init__(self, num_graphs: int, batch_size: int, shuffle: bool, generator: torch.Generator | None) -> None:
+        self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
+        self.current: list[list[int]] = []
+        """The batches of the epoch under way, for messages."""
+
+    def __len__(self) -> int:
+        return len(batch_indices(self.num_graphs, self.batch_size))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batches = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator)
+        self.current = [graphs.tolist() for graphs in batches]
+        yield from self.current
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Attributes whose parts have the same sizes: all node-level ones, all edge-level ones, and so on."""
+
+    start: Tensor
+    """Where each graph's part starts, and the total at the end: `[n + 1]`, on the CPU."""
+    attributes: dict[str, tuple[Tensor, int]]
+    """Name -> values of the whole data set on the device, and the dimension along which graphs follow one another."""
+
+
+class ResidentLoader:
+    """Iterate over a data set that lies on the device as a whole, collated once.
+
+    A batch is cut out by index arithmetic: no `Data` objects, no loop over graphs, no device synchronisation. It is a
+    true PyG `Batch`, equal to `Batch.from_data_list` of the same graphs.
+
+    Args:
+        dataset: a PyG data set or a list of `Data`.
+        batch_size: graphs in a batch, >= 1.
+        shuffle: whether each epoch draws a new order.
+        generator: source of the orders, a CPU generator.
+        device: where the data set lies.
+
+    Raises:
+        InputError: the data set cannot be held as plain tensors: it has a `transform` (which may change at each
+            access), nested or sparse attributes, or a `Data` class with batching rules of its own.
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> dataset = FakeDataset(num_graphs=10)
+        >>> [batch.num_graphs for batch in ResidentLoader(dataset, batch_size=4)]
+        [4, 4, 2]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        shuffle: bool = False,
+        generator: torch.Generator | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if reason := not_resident(dataset):
+            raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
+        data, slices, self._num_nodes = _collated(dataset)
+        self.device, self._class = torch.device(device), type(data)
+        self._keeps_num_nodes = "num_nodes" in data._store
+        self._levels: list[_Level] = []
+        self._lists: dict[str, list[Any]] = {}
+        for key, start in slices.items():
+            value = data[key]
+            if not isinstance(value, Tensor):
+                self._lists[key] = value
+                continue
+            level = next((level for level in self._levels if torch.equal(level.start, start)), None)
+            if level is None:
+                level = _Level(start, {})
+                self._levels.append(level)
+            level.attributes[key] = value.to(self.device), data.__cat_dim__(key, value) or 0
+        self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator)
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for graphs in self.batch_sampler:
+            yield self.batch(torch.tensor(graphs))
+
+    def batch(self, graphs: Tensor) -> Batch:
+        """The graphs of these indices, `[B]` on the CPU, as a batch."""
+        # Sizes are known on the CPU, so no step below has to ask the device for one.
+        num_nodes = self._num_nodes[graphs]
+        ptr = pointers(num_nodes)
+        device_ptr = ptr.to(self.device, non_blocking=True)
+        device_nodes = num_nodes.to(self.device, non_blocking=True)
+        position = torch.arange(graphs.numel(), device=self.device)
+        batch = position.repeat_interleave(device_nodes, output_size=int(ptr[-1]))
+
+        fields: dict[str, Any] = {key: [values[i] for i in graphs.tolist()] for key, values in self._lists.items()}
+        slices: dict[str, Tensor] = {key: torch.arange(graphs.numel() + 1) for key in self._lists}
+        incs: dict[str, Tensor] = {}
+        for level in self._levels:
+            start = level.start[graphs]
+            counts = level.start[graphs + 1] - start
+            part = pointers(counts)
+            rows = ranges(start, counts, int(part[-1])).to(self.device, non_blocking=True)
+            for key, (values, dim) in level.attributes.items():
+                fields[key] = values.index_select(dim, rows)
+                slices[key] = part
+                if _counts_nodes(key):
+                    shift = device_ptr[:-1].repeat_interleave(
+                        counts.to(self.device, non_blocking=True), output_size=rows.numel()
+                    )
+                    fields[key] += shift
+                    incs[key] = ptr[:-1]
+        return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
+
+
+def make_loader(
+    dataset: Any,
+    batch_size: int,
+    shuffle: bool = False,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+) -> ResidentLoader | DataLoader:
+    """A `ResidentLoader`, or PyG's `DataLoader` over the same batches where the data set cannot lie on the device.
+
+    That is where it would fill more than half of the device's free memory, or `not_resident` names a reason. Batches of
+    a `DataLoader` come on the CPU.
+
+    Args:
+        dataset: a PyG data set or a list of `Data`.
+        batch_size: graphs in a batch, >= 1.
+        shuffle: whether each epoch draws a new order.
+        generator: source of the orders, a CPU generator.
+        device: where the batches are wanted.
+    """
+    device = torch.device(device)
+    fits = device.type != "cuda" or _bytes(dataset) < torch.cuda.mem_get_info(device)[0] / 2
+    if fits and not not_resident(dataset):
+        return ResidentLoader(dataset, batch_size, shuffle, generator, device)
+    return DataLoader(dataset, batch_sampler=EpochBatches(len(dataset), batch_size, shuffle, generator))
+
+
+def not_resident(dataset: Any) -> str | None:
+    """Why a data set cannot be held as plain tensors on a device, or None if it can."""
+    if getattr(dataset, "transform", None) is not None:
+        return "it has a transform, which is to be applied at each access"
+    if len(dataset) == 0:
+        return "it is empty"
+    graph = dataset[0]
+    if type(graph).__inc__ is not Data.__inc__ or type(graph).__cat_dim__ is not Data.__cat_dim__:
+        return f"{type(graph).__name__} has batching rules of its own"
+    for key, value in graph._store.items():
+        plain = value.layout == torch.strided if isinstance(value, Tensor) else isinstance(value, (int, float, str))
+        if not plain or type(value) not in (Tensor, int, float, str) or "batch" in key:
+            return f"attribute `{key}` is neither a plain tensor nor a single number or text"
+    return None
+
+
+def _counts_nodes(key: str) -> bool:
+    """Whether PyG adds the number of nodes before a graph to this attribute when it batches."""
+    return "index" in key or key == "face"
+
+
+def _collated(dataset: Any) -> tuple[Data, dict[str, Tensor], Tensor]:
+    """The concatenated attributes, the boundaries of the graphs' parts, and each graph's number of nodes."""
+    whole = isinstance(dataset, InMemoryDataset) and dataset._indices is None and dataset.slices is not None
+    if whole:
+        data, slices = dataset._data, dict(dataset.slices)
+    else:
+        graphs = [dataset[i] for i in range(len(dataset))]
+        data, slices, _ = collate(type(graphs[0]), data_list=graphs, increment=False, add_batch=False)
+    slices.pop("num_nodes", None)
+    if hasattr(data._store, "_num_nodes"):
+        num_nodes = torch.tensor(data._store._num_nodes)
+    elif "x" in slices:
+        num_nodes = slices["x"].diff()
+    else:
+        num_nodes = torch.tensor([dataset[i].num_nodes for i in range(len(dataset))])
+    return data, slices, num_nodes
+
+
+def _bytes(dataset: Any) -> int:
+    data = _collated(dataset)[0]
+    return sum(value.nbytes for value in data._store.values() if isinstance(value, Tensor))

@@ -1,0 +1,156 @@
+"""What every collated data set must fulfil before anything is computed from it, checked for all graphs at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+from torch_geometric.utils import cumsum
+
+from graphcl.errors import InputError, InputTypeError
+
+
+def check_store(
+    given: object, slices: Mapping[str, Tensor] | None, what: str
+) -> tuple[Data, dict[str, Tensor], Tensor]:
+    """Check a collated data set and complete it; the inputs stay as they are, tensors are shared.
+
+    Completed: `x` with one axis gets a second one, `x` without columns goes, and graphs at the end that have no edge
+    (which PyG's TU reader loses) come back.
+
+    Args:
+        given: all graphs in one, as `InMemoryDataset._data`.
+        slices: where each attribute is cut, as `InMemoryDataset.slices`.
+        what: the name of the data set, for messages.
+
+    Returns:
+        `(data, slices, ptr)`: `ptr [n + 1]` are the first nodes of the n graphs.
+
+    Raises:
+        InputError: fewer than two graphs, a graph without a node, edges that leave their graph, NaN or infinite
+            values, or parts that do not fit together.
+    """
+    if not isinstance(given, Data):
+        raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {type(given).__name__}.")
+    data: Data = copy.copy(given)
+    cuts, num_graphs = _complete_slices(data, slices, what)
+    counts = _node_counts(data, cuts, num_graphs, what)
+    if counts.min() < 1:
+        raise InputError(f"{what}: graph {int(counts.argmin())} has no node; leave empty graphs out.")
+    ptr = cumsum(counts)
+    _check_edges(data, cuts, counts, what)
+    if data.x is not None:
+        _check_features(data, ptr, what)
+    if isinstance(data.edge_attr, Tensor) and data.edge_attr.dim() == 2 and data.edge_attr.size(1) == 0:
+        data.edge_attr = None
+    return data, {key: cut for key, cut in cuts.items() if key in data}, ptr
+
+
+def _complete_slices(data: Data, slices: Mapping[str, Tensor] | None, what: str) -> tuple[dict[str, Tensor], int]:
+    """The slices of the attributes that `data` has, and how many graphs they cut it into."""
+    stated = getattr(data, "_num_nodes", None)
+    cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
+    flat = {key: cut.cpu() for key, cut in cuts.items() if isinstance(cut, Tensor) and cut.dim() == 1 and len(cut)}
+    sizes = [cut.numel() - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
+    num_graphs = 1 if slices is None else max(sizes, default=0)
+    if num_graphs < 2:
+        graphs = "1 graph" if num_graphs == 1 else "no graph"
+        raise InputError(f"{what} holds {graphs}; contrasting graphs needs at least two.")
+    if isinstance(data.edge_index, EdgeIndex):
+        data.edge_index = data.edge_index.as_tensor()
+    _check_edge_index(data.edge_index, what)
+    for key, cut in flat.items():
+        if key.startswith("edge_") and cut.numel() <= num_graphs:
+            cut = flat[key] = torch.cat([cut, cut[-1:].expand(num_graphs + 1 - cut.numel())])
+        value = data[key]
+        if isinstance(value, Tensor) and value.dim() > 0:
+            size = value.size(data.__cat_dim__(key, value) or 0)
+        else:
+            size = len(value) if isinstance(value, list | tuple) else 1
+        if cut.numel() != num_graphs + 1 or cut[0] != 0 or cut[-1] != size or (cut.diff() < 0).any():
+            raise InputError(f"{what}: the slices of `{key}` do not fit its {size} entries and {num_graphs} graphs.")
+    if "edge_index" not in flat:
+        raise InputError(f"{what}: there are no slices of `edge_index`; save the graphs with InMemoryDataset.save.")
+    return {**cuts, **flat}, num_graphs
+
+
+def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
+    """Refuse NaN and infinite entries of `values [ptr[-1], ...]`, whose graphs start at `ptr`."""
+    if not values.is_floating_point() or values.isfinite().all():
+        return
+    bad = ~values.isfinite()
+    row = int(bad.flatten(1).any(1).nonzero()[0]) if bad.dim() > 1 else int(bad.nonzero()[0])
+    graph = int(torch.searchsorted(ptr, torch.tensor(row, device=ptr.device), right=True)) - 1
+    raise InputError(
+        f"{what}: `{name}` has {int(bad.sum())} NaN or infinite values, the first in graph {graph}; "
+        "replace them, or leave these graphs out."
+    )
+
+
+def _check_edge_index(edge_index: object, what: str) -> None:
+    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+        got = "none" if edge_index is None else type(edge_index).__name__
+        raise InputError(f"{what}: graphs need `edge_index`, a dense torch tensor [2, E] of int64, got {got}.")
+    if edge_index.dtype != torch.long or edge_index.dim() != 2 or edge_index.size(0) != 2:
+        got = f"{list(edge_index.shape)} of {str(edge_index.dtype).removeprefix('torch.')}"
+        raise InputError(f"{what}: `edge_index` must be [2, E] of int64, got {got}.")
+
+
+def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: str) -> Tensor:
+    """How many nodes each graph has: as `x` says, else `num_nodes`, else `pos`, else as many as its edges need."""
+    stated = getattr(data, "_num_nodes", None)
+    counts = None if stated is None else torch.as_tensor(stated)
+    if counts is not None and counts.shape != (num_graphs,):
+        raise InputError(f"{what}: `num_nodes` is given for {counts.numel()} of {num_graphs} graphs.")
+    for key in ("x", "pos"):
+        if key in data and key in slices:
+            rows = slices[key].diff()
+            if counts is not None and not torch.equal(rows, counts):
+                graph = int((rows != counts).nonzero()[0])
+                raise InputError(
+                    f"{what}: `{key}` of graph {graph} has {int(rows[graph])} rows, but the graph has "
+                    f"{int(counts[graph])} nodes."
+                )
+            counts = rows
+    if counts is None:
+        edges = slices["edge_index"].diff().to(data.edge_index.device)
+        owner = torch.arange(num_graphs, device=edges.device).repeat_interleave(edges)
+        needed = data.edge_index.max(0).values + 1
+        counts = torch.zeros_like(edges).scatter_reduce_(0, owner, needed, "amax")
+    return counts.to(data.edge_index.device)
+
+
+def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
+    """Every edge joins nodes of its graph; there is one row of edge attributes per edge."""
+    edges = slices["edge_index"].diff().to(counts.device)
+    limit = counts.repeat_interleave(edges)
+    wrong = ((data.edge_index < 0) | (data.edge_index >= limit)).any(0)
+    if wrong.any():
+        edge = int(wrong.nonzero()[0])
+        graph = int(torch.searchsorted(cumsum(edges), torch.tensor(edge, device=edges.device), right=True)) - 1
+        raise InputError(
+            f"{what}: `edge_index` of graph {graph} has the edge {data.edge_index[:, edge].tolist()}, but the graph "
+            f"has {int(counts[graph])} nodes, numbered from 0."
+        )
+    for key in ("edge_attr", "edge_weight"):
+        if isinstance(data.get(key), Tensor) and key in slices:
+            rows = slices[key].diff().to(edges.device)
+            if not torch.equal(rows, edges):
+                graph = int((rows != edges).nonzero()[0])
+                raise InputError(
+                    f"{what}: `{key}` of graph {graph} has {int(rows[graph])} rows for {int(edges[graph])} edges."
+                )
+            check_finite(data[key], cumsum(edges), key, what)
+
+
+def _check_features(data: Data, ptr: Tensor, what: str) -> None:
+    x = data.x
+    if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_complex() or x.dim() not in (1, 2):
+        got = f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {got}.")
+    check_finite(x, ptr, "x", what)
+    data.x = None if x.dim() == 2 and x.size(1) == 0 else x.view(-1, 1) if x.dim() == 1 else x

@@ -1,0 +1,85 @@
+"""A TU set of three tiny graphs, written by the tests: a path of 3 nodes, an edge, an edge beside an isolated node."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+TINY = {
+    "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n6, 7\n7, 6\n",
+    "graph_indicator": "1\n1\n1\n2\n2\n3\n3\n3\n",
+    "graph_labels": "1\n-1\n1\n",
+    "node_labels": "0\n5\n0\n5\n5\n0\n0\n3\n",
+}
+
+
+def files_of(name="TINY", **changes):
+    """The files of the set by name; `part=text` replaces a part, `part=None` leaves it out."""
+    parts = {**TINY, **changes}
+    return {f"{name}_{part}.txt": text for part, text in parts.items() if text is not None}
+
+
+def write_folder(folder, name="TINY", **changes):
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files_of(name, **changes).items():
+        (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+def write_zip(folder, name="TINY", extra=(), **changes):
+    """NAME.zip in `folder`, as the public server lays it out; `extra` are more (entry, content) pairs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file, text in files_of(name, **changes).items():
+            archive.writestr(f"{name}/{file}", text)
+        for entry, content in extra:
+            archive.writestr(entry, content)
+    return folder
+
+
+@pytest.fixture
+def mirror(tmp_path):
+    return write_zip(tmp_path / "mirror", extra=[("TINY/README.txt", "about"), ("TINY/README.txt~", "older")])
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def tu_archives():
+    folder = Path(__file__).parents[3] / "shared" / "tu"
+    if not folder.is_dir():
+        pytest.skip(f"no real TU archives in {folder}")
+    return folder
+
+
+@pytest.fixture(name="write_zip")
+def _write_zip():
+    return write_zip
+
+
+@pytest.fixture(name="write_folder")
+def _write_folder():
+    return write_folder
+
+
+@pytest.fixture(name="refused")
+def _refused(root):
+    """Check that a load is refused in one line with all the given words, and that it leaves nothing under root."""
+    from graphcl.datasets import load_dataset
+    from graphcl.errors import InputError
+
+    def refused(source, *words, mirror=None, **kwargs):
+        before = sorted(root.rglob("*"))
+        with pytest.raises(InputError) as caught:
+            load_dataset(source, root, mirror, **kwargs)
+        message = str(caught.value)
+        assert "\n" not in message
+        for word in words:
+            assert word in message, message
+        assert sorted(root.rglob("*")) == before
+        return message
+
+    return refused

@@ -1,0 +1,125 @@
+"""Archives that are damaged or hostile: refused before anything is written."""
+
+import io
+import logging
+import stat
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphcl.datasets.archive as archive
+from graphcl.datasets.archive import unpack
+from graphcl.errors import InputError
+
+
+@pytest.mark.parametrize("entry", ["../evil.txt", "TINY/../../evil.txt", "/evil.txt", "C:/evil.txt", "TINY\\evil.txt"])
+def test_escaping_paths(entry, refused, tmp_path, write_zip):
+    refused("TINY", "leads out of the folder", mirror=write_zip(tmp_path / "m", extra=[(entry, "x")]))
+    assert not list(tmp_path.rglob("evil*"))
+
+
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR])
+def test_links_and_special_files(kind, refused, tmp_path, write_zip):
+    entry = zipfile.ZipInfo("TINY/TINY_edge_labels.txt")
+    entry.external_attr = (kind | 0o777) << 16
+    refused("TINY", "link or special file", mirror=write_zip(tmp_path / "m", extra=[(entry, "/etc/passwd")]))
+
+
+def test_bomb(refused, tmp_path, write_zip):
+    bomb = ("TINY/README.txt", bytes(80 * 2**20))
+    refused("TINY", "zip bomb", "would unpack to", mirror=write_zip(tmp_path / "m", extra=[bomb]))
+
+
+def test_too_large(refused, mirror, monkeypatch):
+    monkeypatch.setattr(archive, "MOST_BYTES", 20)
+    refused("TINY", "would unpack to", mirror=mirror)
+
+
+def test_too_many_entries(refused, tmp_path, write_zip):
+    many = [(f"TINY/{i}", "") for i in range(1001)]
+    refused("TINY", "1005 entries", mirror=write_zip(tmp_path / "m", extra=many))
+
+
+def test_encrypted(refused, mirror):
+    content = bytearray((mirror / "TINY.zip").read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1
+    (mirror / "TINY.zip").write_bytes(content)
+    refused("TINY", "is encrypted", mirror=mirror)
+
+
+def test_other_compression(refused, mirror):
+    with zipfile.ZipFile(mirror / "TINY.zip", "a", zipfile.ZIP_BZIP2) as zipped:
+        zipped.writestr("TINY/TINY_edge_labels.txt", "1\n" * 8)
+    refused("TINY", "is packed by method 12", "repack", mirror=mirror)
+
+
+def test_truncated(refused, mirror):
+    content = (mirror / "TINY.zip").read_bytes()
+    (mirror / "TINY.zip").write_bytes(content[: len(content) // 2])
+    refused("TINY", "TINY.zip is damaged", "fetch the file again", mirror=mirror)
+
+
+def test_corrupt(refused, mirror):
+    content = bytearray((mirror / "TINY.zip").read_bytes())
+    start = content.index(b"TINY/TINY_A.txt") + len("TINY/TINY_A.txt")
+    content[start + 4] ^= 0xFF
+    (mirror / "TINY.zip").write_bytes(content)
+    refused("TINY", "TINY.zip is damaged", mirror=mirror)
+
+
+@pytest.mark.parametrize("content", [b"", b"<!DOCTYPE html><html>log in</html>"])
+def test_not_a_zip(content, refused, mirror):
+    (mirror / "TINY.zip").write_bytes(content)
+    refused("TINY", "is not a zip archive", mirror=mirror)
+
+
+def test_archive_of_another_set(refused, mirror):
+    (mirror / "TINY.zip").rename(mirror / "OTHER.zip")
+    refused("OTHER", "no archive of OTHER", "no OTHER_A.txt", "TINY/TINY_A.txt", mirror=mirror)
+
+
+def test_same_file_twice(refused, tmp_path, write_zip):
+    refused("TINY", "TINY_A.txt twice", mirror=write_zip(tmp_path / "m", extra=[("copy/TINY_A.txt", "1, 2\n")]))
+
+
+def test_only_the_text_files_are_written(mirror, tmp_path):
+    unpack(mirror / "TINY.zip", "TINY", tmp_path / "new", "x")
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "TINY_A.txt",
+        "TINY_graph_indicator.txt",
+        "TINY_graph_labels.txt",
+        "TINY_node_labels.txt",
+    ]
+
+
+def test_other_checksum_is_only_a_note(tmp_path, write_zip, caplog):
+    with caplog.at_level(logging.INFO):
+        unpack(write_zip(tmp_path / "m", "MUTAG") / "MUTAG.zip", "MUTAG", tmp_path / "new", "somewhere")
+    assert "somewhere is not the archive this library was tested with" in caplog.text
+
+
+def small_zip():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr("T/T_A.txt", "1, 2\n2, 1\n" * 9)
+        zipped.writestr("T/T_graph_indicator.txt", "1\n1\n")
+    return buffer.getvalue()
+
+
+@settings(deadline=None, max_examples=60)
+@given(changes=st.lists(st.tuples(st.integers(0, len(small_zip()) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_any_changed_bytes_are_read_or_refused(changes, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fuzz")
+    content = bytearray(small_zip())
+    for position, value in changes:
+        content[position] = value
+    (folder / "T.zip").write_bytes(content)
+    try:
+        unpack(folder / "T.zip", "T", folder / "out" / "raw", "T.zip")
+    except InputError as error:
+        assert "T.zip" in str(error)  # noqa: PT017
+    else:
+        assert (folder / "out" / "raw" / "T_A.txt").read_text() == "1, 2\n2, 1\n" * 9
+    assert {path.name for path in folder.iterdir()} <= {"T.zip", "out"}

@@ -1,0 +1,92 @@
+"""Node features against a loop over graphs, and what each choice means."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from graphcl.datasets import FEATURES, load_dataset
+
+STAR = torch.tensor([[0, 0, 0, 1, 2, 3, 1], [1, 2, 3, 0, 0, 0, 1]])  # a star of 3 leaves, one with a self-loop
+X = torch.arange(8.0).view(4, 2)
+
+
+def two(**first):
+    return [Data(edge_index=STAR, **first), Data(edge_index=STAR[:, :0], **first)]
+
+
+@st.composite
+def graph_lists(draw):
+    graphs = []
+    for _ in range(draw(st.integers(2, 5))):
+        n = draw(st.integers(1, 6))
+        ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1))
+        edges = torch.tensor(draw(st.lists(ends, max_size=20)), dtype=torch.long).view(-1, 2).t()
+        graphs.append(Data(edge_index=edges, x=torch.randn(n, 2)))
+    return graphs
+
+
+@settings(deadline=None, max_examples=60)
+@given(graphs=graph_lists(), max_degree=st.integers(1, 8))
+def test_degrees_as_in_a_loop(graphs, max_degree):
+    degrees = []
+    for graph in graphs:
+        pairs = [(a, b) for a, b in graph.edge_index.t().tolist() if a != b]
+        degrees.append([sum(a == node for a, _ in pairs) for node in range(graph.num_nodes)])
+    width = min(max(map(max, degrees)), max_degree) + 1
+    dataset = load_dataset(graphs, features="labels+degree", max_degree=max_degree)
+    assert dataset.num_features == 2 + width
+    for graph, own, degree in zip(dataset, graphs, degrees, strict=True):
+        expected = F.one_hot(torch.tensor(degree).clamp(max=max_degree), width).float()
+        assert torch.equal(graph.x, torch.cat([own.x, expected], dim=1))
+
+
+def test_a_star():
+    dataset = load_dataset(two(num_nodes=4), features="degree")
+    assert dataset[0].x.tolist() == [[0, 0, 0, 1], [0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0]]
+    assert dataset[1].x.tolist() == [[1, 0, 0, 0]] * 4
+    assert load_dataset(two(num_nodes=4), features="degree", max_degree=2).num_features == 3
+
+
+def test_constant():
+    dataset = load_dataset(two(x=X), features="constant")
+    assert dataset[0].x.tolist() == [[1.0]] * 4
+    assert dataset.features == "constant"
+
+
+@pytest.mark.parametrize(("given", "resolved"), [({"x": X}, "labels"), ({"num_nodes": 4}, "constant")])
+def test_auto(given, resolved):
+    dataset = load_dataset(two(**given))
+    assert dataset.features == resolved
+    assert load_dataset(two(**given), features=resolved).x.equal(dataset.x)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_every_choice_is_a_float_matrix(features):
+    dataset = load_dataset(two(x=X.to(torch.int64)), features=features)
+    assert dataset.x.dtype == torch.float32
+    assert dataset.x.shape[0] == 8
+    assert dataset.features in set(FEATURES) - {"auto"}
+
+
+@pytest.mark.parametrize("features", ["labels", "labels+degree"])
+def test_labels_that_are_not_there(features):
+    with pytest.raises(ValueError, match=r"`features` is .*, but own has no node labels \(no `x`\); choose 'constant'"):
+        load_dataset(two(num_nodes=4), features=features)
+
+
+@pytest.mark.parametrize("features", ["degrees", None, 3])
+def test_unknown_choice(features):
+    with pytest.raises(ValueError, match=r"`features` must be one of 'auto', 'labels', .*, got"):
+        load_dataset(two(x=X), features=features)
+
+
+@pytest.mark.parametrize("max_degree", [0, -1, 2.0, True, "3"])
+def test_max_degree(max_degree):
+    with pytest.raises(ValueError, match=r"`max_degree` must be"):
+        load_dataset(two(x=X), max_degree=max_degree)
+    if not isinstance(max_degree, int) or max_degree is True:
+        with pytest.raises(TypeError):
+            load_dataset(two(x=X), max_degree=max_degree)

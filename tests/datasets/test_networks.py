@@ -1,0 +1,84 @@
+"""Graphs of networkx against PyG's own converter."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.utils import from_networkx
+
+from graphcl.datasets import load_dataset
+
+
+def with_x(graph, value=lambda node: [1.0, 0.0]):
+    nx.set_node_attributes(graph, {node: value(node) for node in graph}, "x")
+    return graph
+
+
+@settings(deadline=None, max_examples=30)
+@given(sizes=st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1), st.booleans()), min_size=2, max_size=4))
+def test_nodes_and_edges_as_in_pyg(sizes):
+    graphs = [nx.gnp_random_graph(n, p, seed=n, directed=directed) for n, p, directed in sizes]
+    for own, graph in zip(load_dataset(graphs), map(from_networkx, graphs), strict=True):
+        assert own.num_nodes == graph.num_nodes  # isolated nodes too
+        assert torch.equal(own.edge_index, graph.edge_index)
+
+
+def test_features_labels_and_order():
+    first = nx.Graph([("b", "a")], y=3)
+    first.add_node("alone")
+    second = nx.path_graph(2)
+    second.graph["y"] = 1
+    dataset = load_dataset([with_x(first, lambda node: [node == "b", node == "a"]), with_x(second)])
+    assert dataset[0].x.tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert dataset.y.tolist() == [1, 0]
+    assert dataset.classes.tolist() == [1, 3]
+    assert dataset.features == "labels"
+    assert "x" in first.nodes["a"]  # the input stays
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, lambda v: np.array([v]), lambda v: torch.tensor([float(v)])])
+def test_kinds_of_numbers(kind):
+    graphs = [with_x(nx.path_graph(3), kind) for _ in range(2)]
+    assert load_dataset(graphs)[1].x.tolist() == [[0.0], [1.0], [2.0]]
+
+
+def test_other_attributes_do_not_matter():
+    graph = nx.path_graph(3)
+    graph.nodes[1]["colour"] = "red"
+    graph.edges[0, 1]["weight"] = 2.0
+    dataset = load_dataset([graph, nx.MultiGraph([(0, 1), (0, 1)])])
+    assert [g.num_edges for g in dataset] == [4, 4]
+    assert set(dataset[0].keys()) == {"edge_index", "x"}
+
+
+def changed(**graph):
+    result = nx.path_graph(3)
+    result.graph.update(graph)
+    return result
+
+
+ERRORS = {
+    "mixture": ([nx.path_graph(2), "graph"], "graph 1 must be a networkx graph, got str"),
+    "empty": ([nx.path_graph(2), nx.Graph()], "graph 1 has no node"),
+    "one": ([nx.path_graph(2)], "holds 1 graph"),
+    "x on some nodes": ([nx.path_graph(2), nx.Graph()], "1 of 2 nodes of graph 1 have no 'x'"),
+    "x on some graphs": ([with_x(nx.path_graph(2)), nx.path_graph(2)], "graph 1 has no `x`, graph 0 has one"),
+    "x of words": ([with_x(nx.path_graph(2), str), nx.path_graph(2)], "attribute 'x' of graph 0 must be numbers"),
+    "ragged x": ([with_x(nx.path_graph(3), range), nx.path_graph(2)], "attribute 'x' of graph 0 must be numbers"),
+    "nan": ([with_x(nx.path_graph(2), lambda _: np.nan)] * 2, "4 NaN or infinite values"),
+    "y of words": ([changed(y="active"), changed(y="inactive")], "'y' of graph 0 must be numbers", "active"),
+    "y on some": ([changed(y=1), changed()], "graph 1 has no `y`"),
+}
+ERRORS["x on some nodes"][0][1].add_nodes_from([(0, {"x": 1.0}), (1, {})])
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_wrong_graphs(case, refused):
+    graphs, *words = ERRORS[case]
+    refused(graphs, *words)
+
+
+def test_single_graph_as_source(refused):
+    refused(nx.path_graph(2), "`source` must be", "got Graph; put it into a list")

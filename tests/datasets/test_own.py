@@ -1,0 +1,350 @@
+"""The user's own graphs: every accepted form gives the same data set, and every mistake its own line."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.datasets import FakeDataset
+from torch_geometric.loader import DataLoader
+
+from graphcl.datasets import GraphDataset, load_dataset, prepare
+from graphcl.errors import InputTypeError
+
+PAIR = torch.tensor([[0, 1], [1, 0]])
+
+
+def graph(nodes=3, **attributes):
+    return Data(**{"edge_index": PAIR, "x": torch.randn(nodes, 2), "y": 0, **attributes})
+
+
+def without(key, **attributes):
+    data = graph(**attributes)
+    del data[key]
+    return data
+
+
+class Saved(InMemoryDataset):
+    def __init__(self, path):
+        super().__init__()
+        self.load(path)
+
+
+def assert_same(dataset, graphs, labels):
+    assert len(dataset) == len(graphs)
+    for ours, own in zip(dataset, graphs, strict=True):
+        assert torch.equal(ours.x, own.x)
+        assert torch.equal(ours.edge_index, own.edge_index)
+    assert dataset.y.tolist() == labels
+    assert dataset.labelled
+
+
+def test_every_form_of_the_same_graphs(tmp_path):
+    graphs = [graph(2 + i, y=torch.tensor([i % 3])) for i in range(6)]
+    InMemoryDataset.save(graphs, str(tmp_path / "mine.pt"))
+    torch.save(graphs, tmp_path / "list.pt")
+    forms = {
+        "list": graphs,
+        "tuple": tuple(graphs),
+        "file": str(tmp_path / "mine.pt"),
+        "path": tmp_path / "mine.pt",
+        "list in a file": tmp_path / "list.pt",
+        "data set": Saved(str(tmp_path / "mine.pt")),
+        "torch's subset": torch.utils.data.Subset(graphs, range(6)),
+    }
+    for form in forms.values():
+        assert_same(load_dataset(form), graphs, [0, 1, 2, 0, 1, 2])
+    assert load_dataset(tmp_path / "mine.pt").name == "mine"
+
+
+def test_in_memory_data_set_is_shared_and_not_changed():
+    source = FakeDataset(num_graphs=8, edge_dim=3)
+    keys, store = set(source._data.keys()), source._data
+    dataset = load_dataset(source)
+    assert dataset._data.edge_index.data_ptr() == store.edge_index.data_ptr()
+    assert dataset._data.x.data_ptr() == store.x.data_ptr()
+    assert load_dataset(source, features="degree").num_features != source.num_features
+    assert source._data is store
+    assert set(store.keys()) == keys
+    assert set(source.slices) == set(load_dataset(source).slices)
+
+
+def test_subset_and_transform_of_a_data_set():
+    source = FakeDataset(num_graphs=8)
+    assert_same(load_dataset(source[2:5]), list(source[2:5]), load_dataset(source[2:5]).y.tolist())
+    source.transform = lambda data: Data(x=data.x * 2, edge_index=data.edge_index, y=data.y)
+    assert torch.equal(load_dataset(source)[3].x, source[3].x)
+
+
+def test_own_list_is_not_changed():
+    graphs = [Data(edge_index=PAIR, num_nodes=3, y=5), Data(edge_index=PAIR, num_nodes=4, y=7)]
+    dataset = load_dataset(graphs)
+    assert dataset.y.tolist() == [0, 1]
+    assert dataset.classes.tolist() == [5, 7]
+    assert [(set(g.keys()), g.y, g.num_nodes) for g in graphs] == [
+        ({"edge_index", "y", "num_nodes"}, 5, 3),
+        ({"edge_index", "y", "num_nodes"}, 7, 4),
+    ]
+    assert "num_nodes" not in dataset._data
+    assert "num_nodes" not in dataset[0]  # would go stale in a view that drops nodes
+    assert [g.num_nodes for g in dataset] == [3, 4]
+
+
+def test_loaded_data_set_is_returned_as_it_is():
+    dataset = load_dataset([graph(), graph()], features="constant")
+    assert load_dataset(dataset) is dataset
+    assert load_dataset(dataset, features="degree").features == "degree"
+
+
+def test_one_graph_as_a_data_set():
+    dataset = GraphDataset(graph(), None, "single", "labels")
+    assert len(dataset) == 1
+    assert dataset[0].num_nodes == 3
+    assert next(iter(DataLoader(dataset))).num_graphs == 1
+    assert repr(dataset) == "GraphDataset('single', 1 graph, x: 2 columns (labels), no classes)"
+
+
+@pytest.mark.parametrize(
+    "y",
+    [1, True, np.int64(1), np.array([1]), torch.tensor(1), torch.tensor([[1]]), torch.tensor([1]).short()],
+    ids=repr,
+)
+def test_one_whole_number_is_a_class(y):
+    other = 0 if isinstance(y, int) else y * 0
+    dataset = load_dataset([graph(y=y), graph(y=other), graph(y=y)])
+    assert dataset.labelled
+    assert dataset.num_classes == 2
+    assert dataset.y.tolist() == [1, 0, 1]
+    assert dataset[1].y.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("y", "kept"),
+    [
+        (0.5, "tensor([0.5000])"),
+        (torch.tensor([1, 0]), "tensor([1, 0])"),
+        (torch.tensor([[1, 0]]), "tensor([[1, 0]])"),
+        (torch.tensor([0, 1, 0]), "tensor([0, 1, 0])"),
+        ("yes", "yes"),
+        (np.float64(0.5), "tensor([0.5000], dtype=torch.float64)"),
+        ({"a": 1}, "{'a': tensor([1])}"),
+        (None, "None"),
+    ],
+    ids=repr,
+)
+def test_other_targets_are_kept_but_no_classes(y, kept):
+    dataset = load_dataset([graph(y=y), graph(y=y)])
+    assert not dataset.labelled
+    assert dataset.num_classes == 0
+    assert str(dataset[0].y) == kept
+
+
+def test_flat_and_missing_columns():
+    dataset = load_dataset([graph(x=torch.ones(3)), graph(x=torch.ones(4))])
+    assert [g.x.shape for g in dataset] == [(3, 1), (4, 1)]
+    dataset = load_dataset([graph(x=torch.ones(3, 0)), graph(x=torch.ones(4, 0))])
+    assert dataset.features == "constant"
+    assert [g.x.shape for g in dataset] == [(3, 1), (4, 1)]
+
+
+def test_number_of_nodes_is_taken_from_the_edges_last():
+    path = torch.tensor([[0, 4], [4, 0]])
+    assert [g.num_nodes for g in load_dataset([Data(edge_index=path), Data(edge_index=PAIR)])] == [5, 2]
+    pos = torch.randn(7, 3)
+    assert load_dataset([Data(edge_index=path, pos=pos)] * 2)[0].x.shape == (7, 1)
+
+
+def test_edge_index_class_of_pyg_becomes_a_tensor():
+    from torch_geometric import EdgeIndex
+
+    dataset = load_dataset([graph(edge_index=EdgeIndex(PAIR)) for _ in range(2)])
+    assert type(dataset._data.edge_index) is torch.Tensor
+
+
+def test_arrays_of_different_lengths_are_kept():
+    dataset = load_dataset([graph(y=np.ones(1)), graph(y=np.ones(2))])
+    assert not dataset.labelled
+    assert dataset[1].y.tolist() == [1, 1]
+
+
+def far(nodes=3, **attributes):
+    return graph(nodes, edge_index=torch.tensor([[0, 1], [1, nodes]]), **attributes)
+
+
+def bad(value, **attributes):
+    x = torch.randn(3, 2)
+    x[1, 0] = x[2, 1] = value
+    return graph(x=x, **attributes)
+
+
+LIST_ERRORS = {
+    "empty": ([], "own holds no graph", "at least two"),
+    "one": ([graph()], "own holds 1 graph", "at least two"),
+    "string": ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
+    "hetero": ([graph(), HeteroData()], "graph 1", "got HeteroData", "heterogeneous graphs are not supported"),
+    "batch": ([graph(), Batch.from_data_list([graph()])], "graph 1", "to_data_list()"),
+    "edge out of range": ([graph(), far(3)], "graph 1 has the edge [1, 3]", "3 nodes, numbered from 0"),
+    "negative edge": ([graph(edge_index=-PAIR), graph()], "graph 0 has the edge [0, -1]"),
+    "int32 edges": ([graph(), graph(edge_index=PAIR.int())], "graph 1 must be [2, E] of int64, got [2, 2] of int32"),
+    "transposed edges": ([graph(), graph(edge_index=torch.zeros(5, 2).long())], "graph 1 must be", "got [5, 2]"),
+    "flat edges": ([graph(edge_index=torch.zeros(2).long()), graph()], "graph 0 must be", "got [2]"),
+    "numpy edges": ([graph(), graph(edge_index=PAIR.numpy())], "`edge_index` of graph 1", "got ndarray"),
+    "no edges": ([graph(), without("edge_index")], "graph 1 has no `edge_index`", "to all graphs"),
+    "no edges at all": ([without("edge_index")] * 2, "`edge_index` of graph 0", "got none"),
+    "x on some": ([graph(), without("x")], "graph 1 has no `x`, graph 0 has one", "to all graphs or to none"),
+    "x on others": ([without("x", num_nodes=3), graph()], "graph 0 has no `x`, graph 1 has one"),
+    "y on some": ([graph(), without("y")], "graph 1 has no `y`, graph 0 has one"),
+    "other on some": ([graph(), graph(z=1)], "graph 0 has no `z`, graph 1 has one"),
+    "widths": ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
+    "numpy x": ([graph(), graph(x=np.ones((3, 2)))], "`x` of graph 1 must be a torch tensor [N, F]", "got ndarray"),
+    "cubic x": ([graph(x=torch.ones(3, 2, 2))] * 2, "`x` must be a dense torch tensor [N, F]", "got [6, 2, 2]"),
+    "complex x": ([graph(x=torch.ones(3, 2) * 1j)] * 2, "`x` must be", "real numbers"),
+    "edge widths": (
+        [graph(edge_attr=torch.ones(2, 1)), graph(edge_attr=torch.ones(2, 4))],
+        "`edge_attr` of graph 1 has shape [2, 4]",
+    ),
+    "edge rows": ([graph(), graph()], "`edge_attr` of graph 1 has 3 rows for 2 edges"),
+    "nan": ([graph(), bad(float("nan"))], "`x` has 2 NaN or infinite values, the first in graph 1"),
+    "inf": ([bad(float("inf")), graph()], "`x` has 2 NaN or infinite values, the first in graph 0"),
+    "edge nan": ([graph(edge_attr=torch.tensor([1.0, torch.nan]))] * 2, "`edge_attr` has 2 NaN"),
+    "too large for float": ([graph(x=torch.full((3, 2), 1e300, dtype=torch.double))] * 2, "`x` has 12 NaN or infinite"),
+    "empty graph": (
+        [graph(), graph(0, edge_index=PAIR[:, :0])],
+        "graph 1 has no node; leave empty graphs out",
+    ),
+    "num_nodes": ([graph(num_nodes=4), graph(num_nodes=3)], "`x` of graph 0 has 3 rows, but the graph has 4 nodes"),
+    "cannot be joined": ([graph(z=torch.ones(1, 2)), graph(z=torch.ones(1, 3))], "cannot be put together"),
+}
+LIST_ERRORS["edge rows"][0][0].edge_attr, LIST_ERRORS["edge rows"][0][1].edge_attr = torch.ones(2, 1), torch.ones(3, 1)
+
+
+@pytest.mark.parametrize("case", LIST_ERRORS)
+def test_wrong_lists(case, refused):
+    graphs, *words = LIST_ERRORS[case]
+    refused(graphs, *words)
+
+
+@pytest.mark.parametrize("source", [3, None, {"x": 1}, graph(), HeteroData(), b"MUTAG", iter([])])
+def test_wrong_types(source, refused):
+    refused(source, "`source` must be")
+    with pytest.raises(InputTypeError, match="`source` must be"):
+        load_dataset(source)
+
+
+def test_wrong_type_of_root():
+    with pytest.raises(TypeError, match="`root` must be a folder, got int"):
+        load_dataset("MUTAG", root=3)
+
+
+def test_data_set_of_hetero_graphs(refused):
+    from torch_geometric.datasets import FakeHeteroDataset
+
+    refused(FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported")
+
+
+def test_iterable_data_set(refused):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter([graph(), graph()])
+
+    refused(Stream(), "Stream must have a length")
+
+
+def test_reading_a_file_leaves_pyg_able_to_read(tmp_path):
+    # torch.serialization.safe_globals would forget Data at its end, although PyG had allowed it.
+    InMemoryDataset.save([graph(), graph()], str(tmp_path / "mine.pt"))
+    for _ in range(2):
+        assert len(load_dataset(tmp_path / "mine.pt")) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(Saved(str(tmp_path / "mine.pt"))) == 2
+
+
+class Trap:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_code_in_a_file_is_refused(tmp_path, refused):
+    torch.save((Trap(str(tmp_path / "sprung")), None), tmp_path / "trap.pt")
+    refused(tmp_path / "trap.pt", "trap.pt", "holds pickled code (io.open)", "never run", "InMemoryDataset.save")
+    assert not (tmp_path / "sprung").exists()
+
+
+FILE_ERRORS = {
+    "empty": (b"", "cannot be read as a PyTorch file"),
+    "text": (b"hello", "cannot be read as a PyTorch file"),
+    "half": (None, "cannot be read as a PyTorch file"),
+    "tensor": (torch.ones(3), "is not a data set saved by PyG"),
+    "number": ((1, 2, 3), "is not a data set saved by PyG"),
+    "hetero": (({}, {}, HeteroData), "heterogeneous graphs are not supported"),
+    "one graph": ((graph().to_dict(), None, Data), "holds 1 graph"),
+    "no slices": ((graph().to_dict(), {}, Data), "holds no graph"),
+    "wrong slices": ((graph().to_dict(), {"edge_index": torch.tensor([0, 1, 9])}, Data), "slices of `edge_index`"),
+    "falling slices": ((graph().to_dict(), {"edge_index": torch.tensor([0, 3, 2])}, Data), "slices of `edge_index`"),
+    "other slices": ((graph().to_dict(), {"x": torch.tensor([0, 1, 3])}, Data), "no slices of `edge_index`"),
+    "no edges": ((Data(x=torch.ones(3, 1)).to_dict(), {"x": torch.tensor([0, 1, 3])}, Data), "got none"),
+    "sparse edges": (
+        (Data(edge_index=PAIR.to_sparse()).to_dict(), {"edge_index": torch.tensor([0, 1, 2])}, Data),
+        "dense torch tensor",
+    ),
+    "int32 edges": (
+        (Data(edge_index=PAIR.int()).to_dict(), {"edge_index": torch.tensor([0, 1, 2])}, Data),
+        "got [2, 2] of int32",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FILE_ERRORS)
+def test_wrong_files(case, tmp_path, refused):
+    content, words = FILE_ERRORS[case]
+    path = tmp_path / "graphs.pt"
+    if content is None:
+        InMemoryDataset.save([graph(), graph()], str(path))
+        path.write_bytes(path.read_bytes()[:300])
+    elif isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        torch.save(content, path)
+    refused(str(path), words)
+
+
+def test_missing_paths(tmp_path, refused):
+    refused("missing.pt", "there is no file or folder 'missing.pt'")
+    refused(tmp_path / "missing", "there is no file or folder")
+    (tmp_path / "MUTAG.zip").write_bytes(b"")
+    refused(tmp_path / "MUTAG.zip", "for an archive NAME.zip give the name as `source` and its folder as `mirror`")
+
+
+def test_folder_in_text_layout(tmp_path, root, write_folder):
+    mine = write_folder(tmp_path / "my graphs", "MINE")
+    dataset = load_dataset(mine, root)
+    assert dataset.name == "MINE"
+    assert [g.num_nodes for g in dataset] == [3, 2, 3]
+    assert sorted(p.suffix for p in mine.iterdir()) == [".txt"] * 4  # nothing but what was there
+    assert len(load_dataset(f"{mine}/", root)) == 3
+    assert len(list(root.iterdir())) == 1  # the same cache
+    (mine / "MINE_graph_labels.txt").write_text("1\n2\n3\n")
+    assert load_dataset(mine, root).num_classes == 3  # not the old cache
+
+
+def test_wrong_folders(tmp_path, refused, write_folder):
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "must hold one data set in TU text layout", "The folder holds: nothing")
+    both = write_folder(write_folder(tmp_path / "both", "ONE"), "TWO")
+    refused(both, "found 2 files *_A.txt")
+    refused(write_folder(tmp_path / "m", A="1, 9\n1, 2\n"), str(tmp_path / "m"), "TINY_A.txt line 1", "1 to 8")
+
+
+def test_prepare_is_the_same_without_loading():
+    source = FakeDataset(num_graphs=8)
+    assert repr(prepare(source._data, source.slices, "FakeDataset")) == repr(load_dataset(source))
+
+
+def test_errors_are_value_errors():
+    with pytest.raises(ValueError, match="own holds no graph"):
+        load_dataset([])

@@ -1,0 +1,57 @@
+"""The real archives: published counts, and what the checks cost."""
+
+import time
+import zipfile
+
+import pytest
+import torch
+from torch_geometric.datasets import TUDataset
+
+from graphcl.datasets import load_dataset
+from graphcl.datasets.names import TESTED_ARCHIVES
+from graphcl.datasets.text import check_text
+
+# name: graphs, classes, mean nodes, mean edges, node labels (0: none), columns of "degree" features
+PUBLISHED = {
+    "MUTAG": (188, 2, 17.93, 19.79, 7),
+    "PROTEINS": (1113, 2, 39.06, 72.82, 3),
+    "NCI1": (4110, 2, 29.87, 32.30, 37),
+    "IMDB-BINARY": (1000, 2, 19.77, 96.53, 0),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_counts(name, tu_archives, tmp_path):
+    graphs, classes, nodes, edges, labels = PUBLISHED[name]
+    dataset = load_dataset(name, tmp_path, tu_archives)
+    assert len(dataset) == graphs
+    assert dataset.num_classes == classes
+    assert dataset._data.num_nodes / graphs == pytest.approx(nodes, abs=0.005)
+    assert dataset._data.num_edges / 2 / graphs == pytest.approx(edges, abs=0.005)
+    assert (dataset.features, dataset.num_features) == (("labels", labels) if labels else ("constant", 1))
+    assert sum(graph.num_nodes for graph in dataset) == dataset._data.num_nodes
+
+    start = time.perf_counter()
+    again = load_dataset(name, tmp_path)
+    assert time.perf_counter() - start < 2
+    assert torch.equal(again.x, dataset.x)
+    theirs = TUDataset(str(tmp_path), name)
+    assert torch.equal(again[graphs - 1].edge_index, theirs[graphs - 1].edge_index)
+
+
+def test_checksums_are_of_these_archives(tu_archives):
+    import hashlib
+
+    found = {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in tu_archives.glob("*.zip")}
+    assert found == TESTED_ARCHIVES
+
+
+def test_checks_cost_little(tu_archives, tmp_path):
+    with zipfile.ZipFile(tu_archives / "NCI1.zip") as archive:
+        archive.extractall(tmp_path)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        check_text(tmp_path / "NCI1", "NCI1", "here")
+        seconds.append(time.perf_counter() - start)
+    assert min(seconds) < 0.3
