@@ -1,0 +1,288 @@
+"""The SVM score. Reference: scikit-learn's own GridSearchCV on the same outer folds, and sums done by hand."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+import graphcl.evaluate
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, Summary, paired_gain, summarise, svm
+
+MODULE = sys.modules["graphcl.evaluate.svm"]  # `graphcl.evaluate.svm` itself is the function
+GRID = (1e-2, 1.0, 1e2)
+FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
+
+
+def grid_search(h, y, *, seed=0, folds=3, inner_folds=3, grid=GRID, scale=False):
+    """The protocol as scikit-learn spells it: accuracies in percent, and the chosen C."""
+    h, accuracy, c = np.asarray(h, dtype=np.float64), [], []
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(h, y):
+        machine = SVC(kernel="rbf", gamma="scale")
+        steps = [("scale", StandardScaler()), ("svc", machine)] if scale else [("svc", machine)]
+        search = GridSearchCV(Pipeline(steps), {"svc__C": grid}, cv=inner_folds, scoring="accuracy")
+        search.fit(h[train], y[train])
+        accuracy.append(100 * search.score(h[test], y[test]))
+        c.append(search.best_params_["svc__C"])
+    return tuple(accuracy), tuple(c)
+
+
+def blobs(n=60, features=5, classes=2, noise=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % classes)
+    return y[:, None] + noise * rng.normal(size=(n, features)), y
+
+
+def pooled(seed=0):
+    """Like a sum-pooled embedding: columns of very different scale, growing with the size of the graph."""
+    h, y = blobs(seed=seed)
+    return h * np.random.default_rng(seed).gamma(1, 20, (len(h), 1)) * [1, 10, 100, 0.1, 0.0], y
+
+
+def scores(seed=0, accuracy=(50.0, 70.0), folds=2):
+    return FoldScores(seed, accuracy, (1.0,) * len(accuracy), folds, 2)
+
+
+CASES = {
+    "binary": blobs(),
+    "binary, other seed": blobs(n=71, noise=1.0, seed=1),
+    "one feature": blobs(features=1),
+    "three classes": blobs(n=66, classes=3),
+    "five classes": blobs(n=70, classes=5, noise=0.7),
+    "unbalanced": (blobs()[0], np.arange(60) % 7 // 6),
+    "sum-pooled": pooled(),
+    "ties: integers": (np.round(blobs()[0]), blobs()[1]),
+    "ties: noise": (blobs()[0], np.random.default_rng(3).permutation(60) % 2),
+    "ties: every C is perfect": blobs(noise=0.01),
+    "twins": (np.repeat(blobs()[0][:20], 3, 0), blobs()[1]),
+    "zero": (np.zeros((40, 3)), np.arange(40) % 2),
+    "constant": (np.full((40, 3), 0.1), np.arange(40) % 2),
+    "constant, unbalanced": (np.full((40, 7), 0.7), np.arange(40) % 3 // 2),
+    "float32": (blobs()[0].astype(np.float32), blobs()[1]),
+}
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_equals_grid_search(name, scale):
+    h, y = CASES[name]
+    result = svm(h, y, scale=scale, **FAST)
+    assert (result.accuracy, result.c) == grid_search(h, y, scale=scale)
+
+
+def test_equals_grid_search_with_the_defaults():
+    h, y = blobs(n=80, seed=5)
+    assert tuple(10.0**k for k in range(-3, 4)) == MODULE.GRID
+    result = svm(torch.from_numpy(h).float(), torch.from_numpy(y), seed=7)
+    assert (result.seed, result.folds, result.inner_folds) == (7, 10, 5)
+    expected = grid_search(h.astype(np.float32), y, seed=7, folds=10, inner_folds=5, grid=MODULE.GRID)
+    assert (result.accuracy, result.c) == expected
+    assert result.mean == np.mean(expected[0])
+
+
+@given(
+    seed=st.integers(0, 1000),
+    n=st.integers(24, 40),
+    features=st.integers(1, 4),
+    classes=st.integers(2, 3),
+    step=st.sampled_from([0.0, 1.0]),
+    scale=st.booleans(),
+)
+@settings(max_examples=12, deadline=None)
+def test_equals_grid_search_on_anything(seed, n, features, classes, step, scale):
+    h, y = blobs(n, features, classes, seed=seed)
+    h = np.round(h) if step else h
+    result = svm(h, y, seed=seed, scale=scale, folds=2, inner_folds=2, grid=(0.1, 10.0))
+    expected = grid_search(h, y, seed=seed, scale=scale, folds=2, inner_folds=2, grid=(0.1, 10.0))
+    assert (result.accuracy, result.c) == expected
+
+
+def test_first_of_equals_wins_in_the_order_of_the_grid():
+    h, y = blobs(noise=0.01)
+    assert set(svm(h, y, **{**FAST, "grid": (1.0, 10.0)}).c) == {1.0}
+    assert set(svm(h, y, **{**FAST, "grid": (10.0, 1.0)}).c) == {10.0}
+
+
+def test_a_margin_of_zero_is_left_to_libsvm():
+    # Balanced classes on one point: the decision value is rounding noise, and its sign is the prediction.
+    kernel, labels = np.ones((12, 8)), np.arange(12) % 2
+    part = (np.arange(8), np.arange(8, 12))
+    model = SVC(C=1.0, kernel="precomputed").fit(kernel[:8], labels[:8])
+    expected = np.mean(model.predict(kernel[8:]) == labels[8:])
+    assert MODULE._accuracy(kernel, labels, part, 1.0) == expected
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_kernel_belongs_to_the_training_rows(scale):
+    h, _ = blobs(n=30)
+    train, held = np.arange(5, 25), np.array([0, 3, 29])
+    kernel = MODULE._kernel(h, (train, held), None if scale else MODULE._distances(h))
+    if scale:
+        h = (h - h[train].mean(0)) / h[train].std(0)
+    square = ((h[np.r_[train, held], None] - h[train]) ** 2).sum(2)
+    np.testing.assert_allclose(kernel, np.exp(-square / (5 * h[train].var())), rtol=1e-10)
+    assert (kernel.diagonal() == 1).all()
+
+
+def test_distances_are_those_of_libsvm():
+    h = np.tile(np.random.default_rng(0).normal(size=96), (33, 1))
+    # A matrix product rounds equal rows unequally; libsvm does not.
+    assert (MODULE._distances(h) == 0).all()
+    h = pooled()[0]
+    np.testing.assert_allclose(MODULE._distances(h), ((h[:, None] - h) ** 2).sum(2), rtol=1e-9, atol=1e-9)
+
+
+def test_workers_do_not_change_the_result():
+    h, y = blobs()
+    assert svm(h, y, workers=1, **FAST) == svm(h, y, workers=2, **FAST) == svm(h, y, **FAST)
+
+
+def test_seed_changes_the_folds_and_nothing_else_is_random():
+    h, y = blobs()
+    before = np.random.get_state(), torch.get_rng_state()
+    assert svm(h, y, seed=1, **FAST) == svm(h, y, seed=1, **FAST)
+    assert svm(h, y, seed=1, **FAST).accuracy != svm(h, y, seed=2, **FAST).accuracy
+    np.testing.assert_equal(np.random.get_state(), before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+def test_labels_may_be_any_integers_and_nothing_is_mutated():
+    h, y = blobs(classes=3)
+    kept = h.copy()
+    odd = torch.tensor([-4, 7, 1000], dtype=torch.int32)[y]
+    embedding = torch.from_numpy(h).requires_grad_()
+    assert svm(embedding, odd, **FAST) == svm(h, y, **FAST) == svm(np.asfortranarray(h), y, **FAST)
+    assert (h == kept).all()
+    assert svm(blobs()[0], blobs()[1] == 1, **FAST) == svm(*blobs(), **FAST)
+
+
+def test_no_label_of_the_test_fold_reaches_the_choice_of_c(monkeypatch):
+    h, y = blobs(n=90, seed=2)
+    split = MODULE._outer_parts(np.unique(y), y, 0, 3, 3)
+    monkeypatch.setattr(MODULE, "_outer_parts", lambda *_: split)  # stratification itself looks at every label
+    grid = MODULE.GRID
+    right = svm(h, y, **{**FAST, "grid": grid})
+    for fold, (train, test) in enumerate(split[0]):
+        wrong = y.copy()
+        wrong[test] = 1 - wrong[test]
+        fooled = svm(h, wrong, **{**FAST, "grid": grid})
+        assert fooled.c[fold] == right.c[fold]
+        assert fooled.accuracy[fold] == pytest.approx(100 - right.accuracy[fold])
+        # The same spy sees a label that does matter.
+        wrong = y.copy()
+        wrong[train] = 0
+        wrong[train[:20]] = 1
+        assert svm(h, wrong, **{**FAST, "grid": grid}).accuracy[fold] != right.accuracy[fold]
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_no_embedding_of_the_test_fold_reaches_the_choice_of_c(scale):
+    h, y = blobs(n=90, seed=2)
+    arguments = {**FAST, "grid": MODULE.GRID, "scale": scale}
+    right = svm(h, y, **arguments)
+    for fold, (_, test) in enumerate(StratifiedKFold(3, shuffle=True, random_state=0).split(h, y)):
+        other = h.copy()
+        other[test] = 1e3 * np.random.default_rng(0).normal(size=(len(test), 5))
+        assert svm(other, y, **arguments).c[fold] == right.c[fold]
+
+
+@pytest.mark.parametrize(("size", "outer", "inner"), [(3, 3, 2), (4, 4, 3), (6, 6, 5), (7, 7, 5)])
+def test_a_small_class_reduces_the_folds_with_a_warning(size, outer, inner):
+    h, _ = blobs(n=40)
+    y = np.where(np.arange(40) < size, 9, 2)
+    message = rf"^class 9 has only {size} graphs: {outer} outer and {inner} inner folds instead of 10 and 5\.$"
+    with pytest.warns(UserWarning, match=message) as caught:
+        result = svm(h, y, grid=GRID)
+    assert caught[0].filename == __file__
+    assert (result.folds, result.inner_folds, len(result.accuracy)) == (outer, inner, outer)
+    assert (result.accuracy, result.c) == grid_search(h, y, folds=outer, inner_folds=inner)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_class_just_large_enough_warns_of_nothing():
+    assert svm(*blobs(n=20), grid=(1.0,)).folds == 10
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_class_too_small_is_refused(size):
+    message = rf"^`y` must leave 2 graphs of every class in each training part, got {size} of class 9\.$"
+    with pytest.raises(InputError, match=message):
+        svm(blobs(n=40)[0], np.where(np.arange(40) < size, 9, 2))
+
+
+H, Y = blobs(n=12)
+
+
+@pytest.mark.parametrize(
+    ("h", "y", "arguments", "message"),
+    [
+        (H[0], Y, {}, r"`h` must be \[graphs, features\], got shape \[5\]\."),
+        (H[:, :0], Y, {}, r"`h` must be \[graphs, features\], got shape \[12, 0\]\."),
+        (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, {}, r"`h` must be finite .* got 3 of 12 rows"),
+        (torch.full((12, 1), torch.inf), Y, {}, r"`h` must be finite .* got 12 of 12 rows"),
+        (H, Y[:7], {}, r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
+        (H, Y[:, None], {}, r"`y` must be one label .* got shape \[12, 1\]\."),
+        (H, Y.astype(np.float32), {}, r"`y` must hold integers, got float32\."),
+        (H, np.full(12, 4), {}, r"`y` must have two classes or more, got \[4\]\."),
+        (H, Y, {"folds": 1}, r"`folds` must be at least 2, got 1\."),
+        (H, Y, {"inner_folds": 0}, r"`inner_folds` must be at least 2, got 0\."),
+        (H, Y, {"workers": 0}, r"`workers` must be at least 1, got 0\."),
+        (H, Y, {"seed": -1}, r"`seed` must be at least 0, got -1\."),
+        (H, Y, {"grid": ()}, r"`grid` must hold one C or more, each positive and finite, got \[\]\."),
+        (H, Y, {"grid": (1.0, -1.0)}, r"`grid` must .* got \[1\.0, -1\.0\]\."),
+        (H, Y, {"grid": (np.inf,)}, r"`grid` must .* got \[inf\]\."),
+    ],
+)
+def test_messages(h, y, arguments, message):
+    with pytest.raises(InputError, match=f"^{message}") as caught:
+        svm(h, y, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_summary_by_hand():
+    summary = summarise([scores(3, (50.0, 70.0)), scores(5, (64.0, 64.0)), scores(4, (70.0, 66.0))])
+    # Means 60, 64, 68; within-seed deviations 10, 0, 2.
+    assert summary == Summary(64.0, pytest.approx((32 / 3) ** 0.5), 4.0, (3, 5, 4))
+    assert str(summary) == "64.00 ± 3.27"
+
+
+@pytest.mark.parametrize(("seeds", "shown"), [([], r"\[\]"), ([1, 2, 1], r"\[1, 2, 1\]")])
+def test_summary_refuses(seeds, shown):
+    with pytest.raises(InputError, match=rf"^`scores` must hold one score or more, .* got seeds {shown}\.$"):
+        summarise([scores(seed) for seed in seeds])
+
+
+def test_paired_gain_by_hand():
+    before = [scores(0, (50.0, 70.0)), scores(1, (60.0, 60.0)), scores(2, (80.0, 90.0))]
+    after = [scores(0, (58.0, 70.0)), scores(1, (58.0, 62.0)), scores(2, (81.0, 93.0))]
+    gain = paired_gain(after, before)  # per seed: 4, 0, 2
+    assert (gain.mean, gain.positive, gain.seeds) == (2.0, pytest.approx(2 / 3), (0, 1, 2))
+    assert gain.std_seeds == pytest.approx((8 / 3) ** 0.5)
+    back = paired_gain(before, after)
+    assert (back.mean, back.std_seeds, back.positive) == (-2.0, gain.std_seeds, 0.0)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [[scores(1)], [scores(0), scores(1)], [scores(0, (50.0, 60.0, 70.0), folds=3)]],
+    ids=["seed", "number", "folds"],
+)
+def test_paired_gain_refuses_other_splits(before):
+    with pytest.raises(InputError, match=r"^`before` must have the \(seed, folds\) of `after`, \[\(0, 2\)\], got \["):
+        paired_gain([scores(0)], before)
+
+
+def test_import_loads_no_scikit_learn():
+    code = "import sys, graphcl.evaluate; print(sorted({'sklearn', 'joblib', 'scipy'} & set(sys.modules)))"
+    root = Path(graphcl.evaluate.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
