@@ -20,7 +20,6 @@ from graphcl.segment import count, pointers
 
 _REBUILT = ("batch", "ptr", "num_nodes")
 _NODE_LEVEL = ("x", "pos")
-_EDGE_LEVEL = ("edge_index", "edge_attr", "edge_weight")
 
 
 @dataclass(frozen=True)
@@ -96,12 +95,18 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
         dim = batch.__cat_dim__(key, value)
         size = value.size(dim) if isinstance(dim, int) else -1
         node, edge = size == layout.num_nodes, size == layout.num_edges
-        if (node or edge) and key not in _NODE_LEVEL + _EDGE_LEVEL and key in slices:
-            parts = slices[key]
-            node = node and (parts is layout.ptr or torch.equal(parts.cpu(), layout.ptr.cpu()))
-            edge = edge and (parts is slices["edge_index"] or torch.equal(parts.cpu(), slices["edge_index"].cpu()))
+        named_node, named_edge = key in _NODE_LEVEL or "node" in key, "edge" in key
+        if (node or edge) and not (named_node or named_edge) and key not in slices and size == layout.num_graphs:
+            continue  # most likely one entry a graph
+        if (node or edge) and not (named_node or named_edge) and key in slices:
+            # Looking at the parts' sizes waits for the device, so it is left to names that say nothing.
+            parts = slices[key].cpu()
+            if size == layout.num_graphs and torch.equal(parts, torch.arange(size + 1)):
+                continue  # one entry a graph
+            node = node and torch.equal(parts, layout.ptr.cpu())
+            edge = edge and torch.equal(parts, slices["edge_index"].cpu())
         if node and edge:
-            node, edge = "edge" not in key, "edge" in key
+            node, edge = not named_edge, named_edge
         if node or edge:
             found[key] = "node" if node else "edge"
     return found
@@ -110,7 +115,7 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
 def assemble(
     like: type[Data],
     fields: Mapping[str, Any],
-    slices: Mapping[str, Any],
+    slices: Mapping[str, Any] | None,
     incs: Mapping[str, Any],
     ptr: Tensor,
     batch: Tensor,
@@ -121,8 +126,8 @@ def assemble(
     Args:
         like: the class of the single graphs; `to_data_list()` gives it back.
         fields: attribute name -> concatenated value, `edge_index` counting nodes through the whole batch.
-        slices: attribute name -> boundaries of the graphs' parts, `[B + 1]`.
-        incs: attribute name -> what was added to each graph's part, `[B]`, where anything was.
+        slices: attribute name -> boundaries of the graphs' parts, `[B + 1]`; None if the batch cannot be taken apart.
+        incs: attribute name -> what was added to each graph's part, `[B]`, where that is not zero.
         ptr: first node of each graph, and N at the end, `[B + 1]`.
         batch: graph of each node, `[N]`.
         keep_num_nodes: whether the graphs carry `num_nodes` as an attribute of their own.
@@ -137,8 +142,9 @@ def assemble(
         out.num_nodes = batch.numel()
     out.batch, out.ptr = batch, ptr
     out._num_graphs = num_graphs
-    out._slice_dict = dict(slices)
-    out._inc_dict = {key: incs.get(key, none_added) for key in slices}
+    if slices is not None:
+        out._slice_dict = dict(slices)
+        out._inc_dict = {key: incs.get(key, none_added) for key in slices}
     return out
 
 
@@ -161,14 +167,14 @@ def select(
         replace: attributes to take from here instead, whole.
     """
     fields = {key: value for key, value in batch._store.items() if key not in _REBUILT} | dict(replace)
-    old_slices = getattr(batch, "_slice_dict", {})
-    slices = {key: part for key, part in old_slices.items() if key not in _REBUILT}
+    known = getattr(batch, "_slice_dict", None)
+    slices = {key: part for key, part in (known or {}).items() if key not in _REBUILT}
     incs = dict(getattr(batch, "_inc_dict", {}))
     level = levels(batch, layout)
     ptr, batch_vector = layout.ptr, layout.batch
 
     if keep_node is not None:
-        _refuse_node_indices(incs, level)
+        _refuse_node_indices(batch, incs)
         source, target = edge_index
         inside = keep_node[source] & keep_node[target]
         keep_edge = inside if keep_edge is None else keep_edge & inside
@@ -187,15 +193,22 @@ def select(
     for key, where in level.items():
         dim = batch.__cat_dim__(key, fields[key])
         if where == "node" and keep_node is not None:
-            fields[key], slices[key] = fields[key].index_select(dim, kept), ptr
+            fields[key], part = fields[key].index_select(dim, kept), ptr
         elif where == "edge" and keep_edge is not None:
             fields[key] = edge_index if key == "edge_index" else fields[key].index_select(dim, kept_edges)
-            slices[key] = edge_ptr
+            part = edge_ptr
+        else:
+            continue
+        if key in slices:
+            slices[key] = part
+        if f"{key}_ptr" in fields:  # made by PyG's `follow_batch`
+            fields[f"{key}_ptr"] = part
     fields["edge_index"] = edge_index
-    if "edge_index" in slices:
-        incs["edge_index"] = ptr[:-1]
-    has_num_nodes = "num_nodes" in batch._store
-    return assemble(_graph_class(batch), fields, slices, incs, ptr, batch_vector, has_num_nodes)
+    incs["edge_index"] = ptr[:-1]
+    # Where nothing else tells how many nodes a graph has, the number itself has to.
+    keep_num_nodes = "num_nodes" in batch._store or "node" not in level.values()
+    parts = slices if known is not None else None
+    return assemble(_graph_class(batch), fields, parts, incs, ptr, batch_vector, keep_num_nodes)
 
 
 def _graph_class(batch: Batch) -> type[Data]:
@@ -203,9 +216,15 @@ def _graph_class(batch: Batch) -> type[Data]:
     return cls
 
 
-def _refuse_node_indices(incs: Mapping[str, Any], level: Mapping[str, str]) -> None:
-    for key, inc in incs.items():
-        if key != "edge_index" and key in level and isinstance(inc, Tensor) and bool(inc.any()):
+def counts_nodes(key: str) -> bool:
+    """Whether PyG takes the attribute for indices of nodes, and adds the number of nodes before a graph to it."""
+    return "index" in key or key == "face"
+
+
+def _refuse_node_indices(batch: Batch, incs: Mapping[str, Any]) -> None:
+    for key in batch._store:
+        shifted = isinstance(incs.get(key), Tensor) and bool(incs[key].any())
+        if key != "edge_index" and key not in _REBUILT and (counts_nodes(key) or shifted):
             raise InputError(
                 f"`{key}` holds node indices, which an augmentation that removes nodes would leave dangling; "
                 f"remove it from the graphs before augmenting."

@@ -12,7 +12,6 @@ from graphcl.arguments import Count
 from graphcl.errors import InputError
 from graphcl.registry import encoders
 
-
 Gather = Callable[["_Conv", Tensor], Tensor]
 
 

@@ -36,8 +36,8 @@ def count(mask: Tensor, ptr: Tensor) -> Tensor:
 
 
 def share(ratio: float, counts: Tensor) -> Tensor:
-    """floor(ratio * n) for each n in `counts`, as the decimal `ratio` means it (0.29 of 100 is 29, not 28)."""
-    return (counts.double() * ratio + 1e-9).floor().long()
+    """floor(ratio * n) for each n in `counts`, as the decimal `ratio` < 1 means it: 0.29 of 100 is 29; never all."""
+    return torch.minimum((counts.double() * ratio + 1e-9).floor().long(), (counts - 1).clamp(min=0))
 
 
 def random_subset(ptr: Tensor, k: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -14,6 +14,7 @@ from graphcl.augment.edge_perturb import EdgePerturb
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
 from graphcl.augment.transform import Augmentation
+from graphcl.batching import Layout
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 
@@ -67,20 +68,17 @@ class OneOf(Augmentation):
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Draw a member for each graph, then what each member draws for its graphs."""
-        size, device = (batch.num_graphs,), batch.edge_index.device
-        draw = torch.randint(len(self.members), size, generator=generator, device=device)
+        ptr = Layout.of(batch).ptr
+        draw = torch.randint(len(self.members), (ptr.numel() - 1,), generator=generator, device=ptr.device)
         mine = [draw == position for position in range(len(self.members))]
         if graphs is not None:
             mine = [mask & graphs for mask in mine]
-        # Members touch different graphs. Those that take one step do so together; the others follow one by one.
-        together = [
-            member.decide(batch, generator, mask)
-            for member, mask in zip(self.members, mine, strict=True)
-            if not isinstance(member, (Compose, OneOf))
-        ]
-        decisions = [join(together)]
-        for member, mask in zip(self.members, mine, strict=True):
-            if isinstance(member, (Compose, OneOf)):
+        # Members touch different graphs, so those that take one step do it together. Those that take several follow one
+        # by one, and decide anew on what is there then.
+        first = [member.decide(batch, generator, mask) for member, mask in zip(self.members, mine, strict=True)]
+        decisions = [join(decision for decision in first if decision.then is None)]
+        for member, mask, decision in zip(self.members, mine, first, strict=True):
+            if decision.then is not None:
                 batch = apply(batch, decisions[-1])
                 decisions.append(member.decide(batch, generator, mask))
         return chain(decisions)
@@ -93,6 +91,14 @@ def random2(ratio: Ratio = 0.2) -> OneOf:
 
     Args:
         ratio: fraction that each member changes, in [0, 1).
+
+    Example:
+        >>> len(random2(0.1).members)
+        2
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random2` of
+        the released code.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio)])
 
@@ -104,6 +110,14 @@ def random3(ratio: Ratio = 0.2) -> OneOf:
 
     Args:
         ratio: fraction that each member changes, in [0, 1).
+
+    Example:
+        >>> len(random3(0.1).members)
+        3
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random3` of
+        the released code.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio)])
 
@@ -115,11 +129,20 @@ def random4(ratio: Ratio = 0.2) -> OneOf:
 
     Args:
         ratio: fraction that each member changes, in [0, 1).
+
+    Example:
+        >>> len(random4(0.1).members)
+        4
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random4` of
+        the released code.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio), AttributeMask(ratio)])
 
 
 def _checked(members: list[Augmentation]) -> list[Augmentation]:
-    if not members or not all(isinstance(member, Augmentation) for member in members):
+    sound = isinstance(members, (list, tuple)) and len(members) > 0
+    if not sound or not all(isinstance(member, Augmentation) for member in members):
         raise InputError(f"`members` must be a list of one or more augmentations, got {members!r}.")
     return list(members)

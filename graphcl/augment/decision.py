@@ -51,15 +51,15 @@ def apply(batch: Batch, decision: Decision) -> Batch:
 
 
 def join(decisions: Iterable[Decision]) -> Decision:
-    """One decision out of several on the same batch that touch different graphs."""
+    """One decision out of several on the same batch that touch different graphs and take one step each."""
     parts = list(decisions)
     return Decision(
         keep_node=_all(part.keep_node for part in parts),
         keep_edge=_all(part.keep_edge for part in parts),
-        moved=_cat(part.moved for part in parts),
-        moved_to=_cat(part.moved_to for part in parts),
-        masked=_cat(part.masked for part in parts),
-        features=_cat(part.features for part in parts),
+        moved=_cat((part.moved for part in parts), dim=0),
+        moved_to=_cat((part.moved_to for part in parts), dim=1),
+        masked=_cat((part.masked for part in parts), dim=0),
+        features=_cat((part.features for part in parts), dim=0),
     )
 
 
@@ -77,6 +77,6 @@ def _all(masks: Iterable[Tensor | None]) -> Tensor | None:
     return torch.stack(given).all(dim=0) if given else None
 
 
-def _cat(tensors: Iterable[Tensor | None]) -> Tensor | None:
+def _cat(tensors: Iterable[Tensor | None], dim: int) -> Tensor | None:
     given = [tensor for tensor in tensors if tensor is not None]
-    return torch.cat(given, dim=-1 if given[0].dtype == torch.long else 0) if given else None
+    return torch.cat(given, dim) if given else None

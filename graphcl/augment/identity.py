@@ -15,7 +15,14 @@ from graphcl.registry import augmentations
 @functional_transform("graphcl_identity")
 @augmentations.register("identity")
 class Identity(Augmentation):
-    """Leave every graph as it is."""
+    """Leave every graph as it is.
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> graph = FakeDataset(num_graphs=1)[0]
+        >>> Identity()(graph).num_nodes == graph.num_nodes
+        True
+    """
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Nothing changes."""

@@ -22,8 +22,8 @@ from graphcl.segment import pointers, ranges, share
 class Subgraph(Augmentation):
     r"""Keep a connected random region of n - floor(ratio n) nodes of each graph and remove the rest.
 
-    The region starts at a uniformly drawn node and grows along a uniformly drawn boundary edge at a time. Where the
-    start's component is exhausted, growth goes on from a uniformly drawn node outside.
+    The region starts at a uniformly drawn node and grows along a uniformly drawn boundary edge at a time, whatever the
+    edge's direction. Where the start's component is exhausted, growth goes on from a uniformly drawn node outside.
 
     Growing by random boundary edges is first-passage percolation: give each edge an independent Exp(1) travel time,
     and the nodes join in the order in which a signal from the start arrives. So all graphs grow at once, in as many
@@ -88,8 +88,8 @@ def _arrival_order(
         start[shuffled[rank == 0]] = 0.0
         time = start.scatter_reduce(0, target, start[source] + travel, "amin")
     else:
-        # Every node is a start, delayed by its random rank times more than any path takes. So of the nodes from which
-        # another can be reached, the one of lowest rank reaches it first, and growth goes on where rank says.
+        # Every node is a start, delayed by its random rank times more than any path takes. So within a component the
+        # node of lowest rank reaches all others first, and components follow one another by their lowest rank.
         longest = travel.max() * layout.num_nodes if edges.numel() else travel.new_zeros(())
         start[shuffled] = rank * (longest + 1)
         time = (first_passage if device.type == "cuda" else first_passage_cpu)(start, source, target, travel)
@@ -106,10 +106,11 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor)
 
     Args:
         start: when each node starts by itself, `[N]`, in float64; inf for never.
-        source: where each edge starts, `[E]`.
-        target: where it ends, `[E]`.
+        source: one end of each edge, `[E]`; edges are travelled both ways.
+        target: the other end, `[E]`.
         travel: how long it takes, `[E]`, > 0.
     """
+    source, target, travel = torch.cat([source, target]), torch.cat([target, source]), travel.repeat(2)
     time = start
     active = torch.arange(source.numel(), device=source.device)
     while active.numel() > 0:
@@ -123,19 +124,21 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor)
 def first_passage_cpu(start: Tensor, source: Tensor, target: Tensor, travel: Tensor) -> Tensor:
     """`first_passage` by SciPy's compiled Dijkstra, provided that the starts lie further apart than any path is long.
 
-    Then the earliest start of a component decides, and only that one has to be followed. Where edges are directed and it
-    does not reach all of its component, `first_passage` does the work.
+    Then the earliest start of a component decides, and only that one has to be followed.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components, dijkstra
 
     n = start.numel()
-    graph = csr_matrix((travel.numpy(), (source.int().numpy(), target.int().numpy())), shape=(n, n))
+    if not bool((source[1:] >= source[:-1]).all()):
+        order = source.argsort(stable=True)
+        source, target, travel = source[order], target[order], travel[order]
+    # Written out row by row, as SciPy would add up the times of parallel edges.
+    rows = torch.searchsorted(source.contiguous(), torch.arange(n + 1)).int()
+    graph = csr_matrix((travel.numpy(), target.int().numpy(), rows.numpy()), shape=(n, n))
     component = torch.from_numpy(connected_components(graph, directed=False)[1]).long()
     delay = start.new_full((n,), torch.inf).scatter_reduce(0, component, start, "amin")[component]
     first = ((start == delay) & start.isfinite()).nonzero().flatten()
     if first.numel() == 0:
         return start
-    time = delay + torch.from_numpy(dijkstra(graph, indices=first.numpy(), min_only=True))
-    reached = time.isfinite() | start.isinf()
-    return time if bool(reached.all()) else first_passage(start, source, target, travel)
+    return delay + torch.from_numpy(dijkstra(graph, directed=False, indices=first.numpy(), min_only=True))

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from torch_geometric.transforms import BaseTransform
 
 from graphcl.augment.decision import Decision, apply
-from graphcl.batching import as_batch
+from graphcl.batching import Layout, as_batch, levels
 
 
 class Augmentation(BaseTransform):
@@ -45,11 +45,13 @@ class Augmentation(BaseTransform):
         view = self.augment(batch, generator, graphs)
         if isinstance(data, Batch):
             return view
-        single = view.get_example(0)
-        rest = copy.copy(data)  # keeps what batching does not carry, such as attributes of a subclass of `Data`
-        for key, value in single._store.items():
-            rest[key] = value
-        return rest
+        out = copy.copy(data)  # what belongs to the whole graph stays as it is
+        for key, level in levels(view, Layout.of(view)).items():
+            if level != "other":
+                out[key] = view[key]  # the only graph of its batch: no index was shifted
+        if "num_nodes" in view:
+            out.num_nodes = view.num_nodes
+        return out
 
     def forward(self, data: Any) -> Any:
         """The same as calling it; PyG's transforms have this name."""

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 from torch_geometric.loader import DataLoader
 
-from graphcl.batching import assemble
+from graphcl.batching import assemble, counts_nodes
 from graphcl.errors import InputError
 from graphcl.segment import pointers, ranges
 
@@ -29,7 +29,12 @@ def batch_indices(
         batch_size: graphs in a batch, >= 1.
         shuffle: whether to draw a new order.
         generator: source of the order, a CPU generator.
+
+    Raises:
+        InputError: a batch size below 1.
     """
+    if batch_size < 1:
+        raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
     order = torch.randperm(num_graphs, generator=generator) if shuffle else torch.arange(num_graphs)
     batches = list(order.split(batch_size))
     if len(batches) > 1 and batch_size > 1 and batches[-1].numel() == 1:
@@ -134,7 +139,7 @@ class ResidentLoader:
 
         fields: dict[str, Any] = {key: [values[i] for i in graphs.tolist()] for key, values in self._lists.items()}
         slices: dict[str, Tensor] = {key: torch.arange(graphs.numel() + 1) for key in self._lists}
-        incs: dict[str, Tensor] = {}
+        incs: dict[str, Tensor | None] = dict.fromkeys(self._lists)
         for level in self._levels:
             start = level.start[graphs]
             counts = level.start[graphs + 1] - start
@@ -143,11 +148,12 @@ class ResidentLoader:
             for key, (values, dim) in level.attributes.items():
                 fields[key] = values.index_select(dim, rows)
                 slices[key] = part
-                if _counts_nodes(key):
-                    shift = device_ptr[:-1].repeat_interleave(
-                        counts.to(self.device, non_blocking=True), output_size=rows.numel()
-                    )
-                    fields[key] += shift
+                if counts_nodes(key):
+                    device_counts = counts.to(self.device, non_blocking=True)
+                    shift = device_ptr[:-1].repeat_interleave(device_counts, output_size=rows.numel())
+                    shift = shift.to(torch.result_type(values, torch.tensor(0)))  # as adding a plain number does
+                    later_axes = values.dim() - 1 - dim % values.dim()
+                    fields[key] = fields[key] + shift.view(-1, *[1] * later_axes)
                     incs[key] = ptr[:-1]
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
 
@@ -180,8 +186,11 @@ def make_loader(
 
 def not_resident(dataset: Any) -> str | None:
     """Why a data set cannot be held as plain tensors on a device, or None if it can."""
-    if getattr(dataset, "transform", None) is not None:
-        return "it has a transform, which is to be applied at each access"
+    source = dataset
+    while source is not None:
+        if getattr(source, "transform", None) is not None:
+            return "it has a transform, which is to be applied at each access"
+        source = getattr(source, "dataset", None)  # as torch's `Subset` has
     if len(dataset) == 0:
         return "it is empty"
     graph = dataset[0]
@@ -192,11 +201,6 @@ def not_resident(dataset: Any) -> str | None:
         if not plain or type(value) not in (Tensor, int, float, str) or "batch" in key:
             return f"attribute `{key}` is neither a plain tensor nor a single number or text"
     return None
-
-
-def _counts_nodes(key: str) -> bool:
-    """Whether PyG adds the number of nodes before a graph to this attribute when it batches."""
-    return "index" in key or key == "face"
 
 
 def _collated(dataset: Any) -> tuple[Data, dict[str, Tensor], Tensor]:

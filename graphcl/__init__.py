@@ -1,0 +1,82 @@
+"""Graph contrastive learning for PyTorch Geometric.
+
+Two augmented views of every graph, an encoder that makes them agree, and an honest score of what it has learnt:
+
+>>> import torch
+>>> from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, ResidentLoader, Subgraph, embed, load_dataset, train
+>>> dataset = load_dataset("synthetic")
+>>> loader = ResidentLoader(dataset, batch_size=128, shuffle=True, generator=torch.Generator().manual_seed(0))
+>>> model = ContrastiveModel(GIN(dataset.num_features))
+>>> history = train(model, loader, Loss("adnce"), NodeDrop(0.2), Subgraph(0.2), epochs=1)
+>>> h, y = embed(model, ResidentLoader(dataset, batch_size=1024))
+>>> h.shape
+torch.Size([600, 96])
+"""
+
+from graphcl.augment import (
+    AttributeMask,
+    Augmentation,
+    Compose,
+    Decision,
+    EdgePerturb,
+    Identity,
+    NodeDrop,
+    OneOf,
+    Subgraph,
+    apply,
+    random2,
+    random3,
+    random4,
+    two_views,
+)
+from graphcl.config import Config, make_config, read_config
+from graphcl.datasets import dataset_names, load_dataset
+from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.errors import InputError
+from graphcl.evaluate import svm
+from graphcl.gin import GIN, GINE
+from graphcl.losses import Loss, adnce, dcl, flatnce, infonce
+from graphcl.model import ContrastiveModel
+from graphcl.registry import augmentations, encoders, losses
+from graphcl.train import embed, train
+from graphcl.version import __version__
+
+__all__ = [
+    "GIN",
+    "GINE",
+    "AttributeMask",
+    "Augmentation",
+    "Compose",
+    "Config",
+    "ContrastiveModel",
+    "Decision",
+    "EdgePerturb",
+    "Identity",
+    "InputError",
+    "Loss",
+    "NodeDrop",
+    "OneOf",
+    "ResidentLoader",
+    "Subgraph",
+    "__version__",
+    "adnce",
+    "apply",
+    "augmentations",
+    "dataset_names",
+    "dcl",
+    "embed",
+    "encoders",
+    "flatnce",
+    "infonce",
+    "load_dataset",
+    "losses",
+    "make_config",
+    "make_loader",
+    "random2",
+    "random3",
+    "random4",
+    "read_config",
+    "svm",
+    "train",
+    "two_views",
+]

@@ -1,0 +1,160 @@
+"""From the words of a command line to a checked configuration."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from graphcl.arguments import nearest
+from graphcl.config import Config, make_config, parse_value, read_config, shipped_configs, to_yaml
+from graphcl.errors import InputError
+from graphcl.registry import Registry, augmentations, encoders, losses
+from graphcl.version import __version__
+
+
+def parse(words: Sequence[str]) -> Config | None:
+    """The configuration that a command line asks for, or None where it asked for something to be printed, which is.
+
+    Later wins: defaults, then `--config FILE`, then the other options, in their order. `--loss adnce` names a loss and
+    takes its defaults; `--loss.mu 0.5` sets one of its arguments. Any setting can be reached by its dotted path.
+
+    Raises:
+        InputError: with one line for each mistake.
+    """
+    options = _options(words)
+    values: dict[str, Any] = {}
+    shown = False
+    for key, given in options:
+        if key == "config":
+            values = read_config(_one(key, given))
+        elif key == "print_config":
+            shown = True
+    for key, given in options:
+        if key not in ("config", "print_config"):
+            _set(values, key.split("."), _value(key, given))
+    config = make_config(values)
+    if shown:
+        print(to_yaml(config), end="")
+        return None
+    return config
+
+
+def help_text() -> str:
+    """What `--help` prints."""
+    from graphcl.datasets import dataset_names  # not before help is asked for
+
+    parser = _Parser(
+        prog="python -m graphcl.run",
+        description="Train a graph encoder by contrast, embed the data set, and score the embedding.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="%(prog)s [--dataset NAME] [--loss NAME] [--KEY VALUE ...] [--KEY.KEY VALUE ...]",
+        epilog="\n\n".join(
+            [
+                "Any argument of a loss, an augmentation or the encoder is set by its dotted path:\n"
+                "  --loss adnce --loss.mu 0.5 --views.first identity --views.second node_drop --views.second.ratio 0.1",
+                _listing("losses", losses),
+                _listing("augmentations", augmentations),
+                _listing("encoders", encoders),
+                _wrapped("data sets", dataset_names()),
+                _wrapped("configurations", sorted(shipped_configs())),
+            ]
+        ),
+        add_help=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file, or a configuration's name")
+    for name, field in Config.model_fields.items():
+        default = field.default.model_dump() if hasattr(field.default, "model_dump") else field.default
+        default = "" if default is None else f" [{_short(default)}]"
+        parser.add_argument(_flag(name), metavar="VALUE", help=f"{field.description}{default}".replace("%", "%%"))
+    parser.add_argument("--print-config", action="store_true", help="print the complete settings and stop")
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.add_argument("--help", action="store_true", help="print this and stop")
+    return parser.format_help()
+
+
+def wants(words: Sequence[str]) -> str | None:
+    """The text to print and stop, if the words ask for help or the version."""
+    if "--help" in words or "-h" in words:
+        return help_text()
+    return f"graphcl {__version__}\n" if "--version" in words else None
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def _options(words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """`--key value value ...` and `--key=value`, in order; dashes within a key are underscores."""
+    options: list[tuple[str, list[str]]] = []
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            key, equals, value = word[2:].partition("=")
+            options.append((key.replace("-", "_"), [value] if equals else []))
+        elif options:
+            options[-1][1].append(word)
+        else:
+            raise InputError(f"`{word}` belongs to no option; settings are given as --KEY VALUE, see --help.")
+    known = [*Config.model_fields, "config", "print_config"]
+    for key, _ in options:
+        if key.split(".")[0] not in known:
+            raise InputError(f"`{_flag(key)}` is not a known option; {nearest(key, known)}.".replace("_", "-"))
+    return options
+
+
+def _value(key: str, given: list[str]) -> Any:
+    if key == "seeds":
+        numbers = [parse_value(word) for word in given]
+        return numbers[0] if len(numbers) == 1 and isinstance(numbers[0], list) else numbers
+    if not given:
+        return True
+    value = parse_value(_one(key, given))
+    # A text is meant where a text is wanted, whatever it looks like: `--dataset 123`, `--out 2026`.
+    wanted = str(Config.model_fields[key].annotation) if key in Config.model_fields else ""
+    return given[0] if re.search(r"\bstr\b", wanted) and value is not None else value
+
+
+def _one(key: str, given: list[str]) -> str:
+    if len(given) != 1:
+        raise InputError(f"`{_flag(key)}` takes one value, got {len(given)}.")
+    return given[0]
+
+
+def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
+    """Set a nested value; a bare name on the way stands for `{name: ...}`, and nothing for the default."""
+    default: Any = make_config({}).model_dump()
+    for key in path[:-1]:
+        default = default.get(key) if isinstance(default, dict) else None
+        inner = values.get(key, default)
+        values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
+        values = values[key]
+    values[path[-1]] = value
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _short(default: Any) -> str:
+    if isinstance(default, dict):
+        return ", ".join(_short(value) if key == "name" else f"{key}={_short(value)}" for key, value in default.items())
+    return " ".join(map(str, default)) if isinstance(default, list) else str(default)
+
+
+def _listing(title: str, registry: Registry) -> str:
+    lines = [f"{title}:"]
+    for name in registry:
+        arguments = registry.arguments(name)
+        shown = [f"{key}={value}" for key, value in arguments.defaults.items() if key != "reduction"]
+        lines.append(f"  {name:15} {registry.summary(name)}")
+        if shown:
+            lines.append(f"  {'':15} {', '.join(shown)}")
+    return "\n".join(lines)
+
+
+def _wrapped(title: str, names: Sequence[str]) -> str:
+    body = textwrap.fill(", ".join(names), 110, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return f"{title}:\n{body}"

@@ -1,0 +1,230 @@
+"""The settings of a run: typed, frozen, YAML in and YAML out; every mistake is reported at once."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from graphcl.arguments import Count, NonNegative, Positive, interval, nearest, problems
+from graphcl.errors import InputError
+from graphcl.registry import Registry, augmentations, encoders, losses
+
+
+class ConfigError(InputError):
+    """One or more settings cannot be used; the message has a line for each."""
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Named = Annotated[dict[str, Any], BeforeValidator(_named)]
+"""A registered name with its arguments, `{name: adnce, mu: 0.7}`; a bare name means its defaults."""
+Folds = Annotated[int, interval("[2, inf)")]
+BatchSize = Annotated[int, interval("[2, inf)", "a contrastive loss compares at least two graphs")]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Views(_Frozen):
+    """The two augmentations whose outcomes are contrasted."""
+
+    first: Named = {"name": "random4"}
+    second: Named = {"name": "random4"}
+
+
+class Evaluation(_Frozen):
+    """The SVM protocol, see `graphcl.evaluate.svm`."""
+
+    folds: Folds = 10
+    inner_folds: Folds = 5
+    scale: bool = False
+
+
+class Config(_Frozen):
+    """All settings of a run."""
+
+    dataset: str = Field("synthetic", description="TU name, `synthetic`, a .pt file or a folder in TU layout")
+    data_root: str = Field("datasets", description="where downloaded and processed data sets lie")
+    mirror: str | None = Field(None, description="folder, file:// or http(s) URL holding NAME.zip")
+    features: Literal["auto", "labels", "constant", "degree", "labels+degree"] = Field(
+        "auto", description="node features; auto: labels where there are any, else constant"
+    )
+    max_degree: Count = Field(64, description="degrees above it share a column")
+    views: Views = Field(Views(), description="the augmentations `first` and `second`")
+    encoder: Named = Field({"name": "gin"}, description="the encoder")
+    projection: Count | None = Field(None, description="width of the projection; default: the encoder's")
+    loss: Named = Field({"name": "infonce"}, description="the loss")
+    epochs: Annotated[int, interval("[0, inf)")] = Field(20, description="passes over the data")
+    batch_size: BatchSize = Field(128, description="graphs in a batch, at least two")
+    lr: Positive = Field(0.01, description="Adam's learning rate")
+    weight_decay: NonNegative = Field(0.0, description="Adam's L2 penalty")
+    clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")
+    amp: bool = Field(False, description="compute in bfloat16")
+    seeds: list[Annotated[int, interval("[0, inf)")]] = Field([0, 1, 2, 3, 4], description="one run each")
+    evaluation: Evaluation = Field(Evaluation(), description="the SVM protocol: folds, inner_folds, scale")
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
+    out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
+
+
+def make_config(values: Mapping[str, Any]) -> Config:
+    """Check settings and complete them with defaults, those of the named losses and augmentations too.
+
+    Args:
+        values: nested settings, as read from YAML.
+
+    Raises:
+        ConfigError: with one line for each problem.
+
+    Example:
+        >>> make_config({"loss": {"name": "adnce", "mu": 0.5}}).loss["sigma"]
+        1.0
+    """
+    found = []
+    try:
+        config = Config.model_validate(dict(values))
+    except ValidationError as error:
+        found += problems(error, _valid_keys)
+        config = Config.model_validate(_without(values, error))
+    for prefix, spec, registry in _named_parts(config):
+        found += _spec_problems(spec, registry, prefix)
+    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
+        found.append(f"`seeds` must be one or more different numbers, got {config.seeds}.")
+    if config.loss.get("reduction", "mean") != "mean":
+        found.append(f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}.")
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
+        found.append(f"`device` must be auto, cpu, cuda or cuda:N, got {config.device!r}.")
+    if found:
+        raise ConfigError("\n".join(found))
+    return config.model_copy(
+        update={
+            "loss": _completed(config.loss, losses),
+            "encoder": _completed(config.encoder, encoders),
+            "views": Views(
+                first=_completed(config.views.first, augmentations),
+                second=_completed(config.views.second, augmentations),
+            ),
+        }
+    )
+
+
+def to_yaml(config: Config) -> str:
+    """The settings as YAML that `read_config` reads back."""
+    return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The settings in a YAML file; a name such as `graphcl/MUTAG` means a file that comes with the package.
+
+    Raises:
+        InputError: no such file, or not a YAML mapping.
+    """
+    file = Path(path)
+    if not file.exists():
+        name, shipped = str(path).removesuffix(".yaml").removeprefix("configs/"), shipped_configs()
+        if name not in shipped:
+            raise InputError(f"there is no file or configuration {str(path)!r}; {nearest(name, shipped)}.")
+        file = shipped[name]
+    try:
+        values = yaml.load(file.read_text(), _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise InputError(f"{file} is not readable as YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise InputError(f"{file} must hold a mapping of settings, got {type(values).__name__}.")
+    return values
+
+
+def shipped_configs() -> dict[str, Path]:
+    """The configurations that come with the package, by name."""
+    files = ((folder, file) for folder in _SHIPPED for file in folder.rglob("*.yaml"))
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for folder, file in files}
+
+
+def parse_value(text: str) -> Any:
+    """A value from the command line, read as YAML: `0.7`, `1e-3`, `true`, `[1, 2]`, `null`, else text."""
+    try:
+        return yaml.load(text, _Loader)
+    except yaml.YAMLError:
+        return text
+
+
+def build_augmentation(spec: Mapping[str, Any]) -> Any:
+    """The augmentation that a checked `{name: ..., argument: ...}` describes, its members too."""
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    if "members" in arguments:
+        arguments["members"] = [build_augmentation(_named(member)) for member in arguments["members"]]
+    return augmentations[spec["name"]](**arguments)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 takes 1e-3 for text; here it is a number, as in YAML 1.2."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)$"), list("-+.0123456789")
+)
+# In a checkout the configurations lie beside the package, in an installed wheel inside it.
+_SHIPPED = [folder for up in (0, 1) if (folder := Path(__file__).parents[up] / "configs").is_dir()]
+
+
+def _named_parts(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
+    return [
+        ("views.first", config.views.first, augmentations),
+        ("views.second", config.views.second, augmentations),
+        ("encoder", config.encoder, encoders),
+        ("loss", config.loss, losses),
+    ]
+
+
+def _spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
+    if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
+        return [f"`{prefix}` must be a name or a mapping with a `name`, got {spec!r}."]
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    if spec["name"] not in registry:
+        return [f"`{prefix}`: unknown {registry.kind} {spec['name']!r}; {nearest(spec['name'], registry)}."]
+    found = []
+    if "members" in registry.arguments(spec["name"]).required:
+        members = arguments.pop("members", None)
+        if not isinstance(members, list) or not members:
+            found.append(f"`{prefix}.members` must be a list of one or more {registry.kind}s, got {members!r}.")
+        else:
+            for position, member in enumerate(members):
+                found += _spec_problems(_named(member), registry, f"{prefix}.members.{position}")
+    return found + registry.problems(spec["name"], arguments, f"{prefix}.")
+
+
+def _completed(spec: dict[str, Any], registry: Registry) -> dict[str, Any]:
+    spec = {"name": spec["name"], **registry.arguments(spec["name"]).defaults, **spec}
+    if "members" in spec:
+        spec["members"] = [_completed(_named(member), registry) for member in spec["members"]]
+    return spec
+
+
+def _valid_keys(parents: tuple[Any, ...]) -> list[str]:
+    model: Any = Config
+    for parent in parents:
+        model = model.model_fields[parent].annotation
+    return list(model.model_fields)
+
+
+def _without(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
+    """The settings without those that failed, so that the rest can be judged too."""
+    rest = copy.deepcopy(dict(values))
+    for item in error.errors():
+        *parents, last = item["loc"]
+        part: Any = rest
+        for parent in parents:
+            part = part.get(parent) if isinstance(part, dict) else None
+        if isinstance(part, dict):
+            part.pop(last, None)
+        else:  # inside of a list: the whole list goes
+            rest.pop(str(item["loc"][0]), None)
+    return rest

@@ -1,0 +1,153 @@
+"""The run folder and the lines on the screen."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphcl.config import Config, to_yaml
+from graphcl.errors import InputError
+from graphcl.train import Epoch
+
+
+class RunFolder:
+    """A new folder that keeps a run: `config.yaml`, `metrics.jsonl`, `encoder.pt`, `embeddings.npz`, `result.json`.
+
+    Each file appears whole or not at all, and what a finished seed gave is there before the next one starts.
+
+    Args:
+        config: the settings, written at once.
+
+    Raises:
+        InputError: the folder exists already, or cannot be made.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.path = _free_folder(config)
+        try:
+            self.path.mkdir(parents=True)
+        except OSError as error:
+            reason = error.strerror
+            raise InputError(f"cannot make the folder {self.path}: {reason}; pass another with --out.") from None
+        self._encoders: dict[int, Any] = {}
+        self._embeddings: dict[int, np.ndarray] = {}
+        self._write("config.yaml", lambda file: file.write(to_yaml(config).encode()))
+
+    def add_epoch(self, seed: int, epoch: Epoch) -> None:
+        """Append a line to `metrics.jsonl`."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"seed": seed, **asdict(epoch)}) + "\n")
+
+    def add_seed(self, seed: int, encoder: torch.nn.Module, h: torch.Tensor, y: torch.Tensor | None) -> None:
+        """Keep a seed's encoder and embeddings.
+
+        `encoder.pt` maps seeds to state dicts and loads with `torch.load(..., weights_only=True)`; `embeddings.npz`
+        holds `h [seeds, n, H]`, `seeds` and, where there are labels, `y [n]`.
+        """
+        self._encoders[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
+        self._embeddings[seed] = h.numpy()
+        arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
+        if y is not None:
+            arrays["y"] = y.numpy()
+        self._write("encoder.pt", lambda file: torch.save(self._encoders, file))
+        self._write("embeddings.npz", lambda file: np.savez(file, **arrays))
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write `result.json`."""
+        self._write("result.json", lambda file: file.write(json.dumps(result, indent=2).encode()))
+
+    def _write(self, name: str, write: Any) -> None:
+        partial = self.path / f".{name}.partial"
+        with partial.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(self.path / name)
+
+
+def _free_folder(config: Config) -> Path:
+    if config.out is not None:
+        path = Path(config.out)
+        if path.exists():
+            raise InputError(f"{path} exists already, and nothing is ever overwritten; pass another folder with --out.")
+        return path
+    name = f"{Path(config.dataset).stem}-{config.loss['name']}"
+    number = 1
+    while (path := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return path
+
+
+def check_folder(config: Config) -> None:
+    """Refuse an output folder that exists, before any work is done."""
+    _free_folder(config)
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, commit and hardware: what a figure depends on besides the settings."""
+    packages = ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx")
+    found = {}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return {
+        "versions": {"python": platform.python_version(), **found},
+        "commit": _commit(),
+        "hardware": {
+            "machine": platform.machine(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        },
+        "command": sys.argv,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+def score_lines(result: Mapping[str, Any]) -> list[str]:
+    """The outcome as a small table, plus what its figures mean."""
+    trained, untrained, gain = result["trained"], result["untrained"], result["gain"]
+    seeds = len(trained["seeds"])
+    lines = [f"{'':20}{'accuracy %':>12}{'± seeds':>10}{'± folds':>10}"]
+    for name, row in (("untrained encoder", untrained), ("trained encoder", trained)):
+        lines.append(f"{name:20}{row['mean']:12.2f}{row['std_seeds']:10.2f}{row['std_folds']:10.2f}")
+    lines.append(f"{'gain, paired':20}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
+    lines.append(
+        f"SVM, {result['folds']} stratified folds, C by an inner {result['inner_folds']}-fold grid; mean over {seeds} "
+        f"seed{'s' if seeds > 1 else ''} at epoch {result['epochs']}."
+    )
+    return lines
+
+
+def _commit() -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None
+
+
+def _processor() -> str:
+    try:
+        lines: Sequence[str] = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

@@ -1,0 +1,219 @@
+"""`python -m graphcl.run`: train, embed, evaluate, report."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.loader import DataLoader
+
+from graphcl.command_line import parse, wants
+from graphcl.config import Config, build_augmentation
+from graphcl.datasets import load_dataset
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, paired_gain, summarise, svm, usable_folds
+from graphcl.losses import Loss
+from graphcl.model import ContrastiveModel
+from graphcl.registry import encoders
+from graphcl.report import RunFolder, check_folder, environment, score_lines
+from graphcl.train import Epoch, embed, train
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code: 0 done, 2 for a mistake of the user's, said in one line each."""
+    words = sys.argv[1:] if words is None else words
+    try:
+        if text := wants(words):
+            print(text, end="")
+            return 0
+        config = parse(words)
+        if config is not None:
+            run(config)
+    except InputError as error:
+        print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\ngraphcl: stopped; what finished is in the run folder.", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        return 0
+    return 0
+
+
+def run(config: Config) -> dict[str, Any]:
+    """Everything a configuration asks for; returns what `result.json` holds."""
+    seconds: dict[str, float] = {}
+    check_folder(config)
+    device = pick_device(config.device)
+    with _timed(seconds, "load"):
+        dataset = load_dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
+    config = config.model_copy(update={"features": dataset.features})
+    # What does not fit together is refused before anything is written.
+    make_model(config, dataset)
+    if dataset.labelled:
+        config = _with_usable_folds(config, dataset)
+    folder = RunFolder(config)
+    print(f"{dataset}, features: {dataset.features}; loss: {Loss(**config.loss)}; device: {device}; {folder.path}/")
+
+    untrained, trained, history = [], [], []
+    for seed in config.seeds:
+        model = make_model(config, dataset, seed).to(device)
+        whole = make_loader(dataset, 1024, device=device)
+        with _timed(seconds, "embed"):
+            h_before, y = embed(model, whole)
+        with _timed(seconds, "train"):
+            history += _train(config, dataset, model, seed, folder)
+        with _timed(seconds, "embed"):
+            h, y = embed(model, whole)
+        folder.add_seed(seed, model.encoder, h, y)
+        if dataset.labelled and y is not None:
+            with _timed(seconds, "evaluate"):
+                untrained.append(_score(config, h_before, y, seed))
+                trained.append(_score(config, h, y, seed))
+            print(f"seed {seed}: untrained {untrained[-1].mean:.2f}, trained {trained[-1].mean:.2f} %")
+
+    result = _result(config, untrained, trained, history, seconds, device)
+    folder.finish(result)
+    if trained:
+        print("\n".join(score_lines(result)))
+    else:
+        print("These graphs have no class labels, so the embedding is kept but not scored.")
+    print(f"kept in {folder.path}/; seconds: " + ", ".join(f"{key} {value:.1f}" for key, value in seconds.items()))
+    return result
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; `auto` is CUDA where there is one.
+
+    Raises:
+        InputError: CUDA is asked for and there is none of that number.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        seen = torch.cuda.device_count()
+        raise InputError(f"`device` is {name}, but torch sees {seen} CUDA devices; pass --device cpu.")
+    return device
+
+
+def make_model(config: Config, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
+    """The untrained model of a seed, on the CPU; torch's global generator is left as it was.
+
+    Raises:
+        InputError: the encoder needs edge attributes and the graphs have none.
+    """
+    arguments = {key: value for key, value in config.encoder.items() if key != "name"}
+    graph = dataset[0]
+    if "edge_dim" in encoders.arguments(config.encoder["name"]).required:
+        if graph.get("edge_attr") is None:
+            raise InputError(f"encoder `{config.encoder['name']}` needs `edge_attr`, {dataset.name} has none; use gin.")
+        arguments["edge_dim"] = 1 if graph.edge_attr.dim() == 1 else graph.edge_attr.size(1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = encoders[config.encoder["name"]](graph.x.size(1), **arguments)
+        return ContrastiveModel(encoder, config.projection)
+
+
+def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int, folder: RunFolder) -> list[Epoch]:
+    device = next(model.parameters()).device
+    # Two streams a seed, so that the order of the graphs and their views are independent of each other.
+    order = torch.Generator().manual_seed(2 * seed)
+    views = torch.Generator(device).manual_seed(2 * seed + 1)
+    loader: ResidentLoader | DataLoader = make_loader(dataset, config.batch_size, True, order, device)
+    with _progress(f"seed {seed}", config.epochs) as show:
+        return train(
+            model,
+            loader,
+            Loss(**config.loss),
+            build_augmentation(config.views.first),
+            build_augmentation(config.views.second),
+            epochs=config.epochs,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            clip_norm=config.clip_norm,
+            amp=config.amp,
+            generator=views,
+            callbacks=[lambda epoch: folder.add_epoch(seed, epoch), show],
+        )
+
+
+def _score(config: Config, h: Tensor, y: Tensor, seed: int) -> FoldScores:
+    return svm(h, y, seed=seed, **config.evaluation.model_dump())
+
+
+def _result(
+    config: Config,
+    untrained: list[FoldScores],
+    trained: list[FoldScores],
+    history: list[Epoch],
+    seconds: dict[str, float],
+    device: torch.device,
+) -> dict[str, Any]:
+    scores: dict[str, Any] = {}
+    if trained:
+        scores = {
+            "untrained": vars(summarise(untrained)),
+            "trained": vars(summarise(trained)),
+            "gain": vars(paired_gain(trained, untrained)),
+            "per_seed": [
+                {"untrained": vars(before), "trained": vars(after)}
+                for before, after in zip(untrained, trained, strict=True)
+            ],
+            "folds": trained[0].folds,
+            "inner_folds": trained[0].inner_folds,
+        }
+    epoch_seconds = sorted(epoch.seconds for epoch in history)
+    if history:
+        seconds["epoch, median"] = epoch_seconds[len(history) // 2]
+        seconds["of it on data, share"] = sum(e.data_seconds for e in history) / max(sum(epoch_seconds), 1e-9)
+    return {**scores, "epochs": config.epochs, "seconds": seconds, **environment(device), "config": config.model_dump()}
+
+
+def _with_usable_folds(config: Config, dataset: GraphDataset) -> Config:
+    """The settings with as many folds as the smallest class allows; a note says so where those are fewer."""
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)
+    for note in notes:
+        print(f"graphcl: {note.message}", file=sys.stderr)
+    evaluation = config.evaluation.model_copy(update={"folds": folds, "inner_folds": inner})
+    return config.model_copy(update={"evaluation": evaluation})
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
+
+
+@contextmanager
+def _progress(label: str, epochs: int) -> Iterator[Any]:
+    """A progress bar on a terminal, a log line an epoch elsewhere."""
+    from tqdm import tqdm
+
+    line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}, {0.seconds:.2f} s"
+    if not sys.stderr.isatty():
+        yield lambda epoch: print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}")
+        return
+    with tqdm(total=epochs, desc=label, leave=False) as bar:
+
+        def show(epoch: Epoch) -> None:
+            bar.set_postfix_str(line.format(epoch))
+            bar.update()
+
+        yield show
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+"""Augmentations as PyG transforms: on single graphs, in data sets, loaders, compositions and data pipes."""
+
+import pickle
+import warnings
+
+import pytest
+import torch
+import torch_geometric.transforms as T
+from hypothesis import given
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data.datapipes import DatasetAdapter
+from torch_geometric.datasets import FakeDataset
+from torch_geometric.loader import DataLoader
+
+from graphcl.augment import AttributeMask, Compose, EdgePerturb, Identity, NodeDrop, OneOf, Subgraph
+from graphcl.registry import augmentations
+from tests.strategies import (
+    QUICK,
+    assert_same_graph,
+    assert_true_batch,
+    generators,
+    induced,
+    kept_nodes,
+    make_graph,
+    path,
+    ratios,
+    seeded,
+    shapes,
+    share,
+)
+
+NAMES = list(augmentations)
+
+
+def build(name):
+    needs_members = "members" in augmentations.arguments(name).required
+    return augmentations[name](*[[NodeDrop(0.5), AttributeMask(0.5)]] * needs_members)
+
+
+class Held(InMemoryDataset):
+    def __init__(self, graphs, transform=None):
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(graphs)
+
+
+class Molecule(Data):
+    """A class of someone else's, with an attribute outside of PyG's stores and a property."""
+
+    def __init__(self, **attributes):
+        super().__init__(**attributes)
+        self.__dict__["source"] = "a file"
+
+    @property
+    def twice(self):
+        return 2 * self.num_nodes
+
+
+each_name = pytest.mark.parametrize("name", NAMES)
+
+
+# -- single graphs -----------------------------------------------------------------------------------------------------
+
+
+@each_name
+def test_a_graph_gives_a_graph_and_stays(name):
+    graph, again = make_graph(6, path(6)), make_graph(6, path(6))
+    view = build(name)(graph, seeded(0))
+    assert type(view) is Data
+    assert set(view.keys()) == set(graph.keys())
+    assert view is not graph or name == "identity"
+    assert_same_graph(graph, again)
+    view.extra = 1
+    assert "extra" not in graph
+
+
+@QUICK
+@given(shapes(), ratios, generators)
+def test_a_graph_by_itself_is_augmented_as_in_a_batch_of_one(shape, ratio, generator):
+    graph = make_graph(*shape, keys=("x", "edge_attr", "name"))
+    view = NodeDrop(ratio)(graph, generator)
+    assert view.num_nodes == graph.num_nodes - share(ratio, graph.num_nodes)
+    assert_same_graph(view, induced(graph, kept_nodes(view)))
+
+
+@each_name
+def test_what_belongs_to_the_whole_graph_is_handed_on_as_it_is(name):
+    more = {
+        "count": 3,
+        "scale": 0.5,
+        "flag": True,
+        "scalar": torch.tensor(2.5),
+        "y": torch.tensor([1]),
+        "names": ["a", "b"],
+        "nested": {"a": torch.ones(2), "b": "text"},
+    }
+    graph = Data(x=torch.randn(5, 2), edge_index=make_graph(5, path(5)).edge_index, **more)
+    view = build(name)(graph, seeded(0))
+    for key, value in more.items():
+        assert type(view[key]) is type(value), key
+        if isinstance(value, torch.Tensor):
+            assert view[key].shape == value.shape, key
+            assert torch.equal(view[key], value), key
+        else:
+            assert str(view[key]) == str(value), key
+
+
+@each_name
+def test_subclasses_of_data_stay_what_they_are(name):
+    graph = make_graph(6, path(6))
+    molecule = Molecule(**graph.to_dict())
+    view = build(name)(molecule, seeded(0))
+    assert type(view) is Molecule
+    assert view.source == "a file"
+    assert view.twice == 2 * view.num_nodes
+    assert molecule.num_nodes == 6
+
+
+@pytest.mark.parametrize("augment", [NodeDrop(0.5), Subgraph(0.5)], ids=repr)
+def test_isolated_nodes_are_not_forgotten_where_nothing_but_edges_tells_their_number(augment):
+    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]))
+    assert graph.num_nodes == 8
+    for seed in range(5):
+        assert augment(graph, seeded(seed)).num_nodes == 4
+
+
+@pytest.mark.parametrize("augment", [EdgePerturb(0.5, add=False), EdgePerturb(0.5)], ids=repr)
+def test_nodes_stay_where_edges_go_and_nothing_but_edges_told_their_number(augment):
+    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]))
+    for seed in range(5):
+        assert augment(graph, seeded(seed)).num_nodes == 8
+
+
+@each_name
+def test_a_stated_number_of_nodes(name):
+    if name in ("attribute_mask", "random4"):
+        pytest.skip("needs features")
+    graph = make_graph(6, [(0, 1), (1, 0)], keys=())
+    assert graph.num_nodes == 6
+    augment = augmentations[name](*[[NodeDrop(0.5)]] * (name in ("compose", "one_of")))
+    view = augment(graph, seeded(0))
+    assert view.num_nodes == len(view.node_id)
+
+
+@each_name
+def test_edge_index_of_pygs_own_class(name):
+    graph = make_graph(6, path(6))
+    expected = build(name)(graph, seeded(0))
+    graph.edge_index = EdgeIndex(graph.edge_index, sparse_size=(6, 6), sort_order=None)
+    view = build(name)(graph, seeded(0))
+    assert torch.equal(torch.as_tensor(view.edge_index).as_subclass(torch.Tensor), expected.edge_index)
+    assert view.num_nodes == expected.num_nodes
+
+
+# -- data sets and loaders ---------------------------------------------------------------------------------------------
+
+
+@each_name
+def test_as_the_transform_of_a_data_set_in_a_loader(name):
+    graphs = [make_graph(4 + i, path(4 + i), i) for i in range(6)]
+    dataset = Held(graphs, transform=build(name))
+    assert type(dataset[0]) is Data
+    for batch in DataLoader(dataset, batch_size=4):
+        assert_true_batch(batch)
+    loaded = next(iter(DataLoader(dataset, batch_size=6)))
+    assert loaded.num_graphs == 6
+    assert loaded.y.tolist() == list(range(6))
+    assert [int(ids[0]) // 100 for ids in loaded.node_id.split(loaded.ptr.diff().tolist())] == list(range(6))
+
+
+def test_as_the_transform_each_access_draws_anew():
+    dataset = FakeDataset(num_graphs=2, avg_num_nodes=40, transform=NodeDrop(0.5))
+    n = dataset._data.x.size(0)
+    assert n > 20
+    assert not torch.equal(dataset[0].x, dataset[0].x)
+
+
+@each_name
+def test_among_pygs_transforms(name):
+    chain = T.Compose([T.ToUndirected(), build(name), T.LocalDegreeProfile(), T.Constant()])
+    view = chain(make_graph(6, [(0, 1), (1, 2), (3, 4)], keys=("x", "y")))
+    assert view.x.size(1) == 2 + 5 + 1
+    assert view.validate()
+
+
+@each_name
+def test_forward_is_the_call(name):
+    graph = make_graph(6, path(6))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        called = build(name)(graph)
+        torch.manual_seed(0)
+        assert_same_graph(build(name).forward(graph), called)
+
+
+@each_name
+def test_in_data_pipes_by_its_functional_name(name):
+    graphs = [make_graph(4 + i, path(4 + i), i) for i in range(3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pipe = DatasetAdapter(graphs)
+        if not hasattr(pipe, "batch_graphs"):
+            pytest.skip("this torch has no data pipes")
+        arguments = [[NodeDrop(0.5)]] if "members" in augmentations.arguments(name).required else []
+        pipe = getattr(pipe, f"graphcl_{name}")(*arguments)
+        assert [type(graph) for graph in pipe] == [Data] * 3
+        (batch,) = pipe.batch_graphs(batch_size=3)
+    assert_true_batch(batch)
+    assert batch.y.tolist() == [0, 1, 2]
+
+
+def test_a_data_set_with_a_transform_can_be_pickled():
+    graphs = [make_graph(6, path(6), i) for i in range(2)]
+    dataset = Held(graphs, transform=Compose([OneOf([NodeDrop(0.5)]), Identity()]))
+    assert pickle.loads(pickle.dumps(dataset))[0].num_nodes == 3

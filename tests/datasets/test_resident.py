@@ -1,0 +1,385 @@
+"""Batches cut out of a resident data set are those that PyG would make of the same graphs."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.datasets import FakeDataset
+from torch_geometric.loader import DataLoader
+
+from graphcl.datasets import load_dataset
+from graphcl.datasets.resident import ResidentLoader, batch_indices, make_loader, not_resident
+from graphcl.errors import InputError
+from tests.strategies import (
+    QUICK,
+    assert_same_batch,
+    batches,
+    make_graph,
+    needs_cuda,
+    path,
+    seeded,
+    star,
+)
+
+
+class Held(InMemoryDataset):
+    def __init__(self, graphs, transform=None):
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(graphs)
+
+
+class Saved(InMemoryDataset):
+    def __init__(self, file):
+        super().__init__()
+        self.load(file)
+
+
+def graphs_with(more=lambda i: {}, count=7, keys=()):
+    """Paths of 2, 3, ... nodes and, among them, a graph without edges, each with more attributes."""
+    graphs = []
+    for i in range(count):
+        n = i + 2
+        graph = make_graph(n, [] if i == 3 else path(n), i, keys)
+        for key, value in more(i).items():
+            graph[key] = value
+        graphs.append(graph)
+    return graphs
+
+
+ATTRIBUTES = {
+    "features": {"keys": ("x", "pos")},
+    "no-features": {},
+    "edge-features": {"keys": ("x", "edge_attr", "edge_weight")},
+    "labels": {"keys": ("x", "y", "target")},
+    "ragged": {"keys": ("x", "ragged")},
+    "texts": {"keys": ("x", "name")},
+    "float-numbers": {"keys": ("x", "scale")},
+    "whole-numbers": {"more": lambda i: {"y": i, "level": i - 3}},
+    "scalars": {"more": lambda i: {"y": torch.tensor(i), "level": torch.tensor(i / 2)}},
+    "double-and-short": {"more": lambda i: {"a": torch.ones(i, 2).double() * i, "b": torch.ones(1).short() * i}},
+    "flags": {"more": lambda i: {"train": torch.arange(i + 2) % 2 == 0}},
+    "face": {"keys": ("x",), "more": lambda i: {"face": torch.arange(i + 2).repeat(3, 1)}},
+    "node-indices": {"more": lambda i: {"root_index": torch.tensor([i]), "pair_index": torch.ones(2, i).long()}},
+    "scalar-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": torch.tensor(i)}},
+    "number-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": i}},
+    "narrow-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": torch.tensor([i], dtype=torch.int32)}},
+    "flag-indices": {"keys": ("x",), "more": lambda i: {"train_index": torch.ones(2, dtype=torch.bool)}},
+    "stated-numbers-of-nodes": {"keys": ("x",), "more": lambda i: {"num_nodes": i + 2}},
+    "three-axes": {"more": lambda i: {"cube": torch.rand(i + 2, 2, 3)}},
+    "empty-parts": {"more": lambda i: {"rest": torch.arange(i % 2), "z": torch.ones(1)}},
+    "everything": {
+        "keys": ("x", "pos", "node_flag", "edge_attr", "edge_weight", "y", "target", "ragged", "name", "scale"),
+        "more": lambda i: {"face": torch.ones(3, i, dtype=torch.long), "level": i, "scalar": torch.tensor(0.5)},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["data-set", "list", "saved"])
+@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
+def test_batches_are_pygs(attributes, kind, tmp_path):
+    graphs = graphs_with(**attributes)
+    if kind == "data-set":
+        dataset = Held(graphs)
+    elif kind == "saved":
+        InMemoryDataset.save(graphs, tmp_path / "graphs.pt")
+        dataset = Saved(tmp_path / "graphs.pt")
+    else:
+        dataset = graphs
+    loader = make_loader(dataset, batch_size=3)
+    expected = [Batch.from_data_list([dataset[i] for i in chosen]) for chosen in ([0, 1, 2], [3, 4, 5, 6])]
+    for got, wanted in zip(loader, expected, strict=True):
+        assert_same_batch(got, wanted)
+    if isinstance(loader, ResidentLoader):
+        for chosen in ([6, 0, 3], [3], [2, 2, 5], list(range(7))):
+            wanted = Batch.from_data_list([dataset[i] for i in chosen])
+            assert_same_batch(loader.batch(torch.tensor(chosen)), wanted)
+
+
+@pytest.mark.parametrize("name", [name for name in ATTRIBUTES if name != "flag-indices"])
+def test_plain_attributes_are_resident(name):
+    assert isinstance(make_loader(graphs_with(**ATTRIBUTES[name]), 3), ResidentLoader)
+
+
+@QUICK
+@given(batches(), st.data())
+def test_any_graphs_in_any_order(batch, data):
+    graphs = batch.to_data_list()
+    chosen = data.draw(st.lists(st.integers(0, len(graphs) - 1), min_size=1, max_size=6))
+    for dataset in (graphs, Held(graphs)):
+        loader = ResidentLoader(dataset, batch_size=2)
+        expected = Batch.from_data_list([dataset[i] for i in chosen])
+        assert_same_batch(loader.batch(torch.tensor(chosen)), expected)
+
+
+def test_part_of_a_data_set():
+    whole = Held(graphs_with(**ATTRIBUTES["everything"], count=12))
+    for part in (whole[3:9], whole[[1, 5, 2]], whole[torch.tensor([True, False] * 6)], whole[3:9][1:4], whole[4:5]):
+        loader = ResidentLoader(part, batch_size=4)
+        assert sum(batch.num_graphs for batch in loader) == len(part)
+        assert_same_batch(loader.batch(torch.arange(len(part))), Batch.from_data_list(list(part)))
+
+
+@pytest.mark.parametrize("make", [Held, list], ids=["data-set", "list"])
+@pytest.mark.parametrize("keys", [("x", "y", "name"), ()])
+def test_a_single_graph(make, keys):
+    dataset = make(graphs_with(count=1, keys=keys))
+    for shuffle in (False, True):
+        (batch,) = ResidentLoader(dataset, batch_size=4, shuffle=shuffle)
+        assert_same_batch(batch, Batch.from_data_list([dataset[0]]))
+
+
+def test_graphs_whose_number_of_nodes_is_only_in_their_edges():
+    graphs = [Data(edge_index=torch.tensor(path(n)).t().contiguous()) for n in (2, 5, 3)]
+    for dataset in (graphs, Held(graphs)):
+        assert_same_batch(ResidentLoader(dataset, 3).batch(torch.arange(3)), Batch.from_data_list(list(dataset)))
+
+
+class Molecule(Data):
+    pass
+
+
+def test_subclasses_of_data():
+    graphs = [Molecule(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))]
+    for dataset in (graphs, Held(graphs)):
+        got = ResidentLoader(dataset, 3).batch(torch.tensor([4, 1]))
+        assert_same_batch(got, Batch.from_data_list([dataset[4], dataset[1]]))
+        assert type(got[0]) is Molecule
+
+
+@pytest.mark.parametrize("options", [{}, {"edge_dim": 3}, {"is_undirected": False}, {"task": "node"}], ids=str)
+def test_pygs_data_sets(options):
+    dataset = FakeDataset(num_graphs=9, avg_num_nodes=12, **options)
+    for chosen, got in zip(batch_indices(9, 4), ResidentLoader(dataset, 4), strict=True):
+        assert_same_batch(got, Batch.from_data_list([dataset[i] for i in chosen.tolist()]))
+
+
+@pytest.mark.parametrize("kind", ["own", "TU"])
+def test_the_librarys_data_sets(kind, mirror, root):
+    own = graphs_with(keys=("x", "edge_attr", "y"))
+    dataset = load_dataset("TINY", root, mirror) if kind == "TU" else load_dataset(own)
+    loader = make_loader(dataset, 2, shuffle=True, generator=seeded(0))
+    assert isinstance(loader, ResidentLoader)
+    order = batch_indices(len(dataset), 2, True, seeded(0))
+    for chosen, got in zip(order, loader, strict=True):
+        assert_same_batch(got, Batch.from_data_list([dataset[i] for i in chosen.tolist()]))
+
+
+def test_a_batch_is_the_callers_own():
+    """Writing into a batch leaves the data set and later batches alone."""
+    dataset = Held(graphs_with(keys=("x", "y", "edge_attr", "ragged")))
+    loader = ResidentLoader(dataset, 7)
+    expected = Batch.from_data_list(list(dataset))
+    for _ in range(2):
+        (batch,) = loader
+        assert_same_batch(batch, expected)
+        for value in batch._store.values():
+            if isinstance(value, torch.Tensor):
+                value.zero_()
+    assert_same_batch(Batch.from_data_list(list(dataset)), expected)
+
+
+# -- epochs ------------------------------------------------------------------------------------------------------------
+
+
+def loader_kinds():
+    plain = graphs_with(count=13, keys=("x", "y"))
+    with_rules = [Ruled(**graph.to_dict()) for graph in plain]
+    return {"resident": plain, "fallback": with_rules}
+
+
+class Ruled(Data):
+    """Has batching rules of its own."""
+
+    def __inc__(self, key, value, *args, **kwargs):
+        return 1000 if key == "y" else super().__inc__(key, value, *args, **kwargs)
+
+
+def drawn(batch):
+    """The graphs of a batch: their numbers are in `node_id`."""
+    return (batch.node_id[batch.ptr[:-1]] // 100).tolist()
+
+
+each_kind = pytest.mark.parametrize("kind", ["resident", "fallback"])
+
+
+@each_kind
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 4, 5, 6, 12, 13, 14, 100])
+def test_every_graph_once_per_epoch(kind, shuffle, batch_size):
+    loader = make_loader(loader_kinds()[kind], batch_size, shuffle, seeded(0))
+    assert isinstance(loader, {"resident": ResidentLoader, "fallback": DataLoader}[kind])
+    for _ in range(2):
+        epoch = [drawn(batch) for batch in loader]
+        assert len(epoch) == len(loader)
+        seen = [number for batch in epoch for number in batch]
+        assert sorted(seen) == list(range(13))
+        assert shuffle or seen == list(range(13))
+        sizes = [len(batch) for batch in epoch]
+        assert all(size == batch_size for size in sizes[:-1])
+        if batch_size == 1:
+            assert sizes == [1] * 13
+        else:
+            assert sizes[-1] > 1, "a graph is left alone"
+            assert sizes[-1] <= batch_size + 1
+
+
+@pytest.mark.parametrize(
+    ("count", "batch_size", "sizes"),
+    [(13, 4, [4, 4, 5]), (13, 12, [13]), (13, 5, [5, 5, 3]), (13, 100, [13]), (1, 4, [1]), (2, 1, [1, 1]), (3, 2, [3])],
+)
+def test_a_graph_left_alone_joins_the_batch_before(count, batch_size, sizes):
+    assert [len(batch) for batch in batch_indices(count, batch_size)] == sizes
+    assert [len(batch) for batch in batch_indices(count, batch_size, True, seeded(0))] == sizes
+
+
+@each_kind
+def test_epochs_differ_and_can_be_repeated(kind):
+    graphs = loader_kinds()[kind]
+
+    def epochs(seed, count=3):
+        loader = make_loader(graphs, 4, True, seeded(seed))
+        return [[drawn(batch) for batch in loader] for _ in range(count)]
+
+    first = epochs(0)
+    assert first[0] != first[1] != first[2] != first[0]
+    assert epochs(0) == first
+    assert epochs(1) != first
+
+
+def test_both_kinds_of_loader_deal_out_the_same_graphs():
+    kinds = loader_kinds()
+    resident, fallback = (make_loader(kinds[kind], 4, True, seeded(3)) for kind in ("resident", "fallback"))
+    for _ in range(2):
+        assert [drawn(batch) for batch in resident] == [drawn(batch) for batch in fallback]
+
+
+def test_orders_are_uniform():
+    generator = seeded(0)
+    orders = Counter(tuple(torch.cat(batch_indices(3, 3, True, generator)).tolist()) for _ in range(600))
+    assert len(orders) == 6
+    assert min(orders.values()) > 60
+
+
+def test_the_global_generator_stays():
+    before = torch.get_rng_state()
+    list(ResidentLoader(graphs_with(keys=("x",)), 3, True, seeded(0)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_without_a_generator_the_global_one_decides():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first = [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)]
+        torch.manual_seed(0)
+        assert [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)] == first
+
+
+# -- what cannot be held -----------------------------------------------------------------------------------------------
+
+
+class Stacked(Data):
+    def __cat_dim__(self, key, value, *args, **kwargs):
+        return None if key == "target" else super().__cat_dim__(key, value, *args, **kwargs)
+
+
+def sparse(i):
+    return torch.eye(i + 2).to_sparse()
+
+
+NOT_RESIDENT = {
+    "transform": (lambda: Held(graphs_with(keys=("x", "y")), transform=lambda graph: graph), "transform"),
+    "own-increments": (lambda: [Ruled(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))], "Ruled"),
+    "own-axis": (lambda: [Stacked(**graph.to_dict()) for graph in graphs_with(keys=("x", "target"))], "Stacked"),
+    "nested": (lambda: graphs_with(lambda i: {"deep": {"a": torch.ones(i)}}), "deep"),
+    "nested-data-set": (lambda: Held(graphs_with(lambda i: {"deep": {"a": torch.ones(i)}})), "deep"),
+    "list": (lambda: graphs_with(lambda i: {"names": ["a"] * i + ["b"]}), "names"),
+    "sparse": (lambda: graphs_with(lambda i: {"adj": sparse(i)}), "adj"),
+    "of-the-batch": (lambda: graphs_with(lambda i: {"my_batch": torch.tensor([0, 1])}), "my_batch"),
+}
+
+
+@pytest.mark.parametrize(("dataset", "word"), NOT_RESIDENT.values(), ids=NOT_RESIDENT.keys())
+def test_what_cannot_be_held_goes_through_pygs_loader(dataset, word):
+    dataset = dataset()
+    assert word in not_resident(dataset)
+    with pytest.raises(InputError, match=f"cannot be held on the device: .*{word}.*use PyG's DataLoader"):
+        ResidentLoader(dataset, 3)
+    loader = make_loader(dataset, 3, True, seeded(0))
+    assert isinstance(loader, DataLoader)
+    for chosen, got in zip(batch_indices(7, 3, True, seeded(0)), loader, strict=True):
+        expected = Batch.from_data_list([dataset[i] for i in chosen.tolist()])
+        assert drawn(got) == chosen.tolist()
+        if word != "adj":  # PyG cannot take a batch with a sparse tensor apart again
+            assert_same_batch(got, expected)
+
+
+def test_a_transform_is_applied_at_each_access():
+    calls = []
+
+    def transform(graph):
+        calls.append(graph)
+        return graph
+
+    loader = make_loader(Held(graphs_with(keys=("x",)), transform), 3)
+    for _ in range(2):
+        list(loader)
+    assert len(calls) >= 14
+
+
+def test_a_transform_behind_torchs_subset_is_not_frozen():
+    """`torch.utils.data.Subset` and `random_split` hide the data set and its transform."""
+    fresh = iter(range(1000))
+
+    def transform(graph):
+        graph.draw = next(fresh)
+        return graph
+
+    subset = torch.utils.data.Subset(Held(graphs_with(keys=("x",)), transform), [0, 2, 4])
+    loader = make_loader(subset, 3)
+    (first,), (second,) = list(loader), list(loader)
+    assert not torch.equal(first.draw, second.draw)
+
+
+def test_no_graph():
+    assert "empty" in not_resident([])
+    with pytest.raises(InputError, match="empty"):
+        ResidentLoader([], 3)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_batches_of_nothing(batch_size):
+    for make in (ResidentLoader, make_loader):
+        with pytest.raises(InputError, match=rf"`batch_size` must be .*, got {batch_size}"):
+            list(make(graphs_with(), batch_size))
+
+
+# -- CUDA --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@needs_cuda
+@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
+def test_batches_on_cuda_are_those_on_the_cpu(attributes):
+    dataset = Held(graphs_with(**attributes))
+    on_cpu, on_device = (make_loader(dataset, 3, True, seeded(0), device) for device in ("cpu", "cuda"))
+    for _ in range(2):
+        for expected, got in zip(on_cpu, on_device, strict=True):
+            if isinstance(on_device, ResidentLoader):
+                assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))
+            assert_same_batch(got, expected)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_cutting_a_batch_out_does_not_wait_for_cuda():
+    dataset = Held([make_graph(n, star(n - 1), n, ("x", "edge_attr", "y")) for n in range(2, 40)])
+    loader = ResidentLoader(dataset, 8, True, seeded(0), "cuda")
+    list(loader)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        list(loader)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,256 @@
+"""Graphs and batches for property tests, what it means for two of them to be the same, and the chi-square test."""
+
+import math
+from collections import Counter
+from decimal import Decimal
+
+import pytest
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch_geometric.data import Batch, Data
+
+NODE_LEVEL = ("x", "pos", "node_id", "node_flag")
+EDGE_LEVEL = ("edge_index", "edge_attr", "edge_weight", "edge_id")
+OPTIONAL = ("x", "pos", "node_flag", "edge_attr", "edge_weight", "y", "target", "ragged", "name", "scale")
+
+QUICK = settings(max_examples=30, deadline=None)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+def seeded(seed, device="cpu"):
+    return torch.Generator(device).manual_seed(seed)
+
+
+def share(ratio, count):
+    """floor(ratio * count) of the decimal number that `ratio` is written as, by exact arithmetic."""
+    return math.floor(Decimal(repr(ratio)) * count)
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def both_ways(pairs):
+    """The entries of undirected edges; a self-loop is one entry."""
+    return [entry for u, v in pairs for entry in dict.fromkeys([(u, v), (v, u)])]
+
+
+def path(n):
+    return both_ways((i, i + 1) for i in range(n - 1))
+
+
+def star(leaves):
+    return both_ways((0, i + 1) for i in range(leaves))
+
+
+def lollipop():
+    """A triangle 0 1 2 with a tail 2 3 4."""
+    return both_ways([(0, 1), (1, 2), (2, 0), (2, 3), (3, 4)])
+
+
+def make_graph(num_nodes, entries, number=0, keys=OPTIONAL):
+    """A graph with attributes of every level. Nodes and edges carry numbers that no other graph's have."""
+    entries = list(entries)
+    node_id = 100 * number + torch.arange(num_nodes)
+    edge_id = 100 * number + torch.arange(len(entries))
+    values = {
+        "x": torch.stack([node_id + 0.25, -node_id - 0.5], dim=1),
+        "pos": (node_id[:, None] + torch.arange(3)).double() / 7,
+        "node_flag": node_id % 3 == 0,
+        "edge_attr": torch.stack([edge_id, -edge_id], dim=1).float(),
+        "edge_weight": edge_id.double() + 0.5,
+        "y": torch.tensor([number]),
+        "target": torch.full((1, 3), number + 0.5),
+        # As long as neither the nodes nor the edges, else nothing could tell it from these.
+        "ragged": torch.full((num_nodes + len(entries) + 2,), number),
+        "name": f"graph {number}",
+        "scale": number + 0.5,
+    }
+    graph = Data(edge_index=torch.tensor(entries, dtype=torch.long).view(-1, 2).t().contiguous())
+    for key in keys:
+        graph[key] = values[key]
+    graph.node_id, graph.edge_id = node_id, edge_id
+    if "x" not in keys and "pos" not in keys:
+        graph.num_nodes = num_nodes
+    return graph
+
+
+def make_batch(*shapes, keys=OPTIONAL):
+    """A batch of the graphs `(number of nodes, entries)`."""
+    return Batch.from_data_list([make_graph(n, entries, i, keys) for i, (n, entries) in enumerate(shapes)])
+
+
+def copies(count, num_nodes, entries):
+    """A batch of equal graphs, put together by hand: so many independent draws in one go."""
+    batch = torch.arange(count).repeat_interleave(num_nodes)
+    ends = torch.tensor(entries, dtype=torch.long).view(-1, 2).t()
+    shift = (torch.arange(count) * num_nodes).repeat_interleave(len(entries))
+    return Batch(
+        x=torch.ones(count * num_nodes, 2),
+        edge_index=ends.repeat(1, count) + shift,
+        batch=batch,
+        ptr=torch.arange(count + 1) * num_nodes,
+        node_id=torch.arange(num_nodes).repeat(count),
+        edge_id=torch.arange(len(entries)).repeat(count),
+    )
+
+
+def kept_sets(view):
+    """The nodes that each graph of a view of `copies` still has, as frozensets."""
+    found = [[] for _ in range(view.num_graphs)]
+    for g, node in zip(view.batch.tolist(), view.node_id.tolist(), strict=True):
+        found[g].append(node)
+    return [frozenset(nodes) for nodes in found]
+
+
+def shapes(min_nodes=1, max_nodes=6):
+    """Number of nodes, and directed entries with self-loops and repetitions; half of the graphs undirected."""
+
+    def with_entries(n):
+        end = st.integers(0, n - 1)
+        entries = st.lists(st.tuples(end, end), max_size=8) if n else st.just([])
+        return st.tuples(st.just(n), entries | entries.map(both_ways))
+
+    return st.integers(min_nodes, max_nodes).flatmap(with_entries)
+
+
+def attribute_sets(needs=()):
+    return st.sets(st.sampled_from(OPTIONAL)).map(
+        lambda drawn: tuple(key for key in OPTIONAL if key in drawn or key in needs)
+    )
+
+
+@st.composite
+def batches(draw, needs=(), min_nodes=1):
+    """One to five graphs that share a drawn set of attributes, those in `needs` among them."""
+    drawn = draw(st.lists(shapes(min_nodes), min_size=1, max_size=5))
+    return make_batch(*drawn, keys=draw(attribute_sets(needs)))
+
+
+ratios = st.integers(0, 99).map(lambda percent: percent / 100)
+generators = st.integers(0, 2**32 - 1).map(seeded)
+
+TYPICAL = (
+    (5, path(5)),
+    (1, []),
+    (4, [(0, 1), (0, 1), (1, 0), (2, 2), (3, 1)]),
+    (6, both_ways([(0, 1), (1, 2), (2, 0), (3, 4)])),
+    (3, []),
+)
+"""A path, a single node, parallel and directed edges and a self-loop, two components and an isolated node, no edge."""
+
+
+def typical_batch(keys=OPTIONAL):
+    return make_batch(*TYPICAL, keys=keys)
+
+
+# -- the same ----------------------------------------------------------------------------------------------------------
+
+
+def assert_same_value(got, expected, where=""):
+    assert type(got) is type(expected), f"{where}: {got!r} instead of {expected!r}"
+    if isinstance(expected, torch.Tensor):
+        assert got.dtype == expected.dtype, f"{where}: {got.dtype} instead of {expected.dtype}"
+        assert torch.equal(got.cpu(), expected.cpu()), f"{where}: {got} instead of {expected}"
+    elif isinstance(expected, dict):
+        assert set(got) == set(expected), where
+        for key in expected:
+            assert_same_value(got[key], expected[key], f"{where}.{key}")
+    elif isinstance(expected, (list, tuple)):
+        assert len(got) == len(expected), where
+        for i, pair in enumerate(zip(got, expected, strict=True)):
+            assert_same_value(*pair, f"{where}[{i}]")
+    else:
+        assert got == expected, f"{where}: {got!r} instead of {expected!r}"
+
+
+def assert_same_graph(got, expected, where="graph"):
+    assert type(got) is type(expected), where
+    assert_same_value(got.to_dict(), expected.to_dict(), where)
+    assert got.num_nodes == expected.num_nodes, where
+
+
+def assert_same_graphs(got, expected):
+    assert len(got) == len(expected)
+    for i, pair in enumerate(zip(got, expected, strict=True)):
+        assert_same_graph(*pair, f"graph {i}")
+
+
+def assert_same_batch(got, expected):
+    """Every attribute and all of PyG's bookkeeping."""
+    assert type(got) is type(expected)
+    assert set(got.keys()) == set(expected.keys())
+    for key in expected.keys():  # noqa: SIM118
+        assert_same_value(got[key], expected[key], key)
+    assert got.num_graphs == expected.num_graphs
+    assert got.num_nodes == expected.num_nodes
+    assert_same_value(got._slice_dict, expected._slice_dict, "_slice_dict")
+    assert_same_value(got._inc_dict, expected._inc_dict, "_inc_dict")
+    assert_same_graphs(got.to_data_list(), expected.to_data_list())
+
+
+def assert_true_batch(batch):
+    """`batch` is what PyG itself makes of the batch's graphs, each of which lies by itself."""
+    graphs = batch.to_data_list()
+    for i, graph in enumerate(graphs):
+        assert graph.num_nodes == int(batch.ptr[i + 1] - batch.ptr[i]), f"graph {i}"
+        if graph.num_edges:
+            assert 0 <= int(graph.edge_index.min()) <= int(graph.edge_index.max()) < graph.num_nodes, f"graph {i}"
+    assert_same_batch(batch, Batch.from_data_list(graphs))
+
+
+def snapshot(batch):
+    """A copy of everything that the batch holds."""
+    held = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in batch._store.items()}
+    return held, dict(batch._slice_dict), dict(batch._inc_dict), batch.num_graphs
+
+
+def kept_nodes(graph):
+    """The nodes of the original graph that `graph` still has."""
+    return (graph.node_id % 100).tolist()
+
+
+def induced(graph, kept):
+    """What is left of `graph` when only the nodes `kept` stay: a plain loop."""
+    new_name = {old: new for new, old in enumerate(kept)}
+    edges = [i for i, (u, v) in enumerate(graph.edge_index.t().tolist()) if u in new_name and v in new_name]
+    out = graph.clone()
+    for key in graph.keys():  # noqa: SIM118
+        if key in NODE_LEVEL:
+            out[key] = torch.stack([graph[key][i] for i in kept])
+        elif key in EDGE_LEVEL and key != "edge_index":
+            out[key] = torch.stack([graph[key][i] for i in edges]) if edges else graph[key][:0]
+    ends = [[new_name[int(end)] for end in graph.edge_index[:, i]] for i in edges]
+    out.edge_index = torch.tensor(ends, dtype=torch.long).view(-1, 2).t()
+    if "num_nodes" in graph:
+        out.num_nodes = len(kept)
+    return out
+
+
+# -- laws --------------------------------------------------------------------------------------------------------------
+
+
+def assert_law(outcomes, law):
+    """The `outcomes` are as frequent as `law`, a mapping to probabilities, has it: chi-square, alpha = 1e-6.
+
+    Draws are made with fixed seeds, so a correct law passes for ever once it has passed.
+    """
+    counts = Counter(outcomes)
+    total = sum(counts.values())
+    possible = {outcome: float(p) for outcome, p in law.items() if p > 0}
+    assert set(counts) <= set(possible), f"impossible: {set(counts) - set(possible)}"
+    if len(possible) == 1:
+        return
+    expected = [p * total for p in possible.values()]
+    assert min(expected) >= 5, "too few draws for the test"
+    observed = [counts[outcome] for outcome in possible]
+    p_value = chisquare(observed, expected).pvalue
+    assert p_value > 1e-6, (
+        f"p = {p_value:.1e}, {dict(zip(possible, zip(observed, expected, strict=True), strict=True))}"
+    )
+
+
+def uniform(outcomes):
+    outcomes = list(outcomes)
+    return {outcome: 1 / len(outcomes) for outcome in outcomes}
