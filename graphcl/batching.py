@@ -6,9 +6,10 @@ A `Batch` concatenates its graphs' attributes and remembers, per attribute, wher
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -132,7 +133,7 @@ def assemble(
         batch: graph of each node, `[N]`.
         keep_num_nodes: whether the graphs carry `num_nodes` as an attribute of their own.
     """
-    out = Batch(_base_cls=like)
+    out = _empty_batch(like)
     num_graphs = ptr.numel() - 1
     none_added = torch.zeros(num_graphs, dtype=torch.long)
     for key, value in fields.items():
@@ -211,6 +212,52 @@ def select(
     return assemble(_graph_class(batch), fields, parts, incs, ptr, batch_vector, keep_num_nodes)
 
 
+def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
+    """A batch taken apart into batches of the next `sizes[0]`, `sizes[1]`, ... graphs; tensors are shared, not copied.
+
+    Args:
+        batch: a batch that knows its graphs' parts, as PyG's loaders and this library make them.
+        sizes: graphs in each part; they add up to the number of graphs.
+    """
+    if len(sizes) == 1:
+        return [batch]
+    bounds = [0, *accumulate(sizes)]
+    slices, incs = batch._slice_dict, batch._inc_dict
+    # One look at the device for each kind of boundary, not for each batch.
+    cuts = {id(part): part[bounds].tolist() for part in [batch.ptr, *slices.values()]}
+    first_nodes = cuts[id(batch.ptr)]
+    parts = []
+    for number, (start, stop) in enumerate(pairwise(bounds)):
+        fields, part_slices, part_incs = {}, {}, {}
+        for key, part in slices.items():
+            low, high = cuts[id(part)][number : number + 2]
+            value = batch[key]
+            if isinstance(value, Tensor):
+                fields[key] = value.narrow(batch.__cat_dim__(key, value) or 0, low, high - low)
+                if incs[key] is not None and counts_nodes(key):
+                    fields[key] = fields[key] - first_nodes[number]
+                    part_incs[key] = incs[key][start:stop] - first_nodes[number]
+            else:
+                fields[key], part_incs[key] = value[low:high], None
+            part_slices[key] = part[start : stop + 1] - low
+        first, last = first_nodes[number : number + 2]
+        ptr = batch.ptr[start : stop + 1] - first
+        graph = batch.batch[first:last] - start
+        keep_num_nodes = "num_nodes" in batch._store
+        parts.append(assemble(_graph_class(batch), fields, part_slices, part_incs, ptr, graph, keep_num_nodes))
+    return parts
+
+
+def _empty_batch(like: type[Data]) -> Batch:
+    """`Batch(_base_cls=like)`, which makes and inspects classes at each call; for plain `Data` once is enough."""
+    return type.__call__(_plain_batch()) if like is Data else Batch(_base_cls=like)
+
+
+@cache
+def _plain_batch() -> type[Batch]:
+    return type(Batch(_base_cls=Data))
+
+
 def _graph_class(batch: Batch) -> type[Data]:
     cls: type[Data] = type(batch).__bases__[-1]
     return cls
@@ -222,9 +269,10 @@ def counts_nodes(key: str) -> bool:
 
 
 def _refuse_node_indices(batch: Batch, incs: Mapping[str, Any]) -> None:
-    for key in batch._store:
-        shifted = isinstance(incs.get(key), Tensor) and bool(incs[key].any())
-        if key != "edge_index" and key not in _REBUILT and (counts_nodes(key) or shifted):
+    own_rules = _graph_class(batch).__inc__ is not Data.__inc__
+    for key in set(batch._store.keys()) - {"edge_index", *_REBUILT}:
+        shifted = own_rules and isinstance(incs.get(key), Tensor) and bool(incs[key].any())
+        if counts_nodes(key) or shifted:
             raise InputError(
                 f"`{key}` holds node indices, which an augmentation that removes nodes would leave dangling; "
                 f"remove it from the graphs before augmenting."

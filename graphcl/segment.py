@@ -51,18 +51,17 @@ def random_subset(ptr: Tensor, k: Tensor, generator: torch.Generator | None = No
     Returns:
         Mask `[N]` of the chosen elements.
     """
-    counts = ptr.diff()
     chosen = torch.zeros(int(ptr[-1]), dtype=torch.bool, device=ptr.device)
     # Only segments with something to choose are ranked.
     busy = (k > 0).nonzero().flatten()
-    counts, k = counts[busy], k[busy]
-    elements = ranges(ptr[busy], counts)
+    counts = ptr.diff()[busy]
+    start = pointers(counts)[:-1]
     segment = torch.arange(busy.numel(), device=ptr.device).repeat_interleave(counts)
     draw = torch.randint(2**31, segment.shape, generator=generator, device=ptr.device)
     order = (segment * 2**31 + draw).argsort()  # by segment, in random order within each
-    start = pointers(counts)[:-1]
-    rank = torch.arange(order.numel(), device=ptr.device) - start[segment]  # order keeps the segments in place
-    chosen[elements[order[rank < k[segment]]]] = True
+    rank = torch.arange(order.numel(), device=ptr.device)
+    first = rank < (start + k[busy])[segment]  # the order keeps the segments in place
+    chosen[(order + (ptr[busy] - start)[segment])[first]] = True
     return chosen
 
 
@@ -81,14 +80,13 @@ def random_distinct(sizes: Tensor, k: Tensor, generator: torch.Generator | None 
     Returns:
         `(numbers, segment)`, each `[sum(k)]`, in no particular order.
     """
-    dense = 4 * k >= sizes
-    listed = torch.where(dense, sizes, 0)
-    ptr = pointers(listed)
-    position = random_subset(ptr, torch.where(dense, k, 0), generator).nonzero().flatten()
-    dense_segment = torch.searchsorted(ptr, position, right=True) - 1
-    dense_number = position - ptr[dense_segment]
+    dense = (4 * k >= sizes).nonzero().flatten()
+    ptr = pointers(sizes[dense])
+    position = random_subset(ptr, k[dense], generator).nonzero().flatten()
+    place = torch.searchsorted(ptr, position, right=True) - 1
+    dense_number, dense_segment = position - ptr[place], dense[place]
 
-    segment = torch.arange(k.numel(), device=k.device).repeat_interleave(torch.where(dense, 0, k))
+    segment = torch.arange(k.numel(), device=k.device).repeat_interleave(k.index_fill(0, dense, 0))
     number = torch.zeros_like(segment)
     pending = torch.arange(segment.numel(), device=k.device)
     base = pointers(sizes)[:-1]

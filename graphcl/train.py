@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation
 from graphcl.augment.views import two_views
+from graphcl.batching import split
 from graphcl.diagnostics import alignment, uniformity
 from graphcl.errors import InputError
 from graphcl.model import ContrastiveModel
@@ -88,17 +89,16 @@ def train(
     for epoch in range(1, epochs + 1):
         model.train()
         start, data_seconds, steps = time.perf_counter(), 0.0, []
-        batches = iter(loader)
+        pairs = _view_pairs(loader, first, second, generator, device)
         while True:
             before = time.perf_counter()
-            batch = next(batches, None)
-            if batch is None:
-                break
-            view1, view2 = two_views(batch.to(device), first, second, generator)
+            views = next(pairs, None)
             data_seconds += time.perf_counter() - before
+            if views is None:
+                break
 
             with torch.autocast(device.type, torch.bfloat16, enabled=amp):
-                z1, z2 = model(view1), model(view2)
+                z1, z2 = model(views[0]), model(views[1])
             value = loss(z1, z2)
             optimiser.zero_grad(set_to_none=True)
             value.backward()
@@ -140,6 +140,20 @@ def embed(model: ContrastiveModel, loader: Iterable[Batch]) -> tuple[Tensor, Ten
             y.append(batch.y)
     model.train(was_training)
     return torch.cat(h).cpu(), torch.cat(y).cpu() if y else None
+
+
+def _view_pairs(
+    loader: Iterable[Batch],
+    first: Augmentation,
+    second: Augmentation,
+    generator: torch.Generator | None,
+    device: torch.device,
+) -> Iterator[tuple[Batch, Batch]]:
+    """Two views of each batch; where the loader gives several batches at a time, those are augmented at once."""
+    chunks = getattr(loader, "chunks", None)
+    for batch, sizes in chunks() if chunks else ((batch, [batch.num_graphs]) for batch in loader):
+        view1, view2 = two_views(batch.to(device), first, second, generator)
+        yield from zip(split(view1, sizes), split(view2, sizes), strict=True)
 
 
 @torch.no_grad()

@@ -55,7 +55,7 @@ def make_graph(num_nodes, entries, number=0, keys=OPTIONAL):
     node_id = 100 * number + torch.arange(num_nodes)
     edge_id = 100 * number + torch.arange(len(entries))
     values = {
-        "x": torch.stack([node_id + 0.25, -node_id - 0.5], dim=1),
+        "x": torch.stack([node_id + 0.25, -(node_id + 1.0).sqrt()], dim=1),
         "pos": (node_id[:, None] + torch.arange(3)).double() / 7,
         "node_flag": node_id % 3 == 0,
         "edge_attr": torch.stack([edge_id, -edge_id], dim=1).float(),

@@ -82,6 +82,16 @@ def test_levels_where_sizes_leave_a_doubt(shapes, keys):
     check_levels(make_batch(*shapes, keys=keys))
 
 
+@pytest.mark.parametrize("key", ["num_node_types", "positive", "node"])
+def test_a_label_with_a_telling_name_is_no_edge(key):
+    """One entry of `edge_index` in each graph, and one label."""
+    graphs = [make_graph(5, [(0, 1)], i, keys=()) for i in range(3)]
+    for graph in graphs:
+        graph[key] = torch.tensor([7])
+    batch = Batch.from_data_list(graphs)
+    assert levels(batch, Layout.of(batch))[key] == "other"
+
+
 @QUICK
 @given(batches(), st.data())
 def test_select_nodes_and_edges(batch, data):

@@ -52,50 +52,47 @@ class Subgraph(Augmentation):
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Draw the region to keep."""
         layout = Layout.of(batch)
-        shrinks = share(self.ratio, layout.nodes) > 0
-        if graphs is not None:
-            shrinks &= graphs
+        removed = share(self.ratio, layout.nodes)
+        shrinks = removed > 0 if graphs is None else (removed > 0) & graphs
         busy = shrinks.nonzero().flatten()
-        kept = (layout.nodes - share(self.ratio, layout.nodes))[busy]
-        nodes = ranges(layout.ptr[busy], layout.nodes[busy])
-        ptr = pointers(layout.nodes[busy])
-        order = _arrival_order(layout, shrinks, nodes, ptr, self.growth == "one_hop", generator)
+        sizes = layout.nodes[busy]
+        ptr = pointers(sizes)
+        # From here on, only the graphs that shrink are there, their nodes numbered 0, 1, ...
+        nodes = ranges(layout.ptr[busy], sizes)
+        graph = torch.arange(busy.numel(), device=nodes.device).repeat_interleave(sizes)
+        rank = torch.arange(nodes.numel(), device=nodes.device) - ptr[graph]
+        name = torch.empty(layout.num_nodes, dtype=torch.long, device=nodes.device)
+        name[nodes] = torch.arange(nodes.numel(), device=nodes.device)
+        edge_index = name[layout.edge_index[:, shrinks[layout.edge_graph].nonzero().flatten()]]
+
+        time = _arrival(edge_index, graph, rank, self.growth == "one_hop", generator)
+        by_time = time.argsort()
+        order = by_time[graph[by_time].argsort(stable=True)]
+        arrived = order[rank < (sizes - removed[busy])[graph]]
         keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=nodes.device)
         keep_node[nodes] = False
-        graph = torch.arange(busy.numel(), device=nodes.device).repeat_interleave(ptr.diff())
-        rank = torch.arange(nodes.numel(), device=nodes.device) - ptr[graph]
-        inside = rank < kept[graph]
-        arrived = order[inside]
-        keep_node[arrived[arrived >= 0]] = True
+        keep_node[nodes[arrived[time[arrived].isfinite()]]] = True
         return Decision(keep_node=keep_node)
 
 
-def _arrival_order(
-    layout: Layout, shrinks: Tensor, nodes: Tensor, ptr: Tensor, one_hop: bool, generator: torch.Generator | None
+def _arrival(
+    edge_index: Tensor, graph: Tensor, rank: Tensor, one_hop: bool, generator: torch.Generator | None
 ) -> Tensor:
-    """`nodes` of each graph in the order in which growth reaches them; -1 in place of those it never does."""
-    device = nodes.device
-    edges = shrinks[layout.edge_graph].nonzero().flatten()
-    source, target = layout.edge_index[:, edges]
-    travel = torch.empty(edges.numel(), dtype=torch.float64, device=device).exponential_(generator=generator)
-
-    graph = layout.batch[nodes]
-    draw = torch.randint(2**31, nodes.shape, generator=generator, device=device)
-    shuffled = nodes[(graph * 2**31 + draw).argsort()]
-    rank = torch.arange(nodes.numel(), device=device) - ptr[:-1].repeat_interleave(ptr.diff())
-    start = torch.full((layout.num_nodes,), torch.inf, dtype=torch.float64, device=device)
+    """When growth reaches each node, `[N]`, inf for never; `graph` and `rank` say which node of which graph it is."""
+    source, target = edge_index
+    device = graph.device
+    travel = torch.empty(source.numel(), dtype=torch.float64, device=device).exponential_(generator=generator)
+    draw = torch.randint(2**31, graph.shape, generator=generator, device=device)
+    shuffled = (graph * 2**31 + draw).argsort()  # each graph's nodes in random order
+    start = torch.full(graph.shape, torch.inf, dtype=torch.float64, device=device)
     if one_hop:
         start[shuffled[rank == 0]] = 0.0
-        time = start.scatter_reduce(0, target, start[source] + travel, "amin")
-    else:
-        # Every node is a start, delayed by its random rank times more than any path takes. So within a component the
-        # node of lowest rank reaches all others first, and components follow one another by their lowest rank.
-        longest = travel.max() * layout.num_nodes if edges.numel() else travel.new_zeros(())
-        start[shuffled] = rank * (longest + 1)
-        time = (first_passage if device.type == "cuda" else first_passage_cpu)(start, source, target, travel)
-    by_time = nodes[time[nodes].argsort()]
-    order = by_time[layout.batch[by_time].argsort(stable=True)]
-    return torch.where(time[order].isinf(), -1, order)
+        return start.scatter_reduce(0, target, start[source] + travel, "amin")
+    # Every node is a start, delayed by its place in that order times more than any path takes. So within a component
+    # the foremost node reaches all others first, and components follow one another by their foremost nodes.
+    longest = travel.max() * graph.numel() if source.numel() else travel.new_zeros(())
+    start[shuffled] = rank * (longest + 1)
+    return (first_passage if device.type == "cuda" else first_passage_cpu)(start, source, target, travel)
 
 
 def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from tests.strategies import (
     EDGE_LEVEL,
     NODE_LEVEL,
     QUICK,
+    TYPICAL,
     assert_same_batch,
     assert_same_graph,
     assert_same_graphs,
@@ -90,7 +91,7 @@ def having(argument):
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_variant = pytest.mark.parametrize(("name", "arguments"), list(variants()))
-FEW = settings(QUICK, max_examples=12)
+FEW = settings(QUICK, max_examples=10)
 any_batch = batches(needs=("x",))  # attribute masking has nothing to do without
 
 
@@ -253,9 +254,9 @@ def test_any_batch(name, arguments, batch):
     ],
 )
 def test_peculiar_batches(name, arguments, shapes):
-    for keys in (("x",), ("x", "edge_attr", "y", "ragged", "name")):
-        for check in CHECKERS:
-            check(build(name, **arguments), make_batch(*shapes, keys=keys))
+    batch = make_batch(*shapes, keys=("x", "edge_attr", "y", "ragged", "name"))
+    for check in CHECKERS:
+        check(build(name, **arguments), batch)
 
 
 @each_variant
@@ -278,10 +279,7 @@ def test_ratio_zero_changes_nothing(name, batch):
 def test_the_largest_legal_ratio_leaves_a_node(name):
     view = build(name, ratio=math.nextafter(1, 0))(typical_batch(), seeded(0))
     assert (view.ptr.diff() >= 1).all()
-    assert len(view.to_data_list()) == view.num_graphs == len(TYPICAL_SIZES)
-
-
-TYPICAL_SIZES = typical_batch().ptr.diff().tolist()
+    assert len(view.to_data_list()) == view.num_graphs == len(TYPICAL)
 
 
 @each_name
@@ -298,8 +296,8 @@ def test_successive_calls_differ(name):
 
 @each_name
 def test_a_batch_of_many_graphs_at_once(name):
-    """300 graphs, each of which gets its own draw."""
-    batch = make_batch(*[(8, path(8))] * 300)
+    """A hundred graphs, each of which gets its own draw."""
+    batch = make_batch(*[(8, path(8))] * 100)
     augment = build(name, **({"ratio": 0.5} if name in having("ratio") else {}))
     check_true_batch(augment, batch)
     graphs = augment(batch, seeded(0)).to_data_list()
@@ -436,6 +434,22 @@ def test_node_indices_cannot_survive_the_removal_of_nodes(name, data):
         build(name)(data, seeded(0))
 
 
+class Paired(Data):
+    """Counts nodes in an attribute that PyG does not know of."""
+
+    def __inc__(self, key, value, *args, **kwargs):
+        return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
+
+
+@pytest.mark.parametrize("name", REMOVES_NODES)
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_node_indices_by_a_rule_of_its_class_cannot_survive_either(name, count):
+    graph = Paired(**make_graph(5, path(5)).to_dict(), partner=torch.tensor([3, 4, 0, 1, 2]))
+    data = Batch.from_data_list([graph] * count) if count else graph
+    with pytest.raises(InputError, match=r"`partner`.*indices"):
+        build(name)(data, seeded(0))
+
+
 @pytest.mark.parametrize("name", ["identity", "edge_perturb", "attribute_mask"])
 def test_node_indices_survive_where_nodes_stay(name):
     batch = Batch.from_data_list([with_faces(0), with_faces(1)])
@@ -496,18 +510,30 @@ def test_a_hand_made_batch_does_not_pretend_to_know_its_graphs(name, arguments):
             view.to_data_list()
 
 
-@each_variant
-def test_followed_attributes(name, arguments):
+@each_name
+@pytest.mark.parametrize("followed", [["x", "edge_attr"], ["edge_index"]], ids=str)
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param(TYPICAL, id="typical"),
+        pytest.param([(2, [(0, 1)]), (1, [(0, 0), (0, 0)])], id="as-many-nodes-as-pointers"),
+        pytest.param([(4, path(4)[:4]), (5, []), (3, [])], id="as-many-edges-as-pointers"),
+    ],
+)
+def test_followed_attributes(name, shapes, followed):
     """PyG's `follow_batch` adds `x_batch` and `x_ptr`, which belong to no single graph."""
-    batch = Batch.from_data_list(typical_batch().to_data_list(), follow_batch=["x", "edge_attr"])
-    view = build(name, **arguments)(batch, seeded(0))
+    augment = build(name, **({"ratio": 0.5} if name in having("ratio") else {}))
+    plain = make_batch(*shapes, keys=("x", "y", "edge_attr"))
+    batch = Batch.from_data_list(plain.to_data_list(), follow_batch=followed)
+    view = augment(batch, seeded(0))
     edge_batch = view.batch[view.edge_index[0]]
     edge_ptr = torch.tensor([int((edge_batch < g).sum()) for g in range(batch.num_graphs + 1)])
-    followed = {"x_batch": view.batch, "x_ptr": view.ptr, "edge_attr_batch": edge_batch, "edge_attr_ptr": edge_ptr}
-    for key, expected in followed.items():
-        if key in view:  # that it is left out is no lie
-            assert_same_value(view[key].sort().values, expected.sort().values, key)
-    assert_same_graphs(view.to_data_list(), build(name, **arguments)(typical_batch(), seeded(0)).to_data_list())
+    for key in followed:
+        expected = (view.batch, view.ptr) if key == "x" else (edge_batch, edge_ptr)
+        for made, value in zip((f"{key}_batch", f"{key}_ptr"), expected, strict=True):
+            if made in view:  # that it is left out is no lie
+                assert_same_value(view[made].sort().values, value.sort().values, made)
+    assert_same_graphs(view.to_data_list(), augment(plain, seeded(0)).to_data_list())
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Edge perturbation against the account of where every entry went, and its law."""
 
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -154,6 +154,30 @@ def test_removed_and_new_pairs_are_uniform_and_independent(n, entries, ratio):
     outcomes = [(frozenset(pairs - now), frozenset(now - pairs)) for now in found]
     law = uniform((frozenset(a), frozenset(b)) for a in combinations(pairs, k) for b in combinations(absent, k))
     assert_law(outcomes, law)
+
+
+def moves(view, entries):
+    """Which entry moved to which pair, for each graph of a view of `copies` of a graph without parallel edges."""
+    ends = view.node_id[view.edge_index].t().tolist()
+    found = [{} for _ in range(view.num_graphs)]
+    for g, i, end in zip(view.batch[view.edge_index[0]].tolist(), view.edge_id.tolist(), ends, strict=True):
+        if tuple(end) != entries[i]:
+            found[g][i] = frozenset(end)
+    return found
+
+
+def test_where_an_edge_moves_does_not_depend_on_its_place():
+    """Else the attributes of edges would follow the numbering of the nodes: low edges to low pairs."""
+    entries = [(i, i + 1) for i in range(4)]
+    absent = [pair for pair in map(frozenset, combinations(range(5), 2)) if max(pair) - min(pair) > 1]
+    found = moves(EdgePerturb(0.5)(copies(10_000, 5, entries), seeded(0)), entries)
+    assert_law([(i, pair) for graph in found for i, pair in graph.items()], uniform(product(range(4), absent)))
+
+
+def test_which_edge_takes_the_only_absent_pair_does_not_depend_on_its_place():
+    entries = [pair for pair in combinations(range(4), 2) if pair != (1, 3)]
+    found = moves(EdgePerturb(0.7)(copies(10_000, 4, entries), seeded(0)), entries)
+    assert_law([tuple(graph.items()) for graph in found], uniform(((i, frozenset((1, 3))),) for i in range(5)))
 
 
 def test_without_adding_the_removed_pairs_are_uniform():

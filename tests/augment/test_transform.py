@@ -117,16 +117,18 @@ def test_subclasses_of_data_stay_what_they_are(name):
 
 
 @pytest.mark.parametrize("augment", [NodeDrop(0.5), Subgraph(0.5)], ids=repr)
-def test_isolated_nodes_are_not_forgotten_where_nothing_but_edges_tells_their_number(augment):
-    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]))
+@pytest.mark.parametrize("more", [{}, {"y": torch.tensor([1])}, {"atom": torch.arange(8)}], ids=list)
+def test_isolated_nodes_are_not_forgotten_where_nothing_but_edges_tells_their_number(augment, more):
+    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]), **more)
     assert graph.num_nodes == 8
     for seed in range(5):
         assert augment(graph, seeded(seed)).num_nodes == 4
 
 
 @pytest.mark.parametrize("augment", [EdgePerturb(0.5, add=False), EdgePerturb(0.5)], ids=repr)
-def test_nodes_stay_where_edges_go_and_nothing_but_edges_told_their_number(augment):
-    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]))
+@pytest.mark.parametrize("more", [{}, {"y": torch.tensor([1])}, {"atom": torch.arange(8)}], ids=list)
+def test_nodes_stay_where_edges_go_and_nothing_but_edges_told_their_number(augment, more):
+    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]), **more)
     for seed in range(5):
         assert augment(graph, seeded(seed)).num_nodes == 8
 

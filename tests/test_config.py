@@ -1,0 +1,156 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphcl.augment import Compose, NodeDrop, OneOf, Subgraph
+from graphcl.config import (
+    Config,
+    ConfigError,
+    build_augmentation,
+    make_config,
+    parse_value,
+    read_config,
+    shipped_configs,
+    to_yaml,
+)
+from graphcl.errors import InputError
+
+
+def messages(values) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        make_config(values)
+    return str(caught.value).split("\n")
+
+
+def test_yaml_round_trip_is_complete(tmp_path):
+    config = make_config({"loss": {"name": "adnce", "sigma": float("inf")}, "views": {"second": "node_drop"}})
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    assert make_config(read_config(tmp_path / "config.yaml")) == config
+    # Defaults are written out, so that a later change of a default does not change what the file means.
+    assert config.loss["temperature"] == 0.2
+    assert config.views.second == {"name": "node_drop", "ratio": 0.2}
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        make_config({}).epochs = 3
+
+
+def test_everything_wrong_is_said_at_once():
+    found = messages(
+        {
+            "loss": {"name": "adnce", "mu": "a", "temperature": -1, "muu": 1},
+            "views": {"firs": "identity", "second": {"name": "node_dro"}},
+            "epochs": 2.5,
+            "batchsize": 3,
+            "batch_size": 1,
+            "seeds": ["a"],
+            "device": "gpu",
+            "evaluation": {"folds": 1},
+        }
+    )
+    expected = [
+        "`views.firs` is not a known key; did you mean first? choose from: first, second.",
+        "`epochs` must be a whole number, got 2.5.",
+        "`batch_size` must be in [2, inf) (a contrastive loss compares at least two graphs), got 1.",
+        "`seeds.0` must be a whole number, got 'a'.",
+        "`evaluation.folds` must be in [2, inf), got 1.",
+        "`loss.temperature` must be in (0, inf), got -1.0.",
+        "`loss.mu` must be a number, got 'a'.",
+        "`device` must be auto, cpu, cuda or cuda:N, got 'gpu'.",
+    ]
+    for line in expected:
+        assert line in found
+    assert any(line.startswith("`batchsize` is not a known key; did you mean batch_size") for line in found)
+    assert any(line.startswith("`loss.muu` is not a known key; did you mean mu?") for line in found)
+    assert any(
+        line.startswith("`views.second`: unknown augmentation 'node_dro'; did you mean node_drop") for line in found
+    )
+    assert len(found) == 11
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"loss": "adnse"}, "`loss`: unknown loss 'adnse'; did you mean adnce"),
+        ({"loss": {"mu": 1}}, "`loss` must be a name or a mapping with a `name`"),
+        ({"loss": 3}, "`loss` must be a mapping of keys to values, got 3."),
+        ({"loss": {"name": "dcl", "reduction": "none"}}, "`loss.reduction` must be 'mean' for training"),
+        ({"seeds": []}, "`seeds` must be one or more different numbers, got []."),
+        ({"seeds": [1, 1]}, "`seeds` must be one or more different numbers, got [1, 1]."),
+        ({"seeds": [-1]}, "`seeds.0` must be in [0, inf), got -1."),
+        ({"features": "degre"}, "`features` must be 'auto', 'labels', 'constant', 'degree' or 'labels+degree'"),
+        ({"lr": True}, "`lr` must be a number, got True."),
+        ({"amp": 1}, "`amp` must be true or false, got 1."),
+        ({"dataset": 5}, "`dataset` must be a text, got 5."),
+        ({"views": {"first": {"name": "node_drop", "ratio": 1.0}}}, "`views.first.ratio` must be in [0, 1), got 1.0."),
+        ({"views": {"first": "one_of"}}, "`views.first.members` must be a list of one or more augmentations"),
+        (
+            {"views": {"first": {"name": "one_of", "members": ["identity", {"name": "subgraph", "growth": "x"}]}}},
+            "`views.first.members.1.growth` must be 'boundary' or 'one_hop', got 'x'.",
+        ),
+        ({"encoder": {"name": "gin", "layers": 0}}, "`encoder.layers` must be in [1, inf), got 0."),
+    ],
+)
+def test_messages(values, line):
+    found = messages(values)
+    assert len(found) == 1
+    assert found[0].startswith(line)
+
+
+def test_nested_augmentations_are_built():
+    spec = {"name": "compose", "members": ["node_drop", {"name": "one_of", "members": ["identity", "subgraph"]}]}
+    config = make_config({"views": {"first": spec}})
+    built = build_augmentation(config.views.first)
+    assert isinstance(built, Compose)
+    assert isinstance(built.members[0], NodeDrop)
+    assert isinstance(built.members[1], OneOf)
+    assert isinstance(built.members[1].members[1], Subgraph)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.7", 0.7), ("1e-3", 1e-3), ("-2E5", -2e5), ("3", 3), ("true", True), ("[1, 2]", [1, 2]), ("null", None),
+     ("adnce", "adnce"), (".inf", float("inf")), ("a: [", "a: [")],
+)  # fmt: skip
+def test_values_of_the_command_line(text, value):
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(InputError, match="there is no file or configuration 'adnce/MUTAGG'; did you mean adnce/MUTAG"):
+        read_config("adnce/MUTAGG")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    with pytest.raises(InputError, match="must hold a mapping of settings, got list"):
+        read_config(tmp_path / "list.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    with pytest.raises(InputError, match=r"broken\.yaml is not readable as YAML: "):
+        read_config(tmp_path / "broken.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(InputError, match="not readable as YAML"):
+        read_config(tmp_path / "binary.yaml")
+    with pytest.raises(InputError, match="not readable as YAML"):
+        read_config(tmp_path)
+
+
+def test_there_is_a_configuration_for_every_published_row():
+    sets = ["IMDB-BINARY", "MUTAG", "NCI1", "PROTEINS"]
+    assert sorted(shipped_configs()) == [f"{method}/{name}" for method in ("adnce", "graphcl") for name in sets]
+
+
+@pytest.mark.parametrize("name", sorted(shipped_configs()))
+def test_configurations_say_their_command_and_give_only_differences(name):
+    file = shipped_configs()[name]
+    lines = file.read_text().split("\n")
+    assert lines[0] == f"# python -m graphcl.run --config {name}"
+    assert any("measured: " in line and "±" in line for line in lines[:8])
+    values = yaml.safe_load(file.read_text())
+    defaults = make_config({}).model_dump()
+    assert all(defaults[key] != value for key, value in values.items())
+    assert make_config(values).dataset == Path(name).name
+
+
+def test_every_setting_is_described():
+    assert all(field.description for field in Config.model_fields.values())

@@ -1,0 +1,30 @@
+"""Every example in a docstring is run, and every public callable has a docstring."""
+
+import doctest
+import importlib
+import inspect
+import pkgutil
+
+import pytest
+
+import graphcl
+
+MODULES = ["graphcl", *(module.name for module in pkgutil.walk_packages(graphcl.__path__, "graphcl."))]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(name):
+    module = importlib.import_module(name)
+    outcome = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert outcome.failed == 0
+
+
+def test_there_are_examples():
+    finder = doctest.DocTestFinder()
+    found = [test for name in MODULES for test in finder.find(importlib.import_module(name)) if test.examples]
+    assert len(found) > 12
+
+
+@pytest.mark.parametrize("name", [name for name in graphcl.__all__ if name != "__version__"])
+def test_public_names_are_documented(name):
+    assert len(inspect.getdoc(getattr(graphcl, name)) or "") > 20

@@ -1,0 +1,82 @@
+"""Who may import whom, and what importing the package costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import graphcl
+
+PACKAGE = Path(graphcl.__file__).parent
+
+# Each room, and the rooms it may import; every room may import `errors`, `arguments`, `registry` and `version`.
+FREE = {"errors", "arguments", "registry", "version"}
+ALLOWED = {
+    "errors": set(),
+    "version": set(),
+    "arguments": set(),
+    "registry": set(),
+    "segment": set(),
+    "aggregate": set(),
+    "losses": set(),
+    "evaluate": set(),
+    "batching": {"segment"},
+    "augment": {"batching", "segment"},
+    "datasets": {"batching", "segment"},
+    "gin": {"aggregate"},
+    "model": set(),
+    "diagnostics": {"losses"},
+    "train": {"model", "diagnostics", "augment", "batching"},
+    "config": set(),
+    "command_line": {"config", "datasets"},
+    "report": {"config", "train"},
+    "run": {"augment", "command_line", "config", "datasets", "evaluate", "losses", "model", "report", "train"},
+}
+
+
+def rooms_imported(source: str) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        names |= {module.split(".")[1] for module in modules if module.startswith("graphcl.")}
+    return names
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_imports_only_what_lies_below_it(path):
+    if path == PACKAGE / "__init__.py":
+        return  # the public names come from everywhere
+    own = room(path)
+    assert rooms_imported(path.read_text()) <= ALLOWED[own] | FREE | {own}
+
+
+def test_the_check_sees_a_forbidden_import():
+    assert rooms_imported("from graphcl.run import main\nimport graphcl.train") == {"run", "train"}
+
+
+def test_losses_and_evaluation_know_nothing_of_graphs():
+    for path in [*PACKAGE.glob("losses/*.py"), *PACKAGE.glob("evaluate/*.py"), PACKAGE / "segment.py"]:
+        assert "torch_geometric" not in path.read_text(), path
+
+
+def test_importing_the_package_loads_no_heavy_optional_library():
+    heavy = "('sklearn', 'networkx', 'matplotlib', 'ogb', 'pandas', 'scipy', 'joblib')"
+    code = f"import graphcl, sys; print(*[name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_public_names_exist_and_are_sorted():
+    assert all(hasattr(graphcl, name) for name in graphcl.__all__)
+    assert len(set(graphcl.__all__)) == len(graphcl.__all__)

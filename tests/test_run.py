@@ -1,0 +1,276 @@
+"""The command line as a user meets it: what it keeps, what it prints, and what it says to mistakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch_geometric.data import InMemoryDataset
+
+from graphcl import run as run_module
+from graphcl.config import make_config, read_config, shipped_configs
+from graphcl.datasets import load_dataset
+from graphcl.evaluate import svm
+from graphcl.gin import GIN
+from graphcl.run import main, pick_device
+
+QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
+QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8"]
+
+
+@pytest.fixture
+def go(saved_graphs, tmp_path, capfd):
+    """Run the command line on small graphs; gives the exit code, both outputs and the run folder."""
+
+    def run(*words: str, **options):
+        out = tmp_path / "run"
+        dataset = [] if "--dataset" in words else ["--dataset", saved_graphs(**options)]
+        where = [] if "--out" in words else ["--out", str(out)]
+        code = main([*dataset, *QUICK, *where, *words])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err, out
+
+    return run
+
+
+def test_a_run_keeps_everything(go):
+    code, printed, err, out = go("--loss", "adnce", "--loss.mu", "0.5")
+    assert (code, err) == (0, "")
+    assert sorted(path.name for path in out.iterdir()) == [
+        "config.yaml", "embeddings.npz", "encoder.pt", "metrics.jsonl", "result.json",
+    ]  # fmt: skip
+
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["seed"], line["epoch"]) for line in lines] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert all(np.isfinite([line["loss"], line["alignment"], line["uniformity"]]).all() for line in lines)
+
+    result = json.loads((out / "result.json").read_text())
+    assert result["config"]["loss"]["mu"] == 0.5
+    assert result["config"]["features"] == "labels"  # resolved, not "auto"
+    assert result["versions"]["torch"] == torch.__version__
+    assert {"load", "embed", "train", "evaluate"} <= set(result["seconds"])
+    assert result["hardware"]["device"] == "cpu"
+
+    arrays = np.load(out / "embeddings.npz")
+    assert arrays["h"].shape == (2, 36, 24)
+    assert arrays["seeds"].tolist() == [0, 1]
+    # The printed accuracy is that of the kept embeddings under the stated protocol.
+    scores = [svm(arrays["h"][i], arrays["y"], seed=i, folds=3, inner_folds=2).mean for i in range(2)]
+    assert result["trained"]["mean"] == pytest.approx(np.mean(scores))
+    assert result["gain"]["mean"] == pytest.approx(result["trained"]["mean"] - result["untrained"]["mean"])
+    assert f"{np.mean(scores):.2f}" in printed
+    assert "untrained encoder" in printed
+
+
+def test_the_kept_encoder_gives_the_kept_embeddings(go, saved_graphs):
+    _, _, _, out = go()
+    states = torch.load(out / "encoder.pt", weights_only=True)
+    encoder = GIN(3, hidden=8)
+    encoder.load_state_dict(states[1])
+    encoder.eval()
+    graph = load_dataset(saved_graphs())[4]
+    h = encoder(graph.x, graph.edge_index)
+    assert torch.allclose(h[0], torch.from_numpy(np.load(out / "embeddings.npz")["h"][1, 4]), atol=1e-5)
+
+
+def test_the_kept_configuration_repeats_the_run(go, tmp_path):
+    _, _, _, out = go("--loss", "dcl", "--views.second", "node_drop")
+    again = tmp_path / "again"
+    assert main(["--config", str(out / "config.yaml"), "--out", str(again)]) == 0
+    first, second = (np.load(folder / "embeddings.npz")["h"] for folder in (out, again))
+    assert np.array_equal(first, second)
+
+
+def test_nothing_is_overwritten(go, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "precious").write_text("x")
+    code, printed, err, out = go()
+    assert code == 2
+    assert err == f"graphcl: {out} exists already, and nothing is ever overwritten; pass another folder with --out.\n"
+    assert printed == ""
+    assert [path.name for path in out.iterdir()] == ["precious"]
+
+
+def test_without_out_folders_are_numbered(saved_graphs, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = saved_graphs()
+    for _ in range(2):
+        assert main(["--dataset", path, *QUICK, "--epochs", "1"]) == 0
+    assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["own-infonce-1", "own-infonce-2"]
+
+
+def test_unlabelled_graphs_are_embedded_and_not_scored(go):
+    code, printed, _, out = go(labelled=False)
+    assert code == 0
+    assert "no class labels, so the embedding is kept but not scored" in printed
+    arrays = np.load(out / "embeddings.npz")
+    assert arrays["h"].shape == (2, 36, 24)
+    assert "y" not in arrays
+    assert "trained" not in json.loads((out / "result.json").read_text())
+
+
+def test_a_class_smaller_than_the_folds(go):
+    code, _, err, out = go("--evaluation.folds", "10", n=9, classes=2)
+    assert code == 0
+    assert err == "graphcl: class 1 has only 4 graphs: 4 outer and 2 inner folds instead of 10 and 2.\n"
+    assert json.loads((out / "result.json").read_text())["folds"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "line"),
+    [
+        (["--dataset", "PROTEIN"], {}, "PROTEINS"),
+        (["--loss", "adnse"], {}, "`loss`: unknown loss 'adnse'; did you mean adnce"),
+        (
+            ["--views.first", "node_dropp"],
+            {},
+            "`views.first`: unknown augmentation 'node_dropp'; did you mean node_drop",
+        ),
+        (["--views.first", "node_drop", "--views.first.ratio", "1"], {}, "`views.first.ratio` must be in [0, 1)"),
+        (["--loss.temperature", "0"], {}, "`loss.temperature` must be in (0, inf), got 0.0."),
+        (["--batch-size", "1"], {}, "a contrastive loss compares at least two graphs"),
+        (["--encoder", "gine"], {}, "encoder `gine` needs `edge_attr`, own has none; use gin."),
+        (["--device", "cuda:99"], {}, "`device` is cuda:99, but torch sees"),
+        (["--device", "tpu"], {}, "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
+        (["--out", "/dev/null/x"], {}, "cannot make the folder /dev/null/x"),
+        (["--lr", "1e30", "--epochs", "5"], {}, "the loss became"),
+        ([], {"n": 1}, "graph"),
+        ([], {"n": 3, "classes": 2}, "`y` must leave 2 graphs of every class in each training part, got 1 of class 1."),
+        ([], {"n": 9, "classes": 1}, "`y` must have two classes or more, got [0]."),
+    ],
+)
+def test_mistakes_get_lines_and_code_2(go, words, options, line):
+    code, _, err, out = go(*words, **options)
+    assert code == 2
+    assert line in err
+    assert "Traceback" not in err
+    assert all(each.startswith("graphcl: ") for each in err.strip().split("\n"))
+    if "the loss became" not in line:
+        assert not out.exists()  # nothing half-written
+
+
+def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
+    """The second seed's loss turns NaN: the first seed's outcome is there, whole."""
+    honest, calls = run_module.train, []
+
+    def train(*arguments, **options):
+        calls.append(1)
+        if len(calls) == 2:
+            options["lr"] = 1e30
+            options["epochs"] = 5
+        return honest(*arguments, **options)
+
+    monkeypatch.setattr(run_module, "train", train)
+    code, printed, err, out = go()
+    assert code == 2
+    assert "the loss became" in err
+    assert "seed 0: untrained" in printed
+    assert np.load(out / "embeddings.npz")["seeds"].tolist() == [0]
+    assert list(torch.load(out / "encoder.pt", weights_only=True)) == [0]
+    assert not (out / "result.json").exists()
+    assert not list(out.glob(".*partial"))
+
+
+def test_gine_uses_edge_attributes(go):
+    assert go("--encoder", "gine", "--encoder.hidden", "8", edge_attr=True)[0] == 0
+
+
+def test_every_loss_and_augmentation_runs_from_the_command_line(saved_graphs, tmp_path):
+    from graphcl.registry import augmentations, losses
+
+    path = saved_graphs()
+    quick = ["--dataset", path, *QUICK, "--seeds", "0", "--epochs", "1"]
+    for name in losses:
+        assert main([*quick, "--loss", name, "--out", str(tmp_path / f"loss-{name}")]) == 0
+    for name in augmentations:
+        members = ["--views.second.members=[identity, node_drop]"] if name in ("compose", "one_of") else []
+        out = str(tmp_path / f"view-{name}")
+        assert main([*quick, "--views.second", name, *members, "--out", out]) == 0
+
+
+@pytest.mark.parametrize("name", sorted(shipped_configs()))
+def test_every_shipped_configuration_trains(name, mirror, tmp_path):
+    """Two steps of each, on the data set it names."""
+    data = tmp_path / "data"
+    out = tmp_path / "run"
+    dataset = load_dataset(read_config(name)["dataset"], data, mirror)
+    subset = tmp_path / "few.pt"
+    InMemoryDataset.save([dataset[i] for i in range(0, len(dataset), len(dataset) // 40)], str(subset))
+    words = [
+        "--config",
+        name,
+        "--dataset",
+        str(subset),
+        *QUICK[:-2],
+        "--seeds",
+        "0",
+        "--epochs",
+        "1",
+        "--out",
+        str(out),
+    ]
+    assert main(words) == 0
+    assert make_config(yaml.safe_load((out / "config.yaml").read_text())).loss["temperature"] > 0
+
+
+def test_mutag_gains_from_training(mirror, tmp_path):
+    words = ["--config", "adnce/MUTAG", "--mirror", mirror, "--data-root", str(tmp_path / "data"), "--seeds", "0", "1"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    # 88.5 +- 1.1 over five seeds, untrained 85.8 (configs/adnce/MUTAG.yaml): far above the larger class's 66.5.
+    assert result["trained"]["mean"] > 83
+    assert result["untrained"]["mean"] > 80
+    assert result["seconds"]["epoch, median"] < 2
+
+
+def test_from_any_directory_as_a_module(tmp_path, saved_graphs):
+    words = [sys.executable, "-m", "graphcl.run", "--dataset", saved_graphs(), *QUICK, "--seeds", "0"]
+    options = {"cwd": tmp_path, "capture_output": True, "text": True, "env": _environment(), "check": False}
+    done = subprocess.run(words, **options)
+    assert done.returncode == 0, done.stderr
+    assert "seed 0, epoch 2: loss" in done.stdout
+    assert (tmp_path / "runs" / "own-infonce-1" / "result.json").exists()
+    wrong = subprocess.run(
+        [*words, "--loss", "x"], cwd=tmp_path, capture_output=True, text=True, env=_environment(), check=False
+    )
+    assert wrong.returncode == 2
+    assert "Traceback" not in wrong.stderr
+
+
+def test_interrupting_says_where_things_are(tmp_path, saved_graphs):
+    words = [sys.executable, "-m", "graphcl.run", "--dataset", saved_graphs(), *QUICK, "--epochs", "100000"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment()
+    )
+    while not (tmp_path / "runs" / "own-infonce-1" / "metrics.jsonl").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "graphcl: stopped; what finished is in the run folder." in err
+    assert "Traceback" not in err
+
+
+def _environment() -> dict[str, str]:
+    """The package is found from anywhere, installed or not."""
+    package = str(run_module.__file__).rsplit("/graphcl/", 1)[0]
+    return {**os.environ, "PYTHONPATH": package}
+
+
+def test_help_and_version(capsys):
+    assert main(["--help"]) == 0
+    assert "losses:" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert main(["--print-config", "--loss", "adnce"]) == 0
+    assert "sigma: 1.0" in capsys.readouterr().out
+
+
+def test_auto_takes_what_there_is():
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,0 +1,176 @@
+import copy
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GCNConv, global_mean_pool
+
+from graphcl.augment import Identity, NodeDrop, random4
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError
+from graphcl.gin import GIN
+from graphcl.losses import Loss, infonce
+from graphcl.model import ContrastiveModel
+from graphcl.train import NonFiniteLossError, embed, train
+
+
+def graphs(n: int = 40, seed: int = 0) -> list[Data]:
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for label in range(n):
+        size = int(torch.randint(5, 12, (), generator=generator))
+        pairs = torch.randint(size, (2, 2 * size), generator=generator)
+        x = torch.rand(size, 4, generator=generator)
+        found.append(Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=torch.tensor([label % 2])))
+    return found
+
+
+def make_model(seed: int = 0) -> ContrastiveModel:
+    torch.manual_seed(seed)
+    return ContrastiveModel(GIN(4, hidden=8, layers=2))
+
+
+def run(data: list[Data], epochs: int = 4, model: ContrastiveModel | None = None, **options):
+    model = model or make_model()
+    loader = ResidentLoader(data, 16, shuffle=True, generator=torch.Generator().manual_seed(0))
+    options = {"loss": infonce, "view": random4(), "generator": torch.Generator().manual_seed(1), **options}
+    history = train(model, loader, options.pop("loss"), Identity(), options.pop("view"), epochs=epochs, **options)
+    return model, history
+
+
+def test_it_learns():
+    _, history = run(graphs(), epochs=20, view=NodeDrop(0.1))
+    assert history[-1].loss < 0.85 * history[0].loss
+    assert [record.epoch for record in history] == list(range(1, 21))
+    assert all(0 < record.data_seconds < record.seconds for record in history)
+
+
+def test_it_repeats_bit_by_bit():
+    first, second = run(graphs())[0].state_dict(), run(graphs())[0].state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    other = run(graphs(), generator=torch.Generator().manual_seed(2))[0].state_dict()
+    assert not all(torch.equal(first[key], other[key]) for key in first)
+
+
+def test_labels_are_never_looked_at():
+    honest, misled = graphs(), graphs()
+    for graph in misled:
+        graph.y = 1 - graph.y
+    unlabelled = [Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs()]
+    states = [run(data)[0].state_dict() for data in (honest, misled, unlabelled)]
+    for key in states[0]:
+        assert torch.equal(states[0][key], states[1][key])
+        assert torch.equal(states[0][key], states[2][key])
+
+
+def test_the_global_generator_is_left_alone():
+    before = torch.get_rng_state()
+    model = make_model()
+    torch.set_rng_state(before)
+    run(graphs(), model=model)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_embed_drops_the_projector_and_follows_the_order():
+    data = graphs()
+    model, _ = run(data)
+    h, y = embed(model, ResidentLoader(data, 7))
+    assert h.shape == (40, 16)
+    assert y.tolist() == [graph.y.item() for graph in data]
+    model.eval()
+    one = Batch.from_data_list([data[3]])
+    assert torch.allclose(h[3:4], model.encoder(one.x, one.edge_index, one.batch), atol=1e-4)
+    assert embed(model, ResidentLoader([Data(x=g.x, edge_index=g.edge_index) for g in data], 7))[1] is None
+
+
+def test_embed_restores_the_mode_and_keeps_the_statistics():
+    model, _ = run(graphs())
+    model.train()
+    before = copy.deepcopy(model.state_dict())
+    h, _ = embed(model, ResidentLoader(graphs(), 8))
+    assert model.training
+    assert not h.requires_grad
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_callbacks_see_every_epoch():
+    seen = []
+    _, history = run(graphs(), callbacks=[seen.append])
+    assert seen == history
+
+
+def test_a_non_finite_loss_stops_with_step_and_graphs():
+    data = graphs()
+    data[5].x[0, 0] = float("inf")
+    with pytest.raises(
+        NonFiniteLossError, match=r"the loss became nan at epoch 1, step \d of 3, graphs \d+, .*try a sm"
+    ):
+        run(data)
+
+
+def test_clipping_bounds_the_gradient():
+    norms = []
+
+    def watch(z1, z2):
+        value = 1e6 * infonce(z1, z2)
+        value.register_hook(lambda grad: norms.append(grad))
+        return value
+
+    model, _ = run(graphs(), epochs=1, loss=watch, clip_norm=0.5)
+    total = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
+    assert total <= 0.5 + 1e-4
+    assert norms
+
+
+def test_bfloat16_trains_and_the_loss_stays_float32():
+    dtypes = []
+
+    def watch(z1, z2):
+        value = infonce(z1, z2)
+        dtypes.extend([z1.dtype, value.dtype])
+        return value
+
+    _, history = run(graphs(), epochs=20, view=NodeDrop(0.1), loss=watch, amp=True)
+    assert dtypes[:2] == [torch.bfloat16, torch.float32]
+    assert history[-1].loss < history[0].loss
+
+
+def test_no_epochs_change_nothing():
+    model = make_model()
+    before = copy.deepcopy(model.state_dict())
+    assert run(graphs(), epochs=0, model=model)[1] == []
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+class MeanGCN(torch.nn.Module):
+    """An encoder of the user's own: PyG's usual call, no `out_channels`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = GCNConv(4, 6)
+
+    def forward(self, x, edge_index, batch):
+        return global_mean_pool(self.conv(x, edge_index).relu(), batch)
+
+
+def test_any_pyg_encoder_and_loader():
+    torch.manual_seed(0)
+    model = ContrastiveModel(MeanGCN(), projection=5, out_channels=6)
+    loader = DataLoader(graphs(), batch_size=16, shuffle=True)
+    history = train(model, loader, Loss("adnce"), NodeDrop(0.2), random4(), epochs=2)
+    assert len(history) == 2
+    assert embed(model, DataLoader(graphs(), batch_size=16))[0].shape == (40, 6)
+    with pytest.raises(InputError, match=r"MeanGCN has no `out_channels`; pass `out_channels=` its output width\."):
+        ContrastiveModel(MeanGCN())
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda():
+    model = make_model().cuda()
+    loader = ResidentLoader(graphs(), 16, shuffle=True, generator=torch.Generator().manual_seed(0), device="cuda")
+    generator = torch.Generator("cuda").manual_seed(1)
+    history = train(model, loader, infonce, Identity(), random4(), epochs=15, generator=generator)
+    assert history[-1].loss < history[0].loss - 0.2
+    assert embed(model, loader)[0].device.type == "cpu"
