@@ -87,8 +87,9 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
     """`node`, `edge` or `other` for each attribute, by its parts' sizes and, where those leave a doubt, its name."""
     slices: Mapping[str, Any] = getattr(batch, "_slice_dict", {})
     found = {}
+    rebuilt = _rebuilt(batch)
     for key, value in batch._store.items():
-        if key in _REBUILT:
+        if key in rebuilt:
             continue
         found[key] = "other"
         if not isinstance(value, Tensor) or value.dim() == 0:
@@ -96,7 +97,7 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
         dim = batch.__cat_dim__(key, value)
         size = value.size(dim) if isinstance(dim, int) else -1
         node, edge = size == layout.num_nodes, size == layout.num_edges
-        named_node, named_edge = key in _NODE_LEVEL or "node" in key, "edge" in key
+        named_node, named_edge = key in _NODE_LEVEL or key.startswith("node_"), key.startswith("edge")
         if (node or edge) and not (named_node or named_edge) and key not in slices and size == layout.num_graphs:
             continue  # most likely one entry a graph
         if (node or edge) and not (named_node or named_edge) and key in slices:
@@ -175,7 +176,7 @@ def select(
     ptr, batch_vector = layout.ptr, layout.batch
 
     if keep_node is not None:
-        _refuse_node_indices(batch, incs)
+        _refuse_node_indices(batch)
         source, target = edge_index
         inside = keep_node[source] & keep_node[target]
         keep_edge = inside if keep_edge is None else keep_edge & inside
@@ -202,12 +203,14 @@ def select(
             continue
         if key in slices:
             slices[key] = part
-        if f"{key}_ptr" in fields:  # made by PyG's `follow_batch`
+        if f"{key}_ptr" in batch:
             fields[f"{key}_ptr"] = part
+            fields[f"{key}_batch"] = batch_vector if where == "node" else edge_graph
     fields["edge_index"] = edge_index
     incs["edge_index"] = ptr[:-1]
     # Where nothing else tells how many nodes a graph has, the number itself has to.
-    keep_num_nodes = "num_nodes" in batch._store or "node" not in level.values()
+    told = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
+    keep_num_nodes = "num_nodes" in batch._store or not told
     parts = slices if known is not None else None
     return assemble(_graph_class(batch), fields, parts, incs, ptr, batch_vector, keep_num_nodes)
 
@@ -268,10 +271,17 @@ def counts_nodes(key: str) -> bool:
     return "index" in key or key == "face"
 
 
-def _refuse_node_indices(batch: Batch, incs: Mapping[str, Any]) -> None:
+def _rebuilt(batch: Batch) -> set[str]:
+    """The attributes that follow from others: those of every batch, and the pairs that PyG's `follow_batch` adds."""
+    followed = {f"{key}_{suffix}" for key in batch._store.to_dict() for suffix in ("batch", "ptr")}
+    return {*_REBUILT, *(key for key in followed if key in batch)}
+
+
+def _refuse_node_indices(batch: Batch) -> None:
     own_rules = _graph_class(batch).__inc__ is not Data.__inc__
-    for key in set(batch._store.keys()) - {"edge_index", *_REBUILT}:
-        shifted = own_rules and isinstance(incs.get(key), Tensor) and bool(incs[key].any())
+    for key in set(batch._store.keys()) - {"edge_index", *_rebuilt(batch)}:
+        value = batch[key]
+        shifted = own_rules and isinstance(value, Tensor) and bool(torch.as_tensor(batch.__inc__(key, value)).any())
         if counts_nodes(key) or shifted:
             raise InputError(
                 f"`{key}` holds node indices, which an augmentation that removes nodes would leave dangling; "

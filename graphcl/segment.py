@@ -40,6 +40,12 @@ def share(ratio: float, counts: Tensor) -> Tensor:
     return torch.minimum((counts.double() * ratio + 1e-9).floor().long(), (counts - 1).clamp(min=0))
 
 
+def shuffled(segment: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """An order of elements `[N]`, segment by segment, random within each; `segment [N]` need not be sorted."""
+    draw = torch.randint(2**31, segment.shape, generator=generator, device=segment.device)
+    return (segment * 2**31 + draw).argsort()
+
+
 def random_subset(ptr: Tensor, k: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """A uniformly random subset of exactly k[g] elements in each segment g.
 
@@ -57,10 +63,9 @@ def random_subset(ptr: Tensor, k: Tensor, generator: torch.Generator | None = No
     counts = ptr.diff()[busy]
     start = pointers(counts)[:-1]
     segment = torch.arange(busy.numel(), device=ptr.device).repeat_interleave(counts)
-    draw = torch.randint(2**31, segment.shape, generator=generator, device=ptr.device)
-    order = (segment * 2**31 + draw).argsort()  # by segment, in random order within each
+    order = shuffled(segment, generator)
     rank = torch.arange(order.numel(), device=ptr.device)
-    first = rank < (start + k[busy])[segment]  # the order keeps the segments in place
+    first = rank < (start + k[busy])[segment]
     chosen[(order + (ptr[busy] - start)[segment])[first]] = True
     return chosen
 

@@ -12,7 +12,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.batching import Layout
 from graphcl.registry import augmentations
-from graphcl.segment import pointers, random_distinct, random_subset, share
+from graphcl.segment import pointers, random_distinct, random_subset, share, shuffled
 
 
 @functional_transform("graphcl_edge_perturb")
@@ -23,8 +23,8 @@ class EdgePerturb(Augmentation):
     An edge is a pair of different nodes with everything between them: both directions, parallel edges. So an undirected
     graph stays undirected. Self-loops are not counted and stay.
 
-    With `add`, the i-th removed edge moves to the i-th of as many absent pairs, uniformly drawn: it keeps its
-    directions and its edge attributes. Where a graph has too few absent pairs, the edges left over are only removed.
+    With `add`, each removed edge moves to one of as many absent pairs, uniformly drawn: it keeps its directions and its
+    edge attributes. Where a graph has too few absent pairs, the edges left over are only removed.
 
     Differs: the released GraphCL code only removes, each direction by itself, which makes the graph directed.
 
@@ -58,9 +58,10 @@ class EdgePerturb(Augmentation):
             return Decision(keep_edge=keep_edge)
 
         from_pair = removed.nonzero().flatten()
+        from_pair = from_pair[shuffled(graph[from_pair], generator)]
         wanted = torch.bincount(graph[from_pair], minlength=layout.num_graphs)
         new_low, new_high, new_graph = _absent(layout, low, high, graph, ptr, wanted, generator)
-        # The i-th removed edge of a graph moves to the graph's i-th new pair.
+        # The i-th removed edge of a graph, in random order, moves to the graph's i-th new pair.
         order = new_graph.argsort(stable=True)
         new_ptr = pointers(torch.bincount(new_graph, minlength=layout.num_graphs))
         rank = torch.arange(from_pair.numel(), device=entry.device) - pointers(wanted)[graph[from_pair]]

@@ -14,7 +14,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.batching import Layout
 from graphcl.registry import augmentations
-from graphcl.segment import pointers, ranges, share
+from graphcl.segment import pointers, ranges, share, shuffled
 
 
 @functional_transform("graphcl_subgraph")
@@ -82,16 +82,15 @@ def _arrival(
     source, target = edge_index
     device = graph.device
     travel = torch.empty(source.numel(), dtype=torch.float64, device=device).exponential_(generator=generator)
-    draw = torch.randint(2**31, graph.shape, generator=generator, device=device)
-    shuffled = (graph * 2**31 + draw).argsort()  # each graph's nodes in random order
+    order = shuffled(graph, generator)
     start = torch.full(graph.shape, torch.inf, dtype=torch.float64, device=device)
     if one_hop:
-        start[shuffled[rank == 0]] = 0.0
+        start[order[rank == 0]] = 0.0
         return start.scatter_reduce(0, target, start[source] + travel, "amin")
     # Every node is a start, delayed by its place in that order times more than any path takes. So within a component
     # the foremost node reaches all others first, and components follow one another by their foremost nodes.
     longest = travel.max() * graph.numel() if source.numel() else travel.new_zeros(())
-    start[shuffled] = rank * (longest + 1)
+    start[order] = rank * (longest + 1)
     return (first_passage if device.type == "cuda" else first_passage_cpu)(start, source, target, travel)
 
 

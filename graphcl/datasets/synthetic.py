@@ -24,7 +24,7 @@ def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
     return [_graph(number % len(FAMILIES), rng) for number in range(num_graphs)]
 
 
-P = dict(core=(18, 28), deg=(3., 5.), share=.8, by=1.5, att=(1, 4), tries=40)
+P = dict(core=(18, 28), deg=(3.0, 5.0), share=0.8, by=1.5, att=(1, 4), tries=40)
 
 
 def _graph(family: int, rng: random.Random) -> Data:
@@ -67,8 +67,10 @@ def _rewire(graph: networkx.Graph, kinds: list[int], family: int, rng: random.Ra
         if len({a, b, c, d}) < 4 or graph.has_edge(a, d) or graph.has_edge(c, b):
             continue
         gain = (
-            follows[kinds[a]][kinds[d]] + follows[kinds[c]][kinds[b]]
-            - follows[kinds[a]][kinds[b]] - follows[kinds[c]][kinds[d]]
+            follows[kinds[a]][kinds[d]]
+            + follows[kinds[c]][kinds[b]]
+            - follows[kinds[a]][kinds[b]]
+            - follows[kinds[c]][kinds[d]]
         )
         if gain >= 0:
             graph.remove_edges_from([(a, b), (c, d)])
