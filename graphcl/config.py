@@ -104,9 +104,11 @@ def make_config(values: Mapping[str, Any]) -> Config:
         found.append(f"`device` must be auto, cpu, cuda or cuda:N, got {config.device!r}.")
     if found:
         raise ConfigError("\n".join(found))
+    loss = _completed(config.loss, losses)
+    loss.pop("reduction", None)
     return config.model_copy(
         update={
-            "loss": _completed(config.loss, losses),
+            "loss": loss,
             "encoder": _completed(config.encoder, encoders),
             "views": Views(
                 first=_completed(config.views.first, augmentations),

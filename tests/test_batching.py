@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, HeteroData
 
-from graphcl.batching import Layout, as_batch, levels, select
+from graphcl.batching import Layout, as_batch, levels, select, split
 from graphcl.errors import InputError, InputTypeError
 from tests.strategies import (
     EDGE_LEVEL,
@@ -138,6 +138,43 @@ def test_select_everything():
     everything = torch.ones(layout.num_nodes, dtype=torch.bool), torch.ones(layout.num_edges, dtype=torch.bool)
     assert_same_batch(select(batch, layout, *everything, layout.edge_index, {}), batch)
     assert_same_batch(select(batch, layout, None, None, layout.edge_index, {"x": batch.x}), batch)
+
+
+@QUICK
+@given(batches(), st.data())
+def test_split(batch, data):
+    graphs, parts = batch.to_data_list(), []
+    while sum(parts) < len(graphs):
+        parts.append(data.draw(st.integers(1, len(graphs) - sum(parts))))
+    before = snapshot(batch)
+    for part in split(batch, parts):
+        assert_same_batch(part, Batch.from_data_list([graphs.pop(0) for _ in range(part.num_graphs)]))
+    assert not graphs
+    assert_same_value(snapshot(batch), before)
+
+
+class Linked(Data):
+    """Counts nodes in an attribute that PyG does not know of."""
+
+    def __inc__(self, key, value, *args, **kwargs):
+        return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"partner": torch.tensor([1, 0, 2])}, id="own-rule"),
+        pytest.param({"deep": {"a": torch.ones(2)}}, id="nested"),
+        pytest.param({"names": ["a", "b"]}, id="list"),
+        pytest.param({"my_batch": torch.tensor([0, 1])}, id="of-the-batch"),
+        pytest.param({"face": torch.tensor([[0], [1], [2]]), "root_index": torch.tensor(2)}, id="node-indices"),
+    ],
+)
+def test_split_of_what_only_pygs_loader_holds(more):
+    graphs = [Linked(**make_graph(3, path(3), i).to_dict(), **more) for i in range(4)]
+    first, second = split(Batch.from_data_list(graphs), [1, 3])
+    assert_same_batch(first, Batch.from_data_list(graphs[:1]))
+    assert_same_batch(second, Batch.from_data_list(graphs[1:]))
 
 
 def test_as_batch():

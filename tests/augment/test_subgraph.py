@@ -206,6 +206,19 @@ def test_the_law_of_growth(n, entries, kept):
     assert_law(kept_sets(view), law_of_growth(n, entries, kept))
 
 
+@pytest.mark.parametrize(
+    ("n", "entries", "kept"),
+    [
+        pytest.param(6, [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 5)], 4, id="triangle-and-tail"),
+        pytest.param(10, [(0, i) for i in range(1, 6)] + [(5, i) for i in range(6, 10)], 5, id="double-star"),
+    ],
+)
+def test_growth_forgets_how_long_an_edge_has_waited(n, entries, kept):
+    """Any travel times would do for the first step; for the later ones only exponential ones do."""
+    view = Subgraph(1 - kept / n)(copies(40_000, n, entries), seeded(kept))
+    assert_law(kept_sets(view), law_of_growth(n, entries, kept))
+
+
 @pytest.mark.parametrize("kept", [2, 3])
 @pytest.mark.parametrize(("n", "entries"), SMALL)
 def test_the_law_of_one_hop(n, entries, kept):

@@ -234,7 +234,16 @@ def test_every_graph_once_per_epoch(kind, shuffle, batch_size):
 
 @pytest.mark.parametrize(
     ("count", "batch_size", "sizes"),
-    [(13, 4, [4, 4, 5]), (13, 12, [13]), (13, 5, [5, 5, 3]), (13, 100, [13]), (1, 4, [1]), (2, 1, [1, 1]), (3, 2, [3])],
+    [
+        (13, 4, [4, 4, 5]),
+        (13, 12, [13]),
+        (13, 5, [5, 5, 3]),
+        (13, 100, [13]),
+        (13, 11, [11, 2]),
+        (1, 4, [1]),
+        (2, 1, [1, 1]),
+        (3, 2, [3]),
+    ],
 )
 def test_a_graph_left_alone_joins_the_batch_before(count, batch_size, sizes):
     assert [len(batch) for batch in batch_indices(count, batch_size)] == sizes

@@ -1,0 +1,145 @@
+"""The embedded data set: what its docstring says of it."""
+
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import cross_val_score
+from torch import nn
+from torch_geometric.data import Batch
+from torch_geometric.utils import degree
+
+from graphcl.augment import random4
+from graphcl.datasets import load_dataset
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.datasets.synthetic import FAMILIES, FOLLOW, KINDS, synthetic
+from graphcl.errors import InputError
+from graphcl.evaluate import svm
+from graphcl.gin import GIN
+from graphcl.losses import infonce
+from graphcl.model import ContrastiveModel
+from graphcl.train import embed, train
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return synthetic()
+
+
+def fingerprint(found) -> str:
+    batch = Batch.from_data_list(found)
+    weight = torch.arange(1, batch.num_edges + 1)
+    return (
+        f"{batch.num_nodes} {batch.num_edges} {int((batch.edge_index * weight).sum())} {int(batch.x.argmax(1).sum())}"
+    )
+
+
+def test_counts(graphs):
+    assert len(graphs) == 600
+    assert torch.bincount(torch.cat([graph.y for graph in graphs])).tolist() == [150] * len(FAMILIES)
+    sizes = np.array([graph.num_nodes for graph in graphs])
+    assert (sizes.min(), sizes.max()) == (20, 64)
+    assert 35 < sizes.mean() < 45
+
+
+def test_graphs_are_well_formed(graphs):
+    for graph in graphs:
+        graph.validate()
+        assert graph.is_undirected()
+        assert graph.is_coalesced()
+        assert not graph.has_self_loops()
+        assert (graph.x.sum(dim=1) == 1).all()
+
+
+def test_the_same_everywhere(graphs):
+    state, torch_state = random.getstate(), torch.get_rng_state()
+    assert fingerprint(synthetic()) == fingerprint(graphs)
+    assert fingerprint(synthetic(1)) != fingerprint(graphs)
+    assert random.getstate() == state
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    code = (
+        "from torch_geometric.data import Batch; import torch; from graphcl.datasets.synthetic import synthetic\n"
+        "batch = Batch.from_data_list(synthetic()); weight = torch.arange(1, batch.num_edges + 1)\n"
+        "print(batch.num_nodes, batch.num_edges, int((batch.edge_index * weight).sum()), int(batch.x.argmax(1).sum()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == fingerprint(graphs)
+
+
+def test_most_edges_of_the_core_follow_the_rule(graphs):
+    rules, shares = list(FAMILIES.values()), []
+    for graph in graphs:
+        kind = graph.x.argmax(dim=1)
+        ends = kind[graph.edge_index]
+        core = (ends < KINDS).all(dim=0)
+        follow = [rules[graph.y](a, b) for a, b in ends[:, core].T.tolist()]
+        shares.append(np.mean(follow))
+    assert min(shares) > 0.6
+    assert np.mean(shares) > FOLLOW - 0.01
+
+
+def test_neither_degrees_nor_kinds_tell_the_family(graphs):
+    """A random forest on degree histograms, sizes and counts of kinds: near the 25 % of guessing."""
+
+    def statistics(graph):
+        degrees = torch.bincount(degree(graph.edge_index[0], graph.num_nodes).long(), minlength=40)[:40]
+        return torch.cat([degrees, torch.tensor([graph.num_nodes, graph.num_edges]), graph.x.sum(dim=0).long()])
+
+    table = torch.stack([statistics(graph) for graph in graphs]).numpy()
+    labels = [int(graph.y) for graph in graphs]
+    accuracy = cross_val_score(RandomForestClassifier(200, random_state=0), table, labels, cv=10).mean()
+    assert accuracy < 0.35
+
+
+def test_a_supervised_gin_tells_them_apart(graphs):
+    """At least 95 % of a held-out fifth, mean of three splits."""
+    accuracy = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed)).tolist()
+        learn, held = ([graphs[i] for i in part] for part in (order[:480], order[480:]))
+        encoder = GIN(graphs[0].x.size(1))
+        head = nn.Sequential(nn.BatchNorm1d(encoder.out_channels), nn.Linear(encoder.out_channels, len(FAMILIES)))
+        model = nn.ModuleList([encoder, head])
+        optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 60)
+        loader = ResidentLoader(learn, 64, shuffle=True, generator=torch.Generator().manual_seed(seed))
+        for _ in range(60):
+            for batch in loader:
+                scores = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs))
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(scores, batch.y).backward()
+                optimiser.step()
+            schedule.step()
+        model.eval()
+        batch = Batch.from_data_list(held)
+        guess = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs)).argmax(dim=1)
+        accuracy.append((guess == batch.y).float().mean().item())
+    assert np.mean(accuracy) >= 0.95
+
+
+def test_training_gains_over_the_untrained_encoder():
+    """Default settings, two seeds, ten epochs instead of twenty, five folds: at least five points."""
+    dataset = load_dataset("synthetic")
+    gains = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        model = ContrastiveModel(GIN(dataset.num_features))
+        whole = ResidentLoader(dataset, 1024)
+        before, y = embed(model, whole)
+        loader = ResidentLoader(dataset, 128, shuffle=True, generator=torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed + 1)
+        train(model, loader, infonce, random4(), random4(), epochs=10, generator=generator)
+        after, _ = embed(model, whole)
+        scores = [svm(h, y, seed=seed, folds=5, inner_folds=3).mean for h in (after, before)]
+        gains.append(scores[0] - scores[1])
+    assert np.mean(gains) > 5
+
+
+def test_at_least_one_graph():
+    with pytest.raises(InputError, match="`num_graphs` must be at least 1, got 0"):
+        synthetic(num_graphs=0)
