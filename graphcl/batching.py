@@ -219,7 +219,7 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     """A batch taken apart into batches of the next `sizes[0]`, `sizes[1]`, ... graphs; tensors are shared, not copied.
 
     Args:
-        batch: a batch that knows its graphs' parts, as PyG's loaders and this library make them.
+        batch: a batch that the resident loader made, or a view of one.
         sizes: graphs in each part; they add up to the number of graphs.
     """
     if len(sizes) == 1:

@@ -69,7 +69,7 @@ class Config(_Frozen):
     weight_decay: NonNegative = Field(0.0, description="Adam's L2 penalty")
     clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")
     amp: bool = Field(False, description="compute in bfloat16")
-    seeds: list[Annotated[int, interval("[0, inf)")]] = Field([0, 1, 2, 3, 4], description="one run each")
+    seeds: list[Annotated[int, interval("[0, 4294967296)")]] = Field([0, 1, 2, 3, 4], description="one run each")
     evaluation: Evaluation = Field(Evaluation(), description="the SVM protocol: folds, inner_folds, scale")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
     out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
@@ -173,8 +173,9 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)$"), list("-+.0123456789")
 )
-# In a checkout the configurations lie beside the package, in an installed wheel inside it.
-_SHIPPED = [folder for up in (0, 1) if (folder := Path(__file__).parents[up] / "configs").is_dir()]
+# In an installed wheel the configurations lie inside the package, in a checkout beside it.
+_PACKAGE = Path(__file__).parent
+_SHIPPED = [_PACKAGE / "configs"] if (_PACKAGE / "configs").is_dir() else [_PACKAGE.parent / "configs"]
 
 
 def _named_parts(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:

@@ -126,6 +126,8 @@ class GINE(_Stack):
         """Embeddings `[B, L * H]` of whole graphs, as for `GIN`; `edge_attr [E, edge_dim]` is required."""
         if edge_attr is None:
             raise InputError("encoder `gine` needs `edge_attr`, and these graphs have none; use `gin`.")
+        if edge_attr.dim() not in (1, 2):
+            raise InputError(f"encoder `gine` takes `edge_attr` of [E] or [E, D], got {list(edge_attr.shape)}.")
         attributes = (edge_attr if edge_attr.dim() == 2 else edge_attr[:, None]).to(x.dtype)
         by_source, by_target = Groups.of(edge_index[0], x.size(0)), Groups.of(edge_index[1], x.size(0))
 

@@ -13,8 +13,8 @@ from graphcl.errors import InputError
 class ContrastiveModel(nn.Module):
     """An encoder, kept after training, and a projector, dropped.
 
-    Any PyG encoder of whole graphs with the call `(x, edge_index, batch)` fits. If it has parameters named `size` or
-    `edge_attr`, it gets the number of graphs and the edge attributes too.
+    Any PyG encoder of whole graphs with the call `(x, edge_index, batch=...)` fits. If it has parameters named `size`
+    or `edge_attr`, it gets the number of graphs and the edge attributes too.
 
     Args:
         encoder: gives embeddings h `[B, H]`; its `out_channels` is H.
@@ -22,7 +22,7 @@ class ContrastiveModel(nn.Module):
         out_channels: H, where the encoder has no such attribute.
 
     Raises:
-        InputError: the width of the embeddings is unknown.
+        InputError: the width of the embeddings is unknown, or (when called) the encoder gives no row for each graph.
     """
 
     def __init__(self, encoder: nn.Module, projection: int | None = None, out_channels: int | None = None) -> None:
@@ -43,7 +43,12 @@ class ContrastiveModel(nn.Module):
         """Embeddings h `[B, H]` of the graphs of a batch."""
         known = {"size": batch.num_graphs, "edge_attr": batch.get("edge_attr")}
         optional = {name: known[name] for name in self._optional}
-        h: Tensor = self.encoder(batch.x, batch.edge_index, batch.batch, **optional)
+        h: Tensor = self.encoder(batch.x, batch.edge_index, batch=batch.batch, **optional)
+        if h.dim() != 2 or h.size(0) != batch.num_graphs:
+            raise InputError(
+                f"{type(self.encoder).__name__} gives {list(h.shape)} for {batch.num_graphs} graphs, not a row for "
+                f"each; wrap it in a module that pools its nodes, such as with `global_add_pool`."
+            )
         return h
 
     def forward(self, batch: Batch) -> Tensor:

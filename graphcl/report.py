@@ -38,6 +38,9 @@ class RunFolder:
         self.path = _free_folder(config)
         try:
             self.path.mkdir(parents=True)
+        except FileExistsError:  # another run was faster
+            self.path = _free_folder(config)
+            self.path.mkdir(parents=True)
         except OSError as error:
             reason = error.strerror
             raise InputError(f"cannot make the folder {self.path}: {reason}; pass another with --out.") from None
@@ -64,8 +67,8 @@ class RunFolder:
         self._write("encoder.pt", lambda file: torch.save(self._encoders, file))
         self._write("embeddings.npz", lambda file: np.savez(file, **arrays))
 
-    def finish(self, result: Mapping[str, Any]) -> None:
-        """Write `result.json`."""
+    def add_result(self, result: Mapping[str, Any]) -> None:
+        """Write `result.json`, in place of that of fewer seeds."""
         self._write("result.json", lambda file: file.write(json.dumps(result, indent=2).encode()))
 
     def _write(self, name: str, write: Any) -> None:
@@ -135,13 +138,17 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def _commit() -> str | None:
+    """The commit of this very file, with `-dirty` where the checkout differs from it; None outside of a checkout."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
     try:
-        done = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
 
 
 def _processor() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import statistics
 import sys
 import time
 import warnings
@@ -12,8 +13,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
+from graphcl.augment import two_views
 from graphcl.command_line import parse, wants
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets import load_dataset
@@ -42,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\ngraphcl: stopped; what finished is in the run folder.", file=sys.stderr)
+        print("\ngraphcl: stopped; the run folder, if one was made, keeps what had finished.", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output went away, as `| head` does
         return 0
@@ -58,7 +61,7 @@ def run(config: Config) -> dict[str, Any]:
         dataset = load_dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
     config = config.model_copy(update={"features": dataset.features})
     # What does not fit together is refused before anything is written.
-    make_model(config, dataset)
+    _rehearse(config, dataset)
     if dataset.labelled:
         config = _with_usable_folds(config, dataset)
     folder = RunFolder(config)
@@ -80,14 +83,16 @@ def run(config: Config) -> dict[str, Any]:
                 untrained.append(_score(config, h_before, y, seed))
                 trained.append(_score(config, h, y, seed))
             print(f"seed {seed}: untrained {untrained[-1].mean:.2f}, trained {trained[-1].mean:.2f} %")
+        # After each seed, so that no score is lost with a later one.
+        result = _result(config, untrained, trained, history, seconds, device)
+        folder.add_result(result)
 
-    result = _result(config, untrained, trained, history, seconds, device)
-    folder.finish(result)
     if trained:
         print("\n".join(score_lines(result)))
     else:
         print("These graphs have no class labels, so the embedding is kept but not scored.")
-    print(f"kept in {folder.path}/; seconds: " + ", ".join(f"{key} {value:.1f}" for key, value in seconds.items()))
+    spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in seconds.items())
+    print(f"kept in {folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
     return result
 
 
@@ -122,6 +127,16 @@ def make_model(config: Config, dataset: GraphDataset, seed: int = 0) -> Contrast
         torch.manual_seed(seed)
         encoder = encoders[config.encoder["name"]](graph.x.size(1), **arguments)
         return ContrastiveModel(encoder, config.projection)
+
+
+def _rehearse(config: Config, dataset: GraphDataset) -> None:
+    """One step on two graphs, without consequences: what it refuses is refused before anything is written."""
+    batch = Batch.from_data_list([dataset[0], dataset[1]])
+    first, second = build_augmentation(config.views.first), build_augmentation(config.views.second)
+    views = two_views(batch, first, second, torch.Generator().manual_seed(0))
+    model = make_model(config, dataset)
+    with torch.no_grad():
+        Loss(**config.loss)(model(views[0]), model(views[1]))
 
 
 def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int, folder: RunFolder) -> list[Epoch]:
@@ -172,11 +187,16 @@ def _result(
             "folds": trained[0].folds,
             "inner_folds": trained[0].inner_folds,
         }
-    epoch_seconds = sorted(epoch.seconds for epoch in history)
-    if history:
-        seconds["epoch, median"] = epoch_seconds[len(history) // 2]
-        seconds["of it on data, share"] = sum(e.data_seconds for e in history) / max(sum(epoch_seconds), 1e-9)
-    return {**scores, "epochs": config.epochs, "seconds": seconds, **environment(device), "config": config.model_dump()}
+    total = sum(epoch.seconds for epoch in history)
+    return {
+        **scores,
+        "epochs": config.epochs,
+        "seconds": dict(seconds),
+        "epoch_seconds": statistics.median(epoch.seconds for epoch in history) if history else 0.0,
+        "data_share": sum(epoch.data_seconds for epoch in history) / total if history else 0.0,
+        **environment(device),
+        "config": config.model_dump(),
+    }
 
 
 def _with_usable_folds(config: Config, dataset: GraphDataset) -> Config:

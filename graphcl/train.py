@@ -82,6 +82,7 @@ def train(
 
     Raises:
         NonFiniteLossError: the loss became NaN or infinite.
+        InputError: the loader gave no batch.
     """
     device = next(model.parameters()).device
     optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
@@ -107,6 +108,10 @@ def train(
             optimiser.step()
             steps.append(_measure(value, z1, z2))
 
+        if not steps:
+            raise InputError(
+                f"`loader` gave no batch in epoch {epoch}; it must give all batches each time it is iterated."
+            )
         # The only place where an epoch waits for the device.
         means = torch.stack(steps).cpu()
         _refuse_non_finite(means[:, 0], epoch, loader)

@@ -160,23 +160,6 @@ class Linked(Data):
         return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param({"partner": torch.tensor([1, 0, 2])}, id="own-rule"),
-        pytest.param({"deep": {"a": torch.ones(2)}}, id="nested"),
-        pytest.param({"names": ["a", "b"]}, id="list"),
-        pytest.param({"my_batch": torch.tensor([0, 1])}, id="of-the-batch"),
-        pytest.param({"face": torch.tensor([[0], [1], [2]]), "root_index": torch.tensor(2)}, id="node-indices"),
-    ],
-)
-def test_split_of_what_only_pygs_loader_holds(more):
-    graphs = [Linked(**make_graph(3, path(3), i).to_dict(), **more) for i in range(4)]
-    first, second = split(Batch.from_data_list(graphs), [1, 3])
-    assert_same_batch(first, Batch.from_data_list(graphs[:1]))
-    assert_same_batch(second, Batch.from_data_list(graphs[1:]))
-
-
 def test_as_batch():
     batch, graph = typical_batch(), make_graph(3, path(3))
     assert as_batch(batch) is batch

@@ -79,7 +79,7 @@ def test_everything_wrong_is_said_at_once():
         ({"loss": {"name": "dcl", "reduction": "none"}}, "`loss.reduction` must be 'mean' for training"),
         ({"seeds": []}, "`seeds` must be one or more different numbers, got []."),
         ({"seeds": [1, 1]}, "`seeds` must be one or more different numbers, got [1, 1]."),
-        ({"seeds": [-1]}, "`seeds.0` must be in [0, inf), got -1."),
+        ({"seeds": [-1]}, "`seeds.0` must be in [0, 4294967296), got -1."),
         ({"features": "degre"}, "`features` must be 'auto', 'labels', 'constant', 'degree' or 'labels+degree'"),
         ({"lr": True}, "`lr` must be a number, got True."),
         ({"amp": 1}, "`amp` must be true or false, got 1."),

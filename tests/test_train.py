@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+import torch_geometric
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv, global_mean_pool
@@ -134,6 +135,18 @@ def test_bfloat16_trains_and_the_loss_stays_float32():
     _, history = run(graphs(), epochs=20, view=NodeDrop(0.1), loss=watch, amp=True)
     assert dtypes[:2] == [torch.bfloat16, torch.float32]
     assert history[-1].loss < history[0].loss
+
+
+def test_an_encoder_of_nodes_is_refused():
+    model = ContrastiveModel(torch_geometric.nn.GCN(4, 6, 2, 6))
+    with pytest.raises(InputError, match=r"GCN gives \[\d+, 6\] for 16 graphs, not a row for each; wrap it"):
+        run(graphs(), model=model)
+
+
+def test_a_loader_must_give_its_batches_again():
+    once = iter(list(ResidentLoader(graphs(), 16)))
+    with pytest.raises(InputError, match="`loader` gave no batch in epoch 2"):
+        train(make_model(), once, infonce, Identity(), Identity(), epochs=2)
 
 
 def test_no_epochs_change_nothing():

@@ -27,7 +27,7 @@ class AttributeMask(Augmentation):
     |------------|---------------------------------------------------------------|
     | `gaussian` | independent noise N(noise_mean, noise_std^2), as GraphCL does |
     | `zero`     | zeros                                                         |
-    | `mean`     | the mean row of the batch                                     |
+    | `mean`     | the mean row of all graphs that are augmented at once         |
 
     Args:
         ratio: fraction of the nodes to mask, in [0, 1).

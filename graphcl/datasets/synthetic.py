@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch_geometric.data import Data
 
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError
 
 CORE_KINDS = 4
 BYSTANDER_KINDS = 3
@@ -24,8 +24,44 @@ FAMILIES: dict[str, Callable[[int, int], bool]] = {
 
 
 def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
-    if isinstance(num_graphs, bool):
-        pass
+    """Graphs of four families, alike in size, in degrees and in what their nodes are; only who bonds with whom differs.
+
+    A graph has a core and bystanders. The core is a random graph G(n, m) with equally many nodes of the kinds A, B, C
+    and D. Its edges are swapped in pairs, which keeps every degree, until 80 % of them follow the family's rule (two
+    thirds in a few small cores):
+
+    | family        | an edge joins                          |
+    |---------------|----------------------------------------|
+    | `communities` | two nodes of one kind                  |
+    | `couples`     | A with B, C with D                     |
+    | `camps`       | any two of {A, B}, any two of {C, D}   |
+    | `bipartite`   | one of {A, B} with one of {C, D}       |
+
+    Bystanders of three other kinds, in random proportions, join by preferential attachment. They say nothing about the
+    family, but with them sizes range from 20 to 60 nodes, which is most of what an untrained encoder sees.
+
+    Measured with the default settings of `python -m graphcl.run` (SVM accuracy, five seeds): untrained encoder 72.1 ±
+    0.7, trained 89.7 ± 1.2 (`--loss adnce`: 89.4 ± 1.5; `--views.first identity`: 88.5 ± 1.5).
+    tests/datasets/test_synthetic.py checks that training gains, that a supervised GIN reaches 95 %, and that sizes,
+    degrees and kinds alone stay below 35 %.
+
+    Args:
+        seed: of the generation; the same seed gives the same graphs everywhere.
+        num_graphs: how many, the families in turn.
+
+    Returns:
+        `Data` with `x` one-hot kinds `[N, 7]`, `edge_index` undirected and sorted, `y [1]` the family.
+
+    Raises:
+        InputError: fewer than one graph.
+
+    Example:
+        >>> graph = synthetic(num_graphs=1)[0]
+        >>> graph.x.shape[1], graph.is_undirected(), graph.y.item()
+        (7, True, 0)
+    """
+    if num_graphs < 1:
+        raise InputError(f"`num_graphs` must be at least 1, got {num_graphs}.")
     rng = random.Random(seed)
     rules = list(FAMILIES.values())
     return [_graph(number % len(rules), rules[number % len(rules)], rng) for number in range(num_graphs)]
@@ -62,7 +98,7 @@ def _rewire(
     """Swap ends of random pairs of edges, a-b and c-d for a-d and c-b, until a share of them follows a rule.
 
     Every node keeps its degree. A swap that makes a loop or a double edge, or after which fewer edges follow the rule,
-    is not done. In a small or dense graph the share may be out of reach; 40 tries an edge come close to what is possible.
+    is not done. In a small or dense graph the share may be out of reach; 40 tries an edge come close to what can be.
 
     Args:
         edges: each once, in any direction.
