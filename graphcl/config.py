@@ -71,6 +71,7 @@ class Config(_Frozen):
     amp: bool = Field(False, description="compute in bfloat16")
     seeds: list[Annotated[int, interval("[0, 4294967296)")]] = Field([0, 1, 2, 3, 4], description="one run each")
     evaluation: Evaluation = Field(Evaluation(), description="the SVM protocol: folds, inner_folds, scale")
+    threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
     out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
 

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
+torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
+
 SHARED = Path(__file__).parents[2] / "shared" / "tu"
 
 
