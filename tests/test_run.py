@@ -53,7 +53,7 @@ def test_a_run_keeps_everything(go):
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["loss"]["mu"] == 0.5
     assert result["config"]["features"] == "labels"  # resolved, not "auto"
-    assert result["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(result["versions"]["torch"].split("+")[0])
     assert {"load", "embed", "train", "evaluate"} <= set(result["seconds"])
     assert result["hardware"]["device"] == "cpu"
 
