@@ -13,6 +13,7 @@ Two augmented views of every graph, an encoder that makes them agree, and an hon
 torch.Size([600, 96])
 """
 
+from graphcl import losses
 from graphcl.augment import (
     AttributeMask,
     Augmentation,
@@ -35,9 +36,8 @@ from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import svm
 from graphcl.gin import GIN, GINE
-from graphcl.losses import Loss, adnce, dcl, flatnce, infonce
+from graphcl.losses import Loss
 from graphcl.model import ContrastiveModel
-from graphcl.registry import augmentations, encoders, losses
 from graphcl.train import embed, train
 from graphcl.version import __version__
 
@@ -59,15 +59,9 @@ __all__ = [
     "ResidentLoader",
     "Subgraph",
     "__version__",
-    "adnce",
     "apply",
-    "augmentations",
     "dataset_names",
-    "dcl",
     "embed",
-    "encoders",
-    "flatnce",
-    "infonce",
     "load_dataset",
     "losses",
     "make_config",

@@ -11,10 +11,11 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticCustomError
+from torch import Tensor
 
 from graphcl.errors import InputError, InputTypeError
 
@@ -110,17 +111,19 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
 class Arguments:
     """The checker made from a signature: every parameter that has a default.
 
-    Parameters without a default (`required`: the tensors, say) are left to the function itself.
+    Parameters without a default (`required`) and those that take tensors (`tensors`) are no settings but data, and left
+    to the function itself.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
         self.required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+        self.tensors = [name for name in parameters if Tensor in (hints.get(name), *get_args(hints.get(name)))]
         fields: dict[str, Any] = {
             name: (hints.get(name, Any), parameter.default)
             for name, parameter in parameters.items()
-            if name not in self.required
+            if name not in (*self.required, *self.tensors)
         }
         config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
         self.model: type[BaseModel] = create_model(function.__name__, __config__=config, **fields)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from torch import Tensor
 
 from graphcl.arguments import Finite, Temperature, Width
-from graphcl.losses.pairs import Negatives, Reduction, compare, reduce, soft_positive_part
-from graphcl.registry import losses
+from graphcl.losses.comparison import Pairs
+from graphcl.losses.exponent import gaussian, linear
+from graphcl.losses.pairwise import pairwise, soft_positive_part
 
 
-@losses.register("adnce")
+@pairwise("adnce")
 def adnce(
-    z1: Tensor,
-    z2: Tensor,
+    pairs: Pairs,
     *,
     temperature: Temperature = 0.2,
     mu: Finite = 0.7,
@@ -23,9 +22,6 @@ def adnce(
     detach_weight: bool = True,
     positive_in_denominator: bool = False,
     negative_reduction: Literal["sum", "mean"] = "sum",
-    negatives: Negatives = "cross",
-    symmetric: bool = True,
-    reduction: Reduction = "mean",
 ) -> Tensor:
     r"""ADNCE: negatives near the cosine mu weigh most; the others, the suspiciously similar ones too, weigh less.
 
@@ -43,8 +39,7 @@ def adnce(
     which weights the positive too, and the pseudo-code, which takes the weight of e^similarity.
 
     Args:
-        z1: projections of the first view, `[N, D]`.
-        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        pairs: anchors, positives and negatives.
         temperature: what cosines are divided by, > 0 (tau).
         mu: the cosine that weighs most, finite; it may lie above 1.
         sigma: width of the Gaussian, in cosine, > 0; `inf` gives every negative the weight 1.
@@ -52,9 +47,6 @@ def adnce(
         positive_in_denominator: whether e^{s+} is added to the denominator, as in InfoNCE.
         negative_reduction: `sum` or `mean` of the weighted negatives. Without the positive in the denominator the
             two differ by the constant log M.
-        negatives: `cross` (N - 1 negatives, of the other view) or `all` (2N - 2).
-        symmetric: whether both views' projections are anchors.
-        reduction: `mean` over anchors, or `none` for the per-anchor terms `[A]`.
 
     Returns:
         A scalar, or `[A]`. With sigma = inf and the sum: `dcl`, or `infonce` with the positive in the denominator.
@@ -73,13 +65,10 @@ def adnce(
         Wu et al., "Understanding Contrastive Learning via Distributionally Robust Optimization", NeurIPS 2023,
         Eq. 12 (arXiv 2310.11048).
     """
-    pairs = compare(z1, z2, negatives, symmetric)
-    log_weight = -((pairs.negative - mu) ** 2) / (2 * sigma**2)
-    log_weight = log_weight - log_weight.logsumexp(dim=1, keepdim=True) + math.log(pairs.num_negatives)
-    if detach_weight:
-        log_weight = log_weight.detach()
-    weighted = (pairs.negative / temperature + log_weight).logsumexp(dim=1)
-    if negative_reduction == "mean":
-        weighted = weighted - math.log(pairs.num_negatives)
-    gap = weighted - pairs.positive / temperature
-    return reduce(soft_positive_part(gap) if positive_in_denominator else gap, reduction)
+    log_weight = gaussian(mu, sigma, frozen=detach_weight)
+    weighted, total = pairs.logsumexp(linear(1 / temperature) + log_weight, log_weight)
+    # log of sum_j w_j e^{s_j}, or of its mean; the weights' own mean is e^total / M.
+    gap = weighted - total - pairs.positive / temperature
+    if negative_reduction == "sum":
+        gap = gap + pairs.count.log()
+    return soft_positive_part(gap) if positive_in_denominator else gap

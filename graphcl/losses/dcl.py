@@ -5,20 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.pairs import Negatives, Reduction, compare, reduce
-from graphcl.registry import losses
+from graphcl.losses.comparison import Pairs
+from graphcl.losses.exponent import linear
+from graphcl.losses.pairwise import pairwise
 
 
-@losses.register("dcl")
-def dcl(
-    z1: Tensor,
-    z2: Tensor,
-    *,
-    temperature: Temperature = 0.2,
-    negatives: Negatives = "cross",
-    symmetric: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@pairwise("dcl")
+def dcl(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     r"""DCL: InfoNCE with the positive taken out of the denominator.
 
     $$L_i = -s_i^+ + \log \sum_j e^{s_{ij}}, \qquad s = c / \tau$$
@@ -30,12 +23,8 @@ def dcl(
     the loss of the released GraphCL code (its paper's Eq. 3, where the sum leaves the positive out).
 
     Args:
-        z1: projections of the first view, `[N, D]`.
-        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        pairs: anchors, positives and negatives.
         temperature: what cosines are divided by, > 0 (tau).
-        negatives: `cross` (N - 1 negatives, of the other view) or `all` (2N - 2).
-        symmetric: whether both views' projections are anchors.
-        reduction: `mean` over anchors, or `none` for the per-anchor terms `[A]`.
 
     Returns:
         A scalar, or `[A]`. With all cosines equal: log M for M negatives.
@@ -53,6 +42,5 @@ def dcl(
         Yeh et al., "Decoupled Contrastive Learning", ECCV 2022, Eq. 6 (arXiv 2110.06848).
         You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, Eq. 3 (arXiv 2010.13902).
     """
-    pairs = compare(z1, z2, negatives, symmetric)
-    gap = (pairs.negative / temperature).logsumexp(dim=1) - pairs.positive / temperature
-    return reduce(gap, reduction)
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    return total - pairs.positive / temperature

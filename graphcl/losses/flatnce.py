@@ -7,20 +7,14 @@ from typing import Literal
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.pairs import Negatives, Reduction, compare, reduce, soft_positive_part
-from graphcl.registry import losses
+from graphcl.losses.comparison import Pairs
+from graphcl.losses.exponent import linear
+from graphcl.losses.pairwise import pairwise, soft_positive_part
 
 
-@losses.register("flatnce")
+@pairwise("flatnce")
 def flatnce(
-    z1: Tensor,
-    z2: Tensor,
-    *,
-    temperature: Temperature = 0.2,
-    form: Literal["log", "ratio", "released"] = "log",
-    negatives: Negatives = "cross",
-    symmetric: bool = True,
-    reduction: Reduction = "mean",
+    pairs: Pairs, *, temperature: Temperature = 0.2, form: Literal["log", "ratio", "released"] = "log"
 ) -> Tensor:
     r"""FlatNCE: the gap between the negatives' logsumexp and the positive, self-normalised.
 
@@ -39,13 +33,9 @@ def flatnce(
     Differs: the paper uses `negatives="all"` and temperature 0.1; the released code prints InfoNCE's value.
 
     Args:
-        z1: projections of the first view, `[N, D]`.
-        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        pairs: anchors, positives and negatives.
         temperature: what cosines are divided by, > 0 (tau).
         form: which value to print, see the table.
-        negatives: `cross` (N - 1 negatives, of the other view) or `all` (2N - 2).
-        symmetric: whether both views' projections are anchors.
-        reduction: `mean` over anchors, or `none` for the per-anchor terms `[A]`.
 
     Returns:
         A scalar, or `[A]`.
@@ -63,9 +53,9 @@ def flatnce(
         Chen et al., "Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners With FlatNCE",
         2021, Eq. 9 (arXiv 2107.01152).
     """
-    pairs = compare(z1, z2, negatives, symmetric)
-    gap = (pairs.negative / temperature).logsumexp(dim=1) - pairs.positive / temperature
-    if form != "log":
-        ratio = (gap - gap.detach()).exp()
-        gap = ratio if form == "ratio" else ratio - 1 + soft_positive_part(gap).detach()
-    return reduce(gap, reduction)
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    gap = total - pairs.positive / temperature
+    if form == "log":
+        return gap
+    ratio = (gap - gap.detach()).exp()
+    return ratio if form == "ratio" else ratio - 1 + soft_positive_part(gap).detach()

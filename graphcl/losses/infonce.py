@@ -5,20 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.pairs import Negatives, Reduction, compare, reduce, soft_positive_part
-from graphcl.registry import losses
+from graphcl.losses.comparison import Pairs
+from graphcl.losses.exponent import linear
+from graphcl.losses.pairwise import pairwise, soft_positive_part
 
 
-@losses.register("infonce")
-def infonce(
-    z1: Tensor,
-    z2: Tensor,
-    *,
-    temperature: Temperature = 0.2,
-    negatives: Negatives = "cross",
-    symmetric: bool = True,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@pairwise("infonce")
+def infonce(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     r"""InfoNCE: cross-entropy of picking the positive among itself and the negatives.
 
     $$L_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + \sum_j e^{s_{ij}}} = \mathrm{softplus}(A_i - s_i^+),
@@ -31,12 +24,8 @@ def infonce(
     Differs: SimCLR's and CLIP's code add the two directions' means, which is twice this mean over all anchors.
 
     Args:
-        z1: projections of the first view, `[N, D]`.
-        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        pairs: anchors, positives and negatives.
         temperature: what cosines are divided by, > 0 (tau).
-        negatives: `cross` (N - 1 negatives, of the other view) or `all` (2N - 2: NT-Xent).
-        symmetric: whether both views' projections are anchors.
-        reduction: `mean` over anchors, or `none` for the per-anchor terms `[A]`.
 
     Returns:
         A scalar, or `[A]`. With all cosines equal: log(1 + M) for M negatives.
@@ -55,6 +44,5 @@ def infonce(
         (arXiv 1807.03748). Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations",
         ICML 2020, Eq. 1 (arXiv 2002.05709).
     """
-    pairs = compare(z1, z2, negatives, symmetric)
-    gap = (pairs.negative / temperature).logsumexp(dim=1) - pairs.positive / temperature
-    return reduce(soft_positive_part(gap), reduction)
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    return soft_positive_part(total - pairs.positive / temperature)

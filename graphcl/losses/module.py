@@ -31,9 +31,9 @@ class Loss(nn.Module):
             raise InputError(" ".join(found))
         self.name, self.arguments = name, arguments
 
-    def forward(self, z1: Tensor, z2: Tensor) -> Tensor:
-        """The loss of projections `[N, D]` of two views."""
-        loss: Tensor = losses[self.name](z1, z2, **self.arguments)
+    def forward(self, z1: Tensor, z2: Tensor, **data: Tensor | None) -> Tensor:
+        """The loss of projections `[N, D]` of two views; `data` are tensors that it takes besides, such as a queue."""
+        loss: Tensor = losses[self.name](z1, z2, **self.arguments, **data)
         return loss
 
     def extra_repr(self) -> str:

@@ -6,6 +6,10 @@ Two views of N graphs give unit projections a_i and b_i. Graph i's views are eac
 |-------------|----------------------------------------|--------|----------------------------|
 | `cross`     | b_j, j != i                            | N - 1  | CPC, CLIP, GraphCL         |
 | `all`       | b_j and a_j, j != i                    | 2N - 2 | NT-Xent (SimCLR)           |
+| `queue`     | none of the batch                      | 0      | MoCo, memory bank          |
+
+Rows of a `queue` are negatives of every anchor besides; with ids, those of the anchor's own graph are not. (Without a
+queue, or while it is empty, `queue` means `cross`.)
 
 `symmetric=True` lets the b_i be anchors too (then 2N anchors, the b_i after the a_i); `False` keeps the a_i only.
 A loss is the mean over its anchors. (SimCLR and CLIP differ here: some code sums the two directions' means.)
@@ -13,42 +17,38 @@ A loss is the mean over its anchors. (SimCLR and CLIP differ here: some code sum
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError
+from graphcl.losses.checks import check_ids, check_queue, check_rows, check_views
+from graphcl.losses.comparison import Comparison, LeftOut, Pairs, Similarity
+from graphcl.losses.dense import DensePairs, ExplicitPairs
+from graphcl.losses.tiled import TiledPairs, tiles
 
-Negatives = Literal["cross", "all"]
-Reduction = Literal["mean", "none"]
+Negatives = Literal["cross", "all", "queue"]
+Engine = Literal["auto", "dense", "tiled"]
 
-
-@dataclass(frozen=True)
-class Pairs:
-    """Cosine similarities of A anchors.
-
-    Negatives are laid out without the anchor itself and without its positive, so nothing ever has to be masked out
-    of a sum or subtracted from it.
-
-    Args:
-        positive: cosine of each anchor with its positive, `[A]`.
-        negative: cosine of each anchor with each of its negatives, `[A, M]`.
-    """
-
-    positive: Tensor
-    negative: Tensor
-
-    @property
-    def num_negatives(self) -> int:
-        """M, the number of negatives of each anchor."""
-        return self.negative.size(1)
+DENSE_LIMIT = 2**19
+"""Similarities up to which `auto` holds them all: 2 MB in float32, about two views of 512 graphs."""
 
 
-def compare(z1: Tensor, z2: Tensor, negatives: Negatives = "cross", symmetric: bool = True) -> Pairs:
-    """Cosine similarities between two views of the same N graphs.
+def compare(
+    z1: Tensor,
+    z2: Tensor,
+    negatives: Negatives = "cross",
+    symmetric: bool = True,
+    *,
+    queue: Tensor | None = None,
+    ids: Tensor | None = None,
+    queue_ids: Tensor | None = None,
+    similarity: Similarity = "cosine",
+    normalized: bool | None = None,
+    engine: Engine = "auto",
+) -> Pairs:
+    """Anchors, positives and negatives of two views of the same N graphs.
 
     Half-precision input is compared in float32, inside autocast too; float64 stays float64. (Call `backward` outside of
     autocast, as PyTorch advises.)
@@ -56,31 +56,100 @@ def compare(z1: Tensor, z2: Tensor, negatives: Negatives = "cross", symmetric: b
     Args:
         z1: projections of the first view, `[N, D]`, N >= 2, floating point.
         z2: projections of the second view, `[N, D]`, row i the same graph as row i of `z1`.
-        negatives: `cross` or `all`, see the head of this file.
+        negatives: `cross`, `all` or `queue`, see the head of this file.
         symmetric: whether the second view's projections are anchors too.
+        queue: further negatives of all anchors, `[Q, D]`.
+        ids: which graph each row is, integers `[N]`.
+        queue_ids: which graph each row of the queue is, `[Q]`; those of the anchor's own graph are left out.
+        similarity: `cosine`, `dot` product or `squared_distance`.
+        normalized: whether rows are brought to length 1 first; by default for the cosine only.
+        engine: `dense` holds the similarities `[A, M]`, `tiled` needs memory O(N D) only; `auto` decides by their
+            number.
 
     Raises:
-        InputError: shapes differ, or fewer than two graphs.
+        InputError: shapes differ, fewer than two graphs, a number that is not finite (looked for on the CPU only, where
+            that does not stall the device), a queue of another width, ids that do not fit.
         InputTypeError: not floating-point tensors of one dtype.
     """
-    _check(z1, z2, negatives)
-    with torch.autocast(z1.device.type, enabled=False):
-        a, b = normalize(z1), normalize(z2)
-        cross = a @ b.T
-        positive, forward, backward = cross.diagonal(), [off_diagonal(cross)], [off_diagonal(cross.T)]
+    check_views(z1, z2)
+    if negatives not in get_args(Negatives):
+        raise InputError(f"`negatives` must be 'cross', 'all' or 'queue', got {negatives!r}.")
+    sets = [z1, z2]
+    if queue is not None:
+        check_queue(queue, z1.size(1))
+        if queue.size(0):
+            sets.append(queue)
+    check_ids(ids, queue_ids, z1.size(0), queue)
+    by_id = len(sets) == 3 and ids is not None and queue_ids is not None
+
+    against: list[tuple[tuple[int, LeftOut | None], ...]] = []
+    for view in (0, 1) if symmetric else (0,):
+        keys: list[tuple[int, LeftOut | None]] = []
+        if negatives != "queue" or len(sets) == 2:
+            keys.append((1 - view, "diagonal"))
         if negatives == "all":
-            forward.append(off_diagonal(a @ a.T))
-            backward.append(off_diagonal(b @ b.T))
-        negative = torch.cat(forward, dim=1)
-        if symmetric:
-            positive = torch.cat([positive, positive])
-            negative = torch.cat([negative, torch.cat(backward, dim=1)])
-    return Pairs(positive, negative)
+            keys.append((view, "diagonal"))
+        if len(sets) == 3:
+            keys.append((2, "ids" if by_id else None))
+        against.append(tuple(keys))
+
+    prepare = normalize if normalized or (normalized is None and similarity == "cosine") else at_least_float32
+    with torch.autocast(z1.device.type, enabled=False):
+        rows = tuple(prepare(each) for each in sets)
+        rows = tuple(each.to(rows[0].dtype) for each in rows)
+        both = (ids, queue_ids) if by_id and ids is not None and queue_ids is not None else None
+        comparison = Comparison(rows, tuple(against), similarity, both)
+        size = sum(rows[view].size(0) * rows[key].size(0) for view, keys_of in enumerate(against) for key, _ in keys_of)
+        if engine == "dense" or (engine == "auto" and size <= DENSE_LIMIT):
+            return DensePairs(comparison)
+        return TiledPairs(comparison, tiles(rows[0]))
+
+
+def explicit(
+    anchors: Tensor,
+    positives: Tensor,
+    negatives: Tensor,
+    similarity: Similarity = "cosine",
+    normalized: bool | None = None,
+) -> Pairs:
+    """Anchors, positives and negatives that the caller has chosen: for the `terms` of a loss.
+
+    Args:
+        anchors: `[A, D]`, floating point.
+        positives: `[A, D]`, one of each anchor.
+        negatives: `[M, D]` for all anchors, or `[A, M, D]` for each.
+        similarity: as in `compare`.
+        normalized: as in `compare`.
+
+    Raises:
+        InputError: shapes that do not fit.
+        InputTypeError: not floating-point tensors.
+
+    Example:
+        >>> from graphcl.losses import infonce
+        >>> anchors, positives, negatives = torch.eye(3)[:2], torch.eye(3)[:2], torch.eye(3)[2:]
+        >>> infonce.terms(explicit(anchors, positives, negatives), temperature=1.0).shape
+        torch.Size([2])
+    """
+    check_rows("anchors", anchors)
+    check_rows("positives", positives)
+    check_rows("negatives", negatives)
+    shapes = [list(each.shape) for each in (anchors, positives, negatives)]
+    fits = negatives.dim() == 2 or (negatives.dim() == 3 and negatives.size(0) == anchors.size(0))
+    if anchors.dim() != 2 or anchors.shape != positives.shape or not fits or negatives.size(-1) != anchors.size(1):
+        raise InputError(
+            f"`anchors` and `positives` must be [A, D], `negatives` [M, D] or [A, M, D], got {shapes[0]}, {shapes[1]}, "
+            f"{shapes[2]}."
+        )
+    prepare = normalize if normalized or (normalized is None and similarity == "cosine") else at_least_float32
+    with torch.autocast(anchors.device.type, enabled=False):
+        a, p, n = (prepare(z) for z in (anchors, positives, negatives))
+        return ExplicitPairs(a, p, n, similarity)
 
 
 def normalize(z: Tensor) -> Tensor:
     """Rows scaled to Euclidean norm 1, at least in float32; a zero row stays zero and passes its gradient on."""
-    z = z if z.dtype == torch.float64 else z.float()
+    z = at_least_float32(z)
     # A cosine does not depend on the scale, so rows are brought near 1 first: no square over- or underflows.
     largest = z.detach().abs().amax(dim=-1, keepdim=True)
     z = z / torch.where(largest > 0, largest, 1.0)
@@ -88,33 +157,6 @@ def normalize(z: Tensor) -> Tensor:
     return z / torch.where(norm > 0, norm, 1.0)
 
 
-def off_diagonal(square: Tensor) -> Tensor:
-    """The entries off the diagonal of `[N, N]`, row by row: `[N, N - 1]`."""
-    n = square.size(0)
-    # Dropping the first entry and rewriting the rest as rows of N + 1 puts the diagonal into the last column.
-    return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
-
-
-def soft_positive_part(gap: Tensor) -> Tensor:
-    """log(1 + e^gap), exact in float64 too (torch's own default goes linear from 20 on)."""
-    return softplus(gap, threshold=40)
-
-
-def reduce(terms: Tensor, reduction: Reduction) -> Tensor:
-    """The mean over anchors, or the per-anchor terms `[A]` themselves."""
-    return terms.mean() if reduction == "mean" else terms
-
-
-def _check(z1: Tensor, z2: Tensor, negatives: str) -> None:
-    for name, z in (("z1", z1), ("z2", z2)):
-        if not isinstance(z, Tensor) or not z.is_floating_point():
-            got = z.dtype if isinstance(z, Tensor) else type(z).__name__
-            raise InputTypeError(f"`{name}` must be a floating-point tensor, got {got}.")
-    if z1.dim() != 2 or z1.shape != z2.shape:
-        raise InputError(f"`z1` and `z2` must both be [N, D], got {list(z1.shape)} and {list(z2.shape)}.")
-    if z1.dtype != z2.dtype:
-        raise InputTypeError(f"`z1` and `z2` must have one dtype, got {z1.dtype} and {z2.dtype}.")
-    if z1.size(0) < 2:
-        raise InputError(f"a contrastive loss needs at least 2 graphs in a batch, got {z1.size(0)} rows in `z1`.")
-    if negatives not in get_args(Negatives):
-        raise InputError(f"`negatives` must be 'cross' or 'all', got {negatives!r}.")
+def at_least_float32(z: Tensor) -> Tensor:
+    """Half precision as float32; float32 and float64 as they are."""
+    return z if z.dtype == torch.float64 else z.float()

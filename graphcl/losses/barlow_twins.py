@@ -1,0 +1,58 @@
+"""Barlow Twins: the views' cross-correlation is to be the identity (Zbontar et al. 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphcl.arguments import NonNegative
+from graphcl.losses.checks import check_views
+from graphcl.losses.pairs import normalize
+from graphcl.registry import losses
+
+
+@losses.register("barlow_twins")
+def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -> Tensor:
+    r"""Barlow Twins: each dimension agrees across views and is uncorrelated with the others.
+
+    $$L = \sum_d (1 - C_{dd})^2 + \lambda \sum_{d \neq e} C_{de}^2, \qquad
+    C_{de} = \frac{\sum_i \tilde z_{id} \tilde z'_{ie}}{\sqrt{\sum_i \tilde z_{id}^2} \sqrt{\sum_i \tilde z_{ie}'^2}}$$
+
+    with columns centered over the batch. A column that does not vary correlates 0 with everything.
+
+    Args:
+        z1: projections of the first view, `[N, D]`.
+        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        off_diagonal: weight lambda of the redundancy term, >= 0.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+        >>> round(float(barlow_twins(z, z)), 3)  # equal views, uncorrelated columns: L = 0
+        0.0
+
+    References:
+        Zbontar et al., "Barlow Twins: Self-Supervised Learning via Redundancy Reduction", ICML 2021, Eq. 1 (arXiv
+        2103.03230).
+    """
+    check_views(z1, z2)
+    with torch.autocast(z1.device.type, enabled=False):
+        columns1, columns2 = (_standardized(z) for z in (z1, z2))
+        correlation = columns1 @ columns2.T
+        own = correlation.diagonal()
+        return (1 - own).square().sum() + off_diagonal * (correlation.square().sum() - own.square().sum())
+
+
+def _standardized(z: Tensor) -> Tensor:
+    """Centered columns of length 1, as rows `[D, N]`."""
+    z = z if z.dtype == torch.float64 else z.float()
+    centered = z - z.mean(dim=0)
+    # What rounding leaves of a constant column is no variation.
+    varies = centered.abs().amax(dim=0) > 8 * torch.finfo(z.dtype).eps * z.abs().amax(dim=0)
+    return normalize((centered * varies).T)

@@ -1,0 +1,55 @@
+"""BYOL's loss: predict the other view's target projection (Grill et al. 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphcl.losses.checks import check_views, check_weight
+from graphcl.losses.pairs import normalize
+from graphcl.losses.pairwise import Reduction, reduce
+from graphcl.registry import losses
+
+
+@losses.register("byol")
+def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+    r"""BYOL: squared distance of unit predictions to unit targets, which are constants to the gradient.
+
+    $$L_i = \Big\lVert \frac{p_i}{\lVert p_i \rVert} - \frac{t_i}{\lVert t_i \rVert} \Big\rVert^2
+    = 2 - 2 \cos(p_i, t_i)$$
+
+    Nothing pushes graphs apart; what prevents a collapse is the predictor and the slow target encoder: `--method byol`,
+    which also adds the direction from the second view to the first.
+
+    Args:
+        z1: predictions p from the first view, `[N, D]`.
+        z2: target projections t of the second view, `[N, D]`; no gradient goes there.
+        weight: of each graph in the mean, `[N]`, >= 0.
+        reduction: `mean`, or `none` for the terms `[N]`.
+
+    Returns:
+        A scalar, or `[N]`, each in [0, 4].
+
+    Raises:
+        InputError: shapes that differ, fewer than two graphs.
+
+    Example:
+        >>> import torch
+        >>> float(byol(torch.eye(2), 3 * torch.eye(2)))  # same directions
+        0.0
+
+    References:
+        Grill et al., "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning", NeurIPS 2020, Eq. 2
+        (arXiv 2006.07733).
+    """
+    terms = 2 - 2 * cosine_to_target(z1, z2)
+    if weight is not None:
+        check_weight(weight, z1.size(0))
+    return reduce(terms, reduction, weight)
+
+
+def cosine_to_target(prediction: Tensor, target: Tensor) -> Tensor:
+    """Cosine of each prediction with its target, a constant: `[N]`."""
+    check_views(prediction, target)
+    with torch.autocast(prediction.device.type, enabled=False):
+        return (normalize(prediction) * normalize(target.detach())).sum(dim=1)

@@ -1,0 +1,89 @@
+"""CL-DRO: contrast against the worst distribution near that of the negatives (Wu et al. 2023)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from graphcl.arguments import Temperature, interval
+from graphcl.losses.comparison import Pairs, Row
+from graphcl.losses.exponent import linear
+from graphcl.losses.pairwise import pairwise
+
+Order = Annotated[float, interval("(1, inf)", "KL is the limit at 1")]
+
+
+@pairwise("cl_dro")
+def cl_dro(
+    pairs: Pairs,
+    *,
+    temperature: Temperature = 0.2,
+    divergence: Literal["kl", "chi2", "alpha"] = "kl",
+    alpha: Order = 1.5,
+) -> Tensor:
+    r"""CL-DRO: the negatives' similarity is judged by the worst reweighting of them, at a price for being uneven.
+
+    $$L_i = -s_i^+ + \max_Q \Big\{ \sum_j Q_j s_{ij} - \frac1M \sum_j \phi(M Q_j) \Big\}
+    = -s_i^+ + \min_\nu \Big\{ \nu + \frac1M \sum_j \phi^*(s_{ij} - \nu) \Big\}, \qquad s = c / \tau$$
+
+    over distributions Q on the anchor's negatives. The temperature is the Lagrange multiplier of a radius around the
+    uniform distribution; phi''(1) = 1 for all three, so it means the same to second order.
+
+    | `divergence` | phi(u)                              | the worst weights M Q                                      |
+    |--------------|-------------------------------------|------------------------------------------------------------|
+    | `kl`         | u log u - u + 1                     | e^(s - nu): softmax, and the loss is `dcl` less log M       |
+    | `chi2`       | (u - 1)^2 / 2                       | (1 + s - nu)_+: `mean_variance` where none is clipped       |
+    | `alpha`      | (u^a - a u + a - 1) / (a (a - 1))   | (1 + (a - 1)(s - nu))_+^(1 / (a - 1)), Cressie-Read         |
+
+    The gradient on a negative is its worst weight. nu is found by bisection, row by row; KL needs none.
+
+    Args:
+        pairs: anchors, positives and negatives.
+        temperature: what cosines are divided by, > 0 (tau).
+        divergence: phi, see the table.
+        alpha: order a of the `alpha` divergence, > 1; 2 is `chi2`.
+
+    Returns:
+        A scalar, or `[A]`.
+
+    Raises:
+        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+
+    Example:
+        >>> import torch
+        >>> z = torch.ones(5, 3)
+        >>> round(float(cl_dro(z, z, divergence="chi2")), 3)  # all cosines equal
+        0.0
+
+    References:
+        Wu et al., "Understanding Contrastive Learning via Distributionally Robust Optimization", NeurIPS 2023, Sec. 3
+        (arXiv 2310.11048). Duchi and Namkoong, "Learning Models with Uniform Performance via Distributionally Robust
+        Optimization", Annals of Statistics 2021 (arXiv 1810.08750).
+    """
+    positive = pairs.positive / temperature
+    if divergence == "kl":
+        (total,) = pairs.logsumexp(linear(1 / temperature))
+        return total - pairs.count.log() - positive
+    order = 2.0 if divergence == "chi2" else alpha
+    return pairs.rows(lambda row: worst_case(row, row.value / temperature, order)) - positive
+
+
+def worst_case(row: Row, s: Tensor, order: float) -> Tensor:
+    """min over nu of { nu + mean_j phi*(s_j - nu) } for the Cressie-Read divergence of an order > 1: `[T]`."""
+    k = order - 1
+
+    def weight(nu: Tensor, power: float) -> Tensor:
+        return (1 + k * (s - nu[:, None])).clamp(min=0).pow(power)
+
+    with torch.no_grad():
+        # The mean weight falls from at least 1 at the least similarity to at most 1 at the greatest.
+        low, high = row.filled(s, torch.inf).amin(dim=1), row.filled(s, -torch.inf).amax(dim=1)
+        for _ in range(60 if s.dtype == torch.float64 else 30):
+            middle = (low + high) / 2
+            above = row.mean(weight(middle, 1 / k)) > 1
+            low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+        nu = ((low + high) / 2).nan_to_num(0.0, 0.0, 0.0)
+    # phi*(v) = (w^order - 1) / order with w = (1 + k v)_+^(1/k). At the minimum, nu's own gradient is zero.
+    return nu + row.mean((weight(nu, order / k) - 1) / order)

@@ -1,0 +1,158 @@
+"""What a loss is given: anchors with their positives, and ways to reduce each anchor's negatives to a number.
+
+Two engines provide the reductions with the same values and gradients: `dense` holds all similarities at once, `tiled`
+never does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from graphcl.losses.exponent import Exponent
+
+Similarity = Literal["cosine", "dot", "squared_distance"]
+LeftOut = Literal["diagonal", "ids"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Who is compared with whom.
+
+    Args:
+        sets: rows `[., D]` of the first view, of the second and, if there is one, of the queue; of length 1 where the
+            similarity is the cosine.
+        against: for each set of anchors (0, or 0 and 1) the sets its negatives come from, and which pairs are left
+            out: those of equal position, or those of equal id.
+        similarity: what is computed of two rows.
+        ids: ids of the anchors `[N]` and of the queue's rows `[Q]`, where pairs are left out by id.
+    """
+
+    sets: tuple[Tensor, ...]
+    against: tuple[tuple[tuple[int, LeftOut | None], ...], ...]
+    similarity: Similarity = "cosine"
+    ids: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def anchor(self) -> Tensor:
+        """The anchors' rows `[A, D]`."""
+        return torch.cat([self.sets[number] for number in range(len(self.against))])
+
+    @property
+    def partner(self) -> Tensor:
+        """The rows of the anchors' positives `[A, D]`."""
+        return torch.cat([self.sets[1 - number] for number in range(len(self.against))])
+
+    def same_ids(self, rows: slice = slice(None), keys: slice = slice(None)) -> Tensor:
+        """Which of the queue's rows have an anchor's id, `[rows, keys]`."""
+        assert self.ids is not None
+        return self.ids[0][rows, None] == self.ids[1][None, keys]
+
+    def count(self, anchors: int) -> Tensor:
+        """How many negatives each anchor of a set has, `[N]` in the sets' dtype."""
+        rows = self.sets[anchors]
+        total = sum(self.sets[keys].size(0) - int(left_out == "diagonal") for keys, left_out in self.against[anchors])
+        count = rows.new_full((rows.size(0),), total)
+        return count if self.ids is None else count - _occurrences(*self.ids)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The negatives of some anchors, laid out.
+
+    Args:
+        value: similarities `[T, M]`.
+        kept: which of them count, `[T, M]`, or None where all do.
+    """
+
+    value: Tensor
+    kept: Tensor | None = None
+
+    @property
+    def count(self) -> Tensor | float:
+        """How many count, `[T, 1]`, at least 1 so that it can be divided by."""
+        return float(self.value.size(1)) if self.kept is None else self.kept.sum(1, keepdim=True).clamp(min=1)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum over an anchor's negatives of `values [T, M]`: `[T]`."""
+        return (values if self.kept is None else values.where(self.kept, 0)).sum(dim=1)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over an anchor's negatives of `values [T, M]`: `[T]`."""
+        return self.sum(values / self.count)
+
+    def filled(self, values: Tensor, filler: float) -> Tensor:
+        """`values`, with a filler for those that do not count."""
+        return values if self.kept is None else values.masked_fill(~self.kept, filler)
+
+    def logsumexp(self, values: Tensor) -> Tensor:
+        """Logsumexp over an anchor's negatives: `[T]`, -inf without a gradient where there are none."""
+        if self.kept is None:
+            return values.logsumexp(dim=1)
+        none = ~self.kept.any(dim=1)
+        # A row of -inf alone would give NaN as its gradient.
+        result = values.masked_fill(~(self.kept | none[:, None]), -torch.inf).logsumexp(dim=1)
+        return result.masked_fill(none, -torch.inf)
+
+
+Reduction = Callable[..., Tensor]
+
+
+class Pairs(ABC):
+    """Anchors, their positives, and reductions over their negatives.
+
+    Args:
+        comparison: who is compared with whom.
+
+    Attributes:
+        positive: similarity of each anchor with its positive, `[A]`.
+        anchor: the anchors' rows `[A, D]`.
+        partner: the positives' rows `[A, D]`.
+        count: number of negatives of each anchor, M, `[A]`.
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        a, b = self.anchor, self.partner = comparison.anchor, comparison.partner
+        self.count = torch.cat([comparison.count(anchors) for anchors in range(len(comparison.against))])
+        squared_distance = comparison.similarity == "squared_distance"
+        self.positive = (a - b).square().sum(dim=1) if squared_distance else (a * b).sum(dim=1)
+
+    @abstractmethod
+    def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
+        r"""$\log \sum_j e^{P(c_{ij})}$ over each anchor's negatives: `[A]` for each exponent P."""
+
+    @abstractmethod
+    def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
+        r"""Mean similarity under weights: $\sum_j w_j c_j / \sum_j w_j$ and $\log \sum_j w_j$, with w = e^{P(c)}.
+
+        The weights are constants to the gradient.
+        """
+
+    @abstractmethod
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and population variance of each anchor's negative similarities: `[A]` both."""
+
+    @abstractmethod
+    def rows(self, function: Reduction, *per_anchor: Tensor) -> Tensor:
+        """Any other reduction: `function(row, *those of the anchors)` -> `[T]`, for some anchors at a time: `[A]`."""
+
+
+def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
+    """Of each row of `x [R, D]` with each of `y [C, D]`: `[R, C]`."""
+    product = x @ y.T
+    if similarity != "squared_distance":
+        return product
+    squares = x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)
+    return (squares - 2 * product).clamp(min=0)
+
+
+def _occurrences(ids: Tensor, among: Tensor) -> Tensor:
+    """How often each of `ids` occurs among others, without comparing all of them with all."""
+    ordered = among.sort().values
+    return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)

@@ -1,0 +1,103 @@
+"""The dense engine: all similarities at once, `[A, M]`. For small batches, and the reference of the tiled one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphcl.losses.comparison import Comparison, Pairs, Reduction, Row, Similarity, similarities
+from graphcl.losses.exponent import Exponent
+
+
+class DensePairs(Pairs):
+    """All similarities of a comparison, held at once.
+
+    Negatives are laid out without the anchor itself and without its positive, so that nothing has to be masked out of
+    a sum or subtracted from it (only rows of the queue that share an anchor's id are masked).
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__(comparison)
+        self.row = lay_out(comparison)
+
+    @property
+    def negative(self) -> Tensor:
+        """Similarity of each anchor with each of its negatives, `[A, M]`."""
+        return self.row.value
+
+    def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
+        """See `Pairs`."""
+        return tuple(self.row.logsumexp(exponent(self.row.value)) for exponent in exponents)
+
+    def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
+        """See `Pairs`."""
+        log_weight = exponent(self.row.value.detach())
+        total = self.row.logsumexp(log_weight)
+        weight = (log_weight - total.clamp(min=torch.finfo(total.dtype).min)[:, None]).exp()
+        return self.row.sum(weight * self.row.value), total
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """See `Pairs`."""
+        mean = self.row.mean(self.row.value)
+        return mean, self.row.mean((self.row.value - mean[:, None]).square())
+
+    def rows(self, function: Reduction, *per_anchor: Tensor) -> Tensor:
+        """See `Pairs`."""
+        return function(self.row, *per_anchor)
+
+
+class ExplicitPairs(DensePairs):
+    """Anchors, positives and negatives as given: negatives `[M, D]` for all, or `[A, M, D]` for each anchor."""
+
+    def __init__(self, anchors: Tensor, positives: Tensor, negatives: Tensor, similarity: Similarity) -> None:
+        Pairs.__init__(self, Comparison((anchors, positives), ((),), similarity))
+        if negatives.dim() == 2:
+            value = similarities(anchors, negatives, similarity)
+        elif similarity == "squared_distance":
+            value = (anchors[:, None] - negatives).square().sum(dim=2)
+        else:
+            value = torch.einsum("ad,amd->am", anchors, negatives)
+        self.row = Row(value)
+        self.count = torch.full_like(self.positive, negatives.size(-2))
+
+
+def lay_out(comparison: Comparison) -> Row:
+    """The negatives of all anchors."""
+    known: dict[tuple[int, int], Tensor] = {}
+    values, kept = [], []
+    for anchors, against in enumerate(comparison.against):
+        blocks = []
+        for keys, left_out in against:
+            if (keys, anchors) in known:  # the two views' directions are one matrix
+                block = known[keys, anchors].T
+            else:
+                block = similarities(comparison.sets[anchors], comparison.sets[keys], comparison.similarity)
+                known[anchors, keys] = block
+            blocks.append(off_diagonal(block) if left_out == "diagonal" else block)
+            if left_out == "ids":
+                in_batch = sum(block.size(1) for block in blocks[:-1])
+                kept.append(torch.nn.functional.pad(~comparison.same_ids(), (in_batch, 0), value=True))
+        values.append(torch.cat(blocks, dim=1))
+    return Row(torch.cat(values), torch.cat(kept) if kept else None)
+
+
+def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
+    """The same of some rows of one set of anchors, with themselves and their positives masked instead of cut out."""
+    values, kept = [], []
+    for keys, left_out in comparison.against[anchors]:
+        value = similarities(comparison.sets[anchors][rows], comparison.sets[keys], comparison.similarity)
+        keep = torch.ones_like(value, dtype=torch.bool)
+        if left_out == "diagonal":
+            keep.diagonal(rows.start).fill_(False)
+        elif left_out == "ids":
+            keep = ~comparison.same_ids(rows)
+        values.append(value)
+        kept.append(keep)
+    return Row(torch.cat(values, dim=1), torch.cat(kept, dim=1))
+
+
+def off_diagonal(square: Tensor) -> Tensor:
+    """The entries off the diagonal of `[N, N]`, row by row: `[N, N - 1]`."""
+    n = square.size(0)
+    # Dropping the first entry and rewriting the rest as rows of N + 1 puts the diagonal into the last column.
+    return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)

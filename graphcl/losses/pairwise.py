@@ -1,0 +1,144 @@
+"""From a formula for one anchor to a loss of two views: the decorator that most losses are made with.
+
+A loss file writes the formula once, as a function of `Pairs`; `pairwise` registers it as a function of `(z1, z2)` with
+the arguments that all such losses share, and with their documentation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, Protocol, get_type_hints
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from graphcl.losses.checks import check_weight
+from graphcl.losses.comparison import Similarity
+from graphcl.losses.pairs import Engine, Negatives, compare
+from graphcl.registry import losses
+
+Reduction = Literal["mean", "none"]
+
+_SHARED: dict[str, tuple[Any, Any, str]] = {
+    "negatives": (
+        Negatives,
+        "cross",
+        "`cross` (N - 1 negatives, of the other view), `all` (2N - 2) or `queue` (none).",
+    ),
+    "symmetric": (bool, True, "whether both views' projections are anchors."),
+    "queue": (Tensor | None, None, "further negatives of every anchor, `[Q, D]`: the keys of a queue or a bank."),
+    "ids": (Tensor | None, None, "which graph each row is, `[N]`; goes with `queue_ids`."),
+    "queue_ids": (Tensor | None, None, "which graph each key is, `[Q]`; an anchor's own graph is no negative of it."),
+    "weight": (Tensor | None, None, "of each graph in the mean, `[N]`, >= 0."),
+    "engine": (
+        Engine,
+        "auto",
+        "`dense` holds all similarities, `tiled` none (memory O(N D)); `auto` goes by their number.",
+    ),
+    "reduction": (Reduction, "mean", "`mean` over anchors, or `none` for the per-anchor terms `[A]`."),
+}
+_VIEWS = {
+    "z1": "projections of the first view, `[N, D]`.",
+    "z2": "projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.",
+}
+
+
+class PairwiseLoss(Protocol):
+    """A loss of two views, with the formula it was made from."""
+
+    terms: Callable[..., Tensor]
+
+    def __call__(self, z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
+        """The loss of projections `[N, D]` of two views."""
+
+
+def pairwise(
+    name: str,
+    *,
+    similarity: Similarity = "cosine",
+    fixed: dict[str, Any] | None = None,
+    **defaults: Any,
+) -> Callable[[Callable[..., Tensor]], PairwiseLoss]:
+    """Register the decorated `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
+
+    The loss takes, besides the formula's own arguments, those that decide who is compared (`graphcl.losses.pairs`).
+    Its `terms` attribute is the formula itself, for anchors, positives and negatives of the caller's choice.
+
+    Args:
+        name: under which it is registered.
+        similarity: what the formula takes; unless it is the cosine, rows are compared as they are. A formula with an
+            argument `normalize` leaves that to its caller.
+        fixed: shared arguments that the loss settles, and how; they are no arguments of it then.
+        **defaults: defaults of shared arguments that differ from the usual ones.
+    """
+    settled = fixed or {}
+
+    def decorate(terms: Callable[..., Tensor]) -> PairwiseLoss:
+        own = {key: value for key, value in inspect.signature(terms).parameters.items() if key != "pairs"}
+        hints = get_type_hints(terms, include_extras=True)
+        shared = {key: value for key, value in _SHARED.items() if key not in settled and key not in own}
+        usual = own["normalize"].default if "normalize" in own else None
+
+        def loss(z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
+            given = {key: arguments.pop(key) for key in shared if key in arguments}
+            given = {key: default for key, (_, default, _) in _SHARED.items()} | defaults | settled | given
+            weight, reduction = given.pop("weight"), given.pop("reduction")
+            normalized = arguments.get("normalize", usual)
+            pairs = compare(z1, z2, similarity=similarity, normalized=normalized, **given)
+            if weight is not None:
+                check_weight(weight, z1.size(0))
+            with torch.autocast(z1.device.type, enabled=False):
+                values = terms(pairs, **arguments)
+                if given["ids"] is not None:  # only then can an anchor be without a negative
+                    values = values.masked_fill(pairs.count == 0, 0.0)
+                return reduce(values, reduction, weight)
+
+        signature = inspect.Signature(
+            [
+                *(inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor) for key in _VIEWS),
+                *(each.replace(annotation=hints[key]) for key, each in own.items()),
+                *(
+                    inspect.Parameter(
+                        key, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(key, default), annotation=kind
+                    )
+                    for key, (kind, default, _) in shared.items()
+                ),
+            ],
+            return_annotation=Tensor,
+        )
+        loss.__name__, loss.__qualname__, loss.__module__ = terms.__name__, terms.__qualname__, terms.__module__
+        loss.__signature__ = signature  # type: ignore[attr-defined]
+        loss.__annotations__ = {key: each.annotation for key, each in signature.parameters.items()} | {"return": Tensor}
+        loss.__doc__ = _documented(inspect.getdoc(terms) or "", {key: text for key, (_, _, text) in shared.items()})
+        registered: Any = losses.register(name)(loss)
+        registered.terms = terms
+        return registered
+
+    return decorate
+
+
+def soft_positive_part(gap: Tensor) -> Tensor:
+    """log(1 + e^gap), exact in float64 too (torch's own default goes linear from 20 on)."""
+    return softplus(gap, threshold=40)
+
+
+def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) -> Tensor:
+    """The mean over anchors, weighted by their graphs' weights, or the per-anchor terms `[A]` themselves."""
+    if reduction == "none":
+        return terms
+    if weight is None:
+        return terms.mean()
+    weight = weight.to(terms.dtype).repeat(terms.numel() // weight.numel())
+    return (weight * terms).sum() / weight.sum()
+
+
+def _documented(text: str, shared: dict[str, str]) -> str:
+    """The formula's docstring with the shared arguments in its section `Args`."""
+    before, mark, after = text.partition("Args:\n")
+    own, blank, rest = after.partition("\n\n")
+    lines = [line for line in own.split("\n") if not line.strip().startswith("pairs:")]
+    views = [f"    {key}: {line}" for key, line in _VIEWS.items()]
+    others = [f"    {key}: {line}" for key, line in shared.items()]
+    return before + mark + "\n".join([*views, *lines, *others]) + blank + rest

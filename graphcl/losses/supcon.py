@@ -1,0 +1,61 @@
+"""Supervised contrastive loss, where labels are given on purpose (Khosla et al. 2020)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from graphcl.arguments import Temperature
+from graphcl.errors import InputError
+from graphcl.losses.checks import check_labels
+from graphcl.losses.comparison import Pairs
+from graphcl.losses.exponent import linear
+from graphcl.losses.pairwise import pairwise
+
+
+@pairwise(
+    "supcon",
+    fixed={"negatives": "all", "symmetric": True, "queue": None, "ids": None, "queue_ids": None},
+)
+def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperature = 0.2) -> Tensor:
+    r"""SupCon: all views of all graphs of a class are each other's positives.
+
+    $$L_i = \frac{1}{|P_i|} \sum_{p \in P_i} \Big( -s_{ip} + \log \sum_{a \neq i} e^{s_{ia}} \Big),
+    \quad s = c / \tau$$
+
+    over all 2N rows, P_i the other rows of i's label. It sees labels, so what it trains must not be scored on the
+    graphs it was trained with; the command line refuses it for that reason.
+
+    Args:
+        pairs: anchors, positives and negatives.
+        labels: class of each graph, whole numbers `[N]`.
+        temperature: what cosines are divided by, > 0 (tau).
+
+    Returns:
+        A scalar, or `[A]`. With all labels different: `nt_xent`.
+
+    Raises:
+        InputError: no labels, labels of another length, an argument out of range, shapes that differ, fewer than two
+            graphs.
+
+    Example:
+        >>> import torch
+        >>> z = torch.ones(3, 2)
+        >>> round(float(supcon(z, z, labels=torch.tensor([0, 0, 1])).exp()), 3)  # all cosines equal: 5 others
+        5.0
+
+    References:
+        Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, Eq. 2 (arXiv 2004.11362).
+    """
+    n = pairs.anchor.size(0) // 2
+    if labels is None:
+        raise InputError(f"`labels` is required: supcon takes the class of each graph, whole numbers [{n}].")
+    check_labels("labels", labels, n)
+    _, number = torch.unique(labels.repeat(2), return_inverse=True)
+    # Cosines with all rows of one's class, through the class's sum; less that with oneself.
+    of_class = torch.zeros(int(n), pairs.anchor.size(1)).to(pairs.anchor).index_add(0, number, pairs.anchor)
+    own = pairs.anchor.square().sum(dim=1)
+    positives = torch.bincount(number, minlength=n)[number] - 1
+    mean_positive = ((pairs.anchor * of_class[number]).sum(dim=1) - own) / positives
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    return torch.logaddexp(total, pairs.positive / temperature) - mean_positive / temperature

@@ -1,0 +1,79 @@
+"""VICReg: invariance, variance and covariance, without negatives (Bardes et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from graphcl.arguments import NonNegative, Positive
+from graphcl.losses.checks import check_views
+from graphcl.losses.pairs import at_least_float32
+from graphcl.registry import losses
+
+
+@losses.register("vicreg")
+def vicreg(
+    z1: Tensor,
+    z2: Tensor,
+    *,
+    invariance: NonNegative = 25.0,
+    variance: NonNegative = 25.0,
+    covariance: NonNegative = 1.0,
+    target: Positive = 1.0,
+    epsilon: Positive = 1e-4,
+    form: Literal["paper", "released"] = "paper",
+) -> Tensor:
+    r"""VICReg: views agree, every dimension varies, and no two vary together.
+
+    $$L = \lambda \frac1N \sum_i \lVert z_i - z'_i \rVert^2 + \mu\,[v(Z) + v(Z')] + \nu\,[c(Z) + c(Z')]$$
+
+    $$v(Z) = \frac1D \sum_d \max\big(0,\; \gamma - \sqrt{\mathrm{Var}(z_d) + \epsilon}\big), \qquad
+    c(Z) = \frac1D \sum_{d \neq e} \mathrm{Cov}(Z)_{de}^2$$
+
+    with N - 1 in variance and covariance. Rows are not normalised.
+
+    Differs: the released code divides the first term by D too and halves the variance terms (`form="released"`), which
+    with the same weights is another loss; its results are those of the paper.
+
+    Args:
+        z1: projections of the first view, `[N, D]`.
+        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        invariance: weight lambda, >= 0.
+        variance: weight mu, >= 0.
+        covariance: weight nu, >= 0.
+        target: the standard deviation gamma that every dimension is to reach, > 0.
+        epsilon: keeps the square root's slope finite, > 0.
+        form: `paper` or `released`.
+
+    Returns:
+        A scalar.
+
+    Raises:
+        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+
+    Example:
+        >>> import torch
+        >>> z = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
+        >>> float(vicreg(z, z))  # equal views, a deviation above 1, no covariance: L = 0
+        0.0
+
+    References:
+        Bardes, Ponce and LeCun, "VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning",
+        ICLR 2022, Eq. 6 (arXiv 2105.04906).
+    """
+    check_views(z1, z2)
+    with torch.autocast(z1.device.type, enabled=False):
+        views = at_least_float32(z1), at_least_float32(z2)
+        columns = z1.size(1)
+        apart = (views[0] - views[1]).square().sum(dim=1).mean()
+        short, shared = torch.zeros_like(apart), torch.zeros_like(apart)
+        for view in views:
+            centered = view - view.mean(dim=0)
+            matrix = centered.T @ centered / (view.size(0) - 1)
+            short = short + (target - (matrix.diagonal() + epsilon).sqrt()).clamp(min=0).mean()
+            shared = shared + (matrix.square().sum() - matrix.diagonal().square().sum()) / columns
+        if form == "released":
+            apart, short = apart / columns, short / 2
+        return invariance * apart + variance * short + covariance * shared
