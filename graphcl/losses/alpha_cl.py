@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Temperature
@@ -52,4 +53,7 @@ def alpha_cl(
     weight = Exponent((), (*[0.0] * power, -1 / temperature), center=1.0)
     expected, total = pairs.expectation(weight)
     gap = expected - pairs.positive
-    return gap if epsilon == 0 else gap * (total - total.logaddexp((epsilon * pairs.count).log())).exp()
+    if epsilon == 0:
+        return gap
+    # sum w / (sum w + epsilon M)
+    return gap * torch.sigmoid(total - (epsilon * pairs.count.clamp(min=1)).log())

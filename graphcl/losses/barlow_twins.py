@@ -11,7 +11,7 @@ from graphcl.losses.pairs import normalize
 from graphcl.registry import losses
 
 
-@losses.register("barlow_twins")
+@losses.register("barlow_twins", method="two_views", gathering="global_statistics")
 def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -> Tensor:
     r"""Barlow Twins: each dimension agrees across views and is uncorrelated with the others.
 

@@ -11,7 +11,7 @@ from graphcl.losses.pairwise import Reduction, reduce
 from graphcl.registry import losses
 
 
-@losses.register("byol")
+@losses.register("byol", method="byol", gathering="local")
 def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     r"""BYOL: squared distance of unit predictions to unit targets, which are constants to the gradient.
 

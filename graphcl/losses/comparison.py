@@ -145,11 +145,13 @@ class Pairs(ABC):
 
 def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
     """Of each row of `x [R, D]` with each of `y [C, D]`: `[R, C]`."""
-    product = x @ y.T
     if similarity != "squared_distance":
-        return product
+        return x @ y.T
+    # Distances do not depend on the origin; near the rows, little cancels.
+    origin = y.detach().mean(dim=0)
+    x, y = x - origin, y - origin
     squares = x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)
-    return (squares - 2 * product).clamp(min=0)
+    return (squares - 2 * x @ y.T).clamp(min=0)
 
 
 def _occurrences(ids: Tensor, among: Tensor) -> Tensor:

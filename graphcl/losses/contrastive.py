@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from graphcl.arguments import Positive
 from graphcl.losses.comparison import Pairs, Row
 from graphcl.losses.pairwise import pairwise
-
-CLOSEST = 1e-12
-"""Squared distance below which two rows count as one point: the square root has no slope at 0."""
 
 
 @pairwise("contrastive", similarity="squared_distance")
@@ -52,7 +50,10 @@ def contrastive(
     """
 
     def push(row: Row) -> Tensor:
-        short = (margin - row.value.clamp(min=CLOSEST).sqrt()).clamp(min=0)
+        # The square root has no slope at 0, where two rows are one point.
+        apart = row.value > 0
+        distance = torch.where(apart, torch.where(apart, row.value, 1.0).sqrt(), 0.0)
+        short = (margin - distance).clamp(min=0)
         return (row.mean if negative_reduction == "mean" else row.sum)(short.square() / 2)
 
     return pairs.positive / 2 + pairs.rows(push)

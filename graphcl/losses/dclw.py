@@ -10,7 +10,7 @@ from graphcl.losses.exponent import linear
 from graphcl.losses.pairwise import pairwise
 
 
-@pairwise("dclw")
+@pairwise("dclw", gathering="global_statistics")
 def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, detach_weight: bool = True) -> Tensor:
     r"""DCLW: DCL whose positives pull harder the farther apart they still are.
 

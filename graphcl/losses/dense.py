@@ -33,7 +33,8 @@ class DensePairs(Pairs):
         """See `Pairs`."""
         log_weight = exponent(self.row.value.detach())
         total = self.row.logsumexp(log_weight)
-        weight = (log_weight - total.clamp(min=torch.finfo(total.dtype).min)[:, None]).exp()
+        # An anchor without negatives has a total of -inf, and weights that nobody sees.
+        weight = (log_weight - total.masked_fill(total.isinf(), 0.0)[:, None]).exp()
         return self.row.sum(weight * self.row.value), total
 
     def moments(self) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from graphcl.losses.exponent import linear
 from graphcl.losses.pairwise import pairwise, soft_positive_part
 
 
-@pairwise("instance_nce", symmetric=False)
+@pairwise("instance_nce", method="memory_bank", negatives="queue", symmetric=False)
 def instance_nce(
     pairs: Pairs,
     *,
@@ -26,8 +26,7 @@ def instance_nce(
     for a bank of n entries from which noise is drawn uniformly; n cancels. Z_n is the mean of e^s, estimated once and
     then kept, as the paper does: `--method memory_bank` keeps that of the first batch.
 
-    Made for `negatives="queue"` with entries of a bank as the queue; without one, the other rows of the batch are the
-    noise.
+    Noise are the entries of a bank, given as the queue; without one, the other rows of the batch.
 
     Args:
         pairs: anchors v, positives (their entries m in the bank) and negatives (noise).

@@ -10,7 +10,7 @@ from graphcl.losses.exponent import linear
 from graphcl.losses.pairwise import pairwise, soft_positive_part
 
 
-@pairwise("moco", negatives="queue", symmetric=False)
+@pairwise("moco", method="moco", negatives="queue", symmetric=False)
 def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
     r"""MoCo: InfoNCE of queries and keys, with a queue of earlier keys for negatives.
 

@@ -10,7 +10,7 @@ from graphcl.losses.pairwise import Reduction, reduce
 from graphcl.registry import losses
 
 
-@losses.register("simsiam")
+@losses.register("simsiam", method="simsiam", gathering="local")
 def simsiam(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     r"""SimSiam: negative cosine of predictions with the other view's projections, which are constants to the gradient.
 

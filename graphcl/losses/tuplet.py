@@ -14,7 +14,7 @@ from graphcl.losses.pairwise import Reduction, reduce, soft_positive_part
 from graphcl.registry import losses
 
 
-@losses.register("tuplet")
+@losses.register("tuplet", method="two_views", gathering="gather_negatives")
 def tuplet(
     z1: Tensor,
     z2: Tensor,

@@ -13,7 +13,7 @@ from graphcl.losses.pairs import at_least_float32
 from graphcl.registry import losses
 
 
-@losses.register("vicreg")
+@losses.register("vicreg", method="two_views", gathering="global_statistics")
 def vicreg(
     z1: Tensor,
     z2: Tensor,

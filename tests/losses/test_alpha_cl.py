@@ -1,0 +1,146 @@
+"""alpha-CL-direct against float64 loops: frozen pair weights, differences of cosines."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcl.errors import InputError
+from graphcl.losses import alpha_cl, reweight
+
+from . import numeric
+
+
+def term(positive, negatives, temperature, frozen, power=4, epsilon=0.0):
+    """sum_j w_j (c_j - c+) / (sum_j w_j + epsilon M), w_j = exp(-(1 - c_j)^power / temperature) of frozen cosines."""
+    exponents = [-((1 - c) ** power) / temperature for c in frozen]
+    # Without epsilon the largest weight cancels; with it, a weight that underflows is nothing beside epsilon M.
+    highest = 0.0 if epsilon else max(exponents)
+    weights = [math.exp(x - highest) for x in exponents]
+    above = math.fsum(w * (c - positive) for w, c in zip(weights, negatives, strict=True))
+    return above / (math.fsum(weights) + epsilon * len(negatives))
+
+
+BATCH = numeric.each(term, freeze=True)
+SETTINGS = [
+    {"temperature": 0.5},
+    {"temperature": 0.5, "power": 2},
+    {"temperature": 0.1, "power": 4, "epsilon": 0.1},
+    {"temperature": 2.0, "power": 2, "epsilon": 0.5},
+]
+
+
+def test_by_hand(at_cosines):
+    """Cosines 0.5 and 0 at t = 0.5: squares 0.25 and 1, fourth powers 0.0625 and 1."""
+    for power, epsilon, near in ((2, 0.0, math.exp(-0.5)), (4, 0.0, math.exp(-0.125)), (4, 0.1, math.exp(-0.125))):
+        far = math.exp(-2)
+        expected = (near * (0.5 - 0.3) + far * (0 - 0.3)) / (near + far + 2 * epsilon)
+        own = {"temperature": 0.5, "power": power, "epsilon": epsilon}
+        assert term(0.3, [0.5, 0.0], frozen=[0.5, 0.0], **own) == pytest.approx(expected, rel=1e-14)
+        got = alpha_cl(*at_cosines(0.3, [0.5, 0.0]), reduction="none", **own)
+        assert got[0].item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_defaults(views):
+    z1, z2 = views(5, 3)
+    expected = numeric.mean(BATCH, z1, z2, {"negatives": "cross", "symmetric": True}, temperature=0.5)
+    assert alpha_cl(z1, z2).item() == pytest.approx(expected, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), power=st.sampled_from([2, 4]), epsilon=st.one_of(st.just(0.0), st.floats(1e-3, 2)))
+def test_equals_the_loops_everywhere(reference, data, power, epsilon):
+    z1, z2 = data.draw(reference.projections())
+    common = data.draw(reference.settings_common())
+    own = {"temperature": common.pop("temperature"), "power": power, "epsilon": epsilon}
+    numeric.check(alpha_cl, BATCH, z1, z2, common, gradient=False, **own)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
+def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns):
+    """The differences move the cosines and leave the weights where they are."""
+    context = {"negatives": negatives, "symmetric": symmetric}
+    for own in SETTINGS:
+        numeric.check(alpha_cl, BATCH, *views(count, columns, seed=count), context, **own)
+
+
+@pytest.mark.parametrize("own", SETTINGS[1:3], ids=str)
+def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
+    numeric.check_shared(alpha_cl, BATCH, *views(4, 3), **own)
+    numeric.check_engines(alpha_cl, **own)
+    numeric.check_explicit(alpha_cl, BATCH, **own)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+def test_squares_are_a_gaussian_at_one(views, gradients, negatives, symmetric, temperature):
+    """exp(-(1 - c)^2 / t) is `reweight`'s Gaussian with mu = 1, sigma^2 = t / 2; its temperature divides, ours not."""
+    z1, z2 = views(6, 4)
+    common = {"negatives": negatives, "symmetric": symmetric}
+    own, gaussian = {"temperature": temperature, "power": 2}, {"mu": 1.0, "sigma": math.sqrt(temperature / 2)}
+    got = alpha_cl(z1, z2, reduction="none", **own, **common)
+    expected = reweight(z1, z2, temperature=1.0, reduction="none", **gaussian, **common)
+    torch.testing.assert_close(got, expected, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        gradients(lambda a, b: alpha_cl(a, b, **own, **common), z1, z2),
+        gradients(lambda a, b: reweight(a, b, temperature=1.0, **gaussian, **common), z1, z2),
+        rtol=1e-10,
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize(("power", "epsilon"), list(product([2, 4], [0.0, 0.25])))
+def test_a_high_temperature_leaves_equal_weights(at_cosines, power, epsilon):
+    views = at_cosines(0.3, [0.5, -0.7, 0.1])
+    got = alpha_cl(*views, temperature=1e12, power=power, epsilon=epsilon, reduction="none")[0].item()
+    assert got == pytest.approx((-0.1 / 3 - 0.3) / (1 + epsilon), rel=1e-10)
+
+
+@pytest.mark.parametrize(("power", "epsilon"), list(product([2, 4], [0.0, 0.25])))
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, power, epsilon, engine):
+    cosines, t = np.array([0.5, -0.7, 0.3, 0.1]), 0.4
+    z1, z2 = at_cosines(0.4, cosines)
+    z2.requires_grad_()
+    alpha_cl(z1, z2, temperature=t, power=power, epsilon=epsilon, engine=engine, reduction="none")[0].backward()
+    slopes = (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).detach().numpy()
+    weights = np.exp(-((1 - cosines) ** power) / t)
+    weights = weights / (weights.sum() + 4 * epsilon)
+    np.testing.assert_allclose(slopes, [-weights.sum(), *weights], rtol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_weights_that_all_underflow(at_cosines, dtype, engine):
+    """Fourth powers of 1.5 and more at t = 0.001: e^{-5062}. The nearest is left, or beside epsilon nothing."""
+    z1, z2 = at_cosines(0.5, [-0.5, -0.6, -0.9], dtype=dtype)
+    z2.requires_grad_()
+    for epsilon, expected in ((0.0, -1.0), (0.1, 0.0)):
+        own = {"temperature": 0.001, "epsilon": epsilon, "engine": engine, "reduction": "none"}
+        value = alpha_cl(z1, z2, **own)[0]
+        assert value.item() == pytest.approx(expected, abs=1e-6)
+        (slope,) = torch.autograd.grad(value, z2)
+        assert torch.isfinite(slope).all()
+        assert slope[0, 0].item() == pytest.approx(-0.75 if expected else 0, abs=1e-6)
+
+
+def test_single_precision_at_a_low_temperature(views):
+    for own in ({"power": 2}, {"power": 4}, {"power": 4, "epsilon": 0.1}):
+        numeric.check_single(alpha_cl, BATCH, views, **own)
+
+
+@pytest.mark.parametrize("wrong", [-0.1, math.inf, math.nan])
+def test_epsilon_out_of_range(views, wrong):
+    with pytest.raises(InputError, match=rf"`epsilon` must be in \[0, inf\), got {wrong}"):
+        alpha_cl(*views(3, 2), epsilon=wrong)
+
+
+@pytest.mark.parametrize("wrong", [3, 0])
+def test_the_power_is_two_or_four(views, wrong):
+    with pytest.raises(InputError, match=f"`power` must be 2 or 4, got {wrong}"):
+        alpha_cl(*views(3, 2), power=wrong)

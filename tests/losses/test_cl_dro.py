@@ -1,0 +1,239 @@
+"""CL-DRO against float64 loops that solve the inner maximisation by bisection, and from both sides of the duality."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.errors import InputError
+from graphcl.losses import cl_dro, dcl, mean_variance
+
+from . import numeric
+
+
+def penalty(u, divergence, alpha):
+    """phi(u), nonnegative and zero at 1."""
+    if divergence == "kl":
+        return (u * math.log(u) if u else 0.0) - u + 1
+    if divergence == "chi2":
+        return (u - 1) ** 2 / 2
+    return (u**alpha - alpha * u + alpha - 1) / (alpha * (alpha - 1))
+
+
+def density(x, divergence, alpha):
+    """The u >= 0 that is best for u x - phi(u): phi'(u) = x, or 0 where that has no solution."""
+    if divergence == "kl":
+        return math.exp(x)
+    if divergence == "chi2":
+        return max(0.0, 1 + x)
+    return max(0.0, 1 + (alpha - 1) * x) ** (1 / (alpha - 1))
+
+
+def objective(weights, scores, divergence, alpha):
+    """sum_j Q_j s_j - (1 / M) sum_j phi(M Q_j)."""
+    count = len(scores)
+    gain = math.fsum(q * s for q, s in zip(weights, scores, strict=True))
+    return gain - math.fsum(penalty(count * q, divergence, alpha) for q in weights) / count
+
+
+def term(positive, negatives, temperature, divergence="kl", alpha=1.5):
+    """-s+ + max_Q objective(Q); the level of the water is found by bisection, the value is the primal's."""
+    scores = [c / temperature for c in negatives]
+    low, high = min(scores), max(scores)
+    for _ in range(60):
+        level = (low + high) / 2
+        if math.fsum(density(s - level, divergence, alpha) for s in scores) > len(scores):
+            low = level
+        else:
+            high = level
+    weights = [density(s - level, divergence, alpha) for s in scores]
+    total = math.fsum(weights)
+    return objective([w / total for w in weights], scores, divergence, alpha) - positive / temperature
+
+
+BATCH = numeric.each(term)
+KINDS = [{}, {"divergence": "chi2"}, {"divergence": "alpha"}, {"divergence": "alpha", "alpha": 3.0}]
+SCORES = [-1.0, 0.5, 0.8, -0.2, 0.9, 0.85]
+
+
+def test_by_hand(at_cosines):
+    """Logits 1 and 0 (t = 1): kl log((e + 1) / 2), chi2 1/2 + 1/8. Logits 3 and 0: all weight on the first, 3 - 1/2."""
+    for cosines, t, own, best in (
+        ([1.0, 0.0], 1.0, {}, math.log((math.e + 1) / 2)),
+        ([1.0, 0.0], 1.0, {"divergence": "chi2"}, 1 / 2 + 1 / 8),
+        ([0.6, 0.0], 0.2, {"divergence": "chi2"}, 3 - 1 / 2),
+        # phi(2) and phi(0) for alpha = 3: (8 - 6 + 2) / 6 and 2 / 6.
+        ([0.6, 0.0], 0.2, {"divergence": "alpha", "alpha": 3.0}, 3 - (4 / 6 + 2 / 6) / 2),
+    ):
+        assert term(0.5, cosines, t, **own) == pytest.approx(best - 0.5 / t, rel=1e-13)
+        got = cl_dro(*at_cosines(0.5, cosines), temperature=t, reduction="none", **own)
+        assert got[0].item() == pytest.approx(best - 0.5 / t, rel=1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), divergence=st.sampled_from(["kl", "chi2", "alpha"]), alpha=st.floats(1.05, 6))
+def test_equals_the_loops_everywhere(reference, data, divergence, alpha):
+    z1, z2 = data.draw(reference.projections())
+    common = data.draw(reference.settings_common())
+    own = {"temperature": common.pop("temperature"), "divergence": divergence, "alpha": alpha}
+    numeric.check(cl_dro, BATCH, z1, z2, common, gradient=False, **own)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns, own):
+    context = {"negatives": negatives, "symmetric": symmetric}
+    for temperature in (0.2, 0.7):
+        views_here = views(count, columns, seed=count)
+        numeric.check(cl_dro, BATCH, *views_here, context, temperature=temperature, **own)
+
+
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
+    numeric.check_shared(cl_dro, BATCH, *views(4, 3), temperature=0.3, **own)
+    numeric.check_engines(cl_dro, count=500 if own else 1300, **own)
+    numeric.check_explicit(cl_dro, BATCH, temperature=0.3, **own)
+
+
+@pytest.mark.parametrize("own", KINDS, ids=str)
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+def test_no_distribution_is_worse_and_the_gradient_is_the_worst(at_cosines, own, temperature):
+    """d max / d s_j = Q*_j (Danskin): a distribution, which attains the value; no other one exceeds it."""
+    z1, z2 = at_cosines(0.3, SCORES[1:5])
+    z2.requires_grad_()
+    value = cl_dro(z1, z2, temperature=temperature, reduction="none", **own)[0]
+    value.backward()
+    slopes = (z2.grad[:, 0] / (1 - z2[:, 0] ** 2) * temperature).detach().numpy()
+    kind, alpha = own.get("divergence", "kl"), own.get("alpha", 1.5)
+    scores, best = [c / temperature for c in SCORES[1:5]], value.item() + 0.3 / temperature
+    assert slopes[0] == pytest.approx(-1, rel=1e-11)
+    assert slopes[1:].sum() == pytest.approx(1, rel=1e-10)
+    assert slopes[1:].min() > -1e-12
+    assert objective(slopes[1:].clip(min=0), scores, kind, alpha) == pytest.approx(best, rel=1e-9)
+    random = np.random.default_rng(0)
+    for concentration in (0.05, 0.5, 1.0, 20.0):
+        for weights in random.dirichlet([concentration] * 4, size=200):
+            assert objective(weights, scores, kind, alpha) <= best + 1e-10
+
+
+@pytest.mark.parametrize("own", KINDS, ids=str)
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+def test_every_level_of_the_dual_bounds_the_value_from_above(at_cosines, own, temperature):
+    """l + mean_j phi*(s_j - l), phi* written out; the least of a fine grid comes down to the value."""
+    kind, alpha = (
+        own.get("divergence", "kl"),
+        {"kl": 1, "chi2": 2}.get(own.get("divergence", "kl"), own.get("alpha", 1.5)),
+    )
+    scores = np.array(SCORES[1:]) / temperature
+    x = scores[:, None] - np.linspace(scores.min(), scores.max(), 20001)
+    conjugate = (
+        np.expm1(x) if kind == "kl" else ((1 + (alpha - 1) * x).clip(min=0) ** (alpha / (alpha - 1)) - 1) / alpha
+    )
+    dual = (scores[:, None] - x)[0] + conjugate.mean(axis=0)
+    value = cl_dro(*at_cosines(0.0, SCORES[1:]), temperature=temperature, reduction="none", **own)[0].item()
+    assert value - 1e-12 <= dual.min() < value + 1e-5
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+def test_kl_is_dcl_less_the_log_of_the_number_of_negatives(views, gradients, negatives, symmetric):
+    z1, z2 = views(6, 4)
+    common = {"negatives": negatives, "symmetric": symmetric}
+    expected = dcl(z1, z2, reduction="none", **common) - math.log({"cross": 5, "all": 10}[negatives])
+    torch.testing.assert_close(cl_dro(z1, z2, reduction="none", **common), expected, rtol=1e-12, atol=1e-12)
+    got = gradients(lambda a, b: cl_dro(a, b, **common), z1, z2)
+    np.testing.assert_allclose(got, gradients(lambda a, b: dcl(a, b, **common), z1, z2), rtol=1e-10, atol=1e-12)
+
+
+def test_chi2_is_mean_variance_until_a_weight_would_be_negative(views, gradients):
+    """Without the constraint u = 1 + s - mean(s): an upper bound, attained if and only if that is nowhere negative."""
+    clipped = []
+    for seed in range(5):
+        z1, z2 = views(6, 4, seed)
+        cosine = torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1)
+        negative = cosine[~torch.eye(6, dtype=torch.bool)].view(6, 5)
+        least = (1 + (negative - negative.mean(dim=1, keepdim=True)) / 0.5).min(dim=1).values
+        common = {"temperature": 0.5, "symmetric": False, "reduction": "none"}
+        gap = mean_variance(z1, z2, **common) - cl_dro(z1, z2, divergence="chi2", **common)
+        assert (gap[least >= 0].abs() < 1e-12).all()
+        assert (gap[least < -0.01] > 1e-7).all()
+        clipped += (least < -0.01).tolist()
+        # At 2 and above no weight can be clipped: the mean is at most 2 / t above the least.
+        np.testing.assert_allclose(
+            gradients(lambda a, b: cl_dro(a, b, temperature=2.0, divergence="chi2"), z1, z2),
+            gradients(lambda a, b: mean_variance(a, b, temperature=2.0), z1, z2),
+            rtol=1e-9,
+            atol=1e-12,
+        )
+    assert 5 < sum(clipped) < 25
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_alpha_two_is_chi2(views, gradients, temperature):
+    z1, z2 = views(6, 4)
+    both = [
+        {"temperature": temperature, **own} for own in ({"divergence": "alpha", "alpha": 2.0}, {"divergence": "chi2"})
+    ]
+    torch.testing.assert_close(*(cl_dro(z1, z2, reduction="none", **own) for own in both), rtol=1e-11, atol=1e-11)
+    slopes = [gradients(lambda a, b: cl_dro(a, b, **own), z1, z2) for own in both]  # noqa: B023 (called at once)
+    np.testing.assert_allclose(*slopes, rtol=1e-9, atol=1e-10)
+
+
+def test_alpha_near_one_tends_to_kl(views, gradients):
+    """Ten times nearer, ten times smaller the difference, of the values and of the gradients."""
+    z1, z2 = views(6, 4)
+    errors = []
+    for alpha in (1 + 1e-3, 1 + 1e-4, 1 + 1e-5):
+        own = {"divergence": "alpha", "alpha": alpha}
+        value = cl_dro(z1, z2, reduction="none", **own) - cl_dro(z1, z2, reduction="none")
+        slope = gradients(lambda a, b: cl_dro(a, b, **own), z1, z2) - gradients(cl_dro, z1, z2)  # noqa: B023
+        errors.append([value.norm().item(), np.linalg.norm(slope)])
+    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 10, rtol=0.05)
+
+
+@pytest.mark.parametrize(("own", "order"), [(KINDS[0], 1.0), (KINDS[1], 2.0), (KINDS[2], 1.5), (KINDS[3], 3.0)])
+def test_all_agree_to_second_order_at_a_high_temperature(views, own, order):
+    """mean + variance / 2 + (2 - alpha) third moment / 6 + ..., since phi''(1) = 1 and phi'''(1) = alpha - 2."""
+    z1, z2 = views(6, 4)
+    t, common = 200.0, {"symmetric": False, "reduction": "none", "temperature": 200.0}
+    cosine = torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1)
+    negative = cosine[~torch.eye(6, dtype=torch.bool)].view(6, 5)
+    third = ((negative - negative.mean(dim=1, keepdim=True)) ** 3).mean(dim=1)
+    difference = t**3 * (cl_dro(z1, z2, **common, **own) - mean_variance(z1, z2, **common))
+    torch.testing.assert_close(difference, (2 - order) / 6 * third, rtol=0, atol=0.02 * third.norm().item())
+
+
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_one_or_equal_negatives_leave_nothing_to_choose(at_cosines, own):
+    for negatives in ([-0.4], [-0.4] * 5):
+        got = cl_dro(*at_cosines(0.3, negatives), reduction="none", **own)[0].item()
+        assert got == pytest.approx((-0.4 - 0.3) / 0.2, rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_gradcheck(views, engine, own):
+    views = [z.requires_grad_() for z in views(3, 2)]
+    for negatives, symmetric in numeric.SWITCHES:
+        common = {"negatives": negatives, "symmetric": symmetric, "engine": engine, "reduction": "none", **own}
+        assert gradcheck(lambda a, b: cl_dro(a, b, temperature=0.5, **common), views)  # noqa: B023 (called at once)
+
+
+@pytest.mark.parametrize("own", [*KINDS, {"divergence": "alpha", "alpha": 1.01}], ids=str)
+def test_single_precision_at_a_low_temperature(views, own):
+    numeric.check_single(cl_dro, BATCH, views, **own)
+
+
+@pytest.mark.parametrize("wrong", [1.0, 0.5, -2.0, math.inf, math.nan])
+def test_alpha_out_of_range(views, wrong):
+    with pytest.raises(InputError, match=rf"`alpha` must be in \(1, inf\) \(KL is the limit at 1\), got {wrong}"):
+        cl_dro(*views(3, 2), divergence="alpha", alpha=wrong)
+
+
+def test_an_unknown_divergence_lists_the_choices(views):
+    with pytest.raises(InputError, match="`divergence` must be 'kl', 'chi2' or 'alpha', got 'tv'"):
+        cl_dro(*views(3, 2), divergence="tv")

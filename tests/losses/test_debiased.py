@@ -1,0 +1,146 @@
+"""Debiased contrastive loss against float64 loops: the corrected negatives, and the floor below them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.errors import InputError
+from graphcl.losses import debiased, infonce
+
+from . import numeric
+
+
+def term(positive, negatives, temperature, tau_plus=0.1):
+    """-log(e^{s+} / (e^{s+} + G)), G = max((sum_j e^{s_j} - tau_plus M e^{s+}) / (1 - tau_plus), M e^{-1/t})."""
+    count = len(negatives)
+    # Everything relative to e^{s+}.
+    total = math.fsum(math.exp((c - positive) / temperature) for c in negatives)
+    floor = count * math.exp((-1 - positive) / temperature)
+    return math.log1p(max((total - tau_plus * count) / (1 - tau_plus), floor))
+
+
+BATCH = numeric.each(term)
+SETTINGS = [{}, {"temperature": 0.5, "tau_plus": 0.0}, {"temperature": 0.3, "tau_plus": 0.4}]
+
+
+def test_by_hand(at_cosines):
+    """Above the floor, and at it: M e^{-1/t} = 2 e^{-2}."""
+    e = math.exp
+    above = math.log((e(0.2) + (e(0.4) + e(-0.4) - 0.25 * 2 * e(0.2)) / 0.75) / e(0.2))
+    below = math.log((e(1) + 2 * e(-2)) / e(1))
+    assert (e(0.4) + e(-0.4) - 0.5 * e(0.2)) / 0.75 > 2 * e(-2) > (e(0.4) + e(-0.4) - 0.5 * 2 * e(1)) / 0.5
+    for positive, tau_plus, expected in ((0.1, 0.25, above), (0.5, 0.5, below)):
+        assert term(positive, [0.2, -0.2], 0.5, tau_plus) == pytest.approx(expected, rel=1e-14)
+        views = at_cosines(positive, [0.2, -0.2])
+        got = debiased(*views, temperature=0.5, tau_plus=tau_plus, reduction="none")
+        assert got[0].item() == pytest.approx(expected, rel=1e-13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), tau_plus=st.floats(0, 0.95))
+def test_equals_the_loops_everywhere(reference, data, tau_plus):
+    z1, z2 = data.draw(reference.projections())
+    common = data.draw(reference.settings_common())
+    own = {"temperature": common.pop("temperature"), "tau_plus": tau_plus}
+    numeric.check(debiased, BATCH, z1, z2, common, gradient=False, **own)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
+def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns):
+    context = {"negatives": negatives, "symmetric": symmetric}
+    for own in SETTINGS:
+        numeric.check(debiased, BATCH, *views(count, columns, seed=count), context, **own)
+
+
+@pytest.mark.parametrize("tau_plus", [0.1, 0.5])
+def test_queue_ids_weight_and_engines_equal_the_loops(views, tau_plus):
+    numeric.check_shared(debiased, BATCH, *views(4, 3), temperature=0.3, tau_plus=tau_plus)
+    numeric.check_engines(debiased, temperature=0.5, tau_plus=tau_plus)
+    numeric.check_explicit(debiased, BATCH, temperature=0.3, tau_plus=tau_plus)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
+def test_without_false_negatives_it_is_infonce(views, gradients, negatives, symmetric, temperature):
+    z1, z2 = views(6, 4)
+    common = {"negatives": negatives, "symmetric": symmetric, "temperature": temperature}
+    expected = infonce(z1, z2, reduction="none", **common)
+    got = debiased(z1, z2, tau_plus=0.0, reduction="none", **common)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        gradients(lambda a, b: debiased(a, b, tau_plus=0.0, **common), z1, z2),
+        gradients(lambda a, b: infonce(a, b, **common), z1, z2),
+        rtol=1e-10,
+        atol=1e-13,
+    )
+
+
+def test_negatives_as_near_as_the_positive_need_no_correction(at_cosines):
+    """(M e^s - tau_plus M e^s) / (1 - tau_plus) = M e^s, whatever tau_plus."""
+    for tau_plus in (0.0, 0.3, 0.9):
+        got = debiased(*at_cosines(0.4, [0.4] * 4), tau_plus=tau_plus, temperature=0.3, reduction="none")
+        assert got[0].item() == pytest.approx(math.log(5), abs=1e-12)
+
+
+def slopes(at_cosines, positive, negatives, **own):
+    """d term / d cosine, of the positive and of each negative, for the first anchor."""
+    z1, z2 = at_cosines(positive, negatives)
+    z2.requires_grad_()
+    debiased(z1, z2, reduction="none", **own)[0].backward()
+    # The part along e_0, across z2_j: d c / d z2 = e_0 - c z2, whose square is 1 - c^2.
+    return (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).tolist()
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_at_the_floor_the_negatives_have_no_gradient(at_cosines, engine):
+    """There the term is log(1 + M e^{-1/t - s+}), of slope -(1 - p) / t."""
+    got = slopes(at_cosines, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
+    rest = 3 * math.exp(-2 - 1.8)
+    assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
+    assert got[1:] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_above_the_floor_nothing_is_detached(at_cosines, engine):
+    """With G = (S - tau_plus M P) / (1 - tau_plus): d/ds+ = S / (1 - tau_plus) / (P + G) with a minus, d/ds_j > 0."""
+    tau_plus, e = 0.2, [math.exp(c / 0.5) for c in (0.3, -0.5, 0.2, 0.4)]
+    below = e[0] + (sum(e[1:]) - tau_plus * 3 * e[0]) / (1 - tau_plus)
+    expected = [-sum(e[1:]) / (1 - tau_plus) / below / 0.5, *(x / (1 - tau_plus) / below / 0.5 for x in e[1:])]
+    got = slopes(at_cosines, 0.3, [-0.5, 0.2, 0.4], temperature=0.5, tau_plus=tau_plus, engine=engine)
+    np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+def test_the_floor_is_reached_where_the_equation_says(at_cosines):
+    """Just below and just above the tau_plus at which both sides of the maximum are equal."""
+    positive, negatives, t = 0.6, [-0.3, 0.1, 0.2], 0.5
+    total = math.fsum(math.exp((c - positive) / t) for c in negatives)
+    floor = 3 * math.exp((-1 - positive) / t)
+    edge = (total - floor) / (3 - floor)
+    for shift in (-1e-6, 1e-6):
+        got = slopes(at_cosines, positive, negatives, temperature=t, tau_plus=edge + shift)
+        assert (np.array(got[1:]) == 0).all() == (shift > 0)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_gradcheck(views, engine):
+    views = [z.requires_grad_() for z in views(3, 2)]
+    for negatives, symmetric in numeric.SWITCHES:
+        common = {"negatives": negatives, "symmetric": symmetric, "engine": engine, "reduction": "none"}
+        assert gradcheck(lambda a, b: debiased(a, b, tau_plus=0.2, **common), views)  # noqa: B023 (called at once)
+
+
+def test_single_precision_at_a_low_temperature(views):
+    for tau_plus in (0.0, 0.1, 0.9):
+        numeric.check_single(debiased, BATCH, views, tau_plus=tau_plus)
+
+
+@pytest.mark.parametrize("wrong", [1.0, 1.5, -0.1, math.inf, math.nan])
+def test_tau_plus_out_of_range(views, wrong):
+    with pytest.raises(InputError, match=rf"`tau_plus` must be in \[0, 1\), got {wrong}"):
+        debiased(*views(3, 2), tau_plus=wrong)

@@ -1,0 +1,187 @@
+"""Hard-negative contrastive loss against float64 loops: the tilt towards hard negatives, and the floor."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.errors import InputError
+from graphcl.losses import debiased, hcl, infonce
+
+from . import numeric
+
+
+def term(positive, negatives, temperature, beta=1.0, tau_plus=0.1):
+    """-log(e^{s+} / (e^{s+} + G)), G = max((R - tau_plus M e^{s+}) / (1 - tau_plus), M e^{-1/temperature}),
+
+    R = M sum_j e^{(1 + beta) s_j} / sum_j e^{beta s_j}: everything relative to e^{s+}, tilts relative to the greatest.
+    """
+    count, hardest = len(negatives), max(negatives)
+    tilts = [math.exp(beta * (c - hardest) / temperature) for c in negatives]
+    ratios = [math.exp((c - positive) / temperature) for c in negatives]
+    tilted = count * math.fsum(a * b for a, b in zip(tilts, ratios, strict=True)) / math.fsum(tilts)
+    floor = count * math.exp((-1 - positive) / temperature)
+    return math.log1p(max((tilted - tau_plus * count) / (1 - tau_plus), floor))
+
+
+BATCH = numeric.each(term)
+SETTINGS = [
+    {},
+    {"temperature": 0.5, "beta": 0.3, "tau_plus": 0.0},
+    {"temperature": 0.3, "beta": 2.0, "tau_plus": 0.4},
+    {"temperature": 1.0, "beta": 0.0},
+]
+
+
+def test_by_hand(at_cosines):
+    """Logits 0.4 and -0.4 of the negatives, 0.2 of the positive; then at the floor, where 2 e^{-2} is left."""
+    e = math.exp
+    tilted = 2 * (e(1.2) + e(-1.2)) / (e(0.8) + e(-0.8))
+    above = math.log(1 + (tilted - 0.25 * 2 * e(0.2)) / 0.75 / e(0.2))
+    below = math.log((e(1.6) + 2 * e(-2)) / e(1.6))
+    assert (tilted - 0.5 * 2 * e(1.6)) / 0.5 < 2 * e(-2)
+    for positive, tau_plus, expected in ((0.1, 0.25, above), (0.8, 0.5, below)):
+        own = {"temperature": 0.5, "beta": 2.0, "tau_plus": tau_plus}
+        assert term(positive, [0.2, -0.2], **own) == pytest.approx(expected, rel=1e-14)
+        got = hcl(*at_cosines(positive, [0.2, -0.2]), reduction="none", **own)
+        assert got[0].item() == pytest.approx(expected, rel=1e-13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), beta=st.floats(0, 20), tau_plus=st.floats(0, 0.95))
+def test_equals_the_loops_everywhere(reference, data, beta, tau_plus):
+    z1, z2 = data.draw(reference.projections())
+    common = data.draw(reference.settings_common())
+    own = {"temperature": common.pop("temperature"), "beta": beta, "tau_plus": tau_plus}
+    numeric.check(hcl, BATCH, z1, z2, common, gradient=False, **own)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
+def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns):
+    context = {"negatives": negatives, "symmetric": symmetric}
+    for own in SETTINGS:
+        numeric.check(hcl, BATCH, *views(count, columns, seed=count), context, **own)
+
+
+@pytest.mark.parametrize("tau_plus", [0.1, 0.5])
+def test_queue_ids_weight_and_engines_equal_the_loops(views, tau_plus):
+    numeric.check_shared(hcl, BATCH, *views(4, 3), temperature=0.3, beta=1.5, tau_plus=tau_plus)
+    numeric.check_engines(hcl, temperature=0.5, beta=1.5, tau_plus=tau_plus)
+    numeric.check_explicit(hcl, BATCH, temperature=0.3, beta=1.5, tau_plus=tau_plus)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize("tau_plus", [0.0, 0.1, 0.5])
+def test_without_tilt_it_is_the_debiased_loss(views, gradients, negatives, symmetric, tau_plus):
+    z1, z2 = views(6, 4)
+    common = {"negatives": negatives, "symmetric": symmetric, "tau_plus": tau_plus}
+    expected = debiased(z1, z2, reduction="none", **common)
+    got = hcl(z1, z2, beta=0.0, reduction="none", **common)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        gradients(lambda a, b: hcl(a, b, beta=0.0, **common), z1, z2),
+        gradients(lambda a, b: debiased(a, b, **common), z1, z2),
+        rtol=1e-10,
+        atol=1e-13,
+    )
+    if tau_plus == 0:
+        del common["tau_plus"]
+        torch.testing.assert_close(got, infonce(z1, z2, reduction="none", **common), rtol=1e-12, atol=1e-14)
+
+
+def test_without_false_negatives_only_the_ratio_of_two_sums_is_left(views):
+    """tau_plus = 0, beta = 1: M sum_j e^{2 s_j} / sum_j e^{s_j}, by autograd through torch's own logsumexp."""
+    z1, z2 = views(6, 4)
+    logits = torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1) / 0.5
+    negative = logits[~torch.eye(6, dtype=torch.bool)].view(6, 5)
+    tilted = math.log(5) + (2 * negative).logsumexp(dim=1) - negative.logsumexp(dim=1)
+    got = hcl(z1, z2, temperature=0.5, tau_plus=0.0, symmetric=False, reduction="none")
+    torch.testing.assert_close(got, torch.logaddexp(logits.diagonal(), tilted) - logits.diagonal(), rtol=1e-12, atol=0)
+
+
+def test_a_steep_tilt_leaves_the_hardest_negative(at_cosines):
+    """R tends to M e^{max s}, and never falls on the way there."""
+    positive, negatives, own = 0.3, [-0.5, 0.1, 0.4, 0.2], {"temperature": 0.2, "tau_plus": 0.1}
+    views = at_cosines(positive, negatives)
+    got = [hcl(*views, beta=beta, reduction="none", **own)[0].item() for beta in (0, 0.5, 1, 4, 100, 1e5)]
+    assert (np.diff(got[:5]) > 0).all()
+    limit = math.log1p((4 * math.exp(0.5) - 0.1 * 4) / 0.9)
+    # Two sums of logits of 5e5 are subtracted.
+    assert got[-1] == pytest.approx(limit, rel=1e-8)
+
+
+def test_equal_negatives_cannot_be_tilted(at_cosines):
+    views = at_cosines(0.5, [0.1] * 4)
+    expected = debiased(*views, reduction="none")[0].item()
+    for beta in (0.5, 30.0):
+        assert hcl(*views, beta=beta, reduction="none")[0].item() == pytest.approx(expected, rel=1e-11)
+
+
+def slopes(at_cosines, positive, negatives, **own):
+    """d term / d cosine, of the positive and of each negative, for the first anchor."""
+    z1, z2 = at_cosines(positive, negatives)
+    z2.requires_grad_()
+    hcl(z1, z2, reduction="none", **own)[0].backward()
+    # The part along e_0, across z2_j: d c / d z2 = e_0 - c z2, whose square is 1 - c^2.
+    return (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).tolist()
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_at_the_floor_the_negatives_have_no_gradient(at_cosines, engine):
+    """There the term is log(1 + M e^{-1/t - s+}), of slope -(1 - p) / t."""
+    got = slopes(at_cosines, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
+    rest = 3 * math.exp(-2 - 1.8)
+    assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
+    assert got[1:] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_the_tilt_is_not_detached(at_cosines, engine):
+    """d R / d s_j = (1 + beta) R a_j - beta R b_j, with the softmaxes a of (1 + beta) s and b of beta s."""
+    t, beta, tau_plus = 0.4, 2.0, 0.1
+    positive, s = 0.3 / t, [-0.5 / t, 0.2 / t, 0.4 / t]
+    up, down = ([math.exp(k * x) for x in s] for k in (1 + beta, beta))
+    tilted = 3 * sum(up) / sum(down)
+    below = math.exp(positive) + (tilted - tau_plus * 3 * math.exp(positive)) / (1 - tau_plus)
+    expected = [
+        tilted * ((1 + beta) * a / sum(up) - beta * b / sum(down)) / (1 - tau_plus) / below / t
+        for a, b in zip(up, down, strict=True)
+    ]
+    # The easy ones are pushed the wrong way, which frozen weights could not do.
+    assert expected[0] < 0 < expected[2]
+    got = slopes(at_cosines, 0.3, [-0.5, 0.2, 0.4], temperature=t, beta=beta, tau_plus=tau_plus, engine=engine)
+    np.testing.assert_allclose(got[1:], expected, rtol=1e-10)
+    assert got[0] == pytest.approx(-tilted / (1 - tau_plus) / below / t, rel=1e-11)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_gradcheck(views, engine):
+    views = [z.requires_grad_() for z in views(3, 2)]
+    for negatives, symmetric in numeric.SWITCHES:
+        common = {"negatives": negatives, "symmetric": symmetric, "engine": engine, "reduction": "none"}
+        assert gradcheck(lambda a, b: hcl(a, b, beta=0.7, **common), views)  # noqa: B023 (called at once)
+
+
+def test_single_precision_at_a_low_temperature(views):
+    for own in ({}, {"beta": 3.0}, {"beta": 0.5, "tau_plus": 0.9}):
+        numeric.check_single(hcl, BATCH, views, **own)
+
+
+@pytest.mark.parametrize(
+    ("argument", "interval", "wrong"),
+    [
+        ("tau_plus", r"\[0, 1\)", 1.0),
+        ("tau_plus", r"\[0, 1\)", -0.1),
+        ("beta", r"\[0, inf\)", -0.5),
+        ("beta", r"\[0, inf\)", math.inf),
+        ("beta", r"\[0, inf\)", math.nan),
+    ],
+)
+def test_arguments_out_of_range(views, argument, interval, wrong):
+    with pytest.raises(InputError, match=rf"`{argument}` must be in {interval}, got {wrong}"):
+        hcl(*views(3, 2), **{argument: wrong})

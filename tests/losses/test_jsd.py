@@ -1,0 +1,103 @@
+"""The Jensen-Shannon loss against float64 loops: raw dot products, one softplus each."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.losses import explicit, jsd
+from tests.losses import loops
+
+
+def term(anchor, positive, negatives):
+    """softplus(-x+) + mean_j softplus(x_j)."""
+    pushed = [loops.softplus(loops.dot(anchor, key)) for key in negatives]
+    return loops.softplus(-loops.dot(anchor, positive)) + math.fsum(pushed) / len(pushed)
+
+
+slow = loops.every(term)
+
+
+def test_the_loops_by_hand():
+    """Products 2, 3 and -1."""
+    e = math.exp
+    expected = math.log(1 + e(-2)) + (math.log(1 + e(3)) + math.log(1 + e(-1))) / 2
+    assert term([2.0, 1.0], [1.0, 0.0], [[1.0, 1.0], [0.0, -1.0]]) == pytest.approx(expected)
+
+
+@loops.each_case
+@pytest.mark.parametrize("count", [2, 4])
+def test_value_and_gradient_equal_the_loops(views, count, negatives, held, symmetric):
+    loops.agree(jsd, slow, *views(count, 3, seed=1), **loops.who(count, 3, negatives, held, symmetric))
+
+
+def test_defaults_and_an_anchor_without_negatives(views):
+    z1, z2 = views(5, 3)
+    assert jsd(z1, z2).item() == pytest.approx(np.mean(slow(z1.tolist(), z2.tolist())), rel=1e-10)
+    loops.agree(jsd, slow, *views(2, 3), **loops.lonely(3))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_equals_the_loops_everywhere(reference, data):
+    z1, z2 = data.draw(reference.projections())
+    own = {"negatives": data.draw(st.sampled_from(["cross", "all"])), "symmetric": data.draw(st.booleans())}
+    got = jsd(torch.tensor(z1), torch.tensor(z2), reduction="none", **own)
+    np.testing.assert_allclose(got, slow(z1.tolist(), z2.tolist(), **own), rtol=1e-10, atol=1e-12)
+
+
+def test_binary_cross_entropy_of_positives_and_negatives_at_equal_weight(views, gradients):
+    """Discriminating the pairs from the others, each kind averaged on its own."""
+
+    def plain(z1, z2):
+        products = z1 @ z2.T
+        entropy = torch.nn.functional.binary_cross_entropy_with_logits
+        off = products[~torch.eye(len(z1), dtype=torch.bool)]
+        ones = torch.ones(len(z1), dtype=z1.dtype)
+        return entropy(products.diagonal(), ones) + entropy(off, torch.zeros_like(off))
+
+    z1, z2 = views(6, 4)
+    for symmetric in (True, False):
+        loss = partial(jsd, symmetric=symmetric)
+        assert loss(z1, z2).item() == pytest.approx(plain(z1, z2).item(), rel=1e-12)
+        np.testing.assert_allclose(gradients(loss, z1, z2), gradients(plain, z1, z2), rtol=1e-11, atol=1e-13)
+
+
+def test_zero_rows_give_twice_log_two(views):
+    z1, z2 = views(5, 3)
+    for engine in ("dense", "tiled"):
+        loss = partial(jsd, engine=engine)
+        assert loss(0 * z1, z2).item() == pytest.approx(2 * math.log(2), rel=1e-12)
+        loops.finite(loss, 0 * z1, 0 * z2)
+
+
+def test_large_dot_products_are_exact(views):
+    """Beyond a product of 88 float32 has no exponential: softplus is x there, e^x below."""
+    z1, z2 = (60 * z for z in views(5, 3))
+    exact = np.mean(slow(z1.tolist(), z2.tolist()))
+    assert exact > 1000
+    for engine in ("dense", "tiled"):
+        loops.finite(partial(jsd, engine=engine), z1, z2)
+        assert jsd(z1.float(), z2.float(), engine=engine).item() == pytest.approx(exact, rel=1e-5)
+    # A positive at 40 and a negative at -40: what is left of either softplus is e^-40, not rounded away beside 1.
+    z = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    for engine in ("dense", "tiled"):
+        got = jsd(z, 40 * z, reduction="none", engine=engine)
+        np.testing.assert_allclose(got, [2 * math.exp(-40)] * 4, rtol=1e-9)
+
+
+def test_explicit_rows_and_many_rows():
+    loops.agree_explicitly(jsd, term, explicit, "dot")
+    loops.agree_in_tiles(jsd)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_gradcheck(views, symmetric):
+    z1, z2 = (z.requires_grad_() for z in views(3, 2))
+    for negatives in ("cross", "all"):
+        assert gradcheck(partial(jsd, negatives=negatives, symmetric=symmetric, reduction="none"), (z1, z2))

@@ -1,0 +1,120 @@
+"""MoCo's loss against float64 loops: InfoNCE whose negatives come from a queue, if there is one."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.losses import explicit, infonce, moco
+from tests.losses import loops
+
+
+def term(anchor, positive, negatives, temperature=0.07):
+    """-s+ + log(e^{s+} + sum_j e^{s_j})."""
+    logits = [loops.cosine(anchor, key) / temperature for key in (positive, *negatives)]
+    return loops.log_sum_exp(logits) - logits[0]
+
+
+slow = loops.every(term, negatives="queue", symmetric=False)
+
+
+def queue(count, columns):
+    return 3 * torch.randn(count, columns, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+
+
+def test_the_loops_by_hand():
+    """The queue's keys replace the batch's; without any the other rows serve."""
+    z1, z2, held = [[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [1.0, 0.0]], [[0.0, 3.0], [-1.0, 0.0]]
+    e = math.exp
+    expected = [math.log(1 + e(-2) + e(-4)), math.log(1 + e(2) + e(0))]
+    assert slow(z1, z2, temperature=0.5, queue=held) == pytest.approx(expected)
+    for none in (None, []):
+        assert slow(z1, z2, temperature=0.5, queue=none) == pytest.approx([math.log(2)] * 2)
+    own = {"temperature": 0.5, "queue": held, "ids": [1, 2], "queue_ids": [1, 2]}
+    assert slow(z1, z2, **own) == pytest.approx([math.log(1 + e(-4)), math.log(1 + e(2))])
+
+
+@loops.each_case
+@pytest.mark.parametrize("own", [{}, {"temperature": 0.5}], ids=str)
+def test_value_and_gradient_equal_the_loops(views, own, negatives, held, symmetric):
+    count = 2 + len(held) % 4
+    loops.agree(moco, slow, *views(count, 3, seed=1), **loops.who(count, 3, negatives, held, symmetric), **own)
+
+
+def test_an_anchor_without_negatives_contributes_nothing(views):
+    loops.agree(moco, slow, *views(2, 3), **loops.lonely(3))
+    loops.agree(moco, slow, *views(2, 3), **loops.lonely(3), symmetric=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_equals_the_loops_everywhere(reference, data):
+    z1, z2 = data.draw(reference.projections())
+    held = np.concatenate([z1[::-1] - z2, z2])
+    own = {"temperature": data.draw(st.floats(0.02, 2)), "symmetric": data.draw(st.booleans())}
+    got = moco(torch.tensor(z1), torch.tensor(z2), queue=torch.tensor(held), reduction="none", **own)
+    expected = slow(z1.tolist(), z2.tolist(), queue=held.tolist(), **own)
+    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("held", [None, torch.zeros(0, 4, dtype=torch.float64)], ids=["none", "empty"])
+def test_without_a_queue_it_is_one_way_infonce(views, gradients, held):
+    z1, z2 = views(6, 4)
+    for temperature in (0.07, 0.5):
+        loss = partial(moco, queue=held, temperature=temperature)
+        plain = partial(infonce, symmetric=False, temperature=temperature)
+        torch.testing.assert_close(
+            loss(z1, z2, reduction="none"), plain(z1, z2, reduction="none"), rtol=1e-12, atol=1e-12
+        )
+        np.testing.assert_allclose(gradients(loss, z1, z2), gradients(plain, z1, z2), rtol=1e-11, atol=1e-12)
+
+
+def test_with_a_queue_it_is_cross_entropy_against_the_first_logit(views, gradients):
+    """CE([q.k+, q.queue] / t, 0); the batch's other keys play no part."""
+    held = queue(9, 4)
+
+    def plain(z1, z2):
+        q, k, keys = (torch.nn.functional.normalize(z) for z in (z1, z2, held))
+        logits = torch.cat([(q * k).sum(dim=1, keepdim=True), q @ keys.T], dim=1) / 0.07
+        return torch.nn.functional.cross_entropy(logits, torch.zeros(len(q), dtype=torch.long))
+
+    z1, z2 = views(6, 4)
+    loss = partial(moco, queue=held)
+    assert loss(z1, z2).item() == pytest.approx(plain(z1, z2).item(), rel=1e-12)
+    np.testing.assert_allclose(gradients(loss, z1, z2), gradients(plain, z1, z2), rtol=1e-10, atol=1e-12)
+    shuffled = torch.cat([z2[:1], z2[1:].flip(0)])
+    assert torch.equal(loss(z1, z2, reduction="none")[0], loss(z1, shuffled, reduction="none")[0])
+
+
+def test_a_key_of_ones_own_is_left_out_wherever_it_lies(views):
+    """With every graph's own key in the queue under its id, N-1 keys remain: InfoNCE across the views."""
+    z1, z2 = views(6, 4)
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    got = moco(z1, z2, queue=5 * z2[order], ids=torch.arange(6) + 40, queue_ids=order + 40)
+    assert got.item() == pytest.approx(infonce(z1, z2, temperature=0.07, symmetric=False).item(), rel=1e-12)
+
+
+def test_explicit_rows_and_many_rows():
+    loops.agree_explicitly(moco, term, explicit, "cosine", temperature=0.3)
+    loops.agree_in_tiles(moco, temperature=0.2)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_gradcheck(views, symmetric):
+    z1, z2 = (z.requires_grad_() for z in views(3, 2))
+    for held in (None, queue(4, 2)):
+        own = {"queue": held, "temperature": 0.3, "symmetric": symmetric, "reduction": "none"}
+        assert gradcheck(partial(moco, **own), (z1, z2))
+
+
+def test_zero_rows_anywhere(views):
+    z1, z2 = views(5, 3)
+    held = queue(4, 3)
+    z1[0] = z2[3] = held[1] = 0
+    loops.finite(lambda a, b: moco(a, b, queue=held.to(a.dtype)), z1, z2)
+    assert moco(0 * z1, z2, queue=held).item() == pytest.approx(math.log(5), rel=1e-12)

@@ -1,0 +1,127 @@
+"""NT-Xent against float64 loops, against cross-entropy over the 2N x 2N matrix, and against InfoNCE."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+from torch.nn import functional
+
+from graphcl.errors import InputError
+from graphcl.losses import infonce, nt_xent
+
+from . import numeric
+
+
+def term(positive, negatives, temperature):
+    """-s+ + log(e^{s+} + sum_j e^{s_j})."""
+    logits = [positive / temperature, *(c / temperature for c in negatives)]
+    highest = max(logits)
+    return highest + math.log(math.fsum(math.exp(s - highest) for s in logits)) - logits[0]
+
+
+BATCH = numeric.each(term)
+WHOLE = {"negatives": "all", "symmetric": True}
+
+
+def loss(z1, z2, negatives="all", symmetric=True, **arguments):
+    """The two switches that NT-Xent does not have, at the only position it knows."""
+    assert (negatives, symmetric) == ("all", True)
+    return nt_xent(z1, z2, **arguments)
+
+
+def test_by_hand(at_cosines):
+    """Logits 0.5 / 0.5, 0.6 / 0.5, -0.4 / 0.5, and two of 1 / 0.5 with the own view, whose rows are all the same."""
+    expected = -math.log(math.e / (math.e + math.exp(1.2) + math.exp(-0.8) + 2 * math.exp(2)))
+    assert term(0.5, [0.6, -0.4, 1, 1], 0.5) == pytest.approx(expected, rel=1e-14)
+    got = nt_xent(*at_cosines(0.5, [0.6, -0.4]), temperature=0.5, reduction="none")
+    assert got.shape == (6,)
+    assert got[0].item() == pytest.approx(expected, rel=1e-13)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), temperature=st.floats(0.02, 2))
+def test_equals_the_loops_everywhere(reference, data, temperature):
+    z1, z2 = data.draw(reference.projections())
+    numeric.check(loss, BATCH, z1, z2, WHOLE, gradient=False, temperature=temperature)
+
+
+@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (6, 4)])
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+def test_value_and_gradient_equal_the_loops(views, count, columns, temperature):
+    numeric.check(loss, BATCH, *views(count, columns, seed=count), WHOLE, temperature=temperature)
+
+
+def test_queue_ids_weight_and_engines_equal_the_loops(views):
+    kinds = [c for c in numeric.contexts(3) if (c["negatives"], c["symmetric"]) == ("all", True)]
+    assert len(kinds) == 3
+    numeric.check_shared(loss, BATCH, *views(4, 3), kinds=kinds)
+    numeric.check_engines(nt_xent)
+    numeric.check_explicit(nt_xent, BATCH, temperature=0.3)
+
+
+def test_is_cross_entropy_over_both_views(views, gradients):
+    """SimCLR's own form: 2N x 2N, the diagonal masked, the other view as the label."""
+
+    def plain(z1, z2):
+        z = functional.normalize(torch.cat([z1, z2]))
+        logits = (z @ z.T / 0.2).fill_diagonal_(-torch.inf)
+        return functional.cross_entropy(logits, torch.arange(12).roll(6))
+
+    z1, z2 = views(6, 4)
+    assert nt_xent(z1, z2).item() == pytest.approx(plain(z1, z2).item(), rel=1e-12)
+    np.testing.assert_allclose(gradients(nt_xent, z1, z2), gradients(plain, z1, z2), rtol=1e-10, atol=1e-12)
+
+
+def test_is_infonce_over_both_views(views, gradients):
+    z1, z2 = views(6, 4)
+    queue = views(3, 4, seed=9)[0]
+    for arguments in ({}, {"temperature": 0.07}, {"queue": queue}, {"weight": torch.arange(6.0)}):
+        whole = {**WHOLE, **arguments}
+        expected = infonce(z1, z2, reduction="none", **whole)
+        torch.testing.assert_close(nt_xent(z1, z2, reduction="none", **arguments), expected, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            gradients(lambda a, b: nt_xent(a, b, **arguments), z1, z2),  # noqa: B023 (called at once)
+            gradients(lambda a, b: infonce(a, b, **whole), z1, z2),  # noqa: B023
+            rtol=1e-10,
+            atol=1e-12,
+        )
+    # The two means differ: who is compared is not what InfoNCE compares by default.
+    assert abs(nt_xent(z1, z2).item() - infonce(z1, z2).item()) > 0.1
+
+
+@pytest.mark.parametrize("name", ["negatives", "symmetric"])
+def test_who_is_compared_is_not_an_argument(views, name):
+    with pytest.raises(TypeError, match=name):
+        nt_xent(*views(3, 2), **{name: WHOLE[name]})
+
+
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_equal_cosines_give_log_of_the_number_of_candidates(same):
+    z = torch.full((6, 3), same, dtype=torch.float64)
+    assert nt_xent(z, z).item() == pytest.approx(math.log(11), abs=1e-12)
+    assert nt_xent(z, z, queue=z[:4]).item() == pytest.approx(math.log(15), abs=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_gradcheck(views, engine):
+    views = [z.requires_grad_() for z in views(3, 2)]
+    assert gradcheck(lambda a, b: nt_xent(a, b, engine=engine, reduction="none"), views)
+
+
+def test_single_precision_at_a_low_temperature(views):
+    z1, z2 = (z.requires_grad_() for z in views(6, 4, dtype=torch.float32))
+    value = nt_xent(z1, z2, temperature=0.01)
+    value.backward()
+    expected = numeric.mean(BATCH, z1.detach(), z2.detach(), WHOLE, temperature=0.01)
+    assert value.item() == pytest.approx(expected, rel=1e-4)
+    assert torch.isfinite(torch.cat([z1.grad, z2.grad])).all()
+
+
+@pytest.mark.parametrize("wrong", [0.0, -0.2, math.inf, math.nan])
+def test_temperature_out_of_range(views, wrong):
+    with pytest.raises(InputError, match=rf"`temperature` must be in \(0, inf\), got {wrong}"):
+        nt_xent(*views(3, 2), temperature=wrong)

@@ -1,0 +1,132 @@
+"""The reweighting-only loss against float64 loops: linear in the logits, its Gaussian weights frozen."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcl.errors import InputError
+from graphcl.losses import adnce, mean_variance, reweight
+
+from . import numeric
+
+
+def term(positive, negatives, temperature, frozen, mu=0.7, sigma=1.0):
+    """-s+ + mean_j w_j s_j, w_j = exp(-(c_j - mu)^2 / (2 sigma^2)) over its mean, of frozen cosines."""
+    exponents = [-((c - mu) ** 2) / (2 * sigma**2) for c in frozen]
+    weights = [math.exp(x - max(exponents)) for x in exponents]
+    weighed = math.fsum(w * c for w, c in zip(weights, negatives, strict=True)) / math.fsum(weights)
+    return (weighed - positive) / temperature
+
+
+BATCH = numeric.each(term, freeze=True)
+SETTINGS = [{}, {"temperature": 0.5, "mu": 0.2, "sigma": 0.15}, {"temperature": 0.1, "mu": -0.5, "sigma": math.inf}]
+
+
+def test_by_hand(at_cosines):
+    """mu = 0.5, sigma^2 = 0.1: the cosines 0.7 and 0.1 weigh e^{-0.2} and e^{-0.8}."""
+    near, far = math.exp(-0.2), math.exp(-0.8)
+    expected = (near * 0.7 + far * 0.1) / (near + far) / 0.25 - 0.3 / 0.25
+    own = {"temperature": 0.25, "mu": 0.5, "sigma": math.sqrt(0.1)}
+    assert term(0.3, [0.7, 0.1], frozen=[0.7, 0.1], **own) == pytest.approx(expected, rel=1e-14)
+    got = reweight(*at_cosines(0.3, [0.7, 0.1]), reduction="none", **own)
+    assert got[0].item() == pytest.approx(expected, rel=1e-13)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), mu=st.floats(-1, 1.5), sigma=st.one_of(st.floats(0.02, 3), st.just(math.inf)))
+def test_equals_the_loops_everywhere(reference, data, mu, sigma):
+    z1, z2 = data.draw(reference.projections())
+    common = data.draw(reference.settings_common())
+    own = {"temperature": common.pop("temperature"), "mu": mu, "sigma": sigma}
+    numeric.check(reweight, BATCH, z1, z2, common, gradient=False, **own)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
+def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns):
+    """The differences move the logits and leave the weights where they are."""
+    context = {"negatives": negatives, "symmetric": symmetric}
+    for own in SETTINGS:
+        numeric.check(reweight, BATCH, *views(count, columns, seed=count), context, **own)
+
+
+@pytest.mark.parametrize("sigma", [0.3, math.inf])
+def test_queue_ids_weight_and_engines_equal_the_loops(views, sigma):
+    numeric.check_shared(reweight, BATCH, *views(4, 3), temperature=0.3, mu=0.2, sigma=sigma)
+    numeric.check_engines(reweight, mu=0.2, sigma=sigma)
+    numeric.check_explicit(reweight, BATCH, temperature=0.3, mu=0.2, sigma=sigma)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize("mu", [-0.3, 0.7])
+def test_a_flat_gaussian_leaves_the_plain_mean(views, gradients, negatives, symmetric, mu):
+    """Which is mean-variance without its variance."""
+    z1, z2 = views(6, 4)
+    common = {"negatives": negatives, "symmetric": symmetric}
+    flat = reweight(z1, z2, mu=mu, sigma=math.inf, reduction="none", **common)
+    expected = mean_variance(z1, z2, curvature=1e15, reduction="none", **common)
+    torch.testing.assert_close(flat, expected, rtol=1e-12, atol=1e-12)
+    wide = reweight(z1, z2, mu=mu, sigma=1e5, reduction="none", **common)
+    torch.testing.assert_close(wide, expected, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        gradients(lambda a, b: reweight(a, b, mu=mu, sigma=math.inf, **common), z1, z2),
+        gradients(lambda a, b: mean_variance(a, b, curvature=1e15, **common), z1, z2),
+        rtol=1e-10,
+        atol=1e-12,
+    )
+
+
+def test_is_the_first_order_of_adnce_at_a_high_temperature(views):
+    """log mean_j w_j e^{s_j} = mean_j w_j s_j + (variance of s under w) / 2 + O(t^-3)."""
+    z1, z2 = views(6, 4)
+    t, own = 1e3, {"mu": 0.3, "sigma": 0.3}
+    common = {"temperature": t, "symmetric": False, "reduction": "none", **own}
+    cosine = torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1)
+    negative = cosine[~torch.eye(6, dtype=torch.bool)].view(6, 5)
+    weight = torch.softmax(-((negative - 0.3) ** 2) / 0.18, dim=1)
+    centred = negative - (weight * negative).sum(dim=1, keepdim=True)
+    variance = (weight * centred**2).sum(dim=1)
+    difference = adnce(z1, z2, negative_reduction="mean", **common) - reweight(z1, z2, **common)
+    torch.testing.assert_close(t**2 * difference, variance / 2, rtol=5e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, engine):
+    """d / d c_j = w_j / (M t), positive and with sum 1 / t: free weights would add terms with sum zero."""
+    cosines, t, mu, sigma = np.array([0.5, -0.7, 0.3, 0.1]), 0.2, 0.2, 0.3
+    z1, z2 = at_cosines(0.4, cosines)
+    z2.requires_grad_()
+    reweight(z1, z2, temperature=t, mu=mu, sigma=sigma, engine=engine, reduction="none")[0].backward()
+    slopes = (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).detach().numpy()
+    weights = np.exp(-((cosines - mu) ** 2) / (2 * sigma**2))
+    np.testing.assert_allclose(slopes, [-1 / t, *(weights / weights.sum() / t)], rtol=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_a_narrow_gaussian_far_away_leaves_the_nearest_negative(at_cosines, dtype, engine):
+    """All densities underflow, their ratios do not."""
+    z1, z2 = at_cosines(0.5, [0.1, -0.4, -0.9], dtype=dtype)
+    got = reweight(z1, z2, mu=0.9, sigma=1e-3, engine=engine, reduction="none")[0].item()
+    assert got == pytest.approx((0.1 - 0.5) / 0.2, rel=1e-6)
+
+
+def test_single_precision_at_a_low_temperature(views):
+    for own in ({}, {"mu": 0.2, "sigma": 0.1}):
+        numeric.check_single(reweight, BATCH, views, **own)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, -math.inf, math.nan])
+def test_sigma_out_of_range(views, wrong):
+    with pytest.raises(InputError, match=rf"`sigma` must be in \(0, inf\], got {wrong}"):
+        reweight(*views(3, 2), sigma=wrong)
+
+
+@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
+def test_mu_must_be_finite(views, wrong):
+    with pytest.raises(InputError, match=rf"`mu` must be in \(-inf, inf\), got {wrong}"):
+        reweight(*views(3, 2), mu=wrong)

@@ -1,0 +1,128 @@
+"""Supervised contrastive loss against float64 loops: all rows of a label attract each other."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.errors import InputError, InputTypeError
+from graphcl.losses import infonce, nt_xent, supcon
+from tests.losses import loops
+
+LABELS = [[0, 1], [5, 5], [0, 1, 0], [-3, 7, 7, -3], [2, 2, 2, 1, 1], [10**12, 0, 1, 10**12, 2]]
+
+
+def slow(z1, z2, labels, temperature=0.2):
+    """mean over p in P(i) of [ -s_ip + log sum_{a != i} e^{s_ia} ], i and P(i) among all 2N rows."""
+    rows, labels = z1 + z2, labels + labels
+    values = []
+    for i, row in enumerate(rows):
+        logits = {a: loops.cosine(row, key) / temperature for a, key in enumerate(rows) if a != i}
+        total = loops.log_sum_exp(list(logits.values()))
+        pulled = [total - s for a, s in logits.items() if labels[a] == labels[i]]
+        values.append(math.fsum(pulled) / len(pulled))
+    return values
+
+
+def test_the_loops_by_hand():
+    """Row 0 has cosines 1 with its other view, 0 and -1 with the second graph's; temperature 1."""
+    z1, z2 = [[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0], [-1.0, 0.0]]
+    total = math.log(math.e + 1 + 1 / math.e)
+    assert slow(z1, z2, [0, 1], temperature=1.0)[0] == pytest.approx(total - 1)
+    assert slow(z1, z2, [4, 4], temperature=1.0)[0] == pytest.approx(total - (1 + 0 - 1) / 3)
+    assert slow(z1, z2, [4, 4], temperature=1.0)[1] == pytest.approx(math.log(3))
+
+
+@pytest.mark.parametrize("labels", LABELS, ids=str)
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_value_and_gradient_equal_the_loops(views, labels, temperature):
+    z1, z2 = views(len(labels), 3, seed=len(labels))
+    own = {"labels": torch.tensor(labels), "temperature": temperature}
+    loops.agree(supcon, slow, z1, z2, **own)
+    weight = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0])[: len(labels)].double()
+    loops.agree(supcon, slow, z1, z2, **own, weight=weight)
+
+
+def test_defaults(views):
+    z1, z2 = views(4, 3)
+    labels = [1, 0, 1, 1]
+    expected = np.mean(slow(z1.tolist(), z2.tolist(), labels, temperature=0.2))
+    assert supcon(z1, z2, labels=torch.tensor(labels)).item() == pytest.approx(expected, rel=1e-10)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), temperature=st.floats(0.02, 2), engine=st.sampled_from(["dense", "tiled"]))
+def test_equals_the_loops_everywhere(reference, data, temperature, engine):
+    z1, z2 = data.draw(reference.projections())
+    labels = data.draw(st.lists(st.integers(-2, 2), min_size=len(z1), max_size=len(z1)))
+    own = {"labels": torch.tensor(labels), "temperature": temperature, "engine": engine}
+    got = supcon(torch.tensor(z1), torch.tensor(z2), reduction="none", **own)
+    expected = slow(z1.tolist(), z2.tolist(), labels, temperature)
+    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_labels_that_all_differ_give_nt_xent(views, gradients):
+    z1, z2 = views(6, 4)
+    own = {"temperature": 0.3, "weight": torch.arange(6.0).double()}
+    loss = partial(supcon, labels=torch.tensor([3, 1, 4, 15, 9, 2]), **own)
+    for plain in (partial(nt_xent, **own), partial(infonce, negatives="all", **own)):
+        for reduction in ("none", "mean"):
+            torch.testing.assert_close(
+                loss(z1, z2, reduction=reduction), plain(z1, z2, reduction=reduction), rtol=1e-12, atol=1e-12
+            )
+        np.testing.assert_allclose(gradients(loss, z1, z2), gradients(plain, z1, z2), rtol=1e-11, atol=1e-12)
+
+
+def test_only_who_shares_a_label_matters_not_its_name(views):
+    z1, z2 = views(5, 3)
+    for kind in (torch.int64, torch.int32, torch.uint8):
+        first = supcon(z1, z2, labels=torch.tensor([0, 1, 0, 2, 1], dtype=kind))
+        second = supcon(z1, z2, labels=torch.tensor([200, 7, 200, 0, 7]))
+        assert first.item() == pytest.approx(second.item(), rel=1e-13)
+
+
+def test_many_rows_in_tiles(views):
+    z1, z2 = views(1100, 3)
+    labels = torch.randint(40, (1100,), generator=torch.Generator().manual_seed(0))
+    results = []
+    for engine in ("dense", "tiled"):
+        a, b = (z.clone().requires_grad_() for z in (z1, z2))
+        value = supcon(a, b, labels=labels, engine=engine, weight=torch.linspace(0, 1, 1100).double())
+        value.backward()
+        results.append((value.detach(), a.grad, b.grad))
+    for dense, tiled in zip(*results, strict=True):
+        torch.testing.assert_close(tiled, dense, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("labels", LABELS[1:4], ids=str)
+def test_gradcheck(views, labels):
+    z1, z2 = (z.requires_grad_() for z in views(len(labels), 2))
+    assert gradcheck(partial(supcon, labels=torch.tensor(labels), reduction="none"), (z1, z2))
+
+
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_equal_cosines_give_log_of_the_number_of_others(same):
+    z = torch.full((4, 3), same, dtype=torch.float64)
+    for labels in ([0, 0, 0, 0], [0, 1, 0, 2]):
+        loss = partial(supcon, labels=torch.tensor(labels))
+        assert loss(z, z).item() == pytest.approx(math.log(7), rel=1e-12)
+        loops.finite(loss, z, z)
+        loops.finite(partial(loss, temperature=0.005), z, -z)
+
+
+def test_labels_missing_or_unfit(views):
+    z1, z2 = views(3, 2)
+    with pytest.raises(InputError, match="`labels`"):
+        supcon(z1, z2)
+    for wrong in ([0, 1], [0, 1, 2, 3], [[0], [1], [2]]):
+        with pytest.raises(InputError, match=r"`labels` must be .*, got") as caught:
+            supcon(z1, z2, labels=torch.tensor(wrong))
+        assert "\n" not in str(caught.value)
+    for wrong in (torch.tensor([0.0, 1.0, 0.0]), "nonsense", 3):
+        with pytest.raises(InputTypeError, match=r"`labels` must be .*, got"):
+            supcon(z1, z2, labels=wrong)

@@ -1,0 +1,136 @@
+"""VICReg against float64 loops over the columns: invariance, variance, covariance, and its two printed forms."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+
+from graphcl.errors import InputError
+from graphcl.losses import vicreg
+from tests.losses import loops
+
+
+def statistics(z, target, epsilon):
+    """v(Z) and c(Z): (1/D) sum_d max(0, target - sqrt(Var_d + epsilon)), (1/D) sum_{i != j} Cov_ij^2, with N - 1."""
+    count, columns = len(z), list(zip(*z, strict=True))
+    centred = []
+    for column in columns:
+        middle = math.fsum(column) / count
+        centred.append([value - middle for value in column])
+    cov = [[loops.dot(p, q) / (count - 1) for q in centred] for p in centred]
+    width = len(columns)
+    spread = math.fsum(max(0.0, target - math.sqrt(cov[d][d] + epsilon)) for d in range(width)) / width
+    return spread, math.fsum(cov[i][j] ** 2 for i in range(width) for j in range(width) if i != j) / width
+
+
+def slow(z1, z2, invariance=25.0, variance=25.0, covariance=1.0, target=1.0, epsilon=1e-4, form="paper"):
+    near = math.fsum(math.dist(a, b) ** 2 for a, b in zip(z1, z2, strict=True)) / len(z1)
+    (v1, c1), (v2, c2) = (statistics(z, target, epsilon) for z in (z1, z2))
+    if form == "released":
+        near, v1, v2 = near / len(z1[0]), v1 / 2, v2 / 2
+    return invariance * near + variance * (v1 + v2) + covariance * (c1 + c2)
+
+
+OWN = [
+    {},
+    {"form": "released"},
+    {"invariance": 0.0, "covariance": 0.0, "target": 2.0, "epsilon": 0.3},
+    {"invariance": 0.0, "variance": 0.0, "form": "released"},
+    {"invariance": 0.7, "variance": 2.0, "covariance": 3.0, "target": 1.5, "form": "released"},
+]
+
+
+def test_the_loops_by_hand():
+    """Z1: variances 2 and 8, covariance 4. Z2: variances 0 and 2, covariance 0. Squared distances 8 and 0."""
+    z1, z2 = [[0.0, 0.0], [2.0, 4.0]], [[2.0, 2.0], [2.0, 4.0]]
+    spread1, cov1 = statistics(z1, target=3.0, epsilon=1.0)
+    assert spread1 == pytest.approx((3 - math.sqrt(3) + 0) / 2)
+    assert cov1 == pytest.approx((16 + 16) / 2)
+    spread2, cov2 = statistics(z2, target=3.0, epsilon=1.0)
+    assert spread2 == pytest.approx((3 - 1 + 3 - math.sqrt(3)) / 2)
+    assert cov2 == 0
+    own = {"target": 3.0, "epsilon": 1.0}
+    zero = {"invariance": 0.0, "variance": 0.0, "covariance": 0.0}
+    assert slow(z1, z2, **own, **(zero | {"invariance": 1.0})) == pytest.approx(8 / 2)
+    assert slow(z1, z2, **own, **(zero | {"invariance": 1.0}), form="released") == pytest.approx(8 / 4)
+    for form, share in (("paper", 1), ("released", 0.5)):
+        got = slow(z1, z2, **own, **(zero | {"variance": 1.0}), form=form)
+        assert got == pytest.approx(share * (spread1 + spread2))
+        assert slow(z1, z2, **own, **(zero | {"covariance": 1.0}), form=form) == pytest.approx(16)
+
+
+@pytest.mark.parametrize("own", OWN, ids=str)
+@pytest.mark.parametrize(("count", "columns"), [(2, 1), (2, 3), (3, 2), (5, 4)])
+def test_value_and_gradient_equal_the_loops(views, gradients, own, count, columns):
+    z1, z2 = views(count, columns, seed=count)
+    assert vicreg(z1, z2, **own).item() == pytest.approx(slow(z1.tolist(), z2.tolist(), **own), rel=1e-10)
+    np.testing.assert_allclose(
+        gradients(partial(vicreg, **own), z1, z2),
+        loops.differences(partial(slow, **own), z1.tolist(), z2.tolist()),
+        rtol=1e-6,
+        atol=1e-6,
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), target=st.floats(0.1, 4), form=st.sampled_from(["paper", "released"]))
+def test_equals_the_loops_everywhere(reference, data, target, form):
+    z1, z2 = data.draw(reference.projections())
+    own = {name: data.draw(st.floats(0, 30)) for name in ("invariance", "variance", "covariance")}
+    own |= {"target": target, "form": form}
+    got = vicreg(torch.tensor(z1), torch.tensor(z2), **own)
+    assert got.item() == pytest.approx(slow(z1.tolist(), z2.tolist(), **own), rel=1e-10, abs=1e-10)
+
+
+def test_the_released_form_is_the_papers_with_other_weights(views, gradients):
+    z1, z2 = views(6, 4)
+    released = partial(vicreg, form="released", invariance=8.0, variance=6.0, covariance=5.0)
+    paper = partial(vicreg, form="paper", invariance=8.0 / 4, variance=6.0 / 2, covariance=5.0)
+    assert released(z1, z2).item() == pytest.approx(paper(z1, z2).item(), rel=1e-12)
+    np.testing.assert_allclose(gradients(released, z1, z2), gradients(paper, z1, z2), rtol=1e-11, atol=1e-12)
+
+
+def test_equal_views_of_wide_uncorrelated_columns_cost_nothing():
+    z = torch.tensor([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=torch.float64)
+    assert vicreg(z, z).item() == pytest.approx(0, abs=1e-12)
+    # Moving one view as a whole costs its distance alone.
+    assert vicreg(z + 2.0, z).item() == pytest.approx(25 * 12, rel=1e-12)
+    # Both moved: nothing, however far.
+    assert vicreg(z + 1e4, z + 1e4).item() == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", ["paper", "released"])
+def test_constant_columns_are_pushed_apart_by_the_whole_target(form):
+    """Var = 0: the hinge is target - sqrt(epsilon), and the root has a slope."""
+    share = {"paper": 1.0, "released": 0.5}[form]
+    loss = partial(vicreg, form=form)
+    for value in (0.0, 0.1, 3.0):
+        z = torch.full((3, 4), value, dtype=torch.float64)
+        assert loss(z, z).item() == pytest.approx(share * 50 * (1 - 0.01), rel=1e-10)
+        loops.finite(loss, z, z)
+    z[:, 0] = torch.arange(3)
+    loops.finite(loss, z, 0 * z)
+
+
+@pytest.mark.parametrize("form", ["paper", "released"])
+def test_gradcheck(views, form):
+    z1, z2 = (z.requires_grad_() for z in views(4, 3))
+    for target in (0.01, 50.0):
+        assert gradcheck(partial(vicreg, form=form, target=target), (z1, z2))
+
+
+def test_arguments_out_of_range(views):
+    z1, z2 = views(3, 2)
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(InputError, match=rf"^`target` must be in \(0, inf\), got {wrong}"):
+            vicreg(z1, z2, target=wrong)
+    for name in ("invariance", "variance", "covariance"):
+        with pytest.raises(InputError, match=rf"^`{name}` must be in .*, got nan"):
+            vicreg(z1, z2, **{name: math.nan})
+    with pytest.raises(InputError, match=r"^`form` must be 'paper' or 'released', got 'other'"):
+        vicreg(z1, z2, form="other")
