@@ -3,11 +3,12 @@
 Two augmented views of every graph, an encoder that makes them agree, and an honest score of what it has learnt:
 
 >>> import torch
->>> from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, ResidentLoader, Subgraph, embed, load_dataset, train
+>>> from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, ResidentLoader, Subgraph, TwoViews
+>>> from graphcl import embed, load_dataset, train
 >>> dataset = load_dataset("synthetic")
 >>> loader = ResidentLoader(dataset, batch_size=128, shuffle=True, generator=torch.Generator().manual_seed(0))
 >>> model = ContrastiveModel(GIN(dataset.num_features))
->>> history = train(model, loader, Loss("adnce"), NodeDrop(0.2), Subgraph(0.2), epochs=1)
+>>> history = train(TwoViews(model, Loss("adnce")), loader, NodeDrop(0.2), Subgraph(0.2), epochs=1)
 >>> h, y = embed(model, ResidentLoader(dataset, batch_size=1024))
 >>> h.shape
 torch.Size([600, 96])
@@ -37,6 +38,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import svm
 from graphcl.gin import GIN, GINE
 from graphcl.losses import Loss
+from graphcl.methods import TwoViews
 from graphcl.model import ContrastiveModel
 from graphcl.train import embed, train
 from graphcl.version import __version__
@@ -58,6 +60,7 @@ __all__ = [
     "OneOf",
     "ResidentLoader",
     "Subgraph",
+    "TwoViews",
     "__version__",
     "apply",
     "dataset_names",

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from graphcl.arguments import nearest
 from graphcl.config import Config, make_config, parse_value, read_config, shipped_configs, to_yaml
 from graphcl.errors import InputError
-from graphcl.registry import Registry, augmentations, encoders, losses
+from graphcl.registry import Registry, augmentations, encoders, losses, methods
 from graphcl.version import __version__
 
 
@@ -56,6 +56,7 @@ def help_text() -> str:
                 "Any argument of a loss, an augmentation or the encoder is set by its dotted path:\n"
                 "  --loss adnce --loss.mu 0.5 --views.first identity --views.second node_drop --views.second.ratio 0.1",
                 _listing("losses", losses),
+                _listing("methods", methods),
                 _listing("augmentations", augmentations),
                 _listing("encoders", encoders),
                 _wrapped("data sets", dataset_names()),

@@ -13,7 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from graphcl.arguments import Count, NonNegative, Positive, interval, nearest, problems
 from graphcl.errors import InputError
-from graphcl.registry import Registry, augmentations, encoders, losses
+from graphcl.model import Head
+from graphcl.registry import Registry, augmentations, encoders, losses, methods
 
 
 class ConfigError(InputError):
@@ -62,13 +63,16 @@ class Config(_Frozen):
     views: Views = Field(Views(), description="the augmentations `first` and `second`")
     encoder: Named = Field({"name": "gin"}, description="the encoder")
     projection: Count | None = Field(None, description="width of the projection; default: the encoder's")
+    head: Head = Field("mlp", description="the projector: mlp, or linear (one layer)")
     loss: Named = Field({"name": "infonce"}, description="the loss")
+    method: Named = Field({"name": "auto"}, description="how views are contrasted; auto: as the loss is meant")
     epochs: Annotated[int, interval("[0, inf)")] = Field(20, description="passes over the data")
     batch_size: BatchSize = Field(128, description="graphs in a batch, at least two")
     lr: Positive = Field(0.01, description="Adam's learning rate")
     weight_decay: NonNegative = Field(0.0, description="Adam's L2 penalty")
     clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")
     amp: bool = Field(False, description="compute in bfloat16")
+    diagnostics: bool = Field(False, description="log ranks, negatives and weights of each epoch too")
     seeds: list[Annotated[int, interval("[0, 4294967296)")]] = Field([0, 1, 2, 3, 4], description="one run each")
     evaluation: Evaluation = Field(Evaluation(), description="the SVM protocol: folds, inner_folds, scale")
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
@@ -95,8 +99,11 @@ def make_config(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         found += problems(error, _valid_keys)
         config = Config.model_validate(_without(values, error))
+    config = _with_method(config)
     for prefix, spec, registry in _named_parts(config):
         found += _spec_problems(spec, registry, prefix)
+    if not found:
+        found += _unfit_loss(config)
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         found.append(f"`seeds` must be one or more different numbers, got {config.seeds}.")
     if config.loss.get("reduction", "mean") != "mean":
@@ -111,6 +118,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
         update={
             "loss": loss,
             "encoder": _completed(config.encoder, encoders),
+            "method": _completed(config.method, methods),
             "views": Views(
                 first=_completed(config.views.first, augmentations),
                 second=_completed(config.views.second, augmentations),
@@ -185,7 +193,33 @@ def _named_parts(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
         ("views.second", config.views.second, augmentations),
         ("encoder", config.encoder, encoders),
         ("loss", config.loss, losses),
+        ("method", config.method, methods),
     ]
+
+
+def _with_method(config: Config) -> Config:
+    """The settings with the method that the loss is made for, where none is named."""
+    loss = config.loss.get("name")
+    if config.method.get("name") != "auto":
+        return config
+    method = losses.facts(loss)["method"] if isinstance(loss, str) and loss in losses else "two_views"
+    return config.model_copy(update={"method": {**config.method, "name": method}})
+
+
+def _unfit_loss(config: Config) -> list[str]:
+    """Why loss and method do not go together, one line at most."""
+    loss, method = config.loss["name"], config.method["name"]
+    if "labels" in losses.arguments(loss).tensors:
+        return [
+            f"`loss` {loss} trains on the labels of all graphs, the test folds' too, so its score would mean nothing; "
+            f"use it from Python, on training graphs only."
+        ]
+    if losses.facts(loss)["gathering"] == "local" and method not in ("byol", "simsiam"):
+        return [
+            f"`loss` {loss} pushes nothing apart, so all graphs would collapse into one point with method {method}; "
+            f"use `--method {losses.facts(loss)['method']}`."
+        ]
+    return []
 
 
 def _spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from typing import Literal, get_args
 
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
+
+Head = Literal["mlp", "linear"]
 
 
 class ContrastiveModel(nn.Module):
@@ -19,23 +22,33 @@ class ContrastiveModel(nn.Module):
     Args:
         encoder: gives embeddings h `[B, H]`; its `out_channels` is H.
         projection: D, width of the projection; H by default, as in GraphCL.
+        head: the projector: `mlp` (Linear, ReLU, Linear) or `linear` (one layer, as in MoCo v1).
         out_channels: H, where the encoder has no such attribute.
 
     Raises:
         InputError: the width of the embeddings is unknown, or (when called) the encoder gives no row for each graph.
     """
 
-    def __init__(self, encoder: nn.Module, projection: int | None = None, out_channels: int | None = None) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        projection: int | None = None,
+        head: Head = "mlp",
+        out_channels: int | None = None,
+    ) -> None:
         super().__init__()
         width = out_channels or getattr(encoder, "out_channels", None)
         if width is None:
             raise InputError(f"{type(encoder).__name__} has no `out_channels`; pass `out_channels=` its output width.")
-        self.encoder = encoder
-        layers = nn.Linear(width, width), nn.Linear(width, projection or width)
-        for layer in layers:
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-        self.projector = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+        if head not in get_args(Head):
+            raise InputError(f"`head` must be 'mlp' or 'linear', got {head!r}.")
+        self.encoder, self.projection = encoder, projection or width
+        hidden = [nn.Linear(width, width), nn.ReLU()] if head == "mlp" else []
+        self.projector = nn.Sequential(*hidden, nn.Linear(width, self.projection))
+        for layer in self.projector:
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)
         accepted = inspect.signature(encoder.forward).parameters
         self._optional = [name for name in ("size", "edge_attr") if name in accepted]
 

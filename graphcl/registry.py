@@ -30,10 +30,16 @@ class Registry(Mapping[str, Callable[..., Any]]):
         self.kind, self.package = kind, package
         self._targets: dict[str, Callable[..., Any]] = {}
         self._arguments: dict[str, Arguments] = {}
+        self._facts: dict[str, dict[str, str]] = {}
         self._discovered = False
 
-    def register(self, name: str) -> Callable[[T], T]:
-        """Register the decorated function or class under `name`; its arguments are checked from now on."""
+    def register(self, name: str, **facts: str) -> Callable[[T], T]:
+        """Register the decorated function or class under `name`; its arguments are checked from now on.
+
+        Args:
+            name: under which it is found.
+            **facts: what else is to be known of it, see `facts`.
+        """
 
         def decorate(target: T) -> T:
             if name in self._targets:
@@ -45,7 +51,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 target = arguments.guard(target)
             elif function is not target:
                 setattr(target, "__init__", arguments.guard(function))  # noqa: B010, mypy knows no other way
-            self._targets[name] = target
+            self._targets[name], self._facts[name] = target, facts
             return target
 
         return decorate
@@ -54,6 +60,11 @@ class Registry(Mapping[str, Callable[..., Any]]):
         """The checker of `name`'s arguments."""
         self[name]
         return self._arguments[name]
+
+    def facts(self, name: str) -> Mapping[str, str]:
+        """What is known of `name` besides its arguments; of a loss: `method`, the method that it is made for."""
+        self[name]
+        return self._facts[name]
 
     def summary(self, name: str) -> str:
         """The first line of the docstring."""
@@ -95,3 +106,4 @@ class Registry(Mapping[str, Callable[..., Any]]):
 losses = Registry("loss", "graphcl.losses")
 augmentations = Registry("augmentation", "graphcl.augment")
 encoders = Registry("encoder", "graphcl.gin")
+methods = Registry("method", "graphcl.methods")

@@ -51,7 +51,9 @@ class RunFolder:
     def add_epoch(self, seed: int, epoch: Epoch) -> None:
         """Append a line to `metrics.jsonl`."""
         with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps({"seed": seed, **asdict(epoch)}) + "\n")
+            values = asdict(epoch)
+            more = values.pop("diagnostics")
+            file.write(json.dumps({"seed": seed, **values, **more}) + "\n")
 
     def add_seed(self, seed: int, encoder: torch.nn.Module, h: torch.Tensor, y: torch.Tensor | None) -> None:
         """Keep a seed's encoder and embeddings.

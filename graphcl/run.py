@@ -25,8 +25,10 @@ from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, paired_gain, summarise, svm, usable_folds
 from graphcl.losses import Loss
+from graphcl.losses.checks import NonFiniteInputError
+from graphcl.methods import Method
 from graphcl.model import ContrastiveModel
-from graphcl.registry import encoders
+from graphcl.registry import encoders, methods
 from graphcl.report import RunFolder, check_folder, environment, score_lines
 from graphcl.train import Epoch, embed, train
 
@@ -68,7 +70,8 @@ def run(config: Config) -> dict[str, Any]:
     if dataset.labelled:
         config = _with_usable_folds(config, dataset)
     folder = RunFolder(config)
-    print(f"{dataset}, features: {dataset.features}; loss: {Loss(**config.loss)}; device: {device}; {folder.path}/")
+    told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
+    print(f"{dataset}, features: {dataset.features}; {told}; {folder.path}/")
 
     untrained, trained, history = [], [], []
     for seed in config.seeds:
@@ -129,7 +132,23 @@ def make_model(config: Config, dataset: GraphDataset, seed: int = 0) -> Contrast
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         encoder = encoders[config.encoder["name"]](graph.x.size(1), **arguments)
-        return ContrastiveModel(encoder, config.projection)
+        return ContrastiveModel(encoder, config.projection, config.head)
+
+
+def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> Method:
+    """The method of a seed around its model; torch's global generator is left as it was.
+
+    Raises:
+        InputError: a loss that does not fit the method.
+    """
+    arguments = {key: value for key, value in config.method.items() if key != "name"}
+    if "num_graphs" in methods.arguments(config.method["name"]).required:
+        arguments["num_graphs"] = len(dataset)
+    device = next(model.parameters()).device
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
+    return method.to(device)
 
 
 def _rehearse(config: Config, dataset: GraphDataset) -> None:
@@ -137,9 +156,14 @@ def _rehearse(config: Config, dataset: GraphDataset) -> None:
     batch = Batch.from_data_list([dataset[0], dataset[1]])
     first, second = build_augmentation(config.views.first), build_augmentation(config.views.second)
     views = two_views(batch, first, second, torch.Generator().manual_seed(0))
-    model = make_model(config, dataset)
+    method = make_method(config, dataset, make_model(config, dataset))
     with torch.no_grad():
-        Loss(**config.loss)(model(views[0]), model(views[1]))
+        try:
+            method(*views, ids=torch.arange(2))
+        except NonFiniteInputError:
+            raise InputError(
+                f"the untrained encoder already gives NaN or infinity; look for them in the features of {dataset.name}."
+            ) from None
 
 
 def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int, folder: RunFolder) -> list[Epoch]:
@@ -150,9 +174,8 @@ def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed:
     loader: ResidentLoader | DataLoader = make_loader(dataset, config.batch_size, True, order, device)
     with _progress(f"seed {seed}", config.epochs) as show:
         return train(
-            model,
+            make_method(config, dataset, model, seed),
             loader,
-            Loss(**config.loss),
             build_augmentation(config.views.first),
             build_augmentation(config.views.second),
             epochs=config.epochs,
@@ -160,6 +183,7 @@ def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed:
             weight_decay=config.weight_decay,
             clip_norm=config.clip_norm,
             amp=config.amp,
+            diagnostics=config.diagnostics,
             generator=views,
             callbacks=[lambda epoch: folder.add_epoch(seed, epoch), show],
         )

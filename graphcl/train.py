@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,8 +15,10 @@ from torch_geometric.data import Batch
 from graphcl.augment.transform import Augmentation
 from graphcl.augment.views import two_views
 from graphcl.batching import split
-from graphcl.diagnostics import alignment, uniformity
+from graphcl.diagnostics import alignment, diagnose, uniformity
 from graphcl.errors import InputError
+from graphcl.losses.checks import NonFiniteInputError
+from graphcl.methods import Method, Outcome
 from graphcl.model import ContrastiveModel
 
 
@@ -34,6 +37,7 @@ class Epoch:
         uniformity: of the first view's projections.
         seconds: wall time of the epoch.
         data_seconds: the part of it spent on cutting out batches and augmenting them (on CUDA: on launching that).
+        diagnostics: where they were asked for, see `graphcl.diagnostics.diagnose`.
     """
 
     epoch: int
@@ -42,12 +46,12 @@ class Epoch:
     uniformity: float
     seconds: float
     data_seconds: float
+    diagnostics: dict[str, float] = field(default_factory=dict)
 
 
 def train(
-    model: ContrastiveModel,
+    method: Method,
     loader: Iterable[Batch],
-    loss: Callable[[Tensor, Tensor], Tensor],
     first: Augmentation,
     second: Augmentation,
     *,
@@ -56,17 +60,17 @@ def train(
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
     amp: bool = False,
+    diagnostics: bool = False,
     generator: torch.Generator | None = None,
     callbacks: Iterable[Callable[[Epoch], Any]] = (),
 ) -> list[Epoch]:
-    """Train a model so that two views of a graph agree and those of different graphs do not.
+    """Train a method's model so that two views of a graph agree and those of different graphs do not.
 
-    Labels are never looked at.
+    Labels are looked at only by a method that was told to.
 
     Args:
-        model: encoder and projector, trained in place, on the device where it is.
+        method: model and loss (`TwoViews(model, Loss("adnce"))`), trained in place, on the device where it is.
         loader: batches of graphs, all of them once an epoch.
-        loss: of the two views' projections, each `[N, D]`.
         first: augmentation that makes the first view.
         second: augmentation that makes the second view.
         epochs: passes over the data.
@@ -74,7 +78,8 @@ def train(
         weight_decay: Adam's L2 penalty.
         clip_norm: largest Euclidean norm of the gradient, or None for no clipping.
         amp: whether the model computes in bfloat16 (the loss stays in float32).
-        generator: source of the views' randomness, on the model's device.
+        diagnostics: whether to measure ranks, negatives and weights too, see `graphcl.diagnostics.diagnose`.
+        generator: source of the views' randomness, and of what the method draws, on the model's device.
         callbacks: each is called with every finished `Epoch`.
 
     Returns:
@@ -84,12 +89,14 @@ def train(
         NonFiniteLossError: the loss became NaN or infinite.
         InputError: the loader gave no batch.
     """
-    device = next(model.parameters()).device
-    optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
+    parameters = [each for each in method.parameters() if each.requires_grad]
+    device = parameters[0].device
+    optimiser = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=True)
     history = []
     for epoch in range(1, epochs + 1):
-        model.train()
-        start, data_seconds, steps = time.perf_counter(), 0.0, []
+        method.train()
+        start, data_seconds = time.perf_counter(), 0.0
+        steps: list[dict[str, Tensor]] = []
         pairs = _view_pairs(loader, first, second, generator, device)
         while True:
             before = time.perf_counter()
@@ -98,25 +105,32 @@ def train(
             if views is None:
                 break
 
-            with torch.autocast(device.type, torch.bfloat16, enabled=amp):
-                z1, z2 = model(views[0]), model(views[1])
-            value = loss(z1, z2)
+            ids = _ids(loader, len(steps), device)
+            try:
+                with torch.autocast(device.type, torch.bfloat16, enabled=amp):
+                    outcome = method(*views, ids=ids, generator=generator)
+            except NonFiniteInputError as error:
+                _refuse_non_finite(steps, epoch, loader)
+                what = f"the projections became NaN or infinite ({str(error)[:-1]})"
+                raise _non_finite(what, epoch, len(steps), loader) from None
             optimiser.zero_grad(set_to_none=True)
-            value.backward()
+            outcome.loss.backward()
             if clip_norm is not None:
-                nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+                nn.utils.clip_grad_norm_(parameters, clip_norm)
             optimiser.step()
-            steps.append(_measure(value, z1, z2))
+            method.after_step()
+            steps.append(_measure(outcome, diagnostics, method))
 
         if not steps:
             raise InputError(
                 f"`loader` gave no batch in epoch {epoch}; it must give all batches each time it is iterated."
             )
-        # The only place where an epoch waits for the device.
-        means = torch.stack(steps).cpu()
-        _refuse_non_finite(means[:, 0], epoch, loader)
-        mean_loss, aligned, uniform = means.mean(dim=0).tolist()
-        record = Epoch(epoch, mean_loss, aligned, uniform, time.perf_counter() - start, data_seconds)
+        # The only places where an epoch waits for the device.
+        _refuse_non_finite(steps, epoch, loader)
+        table = torch.stack([torch.stack(list(step.values())) for step in steps]).cpu()
+        means = dict(zip(steps[0], table.mean(dim=0).tolist(), strict=True))
+        main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
+        record = Epoch(epoch, **main, seconds=time.perf_counter() - start, data_seconds=data_seconds, diagnostics=means)
         history.append(record)
         for callback in callbacks:
             callback(record)
@@ -161,20 +175,36 @@ def _view_pairs(
         yield from zip(split(view1, sizes), split(view2, sizes), strict=True)
 
 
-@torch.no_grad()
-def _measure(value: Tensor, z1: Tensor, z2: Tensor) -> Tensor:
-    a, b = z1[:1024], z2[:1024]  # uniformity compares all pairs; a thousand rows estimate it well enough
-    return torch.stack([value, alignment(a, b), uniformity(a)]).detach()
-
-
-def _refuse_non_finite(losses: Tensor, epoch: int, loader: Iterable[Batch]) -> None:
-    bad = (~losses.isfinite()).nonzero().flatten().tolist()
-    if not bad:
-        return
+def _ids(loader: Iterable[Batch], step: int, device: torch.device) -> Tensor | None:
+    """Which graphs the batch of a step holds, where the loader tells."""
     order = getattr(getattr(loader, "batch_sampler", None), "current", None)
-    graphs = f", graphs {', '.join(map(str, order[bad[0]][:8]))}, ..." if order else ""
-    raise NonFiniteLossError(
-        f"the loss became {losses[bad[0]].item()} at epoch {epoch}, step {bad[0] + 1} of {losses.numel()}{graphs}; "
+    return torch.tensor(order[step]).to(device, non_blocking=True) if order else None
+
+
+@torch.no_grad()
+def _measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Tensor]:
+    # Uniformity compares all pairs; a thousand rows estimate it well enough.
+    h, a, b = outcome.h[:1024], outcome.z1[:1024], outcome.z2[:1024]
+    found = {"loss": outcome.loss.detach(), "alignment": alignment(a, b), "uniformity": uniformity(a)}
+    if diagnostics:
+        setting = getattr(method.loss, "setting", None)
+        found |= diagnose(h, a, b, (setting("temperature") if setting else None) or 0.2)
+    return found
+
+
+def _refuse_non_finite(steps: list[dict[str, Tensor]], epoch: int, loader: Iterable[Batch]) -> None:
+    values = torch.stack([step["loss"] for step in steps]).tolist() if steps else []
+    for number, value in enumerate(values):
+        if not math.isfinite(value):
+            raise _non_finite(f"the loss became {value}", epoch, number, loader)
+
+
+def _non_finite(what: str, epoch: int, step: int, loader: Iterable[Batch]) -> NonFiniteLossError:
+    order = getattr(getattr(loader, "batch_sampler", None), "current", None)
+    steps = f" of {len(order)}" if order else ""
+    graphs = f", graphs {', '.join(map(str, order[step][:8]))}, ..." if order else ""
+    return NonFiniteLossError(
+        f"{what} at epoch {epoch}, step {step + 1}{steps}{graphs}; "
         f"try a smaller learning rate, `clip_norm: 1.0`, a larger temperature, or `amp: false`, "
         f"and look for extreme values in the node features."
     )

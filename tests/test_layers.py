@@ -28,11 +28,24 @@ ALLOWED = {
     "gin": {"aggregate"},
     "model": set(),
     "diagnostics": {"losses"},
-    "train": {"model", "diagnostics", "augment", "batching"},
-    "config": set(),
+    "information": {"losses"},
+    "methods": {"losses", "model"},
+    "train": {"methods", "model", "diagnostics", "augment", "batching", "losses"},
+    "config": {"model"},
     "command_line": {"config", "datasets"},
     "report": {"config", "train"},
-    "run": {"augment", "command_line", "config", "datasets", "evaluate", "losses", "model", "report", "train"},
+    "run": {
+        "augment",
+        "command_line",
+        "config",
+        "datasets",
+        "evaluate",
+        "losses",
+        "methods",
+        "model",
+        "report",
+        "train",
+    },
 }
 
 

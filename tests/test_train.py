@@ -12,6 +12,7 @@ from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.gin import GIN
 from graphcl.losses import Loss, infonce
+from graphcl.methods import TwoViews
 from graphcl.model import ContrastiveModel
 from graphcl.train import NonFiniteLossError, embed, train
 
@@ -36,7 +37,8 @@ def run(data: list[Data], epochs: int = 4, model: ContrastiveModel | None = None
     model = model or make_model()
     loader = ResidentLoader(data, 16, shuffle=True, generator=torch.Generator().manual_seed(0))
     options = {"loss": infonce, "view": random4(), "generator": torch.Generator().manual_seed(1), **options}
-    history = train(model, loader, options.pop("loss"), Identity(), options.pop("view"), epochs=epochs, **options)
+    method = TwoViews(model, options.pop("loss"))
+    history = train(method, loader, Identity(), options.pop("view"), epochs=epochs, **options)
     return model, history
 
 
@@ -105,9 +107,19 @@ def test_a_non_finite_loss_stops_with_step_and_graphs():
     data = graphs()
     data[5].x[0, 0] = float("inf")
     with pytest.raises(
-        NonFiniteLossError, match=r"the loss became nan at epoch 1, step \d of 3, graphs \d+, .*try a sm"
+        NonFiniteLossError,
+        match=r"the projections became NaN or infinite \(`z1` is not finite in row \d+\) at epoch 1, step \d of 3, "
+        r"graphs \d+, .*try a smaller",
     ):
         run(data)
+
+
+def test_a_non_finite_value_of_finite_projections_stops_too():
+    def overflows(z1, z2):
+        return infonce(z1, z2) * torch.inf
+
+    with pytest.raises(NonFiniteLossError, match=r"the loss became inf at epoch 1, step 1 of 3, graphs \d+, "):
+        run(graphs(), loss=overflows)
 
 
 def test_clipping_bounds_the_gradient():
@@ -146,7 +158,7 @@ def test_an_encoder_of_nodes_is_refused():
 def test_a_loader_must_give_its_batches_again():
     once = iter(list(ResidentLoader(graphs(), 16)))
     with pytest.raises(InputError, match="`loader` gave no batch in epoch 2"):
-        train(make_model(), once, infonce, Identity(), Identity(), epochs=2)
+        train(TwoViews(make_model(), infonce), once, Identity(), Identity(), epochs=2)
 
 
 def test_no_epochs_change_nothing():
@@ -171,7 +183,7 @@ def test_any_pyg_encoder_and_loader():
     torch.manual_seed(0)
     model = ContrastiveModel(MeanGCN(), projection=5, out_channels=6)
     loader = DataLoader(graphs(), batch_size=16, shuffle=True)
-    history = train(model, loader, Loss("adnce"), NodeDrop(0.2), random4(), epochs=2)
+    history = train(TwoViews(model, Loss("adnce")), loader, NodeDrop(0.2), random4(), epochs=2)
     assert len(history) == 2
     assert embed(model, DataLoader(graphs(), batch_size=16))[0].shape == (40, 6)
     with pytest.raises(InputError, match=r"MeanGCN has no `out_channels`; pass `out_channels=` its output width\."):
@@ -184,6 +196,6 @@ def test_cuda():
     model = make_model().cuda()
     loader = ResidentLoader(graphs(), 16, shuffle=True, generator=torch.Generator().manual_seed(0), device="cuda")
     generator = torch.Generator("cuda").manual_seed(1)
-    history = train(model, loader, infonce, Identity(), random4(), epochs=15, generator=generator)
+    history = train(TwoViews(model, infonce), loader, Identity(), random4(), epochs=15, generator=generator)
     assert history[-1].loss < history[0].loss - 0.2
     assert embed(model, loader)[0].device.type == "cpu"

@@ -31,10 +31,25 @@ class Loss(nn.Module):
             raise InputError(" ".join(found))
         self.name, self.arguments = name, arguments
 
-    def forward(self, z1: Tensor, z2: Tensor, **data: Tensor | None) -> Tensor:
-        """The loss of projections `[N, D]` of two views; `data` are tensors that it takes besides, such as a queue."""
-        loss: Tensor = losses[self.name](z1, z2, **self.arguments, **data)
+    def forward(self, z1: Tensor, z2: Tensor, **others: Any) -> Tensor:
+        """The loss of projections `[N, D]` of two views.
+
+        Args:
+            z1: projections of the first view.
+            z2: projections of the second view.
+            **others: tensors that the loss takes besides, such as a queue, and arguments to override.
+        """
+        loss: Tensor = losses[self.name](z1, z2, **self.arguments | others)
         return loss
+
+    def accepts(self, argument: str) -> bool:
+        """Whether the loss has an argument of that name: a setting, or a tensor such as `queue`, `weight`, `labels`."""
+        known = losses.arguments(self.name)
+        return argument in known.defaults or argument in known.tensors
+
+    def setting(self, argument: str, otherwise: Any = None) -> Any:
+        """The value of an argument, given or default; `otherwise` where the loss has none of that name."""
+        return self.arguments.get(argument, losses.arguments(self.name).defaults.get(argument, otherwise))
 
     def extra_repr(self) -> str:
         """Name and arguments."""

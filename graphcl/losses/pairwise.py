@@ -59,6 +59,8 @@ def pairwise(
     *,
     similarity: Similarity = "cosine",
     fixed: dict[str, Any] | None = None,
+    method: str = "two_views",
+    gathering: Literal["gather_negatives", "global_statistics"] = "gather_negatives",
     **defaults: Any,
 ) -> Callable[[Callable[..., Tensor]], PairwiseLoss]:
     """Register the decorated `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
@@ -71,6 +73,9 @@ def pairwise(
         similarity: what the formula takes; unless it is the cosine, rows are compared as they are. A formula with an
             argument `normalize` leaves that to its caller.
         fixed: shared arguments that the loss settles, and how; they are no arguments of it then.
+        method: the method that the loss is made for.
+        gathering: what a loss over several devices has to gather: the others' rows as negatives, or statistics of all
+            anchors besides.
         **defaults: defaults of shared arguments that differ from the usual ones.
     """
     settled = fixed or {}
@@ -112,7 +117,7 @@ def pairwise(
         loss.__signature__ = signature  # type: ignore[attr-defined]
         loss.__annotations__ = {key: each.annotation for key, each in signature.parameters.items()} | {"return": Tensor}
         loss.__doc__ = _documented(inspect.getdoc(terms) or "", {key: text for key, (_, _, text) in shared.items()})
-        registered: Any = losses.register(name)(loss)
+        registered: Any = losses.register(name, method=method, gathering=gathering)(loss)
         registered.terms = terms
         return registered
 

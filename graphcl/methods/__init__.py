@@ -1,0 +1,21 @@
+"""Methods: how the two views of a batch become a loss, and what is kept from step to step.
+
+| method        | second side of each pair                        | negatives                 | kept             |
+|---------------|-------------------------------------------------|---------------------------|------------------|
+| `two_views`   | the same encoder's projection of the other view | of the batch              | nothing          |
+| `moco`        | a slow copy's projection of the other view      | of the batch, and a queue | slow copy, queue |
+| `memory_bank` | the graph's own entry in a bank                 | drawn from the bank       | an entry a graph |
+| `byol`        | a slow copy's projection, to be predicted       | of the batch, if any      | slow copy        |
+| `simsiam`     | the same encoder's, to be predicted, a constant | of the batch, if any      | nothing          |
+
+A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.train.train`.
+"""
+
+from graphcl.methods.memory_bank import MemoryBank
+from graphcl.methods.method import Method, Outcome
+from graphcl.methods.moco import MoCo
+from graphcl.methods.queue import KeyQueue
+from graphcl.methods.siamese import BYOL, SimSiam
+from graphcl.methods.two_views import TwoViews
+
+__all__ = ["BYOL", "KeyQueue", "MemoryBank", "Method", "MoCo", "Outcome", "SimSiam", "TwoViews"]

@@ -1,0 +1,117 @@
+"""Instance discrimination with a memory bank: an entry for every graph (Wu et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphcl.arguments import Count, Fraction
+from graphcl.errors import InputError
+from graphcl.losses.exponent import linear
+from graphcl.losses.pairs import compare, normalize
+from graphcl.methods.method import LossOfViews, Method, Outcome, need
+from graphcl.model import ContrastiveModel
+from graphcl.registry import methods
+
+
+@methods.register("memory_bank")
+class MemoryBank(Method):
+    r"""Memory bank: every graph has an entry, its positive; negatives are entries drawn from the bank.
+
+    $$m_i \leftarrow \mathrm{norm}(\mu\, m_i + (1 - \mu)\, v_i)$$
+
+    after each visit. The bank's entries are keyed by the graph's number in the data set, so a graph is never its own
+    negative. With `instance_nce`, its normaliser is that of the first batch from then on, as in the paper. Any other
+    loss with an argument `queue` fits too. A symmetric loss takes both views' projections, each against the bank.
+
+    Differs: noise is drawn once for a batch, not for each graph; where it would be as many entries as there are graphs
+    or more, all entries are taken, once each.
+
+    Args:
+        model: encoder and projector.
+        loss: of projections, their entries, and other entries.
+        num_graphs: graphs in the data set, n.
+        noise: entries drawn for a batch, >= 1.
+        momentum: mu, in [0, 1].
+
+    Raises:
+        InputError: a loss without external negatives; when called: ids that are unknown or not below n.
+
+    References:
+        Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018 (arXiv
+        1805.01978).
+    """
+
+    bank: Tensor
+
+    def __init__(
+        self,
+        model: ContrastiveModel,
+        loss: LossOfViews,
+        num_graphs: int,
+        *,
+        noise: Count = 4096,
+        momentum: Fraction = 0.5,
+    ) -> None:
+        super().__init__(model, loss)
+        need(loss, ("queue", "symmetric"), "memory_bank")
+        self.num_graphs, self.noise, self.momentum = num_graphs, noise, momentum
+        self.register_buffer("bank", normalize(torch.randn(num_graphs, model.projection)))
+        self.log_z: float | None = None
+        self._new: tuple[Tensor, Tensor] | None = None
+
+    def forward(
+        self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Outcome:
+        """See `Method`."""
+        if ids is None:
+            raise InputError(
+                "method `memory_bank` must know which graphs a batch holds; use ResidentLoader or make_loader."
+            )
+        setting = getattr(self.loss, "setting", None)
+        views = [view1, view2] if setting and setting("symmetric") else [view1]
+        h = [self.model.encode(view) for view in views]
+        z = [self.model.projector(each) for each in h]
+        entries, drawn = self.bank[ids], self._draw(generator)
+        noise = self.bank[drawn]
+        others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
+        others |= {"negatives": "queue", "symmetric": False}
+        if setting and getattr(self.loss, "name", "") == "instance_nce" and setting("log_z") is None:
+            if self.log_z is None:
+                self.log_z = _log_mean_exp(z[0].detach(), entries, setting("temperature"), others)
+            others["log_z"] = self.log_z
+        value = torch.stack([self.loss(each, entries, **others) for each in z]).mean()
+        self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0)
+        return Outcome(value, h[0], z[0], entries)
+
+    def after_step(self) -> None:
+        """The batch's entries move towards what they are of."""
+        if self._new is not None:
+            ids, v = self._new
+            self.bank[ids] = normalize(torch.lerp(v.to(self.bank.dtype), self.bank[ids], self.momentum))
+            self._new = None
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """For `state_dict`: the normaliser."""
+        return {"log_z": self.log_z}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """From `load_state_dict`."""
+        self.log_z = state["log_z"]
+
+    def _draw(self, generator: torch.Generator | None) -> Tensor:
+        device = self.bank.device
+        if self.noise >= self.num_graphs:
+            return torch.arange(self.num_graphs, device=device)
+        return torch.randint(self.num_graphs, (self.noise,), generator=generator, device=device)
+
+
+def _log_mean_exp(z: Tensor, entries: Tensor, temperature: float, others: dict[str, Any]) -> float:
+    """Logarithm of the mean of e^s over the negatives."""
+    pairs = compare(z, entries, **others)
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    return float(total.logsumexp(dim=0)) - math.log(float(pairs.count.sum()))

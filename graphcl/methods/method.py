@@ -1,0 +1,89 @@
+"""What every method is."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+
+from graphcl.errors import InputError
+from graphcl.losses import Loss
+from graphcl.model import ContrastiveModel
+
+LossOfViews = Callable[..., Tensor]
+"""A `Loss`, or any function of two sides' projections."""
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a method made of a batch.
+
+    Args:
+        loss: the value to be minimised, a scalar.
+        h: embeddings of the first view `[B, H]`.
+        z1: what the loss compared, first side `[B, D]`.
+        z2: second side `[B, D]`.
+    """
+
+    loss: Tensor
+    h: Tensor
+    z1: Tensor
+    z2: Tensor
+
+
+class Method(nn.Module, ABC):
+    """A model, a loss, and the way from a batch's views to a value.
+
+    Args:
+        model: encoder and projector, which training is for.
+        loss: of the two sides' projections.
+    """
+
+    def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    @abstractmethod
+    def forward(
+        self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Outcome:
+        """The loss of a batch.
+
+        Args:
+            view1: first view of B graphs.
+            view2: second view of the same graphs.
+            ids: which graphs of the data set they are, `[B]`, where that is known.
+            generator: source of whatever the method draws.
+        """
+
+    def after_step(self) -> None:
+        """To be called when the optimiser has made its step."""
+
+
+def slow_copy(module: AnyModule) -> AnyModule:
+    """A copy without gradients."""
+    return copy.deepcopy(module).requires_grad_(False)
+
+
+@torch.no_grad()
+def follow(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
+    """slow <- momentum slow + (1 - momentum) fast, over all parameters."""
+    targets: list[Tensor] = list(slow.parameters())
+    sources: list[Tensor] = list(fast.parameters())
+    torch._foreach_lerp_(targets, sources, 1 - momentum)
+
+
+def need(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:
+    """Refuse a registered loss without the arguments that a method passes on."""
+    if isinstance(loss, Loss) and (missing := [each for each in arguments if not loss.accepts(each)]):
+        raise InputError(
+            f"method `{method}` passes {' and '.join(f'`{each}`' for each in missing)} to the loss, which "
+            f"`{loss.name}` does not take; try infonce, adnce or another loss that does."
+        )

@@ -1,0 +1,49 @@
+"""Two views of every graph through one encoder: SimCLR, GraphCL."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphcl.errors import InputError
+from graphcl.methods.method import LossOfViews, Method, Outcome
+from graphcl.model import ContrastiveModel
+from graphcl.registry import losses, methods
+
+
+@methods.register("two_views")
+class TwoViews(Method):
+    """Two views of every graph through one encoder and projector (SimCLR, GraphCL).
+
+    Args:
+        model: encoder and projector.
+        loss: of the two views' projections.
+        labels: whether the loss is given the graphs' labels `batch.y`. Only `supcon` takes them, and what is trained
+            with labels must be scored on other graphs.
+
+    Raises:
+        InputError: a loss that needs labels without `labels=True`.
+
+    References:
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902).
+    """
+
+    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, labels: bool = False) -> None:
+        super().__init__(model, loss)
+        name = getattr(loss, "name", "")
+        takes = name in losses and "labels" in losses.arguments(name).tensors
+        if takes and not labels:
+            raise InputError(f"loss `{name}` trains on labels; if that is meant, pass `labels=True`.")
+        if labels and not takes:
+            raise InputError(f"`labels` is true, but loss `{name}` takes none.")
+        self._labels = labels
+
+    def forward(
+        self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
+    ) -> Outcome:
+        """See `Method`."""
+        h = self.model.encode(view1)
+        z1, z2 = self.model.projector(h), self.model(view2)
+        value = self.loss(z1, z2, labels=view1.y) if self._labels else self.loss(z1, z2)
+        return Outcome(value, h, z1, z2)
