@@ -58,6 +58,23 @@ def effective_rank(h: Tensor) -> Tensor:
     return torch.special.entr(share).sum().exp() * (values[0] > 0)
 
 
+def coupling(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
+    r"""DCL's negative-positive-coupling multiplier of each anchor: $q_i = 1 - p_i^+$, in (0, 1), `[N]`.
+
+    InfoNCE's gradient is DCL's times q.
+
+    Args:
+        z1: projections of the first view `[N, D]`, the anchors, N >= 2.
+        z2: of the second view.
+        temperature: tau.
+
+    References:
+        Yeh et al., "Decoupled Contrastive Learning", ECCV 2022, Eq. 4 (arXiv 2110.06848).
+    """
+    cosine = normalize(z1) @ normalize(z2).T
+    return torch.sigmoid((off_diagonal(cosine) / temperature).logsumexp(dim=1) - cosine.diagonal() / temperature)
+
+
 def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> dict[str, Tensor]:
     r"""More of a batch than its loss, for the first view's anchors against the second view's rows.
 
@@ -86,7 +103,7 @@ def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> dict[str,
     negative = off_diagonal(cosine)
     log_weight = (negative / temperature).log_softmax(dim=1)
     count = negative.new_tensor(float(negative.size(1)))
-    npc = torch.sigmoid((negative / temperature).logsumexp(dim=1) - cosine.diagonal() / temperature)
+    npc = coupling(z1, z2, temperature)
     entropy = torch.special.entr(log_weight.exp()).sum(dim=1)
     variance = negative.var(dim=1, correction=0)
     radius = (count.log() - entropy).clamp(min=0)

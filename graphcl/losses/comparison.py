@@ -38,16 +38,6 @@ class Comparison:
     similarity: Similarity = "cosine"
     ids: tuple[Tensor, Tensor] | None = None
 
-    @property
-    def anchor(self) -> Tensor:
-        """The anchors' rows `[A, D]`."""
-        return torch.cat([self.sets[number] for number in range(len(self.against))])
-
-    @property
-    def partner(self) -> Tensor:
-        """The rows of the anchors' positives `[A, D]`."""
-        return torch.cat([self.sets[1 - number] for number in range(len(self.against))])
-
     def same_ids(self, rows: slice = slice(None), keys: slice = slice(None)) -> Tensor:
         """Which of the queue's rows have an anchor's id, `[rows, keys]`."""
         assert self.ids is not None
@@ -111,17 +101,29 @@ class Pairs(ABC):
 
     Attributes:
         positive: similarity of each anchor with its positive, `[A]`.
-        anchor: the anchors' rows `[A, D]`.
-        partner: the positives' rows `[A, D]`.
-        count: number of negatives of each anchor, M, `[A]`.
     """
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
-        a, b = self.anchor, self.partner = comparison.anchor, comparison.partner
-        self.count = torch.cat([comparison.count(anchors) for anchors in range(len(comparison.against))])
+        a, b = comparison.sets[:2]
         squared_distance = comparison.similarity == "squared_distance"
-        self.positive = (a - b).square().sum(dim=1) if squared_distance else (a * b).sum(dim=1)
+        positive = (a - b).square().sum(dim=1) if squared_distance else (a * b).sum(dim=1)
+        self.positive = torch.cat([positive] * len(comparison.against))
+
+    @property
+    def anchor(self) -> Tensor:
+        """The anchors' rows `[A, D]`."""
+        return torch.cat([self.comparison.sets[number] for number in range(len(self.comparison.against))])
+
+    @property
+    def partner(self) -> Tensor:
+        """The rows of the anchors' positives `[A, D]`."""
+        return torch.cat([self.comparison.sets[1 - number] for number in range(len(self.comparison.against))])
+
+    @property
+    def count(self) -> Tensor:
+        """Number of negatives of each anchor, M, `[A]` in the similarities' dtype."""
+        return torch.cat([self.comparison.count(anchors) for anchors in range(len(self.comparison.against))])
 
     @abstractmethod
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:

@@ -59,7 +59,11 @@ class ExplicitPairs(DensePairs):
         else:
             value = torch.einsum("ad,amd->am", anchors, negatives)
         self.row = Row(value)
-        self.count = torch.full_like(self.positive, negatives.size(-2))
+
+    @property
+    def count(self) -> Tensor:
+        """See `Pairs`."""
+        return torch.full_like(self.positive, self.row.value.size(1))
 
 
 def lay_out(comparison: Comparison) -> Row:

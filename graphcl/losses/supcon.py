@@ -47,15 +47,16 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     References:
         Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, Eq. 2 (arXiv 2004.11362).
     """
-    n = pairs.anchor.size(0) // 2
+    n = pairs.positive.numel() // 2
     if labels is None:
         raise InputError(f"`labels` is required: supcon takes the class of each graph, whole numbers [{n}].")
     check_labels("labels", labels, n)
     _, number = torch.unique(labels.repeat(2), return_inverse=True)
     # Cosines with all rows of one's class, through the class's sum; less that with oneself.
-    of_class = torch.zeros(int(n), pairs.anchor.size(1)).to(pairs.anchor).index_add(0, number, pairs.anchor)
-    own = pairs.anchor.square().sum(dim=1)
+    rows = pairs.anchor
+    of_class = rows.new_zeros(n, rows.size(1)).index_add(0, number, rows)
+    own = rows.square().sum(dim=1)
     positives = torch.bincount(number, minlength=n)[number] - 1
-    mean_positive = ((pairs.anchor * of_class[number]).sum(dim=1) - own) / positives
+    mean_positive = ((rows * of_class[number]).sum(dim=1) - own) / positives
     (total,) = pairs.logsumexp(linear(1 / temperature))
     return torch.logaddexp(total, pairs.positive / temperature) - mean_positive / temperature
