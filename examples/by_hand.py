@@ -12,12 +12,12 @@ from graphcl import (
     NodeDrop,
     ResidentLoader,
     Subgraph,
-    adnce,
     embed,
     load_dataset,
     svm,
     two_views,
 )
+from graphcl.losses import adnce
 
 torch.manual_seed(0)
 dataset = load_dataset("synthetic")
