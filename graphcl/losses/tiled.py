@@ -15,6 +15,7 @@ References:
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -175,7 +176,11 @@ class TiledPairs(Pairs):
 
 
 def tiles(some: Tensor) -> Tiles:
-    """The tiles for a tensor's device: Triton kernels on CUDA where Triton is installed, else PyTorch's operations."""
+    """The tiles for a tensor: Triton kernels for float32 on CUDA if Triton is installed, else PyTorch's operations."""
+    if some.is_cuda and some.dtype == torch.float32 and importlib.util.find_spec("triton") is not None:
+        from graphcl.losses import triton_tiles
+
+        return triton_tiles
     from graphcl.losses import torch_tiles
 
     return torch_tiles
