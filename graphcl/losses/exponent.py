@@ -83,7 +83,7 @@ def linear(factor: float) -> Exponent:
 
 def gaussian(mu: float, sigma: float, frozen: bool = True) -> Exponent:
     r"""$-(c - \mu)^2 / 2 \sigma^2$, the logarithm of a Gaussian weight; with sigma = inf it is 0."""
-    coefficients = (0.0, 0.0, -min(0.5 / sigma / sigma, 1e30))
+    coefficients = (0.0, 0.0, -min(0.5 / sigma / sigma, 1e25))
     return Exponent((), coefficients, mu) if frozen else Exponent(coefficients, (), mu)
 
 

