@@ -126,7 +126,7 @@ def _one(key: str, given: list[str]) -> str:
 
 def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
     """Set a nested value; a bare name on the way stands for `{name: ...}`, and nothing for the default."""
-    default: Any = make_config({}).model_dump()
+    default: Any = Config().model_dump()
     for key in path[:-1]:
         default = default.get(key) if isinstance(default, dict) else None
         inner = values.get(key, default)

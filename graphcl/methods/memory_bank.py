@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Count, Fraction, interval
 from graphcl.errors import InputError
 from graphcl.losses.exponent import linear
-from graphcl.losses.pairs import compare, normalize
+from graphcl.losses.pairs import at_least_float32, compare, normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, need
 from graphcl.model import ContrastiveModel
 from graphcl.registry import methods
@@ -82,10 +82,14 @@ class MemoryBank(Method):
             raise InputError(
                 "method `memory_bank` must know which graphs a batch holds; use ResidentLoader or make_loader."
             )
+        if ids.device.type == "cpu" and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_graphs:
+            raise InputError(
+                f"`ids` must be graphs of the {self.num_graphs} in the bank, got {int(ids.min())} to {int(ids.max())}."
+            )
         setting = getattr(self.loss, "setting", None)
         views = [view1, view2] if setting and setting("symmetric") else [view1]
         h = [self.model.encode(view) for view in views]
-        z = [self.model.projector(each) for each in h]
+        z = [at_least_float32(self.model.projector(each)) for each in h]  # as the bank is
         entries, drawn = self.bank[ids], self._draw(generator)
         noise = self.bank[drawn]
         others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
