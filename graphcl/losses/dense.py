@@ -31,7 +31,8 @@ class DensePairs(Pairs):
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
         """See `Pairs`."""
-        log_weight = exponent(self.row.value.detach())
+        # Filled first: what is left out may outweigh all the rest, and inf times a masked 0 would be NaN.
+        log_weight = self.row.filled(exponent(self.row.value.detach()), -torch.inf)
         total = self.row.logsumexp(log_weight)
         # An anchor without negatives has a total of -inf, and weights that nobody sees.
         weight = (log_weight - total.masked_fill(total.isinf(), 0.0)[:, None]).exp()

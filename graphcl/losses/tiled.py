@@ -23,7 +23,6 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from graphcl.losses.comparison import Comparison, LeftOut, Pairs, Reduction
@@ -199,8 +198,9 @@ class _TiledSums(torch.autograd.Function):
         return torch.cat(totals, dim=1), torch.cat(expected, dim=1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_totals: Tensor, grad_expected: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # `create_graph=True`; what follows would pass for constants, silently
+            raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
         against, similarity, ids, exponents = ctx.rest
         saved = ctx.saved_tensors
         sets, totals = saved[: -len(against)], list(saved[-len(against) :])

@@ -68,6 +68,8 @@ class MemoryBank(Method):
     ) -> None:
         super().__init__(model, loss)
         need(loss, ("queue", "symmetric"), "memory_bank")
+        if num_graphs < 1:
+            raise InputError(f"`num_graphs` must be at least 1, got {num_graphs}.")
         self.num_graphs, self.noise, self.momentum, self.warmup = num_graphs, noise, momentum, warmup
         self.register_buffer("bank", normalize(torch.randn(num_graphs, model.projection)))
         self.log_z: float | None = None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphcl.errors import InputError
+from graphcl.losses.checks import check_labels
 
 
 class KeyQueue(nn.Module):
@@ -58,6 +59,8 @@ class KeyQueue(nn.Module):
         size = self._ids.numel()
         if keys.dim() != 2 or keys.size(1) != self._keys.size(1):
             raise InputError(f"`keys` must be [B, {self._keys.size(1)}], got {list(keys.shape)}.")
+        if ids is not None:
+            check_labels("ids", ids, keys.size(0))
         if size == 0:
             return
         ids = torch.full((keys.size(0),), -1, device=keys.device) if ids is None else ids

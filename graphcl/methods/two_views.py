@@ -7,9 +7,10 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
+from graphcl.losses import Loss
 from graphcl.methods.method import LossOfViews, Method, Outcome
 from graphcl.model import ContrastiveModel
-from graphcl.registry import losses, methods
+from graphcl.registry import methods
 
 
 @methods.register("two_views")
@@ -31,12 +32,12 @@ class TwoViews(Method):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, labels: bool = False) -> None:
         super().__init__(model, loss)
-        name = getattr(loss, "name", "")
-        takes = name in losses and "labels" in losses.arguments(name).tensors
-        if takes and not labels:
-            raise InputError(f"loss `{name}` trains on labels; if that is meant, pass `labels=True`.")
-        if labels and not takes:
-            raise InputError(f"`labels` is true, but loss `{name}` takes none.")
+        if isinstance(loss, Loss) and loss.accepts("labels") != labels:
+            raise InputError(
+                f"`labels` is true, but loss `{loss.name}` takes none."
+                if labels
+                else f"loss `{loss.name}` trains on labels; if that is meant, pass `labels=True`."
+            )
         self._labels = labels
 
     def forward(

@@ -1,0 +1,262 @@
+"""Exponents are polynomials: against numpy's, in value, slope and sum."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.polynomial import Polynomial
+
+from graphcl.errors import InputError
+from graphcl.losses.exponent import Exponent, gaussian, horner, linear
+
+C = np.linspace(-1.02, 1.02, 41)
+SMALLEST = float(np.finfo(np.float32).tiny)
+
+coefficients = st.lists(st.floats(-10, 10), max_size=5).map(tuple)
+exponents = st.builds(Exponent, coefficients, coefficients, st.floats(-2, 2))
+
+
+def polynomial(part, center):
+    """In powers of c itself, by composition."""
+    return Polynomial(part or (0.0,))(Polynomial([-center, 1.0]))
+
+
+def value_of(exponent):
+    return polynomial(exponent.free, exponent.center) + polynomial(exponent.frozen, exponent.center)
+
+
+def evaluate(exponent, at=C):
+    """Values, and the gradient of each with respect to its own similarity."""
+    c = torch.tensor(at, requires_grad=True)
+    value = exponent(c)
+    if not value.requires_grad:
+        return value.numpy(), np.zeros_like(at)
+    return value.detach().numpy(), torch.autograd.grad(value.sum(), c)[0].numpy()
+
+
+def check(exponent, value, slope, scale):
+    got, gradient = evaluate(exponent)
+    np.testing.assert_allclose(got, value(C), rtol=0, atol=1e-12 * scale)
+    np.testing.assert_allclose(gradient, slope(C), rtol=0, atol=1e-12 * scale)
+
+
+def size(*those):
+    """Of the terms that are added up, which is what rounding is relative to: |c - center| <= 3.1, or 5.1 moved."""
+    every = [abs(x) * 5.1**k for each in those for part in (each.free, each.frozen) for k, x in enumerate(part)]
+    return 10 * max(1.0, *every) if every else 1.0
+
+
+# -- value and slope ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(exponent=exponents)
+def test_value_and_slope(exponent):
+    slope = polynomial(exponent.free, exponent.center).deriv()
+    check(exponent, value_of(exponent), slope, size(exponent))
+    # The slope's own coefficients, about the same center.
+    np.testing.assert_allclose(
+        polynomial(exponent.slope, exponent.center)(C), slope(C), rtol=0, atol=1e-12 * size(exponent)
+    )
+    np.testing.assert_allclose(
+        polynomial(exponent.total, exponent.center)(C), value_of(exponent)(C), rtol=0, atol=1e-12 * size(exponent)
+    )
+    assert exponent.degree == max(len(exponent.free), len(exponent.frozen)) - 1
+
+
+def test_by_hand():
+    exponent = Exponent((1.0, 2.0, 3.0), (0.0, -1.0, 0.0, 4.0), center=0.5)
+    # 1 + 2 (c - 1/2) + 3 (c - 1/2)^2 and - (c - 1/2) + 4 (c - 1/2)^3, at c = 1
+    value, slope = evaluate(exponent, np.array([1.0]))
+    assert value.item() == 1 + 1 + 0.75 - 0.5 + 0.5
+    assert slope.item() == 2 + 6 * 0.5
+    assert exponent.total == (1.0, 1.0, 3.0, 4.0)
+    assert exponent.slope == (2.0, 6.0)
+    assert exponent.degree == 3
+
+
+def test_the_frozen_part_has_no_gradient():
+    c = torch.tensor(C, requires_grad=True)
+    assert not Exponent((), (0.0, 3.0, 1.0))(c).requires_grad
+    both = Exponent((0.0, 2.0), (0.0, 3.0, 1.0), 0.3)
+    (slope,) = torch.autograd.grad(both(c).sum(), c)
+    assert (slope == 2).all()
+
+
+def test_no_coefficients_and_constants():
+    c = torch.tensor(C)
+    for nothing in (Exponent(()), Exponent((), ()), Exponent((0.0,)), Exponent((), (0.0, 0.0))):
+        assert nothing(c).shape == c.shape
+        assert not nothing(c).any()
+    assert (Exponent((2.0,), (0.5,))(c) == 2.5).all()
+    assert Exponent(()).slope == Exponent((7.0,)).slope == ()
+    assert Exponent(()).total == ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dtype_and_shape_stay(dtype):
+    c = torch.linspace(-1, 1, 12, dtype=dtype).view(3, 4)
+    for exponent in (linear(5.0), gaussian(0.7, 0.5), gaussian(0.7, 0.5, frozen=False), Exponent(()), Exponent((1.0,))):
+        assert exponent(c).dtype == dtype
+        assert exponent(c).shape == (3, 4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(part=coefficients, x=st.floats(-3, 3))
+def test_horner_of_a_number(part, x):
+    expected = Polynomial(part or (0.0,))(x)
+    assert float(horner(part, x)) == pytest.approx(expected, rel=1e-12, abs=1e-11)
+    assert float(horner(part, torch.tensor(x, dtype=torch.float64))) == pytest.approx(expected, rel=1e-12, abs=1e-11)
+
+
+# -- the two that losses are made of -----------------------------------------------------------------------------------
+
+
+def test_linear():
+    value, slope = evaluate(linear(5.0))
+    np.testing.assert_allclose(value, 5 * C, rtol=1e-15)
+    assert (slope == 5).all()
+    assert linear(5.0).slope == (5.0,)
+
+
+@pytest.mark.parametrize("mu", [-0.5, 0.0, 0.7, 1.5])
+@pytest.mark.parametrize("sigma", [1e-3, 0.1, 1.0, 30.0])
+def test_gaussian(mu, sigma):
+    expected = -((C - mu) ** 2) / (2 * sigma**2)
+    for frozen in (True, False):
+        value, slope = evaluate(gaussian(mu, sigma, frozen=frozen))
+        np.testing.assert_allclose(value, expected, rtol=1e-13)
+        np.testing.assert_allclose(slope, 0 if frozen else (mu - C) / sigma**2, rtol=1e-13, atol=1e-14)
+    assert torch.equal(gaussian(mu, sigma)(torch.tensor(C)), gaussian(mu, sigma, frozen=True)(torch.tensor(C)))
+
+
+def test_gaussians_of_extreme_width():
+    c = torch.tensor(C)
+    assert (gaussian(0.7, math.inf)(c) == 0).all()
+    assert gaussian(0.7, math.inf).is_small
+    for sigma in (1e-20, 1e-160, 1e-300):
+        narrow = gaussian(0.7, sigma)
+        assert torch.isfinite(narrow(c)).all()
+        assert torch.isfinite(narrow(c.float())).all()
+        assert not narrow.is_small
+
+
+def test_a_narrow_gaussian_does_not_cancel():
+    """In powers of c itself, its value at 0.7001 would be a difference of numbers of 2.5e7."""
+    both = linear(5.0) + gaussian(0.7, 1e-4)
+    got = both(torch.tensor([0.7001], dtype=torch.float64)).item()
+    assert got == pytest.approx(5 * 0.7001 - 0.5, abs=1e-11)
+    single = both(torch.tensor([0.7001], dtype=torch.float32)).item()
+    assert single == pytest.approx(5 * 0.7001 - 0.5, abs=3e-3)  # of the rounding of 0.7001 itself
+
+
+# -- sums --------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(a=exponents, b=exponents)
+def test_the_sum_is_that_of_values_and_slopes(a, b):
+    both = a + b
+    value = value_of(a) + value_of(b)
+    slope = polynomial(a.free, a.center).deriv() + polynomial(b.free, b.center).deriv()
+    check(both, value, slope, size(a, b))
+    check(b + a, value, slope, size(a, b))
+    assert both.degree == max(a.degree, b.degree)
+    assert both.center == (b if b.degree > a.degree else a).center
+
+
+def test_the_center_is_that_of_the_higher_power():
+    for both in (linear(5.0) + gaussian(0.7, 0.1), gaussian(0.7, 0.1) + linear(5.0)):
+        assert both.center == 0.7
+        assert both.free == pytest.approx((3.5, 5.0))
+        assert both.frozen == pytest.approx((0.0, 0.0, -50.0))
+
+
+def test_three_with_different_centers():
+    parts = [linear(5.0), gaussian(0.7, 0.5), gaussian(-0.2, 0.3, frozen=False)]
+    a, b, c = parts
+    for both in ((a + b) + c, a + (b + c), c + (b + a)):
+        check(both, sum(map(value_of, parts)), polynomial(a.free, 0).deriv() + polynomial(c.free, -0.2).deriv(), 100)
+
+
+def test_nothing_added_changes_nothing():
+    some = Exponent((1.0, 2.0), (0.0, 0.0, 3.0), 0.4)
+    for both in (some + Exponent(()), Exponent(()) + some, some + Exponent((), (0.0,), 0.9)):
+        check(both, value_of(some), polynomial(some.free, 0.4).deriv(), 10)
+
+
+# -- is it small -------------------------------------------------------------------------------------------------------
+
+
+def on_the_grid(exponent):
+    """The largest absolute value on multiples of 1/64, up to one beyond a cosine's range."""
+    at = np.arange(-65, 66) / 64 - exponent.center
+    return max(abs(math.fsum(x * c**k for k, x in enumerate(exponent.total))) for c in at)
+
+
+@settings(max_examples=200, deadline=None)
+@given(exponent=exponents)
+def test_small_is_below_60_everywhere(exponent):
+    largest = on_the_grid(exponent)
+    if not math.isclose(largest, 60, rel_tol=1e-9):
+        assert exponent.is_small == (largest < 60)
+    # Between the points of the grid, not much more: a fine one, and of float32 what it is for.
+    fine = np.abs(value_of(exponent)(np.linspace(-1, 1, 4001))).max()
+    if exponent.is_small:
+        assert fine < 61
+        with np.errstate(over="raise"):
+            heights = np.exp(np.float32([fine, -fine]))
+            assert np.isfinite(np.float32(1e6) * heights[0])
+            assert heights[1] / 1e6 > SMALLEST
+    elif fine < 58:
+        # A cosine may be a little more than 1.
+        assert on_the_grid(exponent) > 60 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("make", "limit"),
+    [
+        (linear, 60 * 64 / 65),
+        (lambda x: linear(-x), 60 * 64 / 65),
+        (lambda x: Exponent((x,)), 60.0),
+        (lambda x: Exponent((), (-x,)), 60.0),
+        (lambda x: Exponent((x / 2,), (x / 2,)), 60.0),
+        (lambda x: Exponent((0.0, x), (0.0, -x / 2)), 2 * 60 * 64 / 65),
+        (lambda x: Exponent((), (0.0, 0.0, -x), 0.7), 60 / (0.7 + 65 / 64) ** 2),
+        (lambda x: Exponent((), (0.0, 0.0, 0.0, 0.0, -x), 1.0), 60 / (1 + 65 / 64) ** 4),
+    ],
+)
+def test_the_limit(make, limit):
+    assert make(limit * (1 - 1e-9)).is_small
+    assert not make(limit * (1 + 1e-9)).is_small
+
+
+def test_usual_temperatures_are_small_and_cold_ones_are_not():
+    assert linear(1 / 0.05).is_small
+    assert not linear(1 / 0.005).is_small
+    assert (linear(1 / 0.2) + gaussian(0.7, 1.0)).is_small
+    assert not gaussian(0.7, 0.01).is_small
+    assert not Exponent((0.0, math.inf)).is_small
+    assert not Exponent((math.nan,)).is_small
+
+
+# -- messages and identity ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("parts", [((0.0,) * 6,), ((), (1.0,) * 6), ((1.0,), (0.0,) * 7)])
+def test_powers_above_the_fourth(parts):
+    with pytest.raises(InputError, match="up to the fourth power, got ") as caught:
+        Exponent(*parts)
+    assert "\n" not in str(caught.value)
+    assert str(parts[-1]) in str(caught.value)
+
+
+def test_equal_ones_are_equal():
+    assert linear(5.0) + gaussian(0.7, 1.0) == linear(5.0) + gaussian(0.7, 1.0)
+    assert hash(linear(5.0)) == hash(linear(5.0))
+    assert linear(5.0) != linear(4.0)
+    with pytest.raises(AttributeError):
+        linear(5.0).center = 1.0

@@ -1,0 +1,440 @@
+"""The decorator that makes losses of formulas: signature, documentation, terms, defaults, weights, facts."""
+
+import importlib
+import inspect
+import re
+import typing
+from typing import Annotated, Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphcl.arguments import Temperature, interval
+from graphcl.errors import InputError
+from graphcl.losses import Loss, Pairs, explicit, infonce, moco, nt_xent, pairwise
+from graphcl.registry import Registry, losses, methods
+
+# The package's attribute of that name is the decorator.
+MODULE = importlib.import_module("graphcl.losses.pairwise")
+SHARED = ["negatives", "symmetric", "queue", "ids", "queue_ids", "weight", "engine", "reduction"]
+FIXED = {
+    "nt_xent": ["negatives", "symmetric"],
+    "supcon": ["negatives", "symmetric", "queue", "ids", "queue_ids"],
+}
+DEFAULTS = {
+    "moco": {"negatives": "queue", "symmetric": False},
+    "instance_nce": {"negatives": "queue", "symmetric": False},
+}
+SIMILARITY = {"contrastive": "squared_distance", "jsd": "dot", "n_pair": "dot", "tuplet": "dot"}
+NAMES = [name for name in losses if "engine" in losses.arguments(name).defaults]
+WEIGHTED = [name for name in losses if "weight" in losses.arguments(name).tensors]
+N, Q, D = 6, 4, 3
+
+each_name = pytest.mark.parametrize("name", NAMES)
+each_weighted = pytest.mark.parametrize("name", WEIGHTED)
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """A registry of one's own, so that losses made here are not found elsewhere."""
+    own = Registry("loss", "graphcl.losses")
+    monkeypatch.setattr(MODULE, "losses", own)
+    return own
+
+
+def labels(name):
+    return {"labels": torch.tensor([0, 1, 0, 2, 2, 0])} if "labels" in losses.arguments(name).tensors else {}
+
+
+def gap(pairs: Pairs, *, scale: Annotated[float, interval("(0, inf)")] = 2.0, form: Literal["a", "b"] = "a") -> Tensor:
+    r"""Gap: the mean negative less the positive.
+
+    $$L_i = k (\frac1M \sum_j c_{ij} - c_i^+)$$
+
+    Args:
+        pairs: anchors, positives and negatives.
+        scale: k, > 0.
+        form: no matter.
+
+    Returns:
+        A scalar, or `[A]`.
+    """
+    mean, _ = pairs.moments()
+    return scale * (mean - pairs.positive)
+
+
+# -- a loss made here --------------------------------------------------------------------------------------------------
+
+
+def test_a_formula_becomes_a_loss(registry, views):
+    loss = pairwise("gap")(gap)
+    assert registry["gap"] is loss
+    assert loss.terms is gap
+    assert loss.__name__ == loss.__qualname__ == "gap"
+    assert loss.__module__ == gap.__module__
+    z1, z2 = views(N, D)
+    a, b = (torch.nn.functional.normalize(z) for z in (z1, z2))
+    cosine = a @ b.T
+    off = ~torch.eye(N, dtype=torch.bool)
+    expected = 2 * ((cosine * off).sum() / off.sum() - cosine.diagonal().mean())
+    assert loss(z1, z2).item() == pytest.approx(expected.item(), rel=1e-12)
+    assert loss(z1, z2, scale=1.0).item() == pytest.approx(expected.item() / 2, rel=1e-12)
+    assert loss(z1=z1, z2=z2).item() == pytest.approx(expected.item(), rel=1e-12)
+    # It is in no other registry.
+    assert "gap" not in losses
+
+
+def test_its_signature(registry):
+    signature = inspect.signature(pairwise("gap")(gap))
+    assert list(signature.parameters) == ["z1", "z2", "scale", "form", *SHARED]
+    kinds = [each.kind for each in signature.parameters.values()]
+    assert kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2 + [inspect.Parameter.KEYWORD_ONLY] * 10
+    assert signature.return_annotation is Tensor
+    assert signature.parameters["z1"].default is inspect.Parameter.empty
+    assert signature.parameters["scale"].default == 2.0
+    assert signature.parameters["negatives"].default == "cross"
+    assert registry.arguments("gap").defaults == {
+        "scale": 2.0,
+        "form": "a",
+        "negatives": "cross",
+        "symmetric": True,
+        "engine": "auto",
+        "reduction": "mean",
+    }
+    assert registry.arguments("gap").required == ["z1", "z2"]
+    assert registry.arguments("gap").tensors == ["z1", "z2", "queue", "ids", "queue_ids", "weight"]
+
+
+def test_its_ranges_are_guarded(registry, views):
+    loss = pairwise("gap")(gap)
+    for wrong, message in (
+        ({"scale": 0.0}, r"`scale` must be in \(0, inf\), got 0\.0\."),
+        ({"form": "c"}, "`form` must be 'a' or 'b', got 'c'"),
+        ({"negatives": "none"}, "`negatives` must be 'cross', 'all' or 'queue', got 'none'"),
+        ({"engine": "fast"}, "`engine` must be 'auto', 'dense' or 'tiled', got 'fast'"),
+        ({"reduction": "sum"}, "`reduction` must be 'mean' or 'none', got 'sum'"),
+        ({"symmetric": 1}, "`symmetric` must be true or false, got 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            loss(*views(N, D), **wrong)
+        assert re.search(message, " ".join(registry.problems("gap", wrong)))
+    with pytest.raises(TypeError):
+        loss(*views(N, D), 3.0)
+
+
+def test_its_documentation(registry):
+    loss = pairwise("gap", fixed={"symmetric": False})(gap)
+    text = inspect.getdoc(loss)
+    before, after = text.split("Args:\n")
+    arguments, rest = after.split("\n\n", 1)
+    named = [line.split(":")[0].strip() for line in arguments.split("\n")]
+    assert named == ["z1", "z2", "scale", "form", *(key for key in SHARED if key != "symmetric")]
+    assert "scale: k, > 0." in arguments
+    assert before == inspect.getdoc(gap).split("Args:\n")[0]
+    assert rest == inspect.getdoc(gap).split("\n\n", 3)[3]
+    assert registry.summary("gap") == "Gap: the mean negative less the positive."
+
+
+def test_settled_and_changed_arguments(registry, views):
+    z1, z2 = views(N, D)
+    plain = pairwise("gap")(gap)
+    one_sided = pairwise("one-sided", fixed={"symmetric": False}, negatives="all")(gap)
+    assert "symmetric" not in inspect.signature(one_sided).parameters
+    assert inspect.signature(one_sided).parameters["negatives"].default == "all"
+    assert torch.equal(one_sided(z1, z2), plain(z1, z2, symmetric=False, negatives="all"))
+    assert torch.equal(one_sided(z1, z2, negatives="cross"), plain(z1, z2, symmetric=False))
+    with pytest.raises(TypeError, match="symmetric"):
+        one_sided(z1, z2, symmetric=True)
+    (problem,) = registry.problems("one-sided", {"symmetric": True})
+    assert problem.startswith("`symmetric` is not a known key; ")
+
+
+def test_a_formulas_own_argument_comes_before_a_shared_one(registry, views):
+    """Here `weight` is a number, and graphs have none."""
+
+    def own(pairs: Pairs, *, weight: Temperature = 3.0) -> Tensor:
+        """Own: $L = w$.
+
+        Args:
+            pairs: who.
+            weight: a number.
+
+        """
+        return weight + 0 * pairs.positive
+
+    loss = pairwise("own")(own)
+    assert list(inspect.signature(loss).parameters).count("weight") == 1
+    assert registry.arguments("own").defaults["weight"] == 3.0
+    assert inspect.getdoc(loss).count("weight:") == 1
+
+
+def test_similarities_and_lengths(registry, views):
+    """Cosines of unit rows; products and distances of rows as they are, unless a formula leaves that to its caller."""
+    z1, z2 = views(N, D)
+    seen = []
+
+    def look(pairs: Pairs) -> Tensor:
+        """Look."""
+        seen.append(pairs.positive)
+        return pairs.positive
+
+    def choose(pairs: Pairs, *, normalize: bool = True) -> Tensor:
+        """Choose."""
+        return look(pairs)
+
+    unit = [torch.nn.functional.normalize(z) for z in (z1, z2)]
+    pairwise("cosine")(look)(z1, z2, symmetric=False)
+    pairwise("dot", similarity="dot")(look)(z1, z2, symmetric=False)
+    pairwise("distance", similarity="squared_distance")(look)(z1, z2, symmetric=False)
+    chosen = pairwise("chosen", similarity="squared_distance")(choose)
+    chosen(z1, z2, symmetric=False)
+    chosen(z1, z2, symmetric=False, normalize=False)
+    raw = (z1 - z2).square().sum(dim=1)
+    short = (unit[0] - unit[1]).square().sum(dim=1)
+    for got, want in zip(seen, [(unit[0] * unit[1]).sum(1), (z1 * z2).sum(1), raw, short, raw], strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_an_anchor_without_a_negative_contributes_nothing(registry, views):
+    """Whatever the formula makes of it, NaN included; only with ids can it happen."""
+
+    def undefined(pairs: Pairs) -> Tensor:
+        """Undefined."""
+        return 5.0 * pairs.positive / pairs.positive / (pairs.count > 0)
+
+    loss = pairwise("undefined")(undefined)
+    z1, z2 = views(3, D)
+    ids = {"ids": torch.arange(3), "queue_ids": torch.tensor([1, 1])}
+    terms = loss(z1, z2, negatives="queue", queue=z1[:2], reduction="none", **ids)
+    assert terms.tolist() == pytest.approx([5, 0, 5, 5, 0, 5])
+    assert loss(z1, z2, negatives="queue", queue=z1[:2], **ids).item() == pytest.approx(20 / 6)
+
+
+def test_a_name_is_registered_once(registry):
+    pairwise("gap")(gap)
+    with pytest.raises(InputError, match="loss `gap` is registered already"):
+        pairwise("gap")(gap)
+
+
+def test_facts_of_a_loss_made_here(registry):
+    pairwise("gap")(gap)
+    pairwise("other", method="moco", gathering="global_statistics")(gap)
+    assert dict(registry.facts("gap")) == {"method": "two_views", "gathering": "gather_negatives"}
+    assert dict(registry.facts("other")) == {"method": "moco", "gathering": "global_statistics"}
+
+
+def test_inside_autocast_the_formula_sees_float32(registry, views):
+    dtypes = []
+
+    def look(pairs: Pairs) -> Tensor:
+        """Look."""
+        dtypes.append((pairs.positive.dtype, (pairs.anchor @ pairs.partner.T).dtype))
+        return pairs.positive
+
+    loss = pairwise("look")(look)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert loss(*views(N, D, dtype=torch.bfloat16)).dtype == torch.float32
+    assert dtypes == [(torch.float32, torch.float32)]
+
+
+# -- every registered one ----------------------------------------------------------------------------------------------
+
+
+@each_name
+def test_signature(name):
+    parameters = inspect.signature(losses[name]).parameters
+    expected = [key for key in SHARED if key not in FIXED.get(name, [])]
+    assert list(parameters)[:2] == ["z1", "z2"]
+    assert list(parameters)[-len(expected) :] == expected
+    own = list(parameters)[2 : -len(expected)]
+    assert own == [key for key in inspect.signature(losses[name].terms).parameters if key != "pairs"]
+    assert all(
+        each.kind is inspect.Parameter.KEYWORD_ONLY for key, each in parameters.items() if key not in ("z1", "z2")
+    )
+    usual = {"negatives": "cross", "symmetric": True, "engine": "auto", "reduction": "mean"} | DEFAULTS.get(name, {})
+    for key in expected:
+        assert parameters[key].default == usual.get(key), key
+    # What reads type hints sees the same.
+    assert list(typing.get_type_hints(inspect.unwrap(losses[name]))) == [*parameters, "return"]
+
+
+@each_name
+def test_every_argument_is_documented_once(name):
+    text = inspect.getdoc(losses[name])
+    arguments = text.split("Args:\n")[1].split("\n\n")[0]
+    named = re.findall(r"^    (\w+): \S", arguments, re.MULTILINE)
+    assert named == list(inspect.signature(losses[name]).parameters)
+    for key in SHARED:
+        if key not in FIXED.get(name, []):
+            assert f"    {key}: {MODULE._SHARED[key][2]}" in arguments.split("\n")
+    assert "pairs:" not in text
+    assert max(len(line) for line in text.split("\n")) <= 120
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_settled_arguments_are_unknown(name, views):
+    for key in FIXED[name]:
+        value = {"negatives": "all", "symmetric": True}.get(key)
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{key}'"):
+            losses[name](*views(N, D), **labels(name), **{key: value})
+        with pytest.raises(InputError, match=f"`{key}` is not a known key; .*temperature"):
+            Loss(name, **{key: value})
+        assert not Loss(name).accepts(key)
+        assert losses.problems(name, {key: value})
+
+
+def test_defaults_are_honoured(views):
+    z1, z2 = views(N, D)
+    queue = views(Q, D, seed=1)[0]
+    same = {"temperature": 0.07, "symmetric": False}
+    assert torch.equal(moco(z1, z2, queue=queue), infonce(z1, z2, negatives="queue", queue=queue, **same))
+    assert torch.equal(moco(z1, z2), infonce(z1, z2, **same))
+    assert torch.equal(
+        moco(z1, z2, queue=queue, negatives="cross", symmetric=True),
+        infonce(z1, z2, queue=queue, temperature=0.07),
+    )
+    for held in ({}, {"queue": queue}):
+        assert torch.equal(nt_xent(z1, z2, **held), infonce(z1, z2, negatives="all", **held))
+
+
+@each_name
+def test_defaults_given_are_defaults(name, views):
+    z1, z2 = views(N, D)
+    held = {"queue": views(Q, D, seed=1)[0]} if "queue" in losses.arguments(name).tensors else {}
+    everything = {
+        key: each.default for key, each in inspect.signature(losses[name]).parameters.items() if key not in ("z1", "z2")
+    }
+    got = losses[name](z1, z2, **everything | held | labels(name))
+    assert torch.equal(got, losses[name](z1, z2, **held, **labels(name)))
+
+
+# -- the formula, for a choice of one's own ----------------------------------------------------------------------------
+
+
+def negatives_of(z1, z2, queue, negatives):
+    """Each anchor's negatives `[2N, M, D]`, both views' anchors."""
+    result = []
+    for own, other in ((z1, z2), (z2, z1)):
+        for i in range(len(own)):
+            rest = [j for j in range(len(own)) if j != i]
+            parts = [other[rest]] if negatives != "queue" or queue is None else []
+            parts += [own[rest]] if negatives == "all" else []
+            parts += [queue] if queue is not None else []
+            result.append(torch.cat(parts))
+    return torch.stack(result)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "tuplet"])
+@pytest.mark.parametrize("held", ["nothing", "queue"])
+@pytest.mark.parametrize("negatives", ["cross", "all", "queue"])
+def test_terms_of_explicit_pairs_are_those_of_the_loss(name, views, negatives, held):
+    known = losses.arguments(name)
+    queue = views(Q, D, seed=1)[0] if held == "queue" else None
+    choice = {"negatives": negatives, "symmetric": True} if "negatives" in known.defaults else {}
+    if (not choice and negatives != ("cross" if name == "tuplet" else "all")) or (
+        queue is not None and "queue" not in known.tensors
+    ):
+        pytest.skip("not a choice of this loss")
+    leaves = [z.requires_grad_() for z in views(N, D)]
+    own = {"labels": torch.arange(N)} if "labels" in known.tensors else {}
+    terms = losses[name](*leaves, reduction="none", **choice, **own, **({} if queue is None else {"queue": queue}))
+    pairs = explicit(
+        torch.cat(leaves),
+        torch.cat(leaves[::-1]),
+        negatives_of(*leaves, queue, negatives),
+        SIMILARITY.get(name, "cosine"),
+        normalized=True if name == "contrastive" else None,
+    )
+    got = losses[name].terms(pairs, **own)
+    torch.testing.assert_close(got, terms, rtol=1e-11, atol=1e-12)
+    for a, b in zip(torch.autograd.grad(got.sum(), leaves), torch.autograd.grad(terms.sum(), leaves), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-11)
+
+
+@each_name
+def test_explicit_negatives_shared_by_all_are_a_queue(name, views):
+    if "queue" not in losses.arguments(name).tensors or "negatives" not in losses.arguments(name).defaults:
+        pytest.skip("not a choice of this loss")
+    z1, z2 = views(N, D)
+    queue = views(Q, D, seed=1)[0]
+    terms = losses[name](z1, z2, queue=queue, negatives="queue", symmetric=False, reduction="none")
+    kind = SIMILARITY.get(name, "cosine")
+    for keys in (queue, queue.expand(N, Q, D)):
+        pairs = explicit(z1, z2, keys, kind, normalized=True if name == "contrastive" else None)
+        torch.testing.assert_close(losses[name].terms(pairs), terms, rtol=1e-11, atol=1e-12)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+@each_weighted
+def test_the_weighted_mean_of_the_terms(name, views):
+    z1, z2 = views(N, D)
+    weight = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0, 0.25], dtype=torch.float64)
+    terms = losses[name](z1, z2, reduction="none", **labels(name))
+    assert len(terms) in (N, 2 * N)
+    expected = sum(w * t for w, t in zip(weight.tolist() * 2, terms.tolist())) / (  # noqa: B905
+        weight.sum().item() * len(terms) / N
+    )
+    assert losses[name](z1, z2, weight=weight, **labels(name)).item() == pytest.approx(expected, rel=1e-12)
+    # Terms themselves are not weighted.
+    assert torch.equal(losses[name](z1, z2, weight=weight, reduction="none", **labels(name)), terms)
+
+
+@each_weighted
+def test_zero_weights_drop_a_graph_from_the_mean(name, views):
+    """It stays a negative of the others, so its row keeps mattering."""
+    z1, z2 = views(N, D)
+    weight = torch.ones(N, dtype=torch.float64)
+    weight[2] = 0
+    terms = losses[name](z1, z2, reduction="none", **labels(name)).view(-1, N)
+    kept = terms[:, [0, 1, 3, 4, 5]].mean()
+    assert losses[name](z1, z2, weight=weight, **labels(name)).item() == pytest.approx(kept.item(), rel=1e-12)
+
+
+@each_weighted
+@pytest.mark.parametrize("factor", [1e-6, 0.25, 1e6])
+def test_the_scale_of_weights_does_not_matter(name, views, factor):
+    weight = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0, 0.25], dtype=torch.float64)
+    found = []
+    for each in (weight, factor * weight):
+        z1, z2 = (z.requires_grad_() for z in views(N, D))
+        value = losses[name](z1, z2, weight=each, **labels(name))
+        value.backward()
+        found.append((value.detach(), z1.grad))
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-13)
+
+
+@each_weighted
+def test_equal_weights_are_none(name, views):
+    z1, z2 = views(N, D)
+    for weight in (torch.ones(N), torch.full((N,), 0.3), torch.ones(N, dtype=torch.bfloat16)):
+        got = losses[name](z1, z2, weight=weight, **labels(name))
+        assert got.dtype == torch.float64
+        assert got.item() == pytest.approx(losses[name](z1, z2, **labels(name)).item(), rel=1e-12)
+
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(losses))
+def test_facts(name):
+    facts = losses.facts(name)
+    assert set(facts) == {"method", "gathering"}
+    assert facts["method"] in methods
+    assert facts["gathering"] in {"local", "gather_negatives", "global_statistics"}
+
+
+@pytest.mark.parametrize("name", list(losses))
+def test_local_losses_are_means_of_what_each_graph_gives_alone(name, views):
+    """What a loss over several devices must gather: nothing where half a batch gives the same terms."""
+    if "reduction" not in losses.arguments(name).defaults:
+        assert losses.facts(name)["gathering"] == "global_statistics"
+        return
+    z1, z2 = views(N, D)
+    some = labels(name)
+    whole = losses[name](z1, z2, reduction="none", **some).view(-1, N)[:, :3]
+    half = losses[name](z1[:3], z2[:3], reduction="none", **{key: value[:3] for key, value in some.items()}).view(-1, 3)
+    assert torch.allclose(whole, half, rtol=1e-9) == (losses.facts(name)["gathering"] == "local")

@@ -1,0 +1,781 @@
+"""The tiled engine gives the numbers of the dense one, from tiles that fit nothing evenly, and holds no [N, N]."""
+
+import dataclasses
+import inspect
+import math
+import weakref
+from functools import cache, partial
+from itertools import product
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+from hypothesis import example as with_example
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.autograd import gradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from graphcl.losses import compare, pairs, tiled, torch_tiles
+from graphcl.losses.dense import DensePairs
+from graphcl.losses.exponent import Exponent, gaussian, linear
+from graphcl.losses.tiled import TiledPairs
+from graphcl.registry import losses
+
+N, Q, D = 45, 23, 6
+TILES = (7, 16)
+NAMES = [name for name in losses if "engine" in losses.arguments(name).defaults]
+
+FURTHER = {
+    "adnce": [{"mu": 0.3, "sigma": 0.1}, {"mu": 1.5, "sigma": 0.4, "detach_weight": False}],
+    "alpha_cl": [{"epsilon": 0.3}, {"epsilon": 0.3, "power": 2}],
+    "debiased": [{"tau_plus": 0.0}],
+    "hcl": [{"beta": 0.0}, {"beta": 3.0, "tau_plus": 0.0}],
+    "instance_nce": [{"log_z": 1.0, "proximal": 0.5}],
+    "reweight": [{"mu": -0.2, "sigma": 0.1}],
+    "rince": [{"q": 1.0, "lam": 0.5}],
+}
+
+
+def own_switches(name):
+    """Each switch of a loss's own in each other position; those that say who is compared are `contexts`."""
+    hints = get_type_hints(inspect.unwrap(losses[name]))
+    for argument, default in losses.arguments(name).defaults.items():
+        if argument not in ("negatives", "symmetric", "engine", "reduction"):
+            choices = get_args(hints[argument]) if get_origin(hints[argument]) is Literal else (False, True)
+            if get_origin(hints[argument]) is Literal or hints[argument] is bool:
+                yield from ({argument: choice} for choice in choices if choice != default)
+
+
+VARIANTS = [
+    pytest.param(name, own, id="-".join([name, *(f"{key}={value}" for key, value in own.items())]))
+    for name in NAMES
+    for own in [{}, *own_switches(name), *FURTHER.get(name, [])]
+]
+each_variant = pytest.mark.parametrize(("name", "own"), VARIANTS)
+each_name = pytest.mark.parametrize("name", NAMES)
+
+
+def contexts(name):
+    """Who is compared: every choice that the loss leaves open, without a queue, with one, and with ids."""
+    known = losses.arguments(name)
+    found = []
+    for negatives, symmetric, held in product(
+        ("cross", "all", "queue"), (True, False), ("nothing", "queue", "queue and ids")
+    ):
+        context = {"negatives": negatives, "symmetric": symmetric, "held": held}
+        if "negatives" not in known.defaults:
+            del context["negatives"], context["symmetric"]
+        if "queue" not in known.tensors:
+            del context["held"]
+        # Without a queue, "queue" is "cross".
+        if context not in found and (negatives, held) != ("queue", "nothing"):
+            found.append(context)
+    return found
+
+
+def cold(name):
+    """A temperature at which exponents need their running maximum; RINCE refuses what float32 could not hold."""
+    if "temperature" not in losses.arguments(name).defaults:
+        return {}
+    return {"temperature": 0.0125 if name == "rince" else 0.005}
+
+
+@cache
+def data(sizes=(N, Q, D), seed=0, length=1.0):
+    """Two views, some graphs close and one with a zero row, a queue, ids of which some are in both, upstream."""
+    count, keys, columns = sizes
+    generator = torch.Generator().manual_seed(seed)
+    z1, z2, third = torch.randn(3, max(count, keys), columns, generator=generator, dtype=torch.float64) * length
+    z1, z2 = z1[:count].clone(), z2[:count].clone()
+    z2[::3] = z1[::3] + 0.2 * z2[::3]
+    z1[count - 1] = 0
+    ids, queue_ids = (torch.randint(6, (size,), generator=generator) for size in (count, keys))
+    upstream = torch.randn(2 * count, generator=generator, dtype=torch.float64)
+    return {"z1": z1, "z2": z2, "queue": third[:keys], "ids": ids, "queue_ids": queue_ids, "upstream": upstream}
+
+
+def results(name, engine, context, own, dtype=torch.float64, given_data=None):
+    """Per-anchor terms, and gradients of z1, z2 and the queue for an upstream of no symmetry."""
+    drawn = given_data or data()
+    context = dict(context)
+    held = context.pop("held", "nothing")
+    # In this dtype and held by a leaf each, so that gradients are in it too.
+    views = [drawn[key].to(dtype, copy=True).requires_grad_() for key in ("z1", "z2")]
+    if held != "nothing":
+        context["queue"] = drawn["queue"].to(dtype, copy=True).requires_grad_()
+    if held == "queue and ids":
+        context |= {key: drawn[key] for key in ("ids", "queue_ids")}
+    if "labels" in losses.arguments(name).tensors:
+        context["labels"] = drawn["ids"]
+    terms = losses[name](*views, engine=engine, reduction="none", **context, **own)
+    (terms * drawn["upstream"][: len(terms)].to(terms.dtype)).sum().backward()
+    leaves = [*views, *([context["queue"]] if held != "nothing" else [])]
+    return [terms.detach(), *(z.grad for z in leaves)]
+
+
+def error(got, want):
+    """Relative to the largest: what a sum's rounding is relative to."""
+    assert got.shape == want.shape
+    assert got.dtype == want.dtype
+    assert torch.isfinite(want).all()
+    assert torch.isfinite(got).all(), got
+    got, want = got.detach(), want.detach()
+    return float((got - want).abs().max() / want.abs().max()) if want.any() else float(got.abs().max())
+
+
+def check_engines(name, own, among=None, dtype=torch.float64, tolerance=1e-11, given_data=None):
+    """Terms and gradients are those of the dense engine."""
+    for context in among if among is not None else contexts(name):
+        tiles, dense = (results(name, engine, context, own, dtype, given_data) for engine in ("tiled", "dense"))
+        for part, got, want in zip(("terms", "z1", "z2", "queue"), tiles, dense, strict=False):
+            off = error(got, want)
+            assert off <= tolerance, f"{part} of {name} {own} {context}: {off:.1e}"
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """`small_tiles(size)`: tiles of that many rows, and fewer whole rows at a time than there are."""
+
+    def shrink(size, row_elements=1500):
+        monkeypatch.setattr(torch_tiles, "TILE", size)
+        monkeypatch.setattr(tiled, "ROW_ELEMENTS", row_elements)
+
+    return shrink
+
+
+# -- the same numbers --------------------------------------------------------------------------------------------------
+
+
+@each_variant
+@pytest.mark.parametrize("warmth", ["plain", "cold"])
+def test_float64(small_tiles, name, own, warmth):
+    choices = contexts(name)
+    arguments = own | (cold(name) if warmth == "cold" else {})
+    if warmth == "cold" and arguments == own:
+        pytest.skip("no temperature")
+    if warmth == "cold" and own.get("q") == 1.0:
+        arguments["q"] = 0.9  # 1 / 0.0125 is as much as is allowed
+    # Tiles of 7 are many, so they take a quarter of the contexts, in each warmth another one.
+    for number, context in enumerate(choices, start=warmth == "cold"):
+        small_tiles(TILES[number % 4 != 0])
+        check_engines(name, arguments, [context])
+
+
+@each_variant
+def test_float32(small_tiles, name, own):
+    small_tiles(16)
+    choices = contexts(name)
+    # Where exponents are steeper than 1 / temperature, or squared distances of long rows cancel, so does precision.
+    tolerance = 4e-6 if name == "hcl" or own == {"normalize": False} else 1e-6
+    check_engines(name, own, [choices[0], choices[len(choices) // 2], choices[-1]], torch.float32, tolerance)
+
+
+@each_name
+def test_float32_when_cold(small_tiles, name):
+    """A cosine's rounding is that of an exponent times 1 / temperature."""
+    small_tiles(16)
+    for context in (contexts(name)[0], contexts(name)[-1]):
+        check_engines(name, cold(name), [context], torch.float32, 4e-5)
+
+
+def in_steps(z):
+    """bfloat16 numbers as whole numbers that differ by 1 where they are neighbours."""
+    bits = z.contiguous().view(torch.int16).int()
+    return torch.where(bits < 0, -(bits & 0x7FFF), bits)
+
+
+@each_name
+def test_bfloat16(small_tiles, name):
+    small_tiles(16)
+    for context in (contexts(name)[0], contexts(name)[-1]):
+        tiles, dense = (results(name, engine, context, {}, torch.bfloat16) for engine in ("tiled", "dense"))
+        assert error(tiles[0], dense[0]) < 1e-6
+        assert tiles[0].dtype == torch.float32
+        for got, want in zip(tiles[1:], dense[1:], strict=True):
+            assert got.dtype == want.dtype == torch.bfloat16
+            # Next to zero a step is shorter than float32's own rounding.
+            tiny = (got.float() - want.float()).abs() <= 1e-6 * want.float().abs().max()
+            assert ((in_steps(got) - in_steps(want)).abs() <= 1)[~tiny].all()
+            assert (got == want).float().mean() > 0.9
+
+
+@each_name
+def test_the_value_and_its_weights(small_tiles, name):
+    small_tiles(7)
+    drawn = data()
+    shared = {"weight": torch.linspace(0, 2, N, dtype=torch.float64)}
+    if "labels" in losses.arguments(name).tensors:
+        shared["labels"] = drawn["ids"]
+    for weights in ({}, {"weight": shared.pop("weight")}):
+        got, want = (
+            losses[name](drawn["z1"], drawn["z2"], engine=engine, **shared, **weights) for engine in ("tiled", "dense")
+        )
+        assert got.item() == pytest.approx(want.item(), rel=1e-12)
+
+
+def edge(make, low, high):
+    """The last parameter whose exponent is small and the first whose is not, by bisection."""
+    assert make(low).is_small
+    assert not make(high).is_small
+    while not math.isclose(low, high, rel_tol=1e-9):
+        middle = (low + high) / 2
+        low, high = (middle, high) if make(middle).is_small else (low, middle)
+    return low, high
+
+
+EDGES = {
+    "infonce": (linear, 1, 100, lambda factor: {"temperature": 1 / factor}),
+    "adnce": (
+        lambda rate: linear(5.0) + gaussian(0.7, 1 / rate),
+        1,
+        100,
+        lambda rate: {"sigma": 1 / rate, "detach_weight": False},
+    ),
+    "reweight": (lambda rate: gaussian(0.7, 1 / rate), 1, 100, lambda rate: {"sigma": 1 / rate}),
+    "alpha_cl": (
+        lambda rate: Exponent((), (0.0, 0.0, 0.0, 0.0, -rate), center=1.0),
+        1,
+        100,
+        lambda rate: {"temperature": 1 / rate},
+    ),
+    "hcl": (lambda factor: linear(2 * factor), 1, 100, lambda factor: {"temperature": 1 / factor}),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_either_side_of_the_limit_of_small_exponents(small_tiles, name):
+    make, low, high, arguments = EDGES[name]
+    drawn = data() | {}
+    # Cosines of 1 and -1 among the negatives, where the exponents are extreme.
+    drawn["z2"] = drawn["z2"].clone()
+    drawn["z2"][4], drawn["z2"][9] = 3 * drawn["z1"][5], -2 * drawn["z1"][5]
+    small_tiles(16)
+    choices = contexts(name)
+    for parameter in edge(make, low, high):
+        check_engines(name, arguments(parameter), choices[::3], torch.float64, given_data=drawn)
+        check_engines(name, arguments(parameter), choices[1::3], torch.float32, 1e-5, drawn)
+
+
+@pytest.mark.parametrize("name", ["infonce", "adnce", "alpha_cl", "hcl", "n_pair"])
+@pytest.mark.parametrize("warmth", ["plain", "cold"])
+def test_how_large_a_tile_is_does_not_matter(small_tiles, name, warmth):
+    arguments = cold(name) if warmth == "cold" else {}
+    context = contexts(name)[5]
+    assert context["held"] == "queue and ids"
+    small_tiles(512, 2**23)
+    expected = results(name, "tiled", context, arguments)
+    for size in (3, N - 1, N, N + 1):
+        small_tiles(size)
+        for got, want in zip(results(name, "tiled", context, arguments), expected, strict=True):
+            assert error(got, want) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["triplet", "jsd", "contrastive"])
+def test_how_many_rows_are_made_at_once_does_not_matter(small_tiles, name):
+    context = contexts(name)[5]
+    expected = results(name, "tiled", context, {})
+    for elements in (1, 200, 1000):
+        small_tiles(16, elements)
+        for got, want in zip(results(name, "tiled", context, {}), expected, strict=True):
+            assert error(got, want) < 1e-12
+
+
+@each_name
+def test_anchors_without_a_negative(small_tiles, name):
+    """Graph 3 finds only itself in the queue."""
+    if "queue" not in losses.arguments(name).tensors or "negatives" not in losses.arguments(name).defaults:
+        pytest.skip("always some negative")
+    small_tiles(7)
+    drawn = data() | {"queue_ids": torch.full((Q,), 3)}
+    assert (drawn["ids"] == 3).any()
+    among = [{"negatives": "queue", "symmetric": symmetric, "held": "queue and ids"} for symmetric in (True, False)]
+    for own in ({}, cold(name)):
+        check_engines(name, own, among, given_data=drawn)
+        terms = results(name, "tiled", among[1], own, given_data=drawn)[0]
+        assert not terms[drawn["ids"] == 3].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize(
+    ("name", "own"), [("alpha_cl", {"temperature": 0.001}), ("reweight", {"mu": 1.0, "sigma": 0.02}), ("infonce", {})]
+)
+def test_a_key_left_out_that_outweighs_all_others(name, own, engine, dtype):
+    """The graph's own key in the queue: e to its weight less the others' overflows, and nobody may see it."""
+    eye = torch.eye(4, dtype=dtype)
+    z1, z2, queue = (z.clone().requires_grad_() for z in (eye, eye + 0.1 * eye.roll(1, 0), eye))
+    ids = torch.arange(4)
+    value = losses[name](z1, z2, negatives="queue", queue=queue, ids=ids, queue_ids=ids, engine=engine, **own)
+    value.backward()
+    assert torch.isfinite(value)
+    for z in (z1, z2, queue):
+        assert torch.isfinite(z.grad).all()
+
+
+SUMS = {
+    "one": (linear(5.0),),
+    "three": (linear(10.0), gaussian(0.0, 1.0), linear(5.0) + gaussian(0.7, 0.5, frozen=False)),
+    "cold ones among warm ones": (linear(300.0), linear(2.0), gaussian(0.5, 0.01, frozen=False)),
+    "no slope": (Exponent((0.5,)), Exponent((), (0.0, 3.0))),
+    "every power": (Exponent((0.3, 2.0, -1.0, 1.5, -2.0), (0.1, 0.0, 0.0, 0.5), center=0.4), linear(2.0)),
+    "cubic": (Exponent((0.0, 2.0, 1.0, -1.5), center=0.2), Exponent((0.0, 200.0, 100.0, -150.0))),
+}
+
+
+def compared_by(engine, negatives, symmetric, held, similarity):
+    drawn = data(length=0.6)
+    leaves = [drawn[key].clone().requires_grad_() for key in ("z1", "z2", "queue")[: 2 if held == "nothing" else 3]]
+    rest = {"queue": leaves[2]} if held != "nothing" else {}
+    if held == "queue and ids":
+        rest |= {key: drawn[key] for key in ("ids", "queue_ids")}
+    return leaves, compare(*leaves[:2], negatives, symmetric, similarity=similarity, engine=engine, **rest)
+
+
+def check_reduction(reduce, exact=1e-11, similarity="cosine"):
+    """A reduction of `Pairs`, with random upstreams, in both engines."""
+    for negatives, symmetric, held in product(
+        ("cross", "all", "queue"), (True, False), ("nothing", "queue", "queue and ids")
+    ):
+        found = []
+        for engine in ("tiled", "dense"):
+            leaves, made = compared_by(engine, negatives, symmetric, held, similarity)
+            outputs = reduce(made)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            upstream = torch.randn(len(outputs), outputs[0].numel(), generator=torch.Generator().manual_seed(1))
+            total = sum((each * up).sum() for each, up in zip(outputs, upstream.double(), strict=True))
+            slopes = torch.autograd.grad(total, leaves, allow_unused=True)
+            found.append([*outputs, *(torch.zeros_like(z) if g is None else g for z, g in zip(leaves, slopes))])  # noqa: B905
+        for got, want in zip(*found, strict=True):
+            assert error(got, want) <= exact, (negatives, symmetric, held)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "squared_distance"])
+@pytest.mark.parametrize("exponents", SUMS.values(), ids=SUMS)
+def test_several_sums_at_once(small_tiles, exponents, similarity):
+    small_tiles(16)
+    if exponents is SUMS["no slope"]:
+        # Neither engine gives a gradient to exponents that have none; one beside them, so that there is one at all.
+        exponents = (*exponents, linear(1.0))
+    if similarity == "squared_distance":
+        exponents = tuple(Exponent((), each.total) + linear(-2.0) for each in exponents)
+    check_reduction(lambda made: made.logsumexp(*exponents), similarity=similarity)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("exponent", [linear(5.0), linear(300.0), gaussian(0.7, 0.1), SUMS["every power"][0]], ids=str)
+def test_expectations(small_tiles, exponent, similarity):
+    small_tiles(16)
+    check_reduction(lambda made: made.expectation(exponent)[0], similarity=similarity)
+    tiles, dense = (
+        compared_by(engine, "all", True, "queue and ids", similarity)[1].expectation(exponent)
+        for engine in ("tiled", "dense")
+    )
+    assert error(tiles[1].detach(), dense[1]) < 1e-12
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_moments(small_tiles, similarity):
+    small_tiles(7)
+    check_reduction(lambda made: made.moments(), similarity=similarity)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "squared_distance"])
+def test_any_other_reduction(small_tiles, similarity):
+    small_tiles(7)
+    # The per-anchor argument passes its gradient on, too.
+    check_reduction(
+        lambda made: made.rows(lambda row, p: row.mean((row.value - p[:, None]).tanh()), made.positive),
+        similarity=similarity,
+    )
+
+
+PROBED = ["infonce", "adnce", "alpha_cl", "cl_dro", "jsd", "n_pair", "mean_variance", "triplet", "reweight"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(2, 20), st.integers(1, 15), st.integers(1, 6)),
+    seed=st.integers(0, 1000),
+    tile=st.integers(1, 24),
+    row_elements=st.integers(1, 200),
+    name=st.sampled_from(PROBED),
+    choice=st.integers(0, 15),
+    warmth=st.sampled_from(["plain", "cold"]),
+)
+@with_example((2, 1, 1), 0, 1, 1, "infonce", 5, "cold")
+def test_any_sizes(sizes, seed, tile, row_elements, name, choice, warmth):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_tiles, "TILE", tile)
+        patch.setattr(tiled, "ROW_ELEMENTS", row_elements)
+        choices = contexts(name)
+        own = cold(name) if warmth == "cold" else {}
+        drawn = data(sizes, seed)
+        context = choices[choice % len(choices)]
+        tiles, dense = (results(name, engine, context, own, given_data=drawn) for engine in ("tiled", "dense"))
+        # Few columns leave gradients that cancel to nothing: they are measured by all of them, and by 1.
+        largest = max(1.0, *(float(each.abs().max()) for each in dense))
+        for got, want in zip(tiles, dense, strict=True):
+            assert (got - want).abs().max() <= 1e-10 * largest
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("infonce", {}),
+        ("infonce", {"temperature": 0.01}),
+        ("adnce", {"detach_weight": False, "sigma": 0.3}),
+        ("mean_variance", {}),
+        ("jsd", {}),
+    ],
+)
+@pytest.mark.parametrize("negatives", ["all", "queue"])
+def test_gradcheck(small_tiles, views, name, own, negatives):
+    small_tiles(3, 12)
+    z1, z2 = views(5, 3)
+    queue = views(4, 3, seed=1)[0]
+    loss = partial(losses[name], negatives=negatives, engine="tiled", reduction="none", **own)
+    leaves = [z.clone().requires_grad_() for z in (z1, z2, queue)]
+    assert gradcheck(lambda a, b, c: loss(a, b, queue=c), leaves, atol=1e-5)
+
+
+@each_name
+def test_a_second_derivative_is_right_or_refused(small_tiles, views, name):
+    """The sums refuse it in one line; whatever does not use them gives it. It is never silently wrong."""
+    small_tiles(3, 12)
+
+    def second(engine):
+        z1, z2 = (z.requires_grad_() for z in views(5, 3))
+        labels = {"labels": torch.arange(5)} if "labels" in losses.arguments(name).tensors else {}
+        value = losses[name](z1, z2, engine=engine, **labels)
+        slopes = torch.autograd.grad(value, (z1, z2), create_graph=True)
+        (slopes[0].square().sum() + (slopes[1] * slopes[0]).sum()).backward()
+        return z1.grad, z2.grad
+
+    if name in ("contrastive", "instance_nce", "jsd", "mean_variance", "triplet"):
+        for got, want in zip(second("tiled"), second("dense"), strict=True):
+            assert error(got, want) < 1e-10
+    else:
+        with pytest.raises(RuntimeError, match="the tiled engine has no second derivative; pass `engine='dense'`"):
+            second("tiled")
+
+
+@pytest.mark.parametrize("wanted", [(True, False), (False, True)])
+def test_only_the_gradients_that_are_wanted(small_tiles, views, wanted):
+    """A constant side, as with MoCo's keys: the other side's gradient is the same."""
+    small_tiles(3, 12)
+    for name in PROBED:
+        found = []
+        for engine in ("tiled", "dense"):
+            leaves = [z.clone().requires_grad_(want) for z, want in zip(views(5, 3), wanted, strict=True)]
+            losses[name](*leaves, negatives="all", engine=engine).backward()
+            assert leaves[wanted.index(False)].grad is None
+            found.append(leaves[wanted.index(True)].grad)
+        assert error(*found) < 1e-11
+
+
+def test_backward_twice(small_tiles, views):
+    small_tiles(3, 12)
+    for name in PROBED:
+        z1, z2 = (z.clone().requires_grad_() for z in views(5, 3))
+        value = losses[name](z1, z2, engine="tiled")
+        value.backward(retain_graph=True)
+        once = z1.grad.clone()
+        value.backward()
+        torch.testing.assert_close(z1.grad, 2 * once)
+
+
+def test_inputs_stay_and_graphs_are_freed(small_tiles, views):
+    small_tiles(3, 12)
+    for name in PROBED:
+        z1, z2 = (z.clone().requires_grad_() for z in views(5, 3))
+        before = z1.detach().clone()
+        middle = z1 * 1.0
+        alive = weakref.ref(middle)
+        value = losses[name](middle, z2, engine="tiled")
+        assert torch.equal(z1, before)
+        del middle, value
+        assert alive() is None, f"{name} holds its graph in a circle"
+
+
+# -- which engine ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("held", ["nothing", "queue"])
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("negatives", ["cross", "all", "queue"])
+def test_auto_goes_by_the_number_of_similarities(monkeypatch, views, negatives, symmetric, held):
+    z1, z2 = views(5, 3)
+    rest = {"queue": views(4, 3)[0]} if held == "queue" else {}
+    columns = {"cross": 5, "all": 10, "queue": 0 if rest else 5}[negatives] + (4 if rest else 0)
+    size = (10 if symmetric else 5) * columns
+    for limit, kind in ((size, DensePairs), (size - 1, TiledPairs)):
+        monkeypatch.setattr(pairs, "DENSE_LIMIT", limit)
+        assert type(compare(z1, z2, negatives, symmetric, **rest)) is kind
+        assert type(compare(z1, z2, negatives, symmetric, engine="dense", **rest)) is DensePairs
+        assert type(compare(z1, z2, negatives, symmetric, engine="tiled", **rest)) is TiledPairs
+
+
+def test_the_usual_limit():
+    """Two views of 512 graphs are held, two of 513 are not."""
+    for count, kind in ((512, DensePairs), (513, TiledPairs)):
+        assert type(compare(*torch.ones(2, count, 1))) is kind
+
+
+def test_a_loss_takes_the_engine_that_it_is_told(monkeypatch, views):
+    z1, z2 = views(5, 3)
+
+    def broken(*_):
+        raise AssertionError("tiles")
+
+    monkeypatch.setattr(torch_tiles, "forward", broken)
+    losses["infonce"](z1, z2)
+    losses["infonce"](z1, z2, engine="dense")
+    with pytest.raises(AssertionError, match="tiles"):
+        losses["infonce"](z1, z2, engine="tiled")
+    monkeypatch.setattr(pairs, "DENSE_LIMIT", 49)
+    with pytest.raises(AssertionError, match="tiles"):
+        losses["infonce"](z1, z2)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+class Memory(TorchDispatchMode):
+    """Bytes of the storages that operations make: the largest, and the most alive at a time."""
+
+    def __init__(self, *known):
+        super().__init__()
+        self.largest = self.live = self.peak = 0
+        self.known = {each.untyped_storage()._cdata for each in known}
+
+    def free(self, key, size):
+        self.known.discard(key)
+        self.live -= size
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for each in tree_leaves(out):
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                if storage._cdata not in self.known:
+                    self.known.add(storage._cdata)
+                    size = storage.nbytes()
+                    weakref.finalize(storage, self.free, storage._cdata, size)
+                    self.largest = max(self.largest, size)
+                    self.live += size
+                    self.peak = max(self.peak, self.live)
+        return out
+
+
+def measured(name, count, columns, **arguments):
+    """Forward and backward in float32: the memory beyond the inputs, and the largest thing saved for backward."""
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.randn(count, columns, generator=generator).requires_grad_() for _ in range(2)]
+    if "labels" in losses.arguments(name).tensors:
+        arguments["labels"] = torch.arange(count)
+    saved = [0]
+
+    def pack(each):
+        saved.append(each.numel())
+        return each
+
+    memory = Memory(*views)
+    with memory:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda each: each):
+            value = losses[name](*views, **arguments)
+        value.backward()
+    return memory, max(saved)
+
+
+def test_memory_of_a_large_batch():
+    """6,000 graphs: a matrix of their similarities has 144 MB, and the tiles need a few."""
+    for name, negatives in (("infonce", "all"), ("adnce", "cross"), ("mean_variance", "all")):
+        memory, saved = measured(name, 6000, 16, engine="tiled", negatives=negatives)
+        assert memory.peak < 16e6
+        assert memory.largest <= max(4 * 2 * 6000 * 16, 4 * torch_tiles.TILE**2)
+        assert saved <= 2 * 6000 * 16
+
+
+def test_memory_of_the_dense_form():
+    """That the count would notice."""
+    memory, saved = measured("infonce", 3000, 16, engine="dense")
+    assert memory.peak > 250e6
+    assert memory.largest >= 4 * 3000 * 2999
+    assert saved >= 3000 * 2999
+
+
+@pytest.mark.parametrize(("name", "own"), [*((name, {}) for name in NAMES), ("cl_dro", {"divergence": "chi2"})])
+def test_nothing_is_as_large_as_the_similarities(small_tiles, name, own):
+    """Neither alive at any time nor saved for the backward pass."""
+    small_tiles(64, 2**14)
+    count = 600
+    memory, saved = measured(name, count, 4, engine="tiled", **own)
+    assert saved <= 10 * count
+    assert memory.largest < 4 * count**2 / 20
+    assert memory.peak < 4 * count**2 / 2
+
+
+def test_ids_need_no_matrix_either(small_tiles):
+    small_tiles(64, 2**14)
+    count = 600
+    ids = torch.arange(count)
+    for name in ("infonce", "mean_variance", "triplet"):
+        rest = {"queue": torch.randn(count, 4), "ids": ids, "queue_ids": ids.flip(0)}
+        memory, saved = measured(name, count, 4, engine="tiled", **rest)
+        assert memory.largest < 4 * count**2 / 20
+        assert saved <= 10 * count
+
+
+# -- the checks notice broken tiles ------------------------------------------------------------------------------------
+
+
+def edited(change):
+    """The tiles, each changed."""
+    original = torch_tiles._tiles
+
+    def broken(sums):
+        for tile in original(sums):
+            yield change(tile)
+
+    return {(torch_tiles, "_tiles"): broken}
+
+
+def wrapped(direction, change):
+    """`forward` or `backward` with its result changed."""
+    original = getattr(torch_tiles, direction)
+    return {(torch_tiles, direction): lambda *arguments: change(*original(*arguments))}
+
+
+def forgets_the_diagonal():
+    return {(torch_tiles.Tile, "leave_out"): lambda *_: None}
+
+
+def forgets_the_diagonal_off_the_main_tiles():
+    def leave_out(tile, sums, values, filler):
+        if tile.left_out == "diagonal" and tile.rows[1] == tile.columns[1]:
+            values.diagonal().fill_(filler)
+
+    return {(torch_tiles.Tile, "leave_out"): leave_out}
+
+
+def forgets_the_columns_side():
+    return edited(lambda tile: dataclasses.replace(tile, both=False))
+
+
+def counts_a_views_own_diagonal_tiles_twice():
+    return edited(lambda tile: dataclasses.replace(tile, both=tile.rows[0] == tile.columns[0] or tile.both))
+
+
+def drops_the_last_tile():
+    original = torch_tiles._tiles
+    return {(torch_tiles, "_tiles"): lambda sums: list(original(sums))[:-1]}
+
+
+def stops_before_the_odd_end():
+    def cut(tile):
+        number, part = tile.rows
+        return dataclasses.replace(tile, rows=(number, slice(part.start, min(part.stop, N - 2))))
+
+    return edited(cut)
+
+
+def forgets_the_second_sets_gradient():
+    return wrapped("backward", lambda first, second, *rest: [first, torch.zeros_like(second), *rest])
+
+
+def forgets_the_queues_gradient():
+    return wrapped("backward", lambda *gradients: [*gradients[:2], *map(torch.zeros_like, gradients[2:])])
+
+
+def slightly_wrong_sums():
+    return wrapped("forward", lambda totals, expected: ([each + 1e-9 for each in totals], expected))
+
+
+def slightly_wrong_gradients():
+    return wrapped("backward", lambda *gradients: [each * (1 + 1e-9) for each in gradients])
+
+
+def takes_every_exponent_for_small():
+    return {(tiled.Sums, "small"): lambda *_: True}
+
+
+def forgets_to_shrink_what_is_summed_so_far():
+    """No running maximum: what is above the first tile's is compared with it."""
+    return {(torch, "maximum"): lambda before, now: torch.where(before > torch_tiles.LOWEST, before, now) + 0 * now}
+
+
+def forgets_where_the_chunk_starts():
+    original = tiled.lay_out_rows
+
+    def broken(comparison, anchors, rows):
+        first = original(comparison, anchors, slice(0, rows.stop - rows.start))
+        return dataclasses.replace(original(comparison, anchors, rows), kept=first.kept)
+
+    return {(tiled, "lay_out_rows"): broken}
+
+
+def forgets_equal_ids():
+    def broken(comparison):
+        nothing = torch.zeros(0, dtype=torch.long)
+        return nothing, nothing
+
+    return {(tiled, "_same_pairs"): broken}
+
+
+IN_BATCH = {"negatives": ("cross", "all")}
+HELD = {"held": ("queue", "queue and ids")}
+BY_ID = {"held": ("queue and ids",)}
+BREAKS = [
+    (forgets_the_diagonal, "infonce", IN_BATCH),
+    (forgets_the_diagonal, "alpha_cl", IN_BATCH),
+    (forgets_the_diagonal_off_the_main_tiles, "infonce", BY_ID),
+    (forgets_the_columns_side, "infonce", IN_BATCH | {"symmetric": (True,)}),
+    (forgets_the_columns_side, "reweight", {"negatives": ("all",), "symmetric": (False,)}),
+    (counts_a_views_own_diagonal_tiles_twice, "infonce", {"negatives": ("all",)}),
+    (drops_the_last_tile, "infonce", {}),
+    (stops_before_the_odd_end, "infonce", {}),
+    (forgets_the_second_sets_gradient, "reweight", IN_BATCH),
+    (forgets_the_queues_gradient, "infonce", HELD),
+    (slightly_wrong_sums, "dcl", {}),
+    (slightly_wrong_gradients, "infonce", {}),
+    (takes_every_exponent_for_small, "infonce", {}),
+    (takes_every_exponent_for_small, "n_pair", {}),
+    (forgets_to_shrink_what_is_summed_so_far, "infonce", IN_BATCH),
+    (forgets_where_the_chunk_starts, "triplet", IN_BATCH),
+    (forgets_where_the_chunk_starts, "jsd", BY_ID),
+    (forgets_equal_ids, "mean_variance", BY_ID),
+]
+
+
+@pytest.mark.parametrize(("broken", "name", "concerned"), BREAKS)
+def test_the_check_notices_broken_tiles(small_tiles, monkeypatch, broken, name, concerned):
+    """In every context that the mistake concerns, not merely in some."""
+    small_tiles(16, 500)
+    among = [each for each in contexts(name) if all(each[key] in values for key, values in concerned.items())]
+    # Only float32 and large exponents tell the running maximum from none.
+    overflows = broken in (takes_every_exponent_for_small, forgets_to_shrink_what_is_summed_so_far)
+    dtype, tolerance = (torch.float32, 1e-4) if overflows else (torch.float64, 1e-11)
+    check = partial(check_engines, name, cold(name) if overflows else {}, dtype=dtype, tolerance=tolerance)
+    drawn = data(length=4.0) if name == "n_pair" else data()
+    check(among, given_data=drawn)
+    for place, replacement in broken().items():
+        monkeypatch.setattr(*place, replacement)
+    for context in among:
+        with pytest.raises(AssertionError):
+            check([context], given_data=drawn)
+
+
+def test_the_memory_checks_notice_a_matrix(monkeypatch, small_tiles):
+    small_tiles(64, 2**14)
+    monkeypatch.setattr(torch_tiles, "TILE", 1000)
+    memory, _ = measured("infonce", 1000, 4, engine="tiled")
+    assert memory.largest >= 4 * 1000**2
+    monkeypatch.setattr(tiled, "checkpoint", lambda function, *tensors, use_reentrant: function(*tensors))
+    memory, saved = measured("jsd", 600, 4, engine="tiled")
+    assert memory.peak > 4 * 600**2 / 2
+    assert saved > 10 * 600

@@ -1,0 +1,109 @@
+"""Small graphs, two small models, and one training step written by hand."""
+
+import io
+
+import torch
+from torch import nn
+from torch_geometric.data import Batch, Data
+
+from graphcl.augment import NodeDrop, two_views
+from graphcl.gin import GIN
+from graphcl.model import ContrastiveModel
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def graphs(n=24, seed=0, dtype=torch.float32):
+    """Random graphs of 5 to 11 nodes with four features and two classes."""
+    generator, found = seeded(seed), []
+    for number in range(n):
+        size = int(torch.randint(5, 12, (), generator=generator))
+        pairs = torch.randint(size, (2, 2 * size), generator=generator)
+        x = torch.rand(size, 4, generator=generator, dtype=torch.float64).to(dtype)
+        found.append(Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=torch.tensor([number % 2])))
+    return found
+
+
+class Summed(nn.Module):
+    """An encoder without BatchNorm: a graph's embedding does not depend on the rest of its batch."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.out_channels = width
+        self.map = nn.Linear(4, width)
+
+    def forward(self, x, edge_index, batch, size):
+        sent = x.index_add(0, edge_index[1], x[edge_index[0]])
+        values = self.map(sent).tanh()
+        return values.new_zeros(size, values.size(1)).index_add(0, batch, values)
+
+
+def make_model(seed=0, encoder=None, **options):
+    """A model with a seed of its own: `GIN`, or `Summed` for an encoder without BatchNorm."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return ContrastiveModel(encoder() if encoder else GIN(4, hidden=8, layers=2), **options)
+
+
+def pick(data, ids):
+    return Batch.from_data_list([data[i] for i in ids])
+
+
+def views_of(data, ids, seed):
+    """Two different views of some graphs, always the same of the same seed."""
+    return two_views(pick(data, ids), NodeDrop(0.2), NodeDrop(0.3), seeded(seed))
+
+
+def schedule(n, batch_size, steps, seed=0):
+    """`steps` batches of graphs' numbers, epoch by epoch in a new order."""
+    generator, found = seeded(seed), []
+    while len(found) < steps:
+        found += [part.tolist() for part in torch.randperm(n, generator=generator).split(batch_size)]
+    return found[:steps]
+
+
+def trainable(method):
+    return [each for each in method.parameters() if each.requires_grad]
+
+
+def step(method, optimiser, views, ids=None, generator=None):
+    """One step of training as the documentation of `Method` has it; gives the outcome."""
+    method.train()
+    outcome = method(*views, ids=None if ids is None else torch.tensor(ids), generator=generator)
+    optimiser.zero_grad()
+    outcome.loss.backward()
+    optimiser.step()
+    method.after_step()
+    return outcome
+
+
+def through_a_file(state):
+    """What `torch.load(weights_only=True)` reads back of what `torch.save` wrote."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def assert_same_state(got, expected):
+    """Equal to the last bit, whatever a state holds besides tensors."""
+    assert list(got) == list(expected)
+    for key, value in expected.items():
+        if isinstance(value, torch.Tensor):
+            assert got[key].dtype == value.dtype, key
+            assert torch.equal(got[key], value), key
+        else:
+            assert got[key] == value, key
+
+
+def unit(row):
+    """A row as plain numbers of Euclidean length 1."""
+    values = [float(each) for each in row]
+    length = sum(each * each for each in values) ** 0.5
+    return [each / length for each in values]
+
+
+def dot(a, b):
+    return sum(x * y for x, y in zip(a, b, strict=True))

@@ -1,0 +1,405 @@
+"""What every registered method promises, from Python and from the command line."""
+
+import copy
+import inspect
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import graphcl.methods
+from graphcl.augment import Identity, NodeDrop
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError, InputTypeError
+from graphcl.losses import Loss
+from graphcl.methods import Method, Outcome
+from graphcl.registry import losses, methods
+from graphcl.run import main
+from graphcl.train import train
+from tests.methods.small import (
+    assert_same_state,
+    graphs,
+    make_model,
+    pick,
+    schedule,
+    seeded,
+    step,
+    through_a_file,
+    trainable,
+    views_of,
+)
+
+NAMES = list(methods)
+N = 24
+FILES = {"byol": "test_siamese.py", "simsiam": "test_siamese.py"}
+"""Methods that share a test file."""
+OWN_LOSS = {losses.facts(name)["method"]: name for name in losses} | {"two_views": "infonce"}
+SMALL = {
+    "moco": {"queue_size": 16, "momentum": 0.9},
+    "memory_bank": {"noise": 10, "warmup": 1},
+    "byol": {"momentum": 0.9},
+}
+SMALL_LOSS = {"instance_nce": {"temperature": 0.3}}  # at 0.07, this few graphs make for a rough ride
+MOMENTA = [-0.001, 1.001, 7, math.nan, math.inf]
+OUT_OF_RANGE = {
+    "two_views": {"labels": []},
+    "moco": {"momentum": MOMENTA, "queue_size": [-1, -4096]},
+    "memory_bank": {"momentum": MOMENTA, "noise": [0, -1], "warmup": [-1]},
+    "byol": {"momentum": MOMENTA, "hidden": [0, -5]},
+    "simsiam": {"hidden": [0, -5]},
+}
+"""For each argument, values of its type that it must refuse; a switch has none."""
+
+each_name = pytest.mark.parametrize("name", NAMES)
+each_pair = pytest.mark.parametrize(
+    ("name", "loss"),
+    [*((name, OWN_LOSS.get(name, "infonce")) for name in NAMES), *((name, "adnce") for name in NAMES)],
+)
+
+
+def build(name, loss=None, seed=0, **arguments):
+    """The method with small settings, a model and a loss; all of the seed."""
+    wanted = set(methods.arguments(name).required) - {"self", "model", "loss"}
+    assert wanted <= {"num_graphs"}, f"do not know how to build {name}"
+    loss = loss or OWN_LOSS.get(name, "infonce")
+    data = dict.fromkeys(wanted, N)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(100 + seed)
+        chosen = Loss(loss, **SMALL_LOSS.get(loss, {}))
+        return methods[name](make_model(seed), chosen, **data, **SMALL.get(name, {}) | arguments)
+
+
+def trained(name, loss=None, epochs=3, seed=0, generator=1, view=None, **options):
+    method = build(name, loss, seed)
+    loader = ResidentLoader(graphs(N), 8, shuffle=True, generator=seeded(seed))
+    view = view or NodeDrop(0.1)
+    return method, train(method, loader, view, view, epochs=epochs, generator=seeded(generator), **options)
+
+
+# -- form --------------------------------------------------------------------------------------------------------------
+
+
+@each_name
+def test_every_method_has_a_test_file_that_names_it(name):
+    file = Path(__file__).with_name(FILES.get(name, f"test_{name}.py"))
+    assert file.is_file(), f"no {file.name}"
+    text = file.read_text()
+    assert f"`{name}`" in text
+    assert re.search(rf"\b{methods[name].__name__}\(", text) or methods[name].__name__ in text
+
+
+@each_name
+def test_documented(name):
+    text = inspect.getdoc(methods[name]) or ""
+    for section in ("Args", "References"):
+        assert re.search(rf"^{section}:$", text, re.MULTILINE), f"no section {section}"
+    for argument in [*methods.arguments(name).required, *methods.arguments(name).defaults]:
+        if argument != "self":
+            assert re.search(rf"^ +{argument}: ", text, re.MULTILINE), f"`{argument}` is not documented"
+    assert re.search(r"arXiv\s+\d{4}\.\d{5}", text), "no paper"
+    assert methods.summary(name).endswith(".")
+    assert f"`{name}`" in (graphcl.methods.__doc__ or ""), "missing in the table of methods"
+
+
+@each_name
+def test_a_method_is_a_public_module(name):
+    assert issubclass(methods[name], Method)
+    assert methods[name].__name__ in graphcl.methods.__all__
+    method = build(name)
+    assert isinstance(method, torch.nn.Module)
+    model = {id(each) for each in method.model.parameters()}
+    assert model <= {id(each) for each in trainable(method)}, "something of the model would not be trained"
+
+
+def test_every_loss_is_made_for_a_registered_method():
+    assert {losses.facts(name)["method"] for name in losses} <= set(NAMES)
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+@each_pair
+def test_the_outcome(name, loss):
+    method = build(name, loss)
+    ids = list(range(8))
+    outcome = method(*views_of(graphs(N), ids, 0), ids=torch.tensor(ids), generator=seeded(0))
+    assert isinstance(outcome, Outcome)
+    assert outcome.loss.dim() == 0
+    assert outcome.loss.isfinite()
+    assert outcome.h.shape == (8, 16)
+    assert outcome.z1.shape == outcome.z2.shape == (8, 16)
+    outcome.loss.backward()
+    for key, each in method.model.named_parameters():
+        assert each.grad is not None, f"{key} gets no gradient"
+        assert each.grad.isfinite().all(), key
+
+
+@each_pair
+def test_it_learns(name, loss):
+    """From the second epoch on: while a queue fills, there are more and more negatives."""
+    _, history = trained(name, loss, epochs=12)
+    assert all(math.isfinite(record.loss) for record in history)
+    room = abs(history[1].loss)
+    assert history[-1].loss < history[1].loss - 0.02 * room, [record.loss for record in history]
+
+
+@each_pair
+def test_it_repeats_bit_by_bit(name, loss):
+    (first, one), (second, two) = trained(name, loss), trained(name, loss)
+    assert_same_state(first.state_dict(), second.state_dict())
+    assert [record.loss for record in one] == [record.loss for record in two]
+    other = trained(name, loss, generator=2)[0].state_dict()
+    assert any(not torch.equal(each, other[key]) for key, each in first.model.state_dict(prefix="model.").items())
+
+
+@each_name
+def test_the_global_generator_is_left_alone(name):
+    before = torch.get_rng_state()
+    trained(name)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@each_pair
+def test_training_is_the_documented_step(name, loss):
+    """`train` does what a loop by hand does: forward with ids, backward, step, `after_step`."""
+    data, method, by_hand = graphs(N), build(name, loss), build(name, loss)
+    loader, generator = ResidentLoader(data, 8, shuffle=True, generator=seeded(0)), seeded(1)
+    history = train(method, loader, Identity(), Identity(), epochs=2, generator=generator)
+
+    optimiser, generator = torch.optim.Adam(trainable(by_hand), lr=0.01, fused=True), seeded(1)
+    order, means = seeded(0), []
+    for _ in range(2):
+        values = []
+        for ids in torch.randperm(N, generator=order).split(8):
+            batch = pick(data, ids.tolist())
+            values.append(step(by_hand, optimiser, (batch, batch), ids.tolist(), generator).loss.item())
+        means.append(sum(values) / len(values))
+    assert_same_state(method.state_dict(), by_hand.state_dict())
+    assert [record.loss for record in history] == pytest.approx(means, rel=1e-6)
+
+
+@each_pair
+@pytest.mark.parametrize("steps", [0, 5])
+def test_a_checkpoint_goes_on_identically(name, loss, steps):
+    """State of method and optimiser through a file, into objects made with another seed."""
+
+    def method_and_optimiser(seed):
+        method = build(name, loss, seed)
+        return method, torch.optim.Adam(trainable(method), lr=0.03)
+
+    first, second = method_and_optimiser(0), method_and_optimiser(1)
+    data, plan = graphs(N), schedule(N, 7, steps + 3)
+    for number, ids in enumerate(plan[:steps]):
+        step(*first, views_of(data, ids, number), ids, seeded(number))
+    assert not torch.equal(next(first[0].parameters()), next(second[0].parameters()))
+    for old, new in zip(first, second, strict=True):
+        new.load_state_dict(through_a_file(old.state_dict()))
+    assert_same_state(second[0].state_dict(), first[0].state_dict())
+    for number, ids in enumerate(plan[steps:]):
+        views = views_of(data, ids, 50 + number)
+        values = [step(*each, views, ids, seeded(number)).loss for each in (first, second)]
+        assert torch.equal(*values), f"step {number + 1} after loading"
+        assert_same_state(first[0].state_dict(), second[0].state_dict())
+    states = [optimiser.state_dict()["state"] for _, optimiser in (first, second)]
+    assert states[0].keys() == states[1].keys()
+    for number, state in states[0].items():
+        assert_same_state(states[1][number], state)
+
+
+@each_pair
+def test_a_copy_goes_on_by_itself(name, loss):
+    method = build(name, loss)
+    optimiser, data, ids = torch.optim.Adam(trainable(method), lr=0.03), graphs(N), list(range(8))
+    step(method, optimiser, views_of(data, ids, 0), ids, seeded(0))
+    twin = copy.deepcopy(method)
+    before = copy.deepcopy(method.state_dict())
+    step(twin, torch.optim.Adam(trainable(twin), lr=0.03), views_of(data, ids, 1), ids, seeded(1))
+    assert_same_state(method.state_dict(), before)
+
+
+@each_name
+def test_labels_are_never_looked_at_unasked(name):
+    states = []
+    for shift in (0, 1):
+        data = graphs(N)
+        for number, graph in enumerate(data):
+            graph.y = torch.tensor([(number + shift) % 2])
+        method = build(name)
+        loader = ResidentLoader(data, 8, shuffle=True, generator=seeded(0))
+        train(method, loader, NodeDrop(0.1), NodeDrop(0.1), epochs=1, generator=seeded(1))
+        states.append(method.state_dict())
+    assert_same_state(*states)
+
+
+@each_name
+def test_bfloat16(name):
+    method, history = trained(name, amp=True)
+    assert all(math.isfinite(record.loss) for record in history)
+    for key, value in method.state_dict().items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            assert value.dtype == torch.float32, key
+            assert value.isfinite().all(), key
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+@each_name
+def test_defaults_are_accepted(name):
+    assert methods.problems(name, {}) == []
+    assert methods.problems(name, methods.arguments(name).defaults) == []
+    build(name, **methods.arguments(name).defaults)
+
+
+@each_name
+def test_arguments_out_of_range_get_one_line(name):
+    assert set(OUT_OF_RANGE[name]) == set(methods.arguments(name).defaults)
+    for argument, values in OUT_OF_RANGE[name].items():
+        for wrong in values:
+            with pytest.raises(InputError, match=rf"^`{argument}` must be in \S+ \S+, got {wrong}") as caught:
+                build(name, **{argument: wrong})
+            assert "\n" not in str(caught.value)
+            assert methods.problems(name, {argument: wrong}) == [str(caught.value)]
+
+
+@pytest.mark.parametrize(("name", "argument"), [(n, a) for n in NAMES for a in methods.arguments(n).defaults])
+def test_arguments_of_a_wrong_type_get_one_line(name, argument):
+    optional = methods.arguments(name).defaults[argument] is None
+    for wrong in ([], "nonsense", *([] if optional else [None])):
+        with pytest.raises(InputTypeError, match=rf"^`{argument}` must be .*, got {re.escape(repr(wrong))}") as caught:
+            build(name, **{argument: wrong})
+        assert "\n" not in str(caught.value)
+        assert methods.problems(name, {argument: wrong}) == [str(caught.value)]
+
+
+@pytest.mark.parametrize("momentum", [0, 1, 0.0, 1.0, 0.5])
+@pytest.mark.parametrize("name", [name for name in NAMES if "momentum" in methods.arguments(name).defaults])
+def test_the_ends_of_the_momentums_range_are_legal(name, momentum):
+    method = build(name, momentum=momentum)
+    ids = list(range(8))
+    step(method, torch.optim.Adam(trainable(method)), views_of(graphs(N), ids, 0), ids, seeded(0))
+    assert all(value.isfinite().all() for value in method.parameters())
+
+
+@each_name
+def test_an_unknown_argument(name):
+    (problem,) = methods.problems(name, {"nonsense": 1})
+    assert problem.startswith("`nonsense` is not a known key")
+    assert all(argument in problem for argument in methods.arguments(name).defaults)
+    with pytest.raises(TypeError, match="nonsense") as caught:
+        build(name, nonsense=1)
+    assert "\n" not in str(caught.value)
+
+
+@each_name
+def test_a_misspelt_name_brings_the_nearest(name):
+    with pytest.raises(InputError, match=f"unknown method '{name[:-1]}x'; did you mean .*{name}"):
+        methods[name[:-1] + "x"]
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+QUICK = ["--epochs", "2", "--seeds", "0", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
+QUICK += ["--encoder.hidden", "8", "--batch-size", "8"]
+MOCO = ["--method", "moco", "--loss", "adnce", "--method.queue_size", "32"]
+
+
+@pytest.fixture
+def go(saved_graphs, tmp_path, capfd):
+    """Run the command line on small graphs; gives the exit code, both outputs and the run folder."""
+
+    def run(*words, out="run"):
+        code = main(["--dataset", saved_graphs(), *QUICK, "--out", str(tmp_path / out), *words])
+        captured = capfd.readouterr()
+        return code, captured.out, captured.err, tmp_path / out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "loss"),
+    [
+        (MOCO, {"name": "moco", "queue_size": 32, "momentum": 0.999}, "adnce"),
+        (["--loss", "moco"], {"name": "moco", "momentum": 0.999, "queue_size": 4096}, "moco"),
+        (["--loss", "instance_nce"], {"name": "memory_bank", "momentum": 0.5, "noise": 4096}, "instance_nce"),
+        (["--loss", "byol"], {"name": "byol", "momentum": 0.99, "hidden": None}, "byol"),
+        (["--loss", "simsiam"], {"name": "simsiam", "hidden": None}, "simsiam"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_run(go, words, method, loss):
+    code, printed, err, out = go(*words)
+    assert (code, err) == (0, "")
+    assert f"method: {method['name']}; loss: Loss({loss}" in printed
+    result = json.loads((out / "result.json").read_text())
+    assert method.items() <= result["config"]["method"].items()
+    assert result["config"]["loss"]["name"] == loss
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert all(math.isfinite(line["loss"]) for line in lines)
+    assert np.isfinite(np.load(out / "embeddings.npz")["h"]).all()
+    # The encoder that is kept is the one that was trained, not a slow copy: its names are an encoder's.
+    (state,) = torch.load(out / "encoder.pt", weights_only=True).values()
+    assert all(key.split(".")[0] in ("convs", "norms") for key in state)
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [
+        (["--loss", "moco", "--method.queue_size", "5"], {"name": "moco", "queue_size": 5}),
+        (["--loss", "instance_nce", "--method.noise", "5"], {"name": "memory_bank", "noise": 5}),
+        (["--loss", "simsiam", "--method.hidden", "4"], {"name": "simsiam", "hidden": 4}),
+    ],
+    ids=["moco", "memory_bank", "simsiam"],
+)
+def test_settings_of_the_method_that_the_loss_is_made_for(words, method, capsys):
+    """`--method` need not be said for `--method.KEY` to mean that method's."""
+    code = main([*words, "--print-config"])
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    assert method.items() <= yaml.safe_load(captured.out)["method"].items()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"]],
+    ids=["moco", "instance_nce", "byol"],
+)
+def test_a_runs_configuration_repeats_it(go, words, tmp_path):
+    _, _, _, out = go(*words)
+    assert main(["--config", str(out / "config.yaml"), "--out", str(tmp_path / "again")]) == 0
+    first, second = (np.load(folder / "embeddings.npz")["h"] for folder in (out, tmp_path / "again"))
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--method", "moco", "--loss", "vicreg"], "method `moco` passes `queue` and `symmetric` to the loss"),
+        (["--method", "memory_bank", "--loss", "barlow_twins"], "method `memory_bank` passes `queue` and `symmetric`"),
+        (["--method", "moco", "--loss", "byol"], "`loss` byol pushes nothing apart"),
+        (["--method", "two_views", "--loss", "simsiam"], "`loss` simsiam pushes nothing apart"),
+        (["--loss", "supcon", "--method.labels", "true"], "`loss` supcon trains on the labels"),
+        (["--method", "two_views", "--method.labels", "true"], "`labels` is true, but loss `infonce` takes none."),
+        (["--method", "moco", "--method.momentum", "1.5"], "`method.momentum` must be in [0, 1], got 1.5."),
+        (["--method", "moco", "--method.queue_size", "-1"], "`method.queue_size` must be in [0, inf), got -1."),
+        (
+            ["--method", "byol", "--method.queue_size", "5"],
+            "`method.queue_size` is not a known key; choose from: hidden",
+        ),
+        (["--method", "mocco"], "`method`: unknown method 'mocco'; did you mean moco"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_fit_gets_one_line_and_code_2(go, words, line):
+    code, printed, err, out = go(*words)
+    assert code == 2
+    assert err.startswith(f"graphcl: {line}")
+    assert err.count("\n") == 1
+    assert printed == ""
+    assert not out.exists()
