@@ -8,7 +8,7 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
+from graphcl.losses.dcl import dcl
 from graphcl.losses.pairwise import pairwise, soft_positive_part
 
 
@@ -53,8 +53,7 @@ def flatnce(
         Chen et al., "Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners With FlatNCE",
         2021, Eq. 9 (arXiv 2107.01152).
     """
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    gap = total - pairs.positive / temperature
+    gap = dcl.terms(pairs, temperature=temperature)
     if form == "log":
         return gap
     ratio = (gap - gap.detach()).exp()

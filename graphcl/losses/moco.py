@@ -6,8 +6,8 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.infonce import infonce
+from graphcl.losses.pairwise import pairwise
 
 
 @pairwise("moco", method="moco", negatives="queue", symmetric=False)
@@ -42,5 +42,4 @@ def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
         He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020, Eq. 1 (arXiv
         1911.05722). Chen et al., "Improved Baselines with Momentum Contrastive Learning", 2020 (arXiv 2003.04297).
     """
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    return soft_positive_part(total - pairs.positive / temperature)
+    return infonce.terms(pairs, temperature=temperature)

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.infonce import infonce
+from graphcl.losses.pairwise import pairwise
 
 
 @pairwise("nt_xent", fixed={"negatives": "all", "symmetric": True})
@@ -40,5 +40,4 @@ def nt_xent(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
         Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations", ICML 2020, Eq. 1 (arXiv
         2002.05709).
     """
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    return soft_positive_part(total - pairs.positive / temperature)
+    return infonce.terms(pairs, temperature=temperature)
