@@ -135,11 +135,13 @@ class Arguments:
 
     def problems(self, values: Mapping[str, Any], prefix: str = "") -> list[str]:
         """What is wrong with `values`, one line each; empty if nothing is."""
+        tensors = [name for name, value in values.items() if isinstance(value, Tensor)]
+        found = [f"`{prefix}{name}` must be a plain value, got a tensor." for name in tensors]
         try:
-            self.model.model_validate(dict(values))
+            self.model.model_validate({name: value for name, value in values.items() if name not in tensors})
         except ValidationError as error:
-            return problems(error, lambda _: self.defaults, prefix)
-        return []
+            found += problems(error, lambda _: self.defaults, prefix)
+        return found
 
     def guard(self, function: F) -> F:
         """`function`, refusing arguments out of their type or range with one clear line."""
@@ -149,6 +151,8 @@ class Arguments:
         def guarded(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs).arguments
             given = {name: value for name, value in bound.items() if name in self.model.model_fields}
+            if any(isinstance(value, Tensor) for value in given.values()):  # pydantic would take it for a number
+                raise InputTypeError(" ".join(self.problems(given)))
             try:
                 self.model.model_validate(given)
             except ValidationError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -53,7 +52,7 @@ def help_text() -> str:
         usage="%(prog)s [--dataset NAME] [--loss NAME] [--KEY VALUE ...] [--KEY.KEY VALUE ...]",
         epilog="\n\n".join(
             [
-                "Any argument of a loss, an augmentation or the encoder is set by its dotted path:\n"
+                "Any argument of a loss, a method, an augmentation or the encoder is set by its dotted path:\n"
                 "  --loss adnce --loss.mu 0.5 --views.first identity --views.second node_drop --views.second.ratio 0.1",
                 _listing("losses", losses),
                 _listing("methods", methods),
@@ -114,8 +113,8 @@ def _value(key: str, given: list[str]) -> Any:
         return True
     value = parse_value(_one(key, given))
     # A text is meant where a text is wanted, whatever it looks like: `--dataset 123`, `--out 2026`.
-    wanted = str(Config.model_fields[key].annotation) if key in Config.model_fields else ""
-    return given[0] if re.search(r"\bstr\b", wanted) and value is not None else value
+    wanted = Config.model_fields[key].annotation if key in Config.model_fields else None
+    return given[0] if wanted in (str, str | None) and value is not None else value
 
 
 def _one(key: str, given: list[str]) -> str:

@@ -160,7 +160,9 @@ def shipped_configs() -> dict[str, Path]:
 
 
 def parse_value(text: str) -> Any:
-    """A value from the command line, read as YAML: `0.7`, `1e-3`, `true`, `[1, 2]`, `null`, else text."""
+    """A value from the command line, read as YAML: `0.7`, `1e-3`, `inf`, `true`, `[1, 2]`, `null`, else text."""
+    if text.lstrip("+-") == "inf":
+        return float(text)
     try:
         return yaml.load(text, _Loader)
     except yaml.YAMLError:
@@ -214,11 +216,11 @@ def _unfit_loss(config: Config) -> list[str]:
             f"`loss` {loss} trains on the labels of all graphs, the test folds' too, so its score would mean nothing; "
             f"use it from Python, on training graphs only."
         ]
-    if losses.facts(loss)["gathering"] == "local" and method not in ("byol", "simsiam"):
-        return [
-            f"`loss` {loss} pushes nothing apart, so all graphs would collapse into one point with method {method}; "
-            f"use `--method {losses.facts(loss)['method']}`."
-        ]
+    negatives = config.loss.get("negatives")
+    if method == "memory_bank" and negatives not in (None, "queue"):
+        return [f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."]
+    if negatives == "queue" and method not in ("memory_bank", "moco"):
+        return [f"`loss.negatives` queue means nothing to method {method}, which has none; use `--method moco`."]
     return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from torch import Tensor
 from graphcl.arguments import Arguments, Temperature
 from graphcl.losses.comparison import Row
 from graphcl.losses.exponent import linear
-from graphcl.losses.pairs import Engine, Negatives, compare
+from graphcl.losses.instance_nce import log_mean_exp
+from graphcl.losses.pairs import Engine, compare
 from graphcl.losses.pairwise import soft_positive_part
 
 
@@ -20,7 +22,7 @@ def estimate(
     z2: Tensor,
     *,
     temperature: Temperature = 0.2,
-    negatives: Negatives = "cross",
+    negatives: Literal["cross", "all"] = "cross",
     symmetric: bool = True,
     engine: Engine = "auto",
 ) -> dict[str, Tensor]:
@@ -66,7 +68,7 @@ def estimate(
     positive = pairs.positive / temperature
     count = pairs.count
     (total,) = pairs.logsumexp(linear(1 / temperature))
-    log_mean = total.logsumexp(dim=0) - count.sum().log()
+    log_mean = log_mean_exp(pairs, total)
     mean, variance = (each / temperature**power for power, each in enumerate(pairs.moments(), start=1))
     # All anchors have equally many negatives, so the mean over anchors is the mean over all pairs.
     overall = variance.mean() + mean.var(correction=0)

@@ -77,3 +77,26 @@ def test_help_and_version():
     assert wants(["-h"]) == help_text()
     assert wants(["--version"]).startswith("graphcl 0.")
     assert wants(["--loss", "adnce"]) is None
+
+
+def test_infinity_and_a_loss_in_braces():
+    assert parse(["--loss", "adnce", "--loss.sigma", "inf"]).loss["sigma"] == float("inf")
+    assert parse(["--loss", "{name: dcl, temperature: 0.1}"]).loss["temperature"] == 0.1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["--method", "memory_bank", "--loss", "infonce", "--loss.negatives", "all"],
+            "`loss.negatives` all has no effect",
+        ),
+        (
+            ["--loss", "infonce", "--loss.negatives", "queue"],
+            "`loss.negatives` queue means nothing to method two_views",
+        ),
+    ],
+)
+def test_a_setting_without_an_effect_is_refused(words, line):
+    with pytest.raises(InputError, match=line):
+        parse(words)

@@ -50,10 +50,10 @@ def alpha_cl(
         2201.12680).
     """
     # An even power, so (1 - c)^p = (c - 1)^p.
-    weight = Exponent((), (*[0.0] * power, -1 / temperature), center=1.0)
+    weight = Exponent((), (*[0.0] * int(power), -1 / temperature), center=1.0)
     expected, total = pairs.expectation(weight)
     gap = expected - pairs.positive
     if epsilon == 0:
         return gap
     # sum w / (sum w + epsilon M)
-    return gap * torch.sigmoid(total - (epsilon * pairs.count.clamp(min=1)).log())
+    return gap * torch.sigmoid(total - (epsilon * pairs.count).log())

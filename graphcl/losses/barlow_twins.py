@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import NonNegative
+from graphcl.losses import dense
 from graphcl.losses.checks import check_views
-from graphcl.losses.pairs import normalize
+from graphcl.losses.pairs import at_least_float32, normalize
 from graphcl.registry import losses
 
 
@@ -46,12 +47,12 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
         columns1, columns2 = (_standardized(z) for z in (z1, z2))
         correlation = columns1 @ columns2.T
         own = correlation.diagonal()
-        return (1 - own).square().sum() + off_diagonal * (correlation.square().sum() - own.square().sum())
+        return (1 - own).square().sum() + off_diagonal * dense.off_diagonal(correlation).square().sum()
 
 
 def _standardized(z: Tensor) -> Tensor:
     """Centered columns of length 1, as rows `[D, N]`."""
-    z = z if z.dtype == torch.float64 else z.float()
+    z = at_least_float32(z)
     centered = z - z.mean(dim=0)
     # What rounding leaves of a constant column is no variation.
     varies = centered.abs().amax(dim=0) > 8 * torch.finfo(z.dtype).eps * z.abs().amax(dim=0)

@@ -19,7 +19,7 @@ def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Red
     = 2 - 2 \cos(p_i, t_i)$$
 
     Nothing pushes graphs apart; what prevents a collapse is the predictor and the slow target encoder: `--method byol`,
-    which also adds the direction from the second view to the first.
+    which also averages in the direction from the second view to the first.
 
     Args:
         z1: predictions p from the first view, `[N, D]`.

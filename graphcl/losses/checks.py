@@ -29,12 +29,29 @@ def check_views(z1: Any, z2: Any) -> None:
             check_rows(name, z)
     if z1.dim() != 2 or z1.shape != z2.shape:
         raise InputError(f"`z1` and `z2` must both be [N, D], got {list(z1.shape)} and {list(z2.shape)}.")
+    if z1.size(1) < 1:
+        raise InputError(f"`z1` and `z2` must have at least one column, got {list(z1.shape)}.")
     if z1.dtype != z2.dtype:
         raise InputTypeError(f"`z1` and `z2` must have one dtype, got {z1.dtype} and {z2.dtype}.")
     if z1.size(0) < 2:
         raise InputError(f"a contrastive loss needs at least 2 graphs in a batch, got {z1.size(0)} rows in `z1`.")
     check_rows("z1", z1)
     check_rows("z2", z2)
+
+
+def check_size(name: str, z: Tensor) -> None:
+    """Rows whose squared lengths can be summed without overflow (looked for on the CPU only)."""
+    if z.device.type == "cpu" and not math.isfinite(float(z.detach().square().sum())):
+        raise InputError(
+            f"`{name}` is too large for its squares in {z.dtype}, got entries up to {float(z.abs().max()):g}."
+        )
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """One of a few words."""
+    if value not in choices:
+        listed = ", ".join(map(repr, choices[:-1]))
+        raise InputError(f"`{name}` must be {listed} or {choices[-1]!r}, got {value!r}.")
 
 
 def check_queue(queue: Any, width: int) -> None:

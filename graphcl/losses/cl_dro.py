@@ -75,7 +75,10 @@ def worst_case(row: Row, s: Tensor, order: float) -> Tensor:
     k = order - 1
 
     def weight(nu: Tensor, power: float) -> Tensor:
-        return (1 + k * (s - nu[:, None])).clamp(min=0).pow(power)
+        x = k * (s - nu[:, None])
+        if k < 0.1:  # near KL, where 1 + x would round x away; what the clamp cuts off weighs e^(-13 / k)
+            return (power * torch.log1p(x.clamp(min=-1 + 2e-6))).exp()
+        return (1 + x).clamp(min=0).pow(power)
 
     with torch.no_grad():
         # The mean weight falls from at least 1 at the least similarity to at most 1 at the greatest.
@@ -85,5 +88,7 @@ def worst_case(row: Row, s: Tensor, order: float) -> Tensor:
             above = row.mean(weight(middle, 1 / k)) > 1
             low, high = torch.where(above, middle, low), torch.where(above, high, middle)
         nu = ((low + high) / 2).nan_to_num(0.0, 0.0, 0.0)
+    if row.kept is not None:  # what does not count must not overflow either
+        s = torch.where(row.kept, s, nu[:, None])
     # phi*(v) = (w^order - 1) / order with w = (1 + k v)_+^(1/k). At the minimum, nu's own gradient is zero.
     return nu + row.mean((weight(nu, order / k) - 1) / order)

@@ -81,13 +81,13 @@ class Row:
         return values if self.kept is None else values.masked_fill(~self.kept, filler)
 
     def logsumexp(self, values: Tensor) -> Tensor:
-        """Logsumexp over an anchor's negatives: `[T]`, -inf without a gradient where there are none."""
+        """Logsumexp over an anchor's negatives: `[T]`, 0 without a gradient where there are none."""
         if self.kept is None:
             return values.logsumexp(dim=1)
         none = ~self.kept.any(dim=1)
         # A row of -inf alone would give NaN as its gradient.
         result = values.masked_fill(~(self.kept | none[:, None]), -torch.inf).logsumexp(dim=1)
-        return result.masked_fill(none, -torch.inf)
+        return result.masked_fill(none, 0.0)
 
 
 Reduction = Callable[..., Tensor]
@@ -122,7 +122,16 @@ class Pairs(ABC):
 
     @property
     def count(self) -> Tensor:
-        """Number of negatives of each anchor, M, `[A]` in the similarities' dtype."""
+        """Number of negatives of each anchor, M, `[A]` in the similarities' dtype; 1 where there is none."""
+        return self._count.clamp(min=1)
+
+    @property
+    def alone(self) -> Tensor:
+        """Which anchors have no negative, `[A]`: possible only where ids leave keys out. Their reductions are 0."""
+        return self._count == 0
+
+    @property
+    def _count(self) -> Tensor:
         return torch.cat([self.comparison.count(anchors) for anchors in range(len(self.comparison.against))])
 
     @abstractmethod

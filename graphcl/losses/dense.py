@@ -33,10 +33,9 @@ class DensePairs(Pairs):
         """See `Pairs`."""
         # Filled first: what is left out may outweigh all the rest, and inf times a masked 0 would be NaN.
         log_weight = self.row.filled(exponent(self.row.value.detach()), -torch.inf)
-        total = self.row.logsumexp(log_weight)
-        # An anchor without negatives has a total of -inf, and weights that nobody sees.
-        weight = (log_weight - total.masked_fill(total.isinf(), 0.0)[:, None]).exp()
-        return self.row.sum(weight * self.row.value), total
+        # (Rows without any negative come out as NaN.)
+        weight = log_weight.softmax(dim=1).nan_to_num(0.0)
+        return self.row.sum(weight * self.row.value), self.row.logsumexp(log_weight)
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """See `Pairs`."""
@@ -62,8 +61,7 @@ class ExplicitPairs(DensePairs):
         self.row = Row(value)
 
     @property
-    def count(self) -> Tensor:
-        """See `Pairs`."""
+    def _count(self) -> Tensor:
         return torch.full_like(self.positive, self.row.value.size(1))
 
 

@@ -21,7 +21,7 @@ def infonce(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     temperature nor a confident anchor costs precision. With A - s+ the loss is `dcl`: grad InfoNCE_i =
     sigmoid(A_i - s_i^+) grad DCL_i.
 
-    Differs: SimCLR's and CLIP's code add the two directions' means, which is twice this mean over all anchors.
+    Differs: SimCLR's code adds the two directions' means, which is twice this mean over all anchors.
 
     Args:
         pairs: anchors, positives and negatives.

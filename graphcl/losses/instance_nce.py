@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from graphcl.arguments import Finite, NonNegative, Temperature
@@ -52,7 +53,7 @@ def instance_nce(
     """
     if log_z is None:
         (total,) = pairs.logsumexp(linear(1 / temperature))
-        known: Tensor | float = (total.detach().logsumexp(dim=0) - pairs.count.sum().log()).detach()
+        known: Tensor | float = log_mean_exp(pairs, total.detach())
     else:
         known = log_z
     shift = pairs.count.log() + known
@@ -62,3 +63,9 @@ def instance_nce(
 
     own = soft_positive_part(shift - pairs.positive / temperature)
     return own + pairs.rows(noise, shift) + proximal * (2 - 2 * pairs.positive)
+
+
+def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
+    """Logarithm of the mean of e^s over all anchors' negatives, given the logarithms of the anchors' sums `[A]`."""
+    everything = total.masked_fill(pairs.alone, -torch.inf).logsumexp(dim=0)
+    return everything - pairs.count.masked_fill(pairs.alone, 0.0).sum().clamp(min=1).log()

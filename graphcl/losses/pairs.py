@@ -12,7 +12,7 @@ Rows of a `queue` are negatives of every anchor besides; with ids, those of the 
 queue, or while it is empty, `queue` means `cross`.)
 
 `symmetric=True` lets the b_i be anchors too (then 2N anchors, the b_i after the a_i); `False` keeps the a_i only.
-A loss is the mean over its anchors. (SimCLR and CLIP differ here: some code sums the two directions' means.)
+A loss is the mean over its anchors. (SimCLR differs here: its code sums the two directions' means.)
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from graphcl.errors import InputError
-from graphcl.losses.checks import check_ids, check_queue, check_rows, check_views
+from graphcl.errors import InputError, InputTypeError
+from graphcl.losses.checks import check_choice, check_ids, check_queue, check_rows, check_size, check_views
 from graphcl.losses.comparison import Comparison, LeftOut, Pairs, Similarity
 from graphcl.losses.dense import DensePairs, ExplicitPairs
 from graphcl.losses.tiled import TiledPairs, tiles
@@ -72,8 +72,9 @@ def compare(
         InputTypeError: not floating-point tensors of one dtype.
     """
     check_views(z1, z2)
-    if negatives not in get_args(Negatives):
-        raise InputError(f"`negatives` must be 'cross', 'all' or 'queue', got {negatives!r}.")
+    check_choice("negatives", negatives, get_args(Negatives))
+    check_choice("engine", engine, get_args(Engine))
+    check_choice("similarity", similarity, get_args(Similarity))
     sets = [z1, z2]
     if queue is not None:
         check_queue(queue, z1.size(1))
@@ -93,9 +94,9 @@ def compare(
             keys.append((2, "ids" if by_id else None))
         against.append(tuple(keys))
 
-    prepare = normalize if normalized or (normalized is None and similarity == "cosine") else at_least_float32
     with torch.autocast(z1.device.type, enabled=False):
-        rows = tuple(prepare(each) for each in sets)
+        names = ("z1", "z2", "queue")
+        rows = tuple(_prepared(n, each, similarity, normalized) for n, each in zip(names, sets, strict=False))
         rows = tuple(each.to(rows[0].dtype) for each in rows)
         both = (ids, queue_ids) if by_id and ids is not None and queue_ids is not None else None
         comparison = Comparison(rows, tuple(against), similarity, both)
@@ -141,9 +142,15 @@ def explicit(
             f"`anchors` and `positives` must be [A, D], `negatives` [M, D] or [A, M, D], got {shapes[0]}, {shapes[1]}, "
             f"{shapes[2]}."
         )
-    prepare = normalize if normalized or (normalized is None and similarity == "cosine") else at_least_float32
+    if negatives.size(-2) < 1 or anchors.size(1) < 1:
+        raise InputError(f"`negatives` must hold one or more rows of one or more columns, got {shapes[2]}.")
+    if not anchors.dtype == positives.dtype == negatives.dtype:
+        kinds = f"{anchors.dtype}, {positives.dtype}, {negatives.dtype}"
+        raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one dtype, got {kinds}.")
+    check_choice("similarity", similarity, get_args(Similarity))
+    given = {"anchors": anchors, "positives": positives, "negatives": negatives}
     with torch.autocast(anchors.device.type, enabled=False):
-        a, p, n = (prepare(z) for z in (anchors, positives, negatives))
+        a, p, n = (_prepared(name, z, similarity, normalized) for name, z in given.items())
         return ExplicitPairs(a, p, n, similarity)
 
 
@@ -155,6 +162,15 @@ def normalize(z: Tensor) -> Tensor:
     z = z / torch.where(largest > 0, largest, 1.0)
     norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
     return z / torch.where(norm > 0, norm, 1.0)
+
+
+def _prepared(name: str, z: Tensor, similarity: Similarity, normalized: bool | None) -> Tensor:
+    """Rows as they are compared."""
+    if normalized or (normalized is None and similarity == "cosine"):
+        return normalize(z)
+    z = at_least_float32(z)
+    check_size(name, z)
+    return z
 
 
 def at_least_float32(z: Tensor) -> Tensor:

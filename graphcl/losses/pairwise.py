@@ -6,6 +6,7 @@ the arguments that all such losses share, and with their documentation.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_type_hints
@@ -14,8 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from graphcl.arguments import Arguments
+from graphcl.errors import InputError
 from graphcl.losses.checks import check_weight
-from graphcl.losses.comparison import Similarity
+from graphcl.losses.comparison import Pairs, Similarity
 from graphcl.losses.pairs import Engine, Negatives, compare
 from graphcl.registry import losses
 
@@ -30,7 +33,11 @@ _SHARED: dict[str, tuple[Any, Any, str]] = {
     "symmetric": (bool, True, "whether both views' projections are anchors."),
     "queue": (Tensor | None, None, "further negatives of every anchor, `[Q, D]`: the keys of a queue or a bank."),
     "ids": (Tensor | None, None, "which graph each row is, `[N]`; goes with `queue_ids`."),
-    "queue_ids": (Tensor | None, None, "which graph each key is, `[Q]`; an anchor's own graph is no negative of it."),
+    "queue_ids": (
+        Tensor | None,
+        None,
+        "which graph each key is, `[Q]`; none is a negative of its own graph (without any, an anchor counts 0).",
+    ),
     "weight": (Tensor | None, None, "of each graph in the mean, `[N]`, >= 0."),
     "engine": (
         Engine,
@@ -95,9 +102,9 @@ def pairwise(
             if weight is not None:
                 check_weight(weight, z1.size(0))
             with torch.autocast(z1.device.type, enabled=False):
-                values = terms(pairs, **arguments)
-                if given["ids"] is not None:  # only then can an anchor be without a negative
-                    values = values.masked_fill(pairs.count == 0, 0.0)
+                values: Tensor = terms(pairs, **arguments)
+                if given["ids"] is not None:
+                    values = values.masked_fill(pairs.alone, 0.0)
                 return reduce(values, reduction, weight)
 
         signature = inspect.Signature(
@@ -117,8 +124,16 @@ def pairwise(
         loss.__signature__ = signature  # type: ignore[attr-defined]
         loss.__annotations__ = {key: each.annotation for key, each in signature.parameters.items()} | {"return": Tensor}
         loss.__doc__ = _documented(inspect.getdoc(terms) or "", {key: text for key, (_, _, text) in shared.items()})
+
+        @functools.wraps(terms)
+        def formula(pairs: Pairs, **arguments: Any) -> Tensor:
+            if (found := pairs.comparison.similarity) != similarity:
+                raise InputError(f"{name}.terms takes pairs of similarity {similarity!r}, got {found!r}.")
+            return checked(pairs, **arguments)
+
+        checked = Arguments(terms).guard(terms)
         registered: Any = losses.register(name, method=method, gathering=gathering)(loss)
-        registered.terms = terms
+        registered.terms = formula
         return registered
 
     return decorate
@@ -135,7 +150,7 @@ def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) ->
         return terms
     if weight is None:
         return terms.mean()
-    weight = weight.to(terms.dtype).repeat(terms.numel() // weight.numel())
+    weight = (weight / weight.max()).to(terms.dtype).repeat(terms.numel() // weight.numel())
     return (weight * terms).sum() / weight.sum()
 
 

@@ -16,8 +16,8 @@ from graphcl.losses.pairwise import pairwise
 
 Share = Annotated[float, interval("(0, 1]")]
 
-LARGEST = 80.0
-"""e to more than about this overflows float32."""
+LARGEST = 60.0
+"""e to more than 88 overflows float32; the rest is for the sum over negatives and the mean."""
 
 
 @pairwise("rince")
@@ -41,7 +41,7 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
         A scalar, or `[A]`.
 
     Raises:
-        InputError: an argument out of range, q / temperature above 80 (e^{q s} would overflow), shapes that differ,
+        InputError: an argument out of range, q / temperature above 60 (e^{q s} would overflow), shapes that differ,
             fewer than two graphs.
 
     Example:
@@ -60,4 +60,4 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
     (total,) = pairs.logsumexp(linear(1 / temperature))
     positive = pairs.positive / temperature
     everything = torch.logaddexp(positive, total) + math.log(lam)
-    return ((q * everything).exp() - (q * positive).exp()) / q
+    return (q * positive).exp() * torch.expm1(q * (everything - positive)) / q

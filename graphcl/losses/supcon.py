@@ -27,7 +27,7 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     graphs it was trained with; the command line refuses it for that reason.
 
     Args:
-        pairs: anchors, positives and negatives.
+        pairs: both views' rows as anchors, the second view's after the first's, their positives and negatives.
         labels: class of each graph, whole numbers `[N]`.
         temperature: what cosines are divided by, > 0 (tau).
 

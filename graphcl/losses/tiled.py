@@ -171,7 +171,8 @@ class TiledPairs(Pairs):
     def _sums(self, exponents: tuple[Exponent, ...], expected: bool) -> tuple[Tensor, Tensor]:
         sums = Sums(self.comparison, exponents, expected)
         apply: Callable[..., tuple[Tensor, Tensor]] = _TiledSums.apply
-        return apply(sums, self._tiles, *self.comparison.sets)
+        totals, means = apply(sums, self._tiles, *self.comparison.sets)
+        return totals if self.comparison.ids is None else totals.masked_fill(self.alone, 0.0), means
 
 
 def tiles(some: Tensor) -> Tiles:

@@ -13,8 +13,6 @@ from graphcl.losses.tiled import LeftOut, Sums
 
 TILE = 512
 """Rows and columns of a tile: 1 MB in float32, so that a few of them stay in a CPU's second-level cache."""
-LOWEST = -1e30
-"""Below every exponent; -inf less itself would be NaN."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,8 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     anchors = range(len(sums.comparison.against))
     # For each anchor the highest exponent so far (or 0 where exponents are small), the sum of the weights
     # e^(P - highest), and that of the weighted similarities.
-    start = torch.tensor([0.0 if sums.small(exponent) else LOWEST for exponent in sums.exponents])
+    lowest = torch.finfo(some.dtype).min  # not -inf, which less itself would be NaN
+    start = torch.tensor([0.0 if sums.small(exponent) else lowest for exponent in sums.exponents], dtype=some.dtype)
     highest = [start.to(some)[:, None].repeat(1, some.size(0)) for _ in anchors]
     total = [some.new_zeros(shape) for _ in anchors]
     moment = [some.new_zeros(shape) for _ in anchors]

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Positive
-from graphcl.losses.checks import check_views
+from graphcl.losses.checks import check_size, check_views
+from graphcl.losses.dense import off_diagonal
 from graphcl.losses.pairs import at_least_float32
 from graphcl.registry import losses
 
@@ -66,6 +67,8 @@ def vicreg(
     check_views(z1, z2)
     with torch.autocast(z1.device.type, enabled=False):
         views = at_least_float32(z1), at_least_float32(z2)
+        check_size("z1", views[0])
+        check_size("z2", views[1])
         columns = z1.size(1)
         apart = (views[0] - views[1]).square().sum(dim=1).mean()
         short, shared = torch.zeros_like(apart), torch.zeros_like(apart)
@@ -73,7 +76,7 @@ def vicreg(
             centered = view - view.mean(dim=0)
             matrix = centered.T @ centered / (view.size(0) - 1)
             short = short + (target - (matrix.diagonal() + epsilon).sqrt()).clamp(min=0).mean()
-            shared = shared + (matrix.square().sum() - matrix.diagonal().square().sum()) / columns
+            shared = shared + off_diagonal(matrix).square().sum() / columns
         if form == "released":
             apart, short = apart / columns, short / 2
         return invariance * apart + variance * short + covariance * shared

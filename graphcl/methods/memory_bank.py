@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
 import torch
@@ -12,6 +11,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Count, Fraction, interval
 from graphcl.errors import InputError
 from graphcl.losses.exponent import linear
+from graphcl.losses.instance_nce import log_mean_exp
 from graphcl.losses.pairs import at_least_float32, compare, normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, need
 from graphcl.model import ContrastiveModel
@@ -67,7 +67,7 @@ class MemoryBank(Method):
         warmup: Passes = 3,
     ) -> None:
         super().__init__(model, loss)
-        need(loss, ("queue", "symmetric"), "memory_bank")
+        need(self.loss, ("queue", "symmetric"), "memory_bank")
         if num_graphs < 1:
             raise InputError(f"`num_graphs` must be at least 1, got {num_graphs}.")
         self.num_graphs, self.noise, self.momentum, self.warmup = num_graphs, noise, momentum, warmup
@@ -98,7 +98,9 @@ class MemoryBank(Method):
         others |= {"negatives": "queue", "symmetric": False}
         if setting and getattr(self.loss, "name", "") == "instance_nce" and setting("log_z") is None:
             if self.log_z is None and self._visits >= self.warmup * self.num_graphs:
-                self.log_z = _log_mean_exp(z[0].detach(), entries, setting("temperature"), others)
+                pairs = compare(z[0].detach(), entries, **others)
+                (total,) = pairs.logsumexp(linear(1 / setting("temperature")))
+                self.log_z = float(log_mean_exp(pairs, total))
             others["log_z"] = self.log_z
         value = torch.stack([self.loss(each, entries, **others) for each in z]).mean()
         self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0)
@@ -125,10 +127,3 @@ class MemoryBank(Method):
         if self.noise >= self.num_graphs:
             return torch.arange(self.num_graphs, device=device)
         return torch.randint(self.num_graphs, (self.noise,), generator=generator, device=device)
-
-
-def _log_mean_exp(z: Tensor, entries: Tensor, temperature: float, others: dict[str, Any]) -> float:
-    """Logarithm of the mean of e^s over the negatives."""
-    pairs = compare(z, entries, **others)
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    return float(total.logsumexp(dim=0)) - math.log(float(pairs.count.sum()))

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss
 from graphcl.model import ContrastiveModel
+from graphcl.registry import losses
 
 LossOfViews = Callable[..., Tensor]
 """A `Loss`, or any function of two sides' projections."""
@@ -48,7 +49,7 @@ class Method(nn.Module, ABC):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
         super().__init__()
-        self.model, self.loss = model, loss
+        self.model, self.loss = model, _as_loss(loss)
 
     @abstractmethod
     def forward(
@@ -65,6 +66,18 @@ class Method(nn.Module, ABC):
 
     def after_step(self) -> None:
         """To be called when the optimiser has made its step."""
+
+
+def _as_loss(loss: LossOfViews) -> LossOfViews:
+    """A registered function as the `Loss` that it is; any other callable as it is."""
+    if not callable(loss):
+        raise InputTypeError(f"`loss` must be a Loss or a function of two sides' projections, got {loss!r}.")
+    name = next((each for each in losses if losses[each] is loss), None)
+    if name is not None:
+        loss = Loss(name)
+    if isinstance(loss, Loss) and loss.setting("reduction", "mean") != "mean":
+        raise InputError(f"`reduction` must be 'mean' for training, got {loss.setting('reduction')!r}.")
+    return loss
 
 
 def slow_copy(module: AnyModule) -> AnyModule:

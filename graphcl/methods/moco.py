@@ -26,7 +26,8 @@ class MoCo(Method):
 
     In this order: the slow encoder follows, keys are made without a gradient, the loss, the optimiser's step, and then
     the keys join the queue. Any loss with an argument `queue` fits; a key of an anchor's own graph, of an earlier
-    epoch, is no negative of it (a queue may well be longer than a small data set). A symmetric loss takes queries of
+    epoch, is no negative of it (a queue may well be longer than a small data set), where the loader tells which graphs
+    a batch holds: ResidentLoader and make_loader do. A symmetric loss takes queries of
     both views, at twice the price.
 
     MoCo v1 has a linear head and temperature 0.07: `head: linear`, `loss: moco`. v2 has this library's default head and
@@ -52,7 +53,7 @@ class MoCo(Method):
         self, model: ContrastiveModel, loss: LossOfViews, *, momentum: Fraction = 0.999, queue_size: Size = 4096
     ) -> None:
         super().__init__(model, loss)
-        need(loss, ("queue", "symmetric"), "moco")
+        need(self.loss, ("queue", "symmetric"), "moco")
         self.momentum = momentum
         self.slow = slow_copy(model)
         self.queue = KeyQueue(queue_size, model.projection)

@@ -48,7 +48,8 @@ class BYOL(_Siamese):
 
     for the slow encoder after every step.
 
-    Differs: the paper raises m from 0.996 to 1 over the training; here it stays what it is.
+    Differs: the paper raises m from 0.996 to 1 over the training, here it stays what it is; it sums the two directions,
+    here they are averaged.
 
     Args:
         model: encoder and projector.

@@ -10,7 +10,7 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.methods.method import LossOfViews, Method, Outcome
 from graphcl.model import ContrastiveModel
-from graphcl.registry import methods
+from graphcl.registry import losses, methods
 
 
 @methods.register("two_views")
@@ -24,7 +24,7 @@ class TwoViews(Method):
             with labels must be scored on other graphs.
 
     Raises:
-        InputError: a loss that needs labels without `labels=True`.
+        InputError: a loss that needs labels without `labels=True`, a loss that only pulls together.
 
     References:
         You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902).
@@ -32,11 +32,16 @@ class TwoViews(Method):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, labels: bool = False) -> None:
         super().__init__(model, loss)
-        if isinstance(loss, Loss) and loss.accepts("labels") != labels:
+        if isinstance(self.loss, Loss) and losses.facts(self.loss.name)["gathering"] == "local":
             raise InputError(
-                f"`labels` is true, but loss `{loss.name}` takes none."
+                f"loss `{self.loss.name}` pushes nothing apart, so with method `two_views` all graphs would collapse "
+                f"into one point; use method `{losses.facts(self.loss.name)['method']}`."
+            )
+        if isinstance(self.loss, Loss) and self.loss.accepts("labels") != labels:
+            raise InputError(
+                f"`labels` is true, but loss `{self.loss.name}` takes none."
                 if labels
-                else f"loss `{loss.name}` trains on labels; if that is meant, pass `labels=True`."
+                else f"loss `{self.loss.name}` trains on labels; if that is meant, pass `labels=True`."
             )
         self._labels = labels
 

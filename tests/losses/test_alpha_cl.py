@@ -144,3 +144,8 @@ def test_epsilon_out_of_range(views, wrong):
 def test_the_power_is_two_or_four(views, wrong):
     with pytest.raises(InputError, match=f"`power` must be 2 or 4, got {wrong}"):
         alpha_cl(*views(3, 2), power=wrong)
+
+
+def test_a_power_given_as_a_float(views):
+    z1, z2 = views(4, 3)
+    assert torch.equal(alpha_cl(z1, z2, power=4.0), alpha_cl(z1, z2, power=4))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphcl.errors import InputError, InputTypeError
-from graphcl.losses import Loss
+from graphcl.losses import Loss, compare, explicit
 from graphcl.losses.checks import (
     NonFiniteInputError,
     check_ids,
@@ -298,3 +298,36 @@ def test_large_numbers_are_finite():
     """None is lost by a sum that overflows."""
     check_rows("x", torch.full((N, D), 3e38))
     check_rows("x", torch.full((N, D), 65504.0).half())
+
+
+@pytest.mark.parametrize("name", ["n_pair", "jsd", "tuplet", "vicreg"])
+def test_rows_whose_squares_overflow_are_refused(name):
+    z = torch.full((4, 3), 1e20)
+    with pytest.raises(InputError, match=r"^`z1` is too large for its squares in torch.float32, got .* 1e\+20\.$"):
+        losses[name](z, z)
+
+
+def test_numbers_must_be_plain():
+    """A tensor would pass for a number, and its gradient be lost."""
+    z = torch.eye(3)
+    with pytest.raises(InputTypeError, match=r"^`temperature` must be a plain value, got a tensor\.$"):
+        losses["infonce"](z, z, temperature=torch.tensor(0.2, requires_grad=True))
+
+
+def test_rows_without_columns_are_refused():
+    with pytest.raises(InputError, match=r"^`z1` and `z2` must have at least one column, got \[3, 0\]\.$"):
+        losses["infonce"](torch.ones(3, 0), torch.ones(3, 0))
+
+
+def test_terms_are_checked_like_the_loss():
+    z = torch.eye(3)
+    with pytest.raises(InputError, match=r"^contrastive\.terms takes pairs of similarity 'squared_dist.*', got 'cos"):
+        losses["contrastive"].terms(explicit(z, z, z))
+    with pytest.raises(InputError, match=r"^`temperature` must be in \(0, inf\), got -1\.0\.$"):
+        losses["infonce"].terms(explicit(z, z, z), temperature=-1.0)
+    with pytest.raises(InputError, match=r"^`engine` must be 'auto', 'dense' or 'tiled', got 'densee'\.$"):
+        compare(z, z, engine="densee")
+    with pytest.raises(InputError, match=r"^`negatives` must hold one or more rows"):
+        explicit(z, z, z[:0])
+    with pytest.raises(InputTypeError, match=r"must have one dtype"):
+        explicit(z, z, z.double())

@@ -237,3 +237,21 @@ def test_alpha_out_of_range(views, wrong):
 def test_an_unknown_divergence_lists_the_choices(views):
     with pytest.raises(InputError, match="`divergence` must be 'kl', 'chi2' or 'alpha', got 'tv'"):
         cl_dro(*views(3, 2), divergence="tv")
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_what_is_left_out_does_not_overflow(engine):
+    """Orthogonal graphs at a low temperature, near KL: the anchor's own similarity, masked, is e^100 above the rest."""
+    z = torch.eye(40, 50).requires_grad_()
+    value = cl_dro(z, torch.eye(40, 50), divergence="alpha", alpha=1.001, temperature=0.01, engine=engine)
+    value.backward()
+    assert value.item() == pytest.approx(-100, rel=1e-5)
+    assert torch.isfinite(z.grad).all()
+
+
+@pytest.mark.parametrize("alpha", [1 + 1e-7, 1 + 1e-5, 1.05])
+def test_single_precision_near_kl(views, alpha):
+    z1, z2 = views(12, 5)
+    exact = cl_dro(z1, z2, divergence="alpha", alpha=alpha)
+    single = cl_dro(z1.float(), z2.float(), divergence="alpha", alpha=alpha)
+    assert single.item() == pytest.approx(exact.item(), rel=2e-5)

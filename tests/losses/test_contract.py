@@ -173,6 +173,15 @@ def check_low_temperature(loss):
         check_finite_scalar(loss, *views)
 
 
+def check_anchors_without_negatives(loss):
+    """Where ids leave some or all anchors without a negative, value and gradient are finite."""
+    for own in (torch.zeros(6, dtype=torch.long), torch.tensor([0, 1, 1, 1, 1, 1])):
+        for dtype in (torch.float64, torch.float32):
+            z1, z2 = draw(dtype=dtype)
+            queue = {"queue": z1[:1].clone(), "ids": own, "queue_ids": torch.zeros(1, dtype=torch.long)}
+            check_finite_scalar(lambda a, b, queue=queue: loss(a, b, **queue), z1, z2)
+
+
 def check_documented(function):
     text = inspect.getdoc(function) or ""
     for section in ("Args", "Returns", "Example", "References"):
@@ -227,6 +236,15 @@ def test_precision(name, arguments):
 @each_variant
 def test_zero_rows(name, arguments):
     check_zero_rows(bind(name, arguments))
+
+
+@each_variant
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_anchors_without_negatives(name, arguments, engine):
+    if "ids" in losses.arguments(name).tensors:
+        options = {"negatives": "queue"} if "negatives" in losses.arguments(name).defaults else {}
+        options |= {**arguments, "engine": engine}
+        check_anchors_without_negatives(lambda z1, z2, **queue: losses[name](z1, z2, **options, **queue))
 
 
 @each_variant

@@ -130,3 +130,10 @@ def test_sigma_out_of_range(views, wrong):
 def test_mu_must_be_finite(views, wrong):
     with pytest.raises(InputError, match=rf"`mu` must be in \(-inf, inf\), got {wrong}"):
         reweight(*views(3, 2), mu=wrong)
+
+
+def test_weights_of_large_logarithms_still_have_mean_one(views):
+    """All negatives alike, far from mu: each weighs 1, though the Gaussian itself is e^-1,445,000."""
+    z = torch.ones(3, 1)
+    for engine in ("dense", "tiled"):
+        assert reweight(z, -z, sigma=1e-3, engine=engine).item() == pytest.approx(0, abs=1e-6)

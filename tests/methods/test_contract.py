@@ -382,8 +382,8 @@ def test_a_runs_configuration_repeats_it(go, words, tmp_path):
     [
         (["--method", "moco", "--loss", "vicreg"], "method `moco` passes `queue` and `symmetric` to the loss"),
         (["--method", "memory_bank", "--loss", "barlow_twins"], "method `memory_bank` passes `queue` and `symmetric`"),
-        (["--method", "moco", "--loss", "byol"], "`loss` byol pushes nothing apart"),
-        (["--method", "two_views", "--loss", "simsiam"], "`loss` simsiam pushes nothing apart"),
+        (["--method", "moco", "--loss", "byol"], "method `moco` passes `queue` and `symmetric` to the loss"),
+        (["--method", "two_views", "--loss", "simsiam"], "loss `simsiam` pushes nothing apart"),
         (["--loss", "supcon", "--method.labels", "true"], "`loss` supcon trains on the labels"),
         (["--method", "two_views", "--method.labels", "true"], "`labels` is true, but loss `infonce` takes none."),
         (["--method", "moco", "--method.momentum", "1.5"], "`method.momentum` must be in [0, 1], got 1.5."),

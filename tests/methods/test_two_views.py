@@ -27,7 +27,15 @@ def outcome_of(loss, **options):
     return outcome.loss.detach(), gradients(model)
 
 
-@pytest.mark.parametrize("name", [name for name in losses if "labels" not in losses.arguments(name).tensors])
+# Those that take no labels and push graphs apart by themselves.
+FITTING = [
+    name
+    for name in losses
+    if "labels" not in losses.arguments(name).tensors and losses.facts(name)["gathering"] != "local"
+]
+
+
+@pytest.mark.parametrize("name", FITTING)
 def test_it_is_the_loss_of_both_views_projections(name):
     value, grads = outcome_of(Loss(name))
     model, (view1, view2) = make_model(), views_of(graphs(), IDS, 0)
@@ -96,7 +104,21 @@ def test_labels_are_not_used_by_accident(options):
         TwoViews(make_model(), Loss("supcon"), **options)
 
 
-@pytest.mark.parametrize("name", [name for name in losses if "labels" not in losses.arguments(name).tensors])
+@pytest.mark.parametrize("name", FITTING)
 def test_labels_for_a_loss_that_takes_none(name):
     with pytest.raises(InputError, match=rf"^`labels` is true, but loss `{name}` takes none\.$"):
         TwoViews(make_model(), Loss(name), labels=True)
+
+
+@pytest.mark.parametrize("loss", ["byol", "simsiam"])
+def test_a_loss_that_only_pulls_together_is_refused(loss):
+    with pytest.raises(InputError, match=rf"^loss `{loss}` pushes nothing apart, .*; use method `{loss}`\.$"):
+        TwoViews(make_model(), Loss(loss))
+
+
+def test_what_is_no_loss_is_refused_and_a_registered_function_is_its_loss():
+    with pytest.raises(TypeError, match=r"^`loss` must be a Loss or a function .*, got 'infonce'\.$"):
+        TwoViews(make_model(), "infonce")
+    with pytest.raises(InputError, match=r"^`reduction` must be 'mean' for training, got 'none'\.$"):
+        TwoViews(make_model(), Loss("infonce", reduction="none"))
+    assert isinstance(TwoViews(make_model(), infonce).loss, Loss)
