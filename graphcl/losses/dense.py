@@ -86,22 +86,31 @@ def lay_out(comparison: Comparison) -> Row:
 
 
 def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
-    """The same of some rows of one set of anchors, with themselves and their positives masked instead of cut out."""
-    values, kept = [], []
+    """The same of some rows of one set of anchors."""
+    x = comparison.sets[anchors][rows]
+    values: list[Tensor] = []
+    kept = None
     for keys, left_out in comparison.against[anchors]:
-        value = similarities(comparison.sets[anchors][rows], comparison.sets[keys], comparison.similarity)
-        keep = torch.ones_like(value, dtype=torch.bool)
+        y = comparison.sets[keys]
         if left_out == "diagonal":
-            keep.diagonal(rows.start).fill_(False)
-        elif left_out == "ids":
-            keep = ~comparison.same_ids(rows)
-        values.append(value)
-        kept.append(keep)
-    return Row(torch.cat(values, dim=1), torch.cat(kept, dim=1))
+            # Keys in an order that begins with the first row's own, so that the own ones lie on the diagonal.
+            y = torch.cat([y[rows.start :], y[: rows.start]])
+            values.append(off_diagonal(similarities(x, y, comparison.similarity)))
+        else:
+            values.append(similarities(x, y, comparison.similarity))
+        if left_out == "ids":
+            in_batch = sum(value.size(1) for value in values[:-1])
+            kept = torch.nn.functional.pad(~comparison.same_ids(rows), (in_batch, 0), value=True)
+    return Row(torch.cat(values, dim=1) if len(values) > 1 else values[0], kept)
 
 
-def off_diagonal(square: Tensor) -> Tensor:
-    """The entries off the diagonal of `[N, N]`, row by row: `[N, N - 1]`."""
-    n = square.size(0)
-    # Dropping the first entry and rewriting the rest as rows of N + 1 puts the diagonal into the last column.
-    return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
+def off_diagonal(matrix: Tensor) -> Tensor:
+    """The entries off the diagonal of `[T, N]`, T <= N, row by row: `[T, N - 1]`."""
+    rows, columns = matrix.shape
+    flat = matrix.flatten()
+    # Between two entries of the diagonal lie N others, and N - T behind the last one.
+    last = (rows - 1) * (columns + 1)
+    between = flat[:last].view(rows - 1, columns + 1)[:, 1:]
+    if rows == columns:
+        return between.reshape(rows, columns - 1)
+    return torch.cat([between.reshape(-1), flat[last + 1 :]]).view(rows, columns - 1)
