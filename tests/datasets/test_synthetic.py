@@ -21,6 +21,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import svm
 from graphcl.gin import GIN
 from graphcl.losses import infonce
+from graphcl.methods import TwoViews
 from graphcl.model import ContrastiveModel
 from graphcl.train import embed, train
 
@@ -133,7 +134,7 @@ def test_training_gains_over_the_untrained_encoder():
         before, y = embed(model, whole)
         loader = ResidentLoader(dataset, 128, shuffle=True, generator=torch.Generator().manual_seed(seed))
         generator = torch.Generator().manual_seed(seed + 1)
-        train(model, loader, infonce, random4(), random4(), epochs=10, generator=generator)
+        train(TwoViews(model, infonce), loader, random4(), random4(), epochs=10, generator=generator)
         after, _ = embed(model, whole)
         scores = [svm(h, y, seed=seed, folds=5, inner_folds=3).mean for h in (after, before)]
         gains.append(scores[0] - scores[1])
