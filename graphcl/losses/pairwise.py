@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from graphcl.arguments import Arguments
+from graphcl.arguments import Arguments, nearest
 from graphcl.errors import InputError
 from graphcl.losses.checks import check_weight
 from graphcl.losses.comparison import Pairs, Similarity
@@ -86,10 +86,11 @@ def pairwise(
         **defaults: defaults of shared arguments that differ from the usual ones.
     """
     settled = fixed or {}
+    if unknown := sorted((defaults.keys() | settled.keys()) - _SHARED.keys()):
+        raise InputError(f"`{unknown[0]}` is no argument that pairwise losses share; {nearest(unknown[0], _SHARED)}.")
 
     def decorate(terms: Callable[..., Tensor]) -> PairwiseLoss:
         own = {key: value for key, value in inspect.signature(terms).parameters.items() if key != "pairs"}
-        hints = get_type_hints(terms, include_extras=True)
         shared = {key: value for key, value in _SHARED.items() if key not in settled and key not in own}
         usual = own["normalize"].default if "normalize" in own else None
 
@@ -107,20 +108,8 @@ def pairwise(
                     values = values.masked_fill(pairs.alone, 0.0)
                 return reduce(values, reduction, weight)
 
-        signature = inspect.Signature(
-            [
-                *(inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor) for key in _VIEWS),
-                *(each.replace(annotation=hints[key]) for key, each in own.items()),
-                *(
-                    inspect.Parameter(
-                        key, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(key, default), annotation=kind
-                    )
-                    for key, (kind, default, _) in shared.items()
-                ),
-            ],
-            return_annotation=Tensor,
-        )
         loss.__name__, loss.__qualname__, loss.__module__ = terms.__name__, terms.__qualname__, terms.__module__
+        signature = _signature(terms, own, shared, defaults)
         loss.__signature__ = signature  # type: ignore[attr-defined]
         loss.__annotations__ = {key: each.annotation for key, each in signature.parameters.items()} | {"return": Tensor}
         loss.__doc__ = _documented(inspect.getdoc(terms) or "", {key: text for key, (_, _, text) in shared.items()})
@@ -152,6 +141,23 @@ def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) ->
         return terms.mean()
     weight = (weight / weight.max()).to(terms.dtype).repeat(terms.numel() // weight.numel())
     return (weight * terms).sum() / weight.sum()
+
+
+def _signature(
+    terms: Callable[..., Tensor],
+    own: dict[str, inspect.Parameter],
+    shared: dict[str, tuple[Any, Any, str]],
+    defaults: dict[str, Any],
+) -> inspect.Signature:
+    """The views, the formula's own arguments, the shared ones."""
+    hints = get_type_hints(terms, include_extras=True)
+    views = [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor) for key in _VIEWS]
+    others = [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(key, default), annotation=kind)
+        for key, (kind, default, _) in shared.items()
+    ]
+    formulas = [each.replace(annotation=hints.get(key, Any)) for key, each in own.items()]
+    return inspect.Signature([*views, *formulas, *others], return_annotation=Tensor)
 
 
 def _documented(text: str, shared: dict[str, str]) -> str:

@@ -438,3 +438,8 @@ def test_local_losses_are_means_of_what_each_graph_gives_alone(name, views):
     whole = losses[name](z1, z2, reduction="none", **some).view(-1, N)[:, :3]
     half = losses[name](z1[:3], z2[:3], reduction="none", **{key: value[:3] for key, value in some.items()}).view(-1, 3)
     assert torch.allclose(whole, half, rtol=1e-9) == (losses.facts(name)["gathering"] == "local")
+
+
+def test_a_misspelt_shared_argument_is_refused_at_once():
+    with pytest.raises(InputError, match="`negatve` is no argument that pairwise losses share; did you mean negatives"):
+        pairwise("misspelt", negatve="all")
