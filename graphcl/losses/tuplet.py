@@ -6,24 +6,17 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Count
-from graphcl.losses.checks import check_views, check_weight
-from graphcl.losses.comparison import Pairs
+from graphcl.losses.comparison import Pairs, Row
 from graphcl.losses.exponent import linear
-from graphcl.losses.pairs import compare, explicit
-from graphcl.losses.pairwise import Reduction, reduce, soft_positive_part
-from graphcl.registry import losses
+from graphcl.losses.pairwise import pairwise, soft_positive_part
 
 
-@losses.register("tuplet", method="two_views", gathering="gather_negatives")
-def tuplet(
-    z1: Tensor,
-    z2: Tensor,
-    *,
-    num_negatives: Count | None = None,
-    symmetric: bool = True,
-    weight: Tensor | None = None,
-    reduction: Reduction = "mean",
-) -> Tensor:
+@pairwise(
+    "tuplet",
+    similarity="dot",
+    fixed={"negatives": "cross", "queue": None, "ids": None, "queue_ids": None},
+)
+def tuplet(pairs: Pairs, *, num_negatives: Count | None = None) -> Tensor:
     r"""(N+1)-tuplet: each anchor has one positive and a few negatives of its own, on dot products.
 
     $$L_i = \log \Big( 1 + \sum_{j=1}^{K} e^{f_i \cdot f_j - f_i \cdot f_i^+} \Big)$$
@@ -33,12 +26,8 @@ def tuplet(
     `tuplet.terms(explicit(anchors, positives, negatives, "dot"))`.
 
     Args:
-        z1: projections of the first view, `[N, D]`.
-        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        pairs: anchors, positives and negatives.
         num_negatives: K, at least 1; by default, and at most, N - 1.
-        symmetric: whether both views' projections are anchors.
-        weight: of each graph in the mean, `[N]`, >= 0.
-        reduction: `mean` over anchors, or `none` for the per-anchor terms `[A]`.
 
     Returns:
         A scalar, or `[A]`.
@@ -55,27 +44,17 @@ def tuplet(
     References:
         Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NeurIPS 2016, Eq. 6.
     """
-    check_views(z1, z2)
-    n = z1.size(0)
-    if weight is not None:
-        check_weight(weight, n)
-    wanted = min(num_negatives or n - 1, n - 1)
-    with torch.autocast(z1.device.type, enabled=False):
-        if wanted == n - 1:
-            return reduce(
-                _terms(compare(z1, z2, "cross", symmetric, similarity="dot", normalized=False)), reduction, weight
-            )
-        position = torch.arange(n, device=z1.device)
-        others = (position[:, None] + position[1 : wanted + 1]) % n
-        directions = ((z1, z2), (z2, z1)) if symmetric else ((z1, z2),)
-        terms = [_terms(explicit(a, b, b[others], "dot")) for a, b in directions]
-        return reduce(torch.cat(terms), reduction, weight)
+    if num_negatives is None:
+        (total,) = pairs.logsumexp(linear(1.0))
+        return soft_positive_part(total - pairs.positive)
+    wanted = num_negatives
 
+    def next_ones(row: Row, position: Tensor) -> Tensor:
+        # Keys lie in turn, the row's own cut out, so the first one after it is where it was.
+        first = (position - position[0])[:, None]
+        others = torch.arange(min(wanted, row.value.size(1)), device=row.value.device)
+        return row.value.gather(1, (first + others) % row.value.size(1)).logsumexp(dim=1)
 
-def _terms(pairs: Pairs) -> Tensor:
-    """The terms of tuplets `[A]`."""
-    (total,) = pairs.logsumexp(linear(1.0))
+    graphs = torch.arange(pairs.comparison.sets[0].size(0), device=pairs.positive.device)
+    total = pairs.rows(next_ones, graphs.repeat(len(pairs.comparison.against)))
     return soft_positive_part(total - pairs.positive)
-
-
-tuplet.terms = _terms  # type: ignore[attr-defined]

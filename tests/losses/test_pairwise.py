@@ -21,6 +21,7 @@ SHARED = ["negatives", "symmetric", "queue", "ids", "queue_ids", "weight", "engi
 FIXED = {
     "nt_xent": ["negatives", "symmetric"],
     "supcon": ["negatives", "symmetric", "queue", "ids", "queue_ids"],
+    "tuplet": ["negatives", "queue", "ids", "queue_ids"],
 }
 DEFAULTS = {
     "moco": {"negatives": "queue", "symmetric": False},
@@ -278,7 +279,7 @@ def test_settled_arguments_are_unknown(name, views):
         value = {"negatives": "all", "symmetric": True}.get(key)
         with pytest.raises(TypeError, match=f"unexpected keyword argument '{key}'"):
             losses[name](*views(N, D), **labels(name), **{key: value})
-        with pytest.raises(InputError, match=f"`{key}` is not a known key; .*temperature"):
+        with pytest.raises(InputError, match=f"`{key}` is not a known key; .*engine"):
             Loss(name, **{key: value})
         assert not Loss(name).accepts(key)
         assert losses.problems(name, {key: value})

@@ -102,3 +102,15 @@ def test_gradcheck(views, num_negatives):
 def test_num_negatives_out_of_range(views, wrong):
     with pytest.raises(InputError, match=rf"^`num_negatives` must be .*1.*, got {wrong}"):
         tuplet(*views(3, 2), num_negatives=wrong)
+
+
+@pytest.mark.parametrize("num_negatives", [1, 3, 9, 30])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_chunks_of_rows_choose_the_same_negatives(views, monkeypatch, num_negatives, symmetric):
+    monkeypatch.setattr("graphcl.losses.tiled.ROW_ELEMENTS", 40)  # four rows of eleven at a time
+    leaves = [z.requires_grad_() for z in views(11, 4)]
+    options = {"num_negatives": num_negatives, "symmetric": symmetric, "reduction": "none"}
+    dense, tiled = (tuplet(*leaves, engine=engine, **options) for engine in ("dense", "tiled"))
+    torch.testing.assert_close(tiled, dense, rtol=1e-12, atol=1e-12)
+    for a, b in zip(torch.autograd.grad(tiled.sum(), leaves), torch.autograd.grad(dense.sum(), leaves), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
