@@ -141,11 +141,12 @@ def test_the_outcome(name, loss):
 
 @each_pair
 def test_it_learns(name, loss):
-    """From the second epoch on: while a queue fills, there are more and more negatives."""
+    """Where something fills up first, from the second epoch on: until then there are more and more negatives."""
     _, history = trained(name, loss, epochs=12)
-    assert all(math.isfinite(record.loss) for record in history)
-    room = abs(history[1].loss)
-    assert history[-1].loss < history[1].loss - 0.02 * room, [record.loss for record in history]
+    values = [record.loss for record in history]
+    assert all(math.isfinite(value) for value in values)
+    first = values[1] if name in ("moco", "memory_bank") else values[0]
+    assert sum(values[-4:]) / 4 < first - 0.02 * abs(first), values
 
 
 @each_pair
