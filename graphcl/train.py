@@ -110,7 +110,7 @@ def train(
                 with torch.autocast(device.type, torch.bfloat16, enabled=amp):
                     outcome = method(*views, ids=ids, generator=generator)
             except NonFiniteInputError as error:
-                _refuse_non_finite(steps, epoch, loader)
+                _refuse_non_finite([step["loss"].item() for step in steps], epoch, loader)
                 what = f"the projections became NaN or infinite ({str(error)[:-1]})"
                 raise _non_finite(what, epoch, len(steps), loader) from None
             optimiser.zero_grad(set_to_none=True)
@@ -125,9 +125,9 @@ def train(
             raise InputError(
                 f"`loader` gave no batch in epoch {epoch}; it must give all batches each time it is iterated."
             )
-        # The only places where an epoch waits for the device.
-        _refuse_non_finite(steps, epoch, loader)
+        # The only place where an epoch waits for the device.
         table = torch.stack([torch.stack(list(step.values())) for step in steps]).cpu()
+        _refuse_non_finite(table[:, 0].tolist(), epoch, loader)
         means = dict(zip(steps[0], table.mean(dim=0).tolist(), strict=True))
         main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
         record = Epoch(epoch, **main, seconds=time.perf_counter() - start, data_seconds=data_seconds, diagnostics=means)
@@ -175,9 +175,14 @@ def _view_pairs(
         yield from zip(split(view1, sizes), split(view2, sizes), strict=True)
 
 
+def _order(loader: Iterable[Batch]) -> list[list[int]] | None:
+    """The batches of the epoch under way, where the loader tells."""
+    return getattr(getattr(loader, "batch_sampler", None), "current", None)
+
+
 def _ids(loader: Iterable[Batch], step: int, device: torch.device) -> Tensor | None:
     """Which graphs the batch of a step holds, where the loader tells."""
-    order = getattr(getattr(loader, "batch_sampler", None), "current", None)
+    order = _order(loader)
     return torch.tensor(order[step]).to(device, non_blocking=True) if order else None
 
 
@@ -187,20 +192,18 @@ def _measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, T
     h, a, b = outcome.h[:1024], outcome.z1[:1024], outcome.z2[:1024]
     found = {"loss": outcome.loss.detach(), "alignment": alignment(a, b), "uniformity": uniformity(a)}
     if diagnostics:
-        setting = getattr(method.loss, "setting", None)
-        found |= diagnose(h, a, b, (setting("temperature") if setting else None) or 0.2)
+        found |= diagnose(h, a, b, method.setting("temperature", 0.2))
     return found
 
 
-def _refuse_non_finite(steps: list[dict[str, Tensor]], epoch: int, loader: Iterable[Batch]) -> None:
-    values = torch.stack([step["loss"] for step in steps]).tolist() if steps else []
-    for number, value in enumerate(values):
+def _refuse_non_finite(losses: list[float], epoch: int, loader: Iterable[Batch]) -> None:
+    for number, value in enumerate(losses):
         if not math.isfinite(value):
             raise _non_finite(f"the loss became {value}", epoch, number, loader)
 
 
 def _non_finite(what: str, epoch: int, step: int, loader: Iterable[Batch]) -> NonFiniteLossError:
-    order = getattr(getattr(loader, "batch_sampler", None), "current", None)
+    order = _order(loader)
     steps = f" of {len(order)}" if order else ""
     graphs = f", graphs {', '.join(map(str, order[step][:8]))}, ..." if order else ""
     return NonFiniteLossError(

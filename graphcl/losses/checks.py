@@ -12,10 +12,20 @@ from graphcl.errors import InputError, InputTypeError
 
 
 def check_rows(name: str, z: Any) -> None:
-    """A floating-point tensor without NaN or infinity (looked for on the CPU only)."""
+    """A floating-point tensor without NaN or infinity."""
+    check_floating(name, z)
+    check_finite(name, z)
+
+
+def check_floating(name: str, z: Any) -> None:
+    """A floating-point tensor."""
     if not isinstance(z, Tensor) or not z.is_floating_point():
         got = z.dtype if isinstance(z, Tensor) else type(z).__name__
         raise InputTypeError(f"`{name}` must be a floating-point tensor, got {got}.")
+
+
+def check_finite(name: str, z: Tensor) -> None:
+    """Neither NaN nor infinity (looked for on the CPU only, where that does not stall the device)."""
     # A sum is quick, and NaN or infinity show in it; it may overflow by itself, so the numbers are asked again.
     if z.device.type == "cpu" and not math.isfinite(float(z.detach().sum())) and not torch.isfinite(z).all():
         row = int((~torch.isfinite(z)).nonzero()[0][0]) if z.dim() else 0
@@ -24,9 +34,8 @@ def check_rows(name: str, z: Any) -> None:
 
 def check_views(z1: Any, z2: Any) -> None:
     """Two views `[N, D]` of one dtype, N >= 2."""
-    for name, z in (("z1", z1), ("z2", z2)):
-        if not isinstance(z, Tensor) or not z.is_floating_point():
-            check_rows(name, z)
+    check_floating("z1", z1)
+    check_floating("z2", z2)
     if z1.dim() != 2 or z1.shape != z2.shape:
         raise InputError(f"`z1` and `z2` must both be [N, D], got {list(z1.shape)} and {list(z2.shape)}.")
     if z1.size(1) < 1:
@@ -35,8 +44,8 @@ def check_views(z1: Any, z2: Any) -> None:
         raise InputTypeError(f"`z1` and `z2` must have one dtype, got {z1.dtype} and {z2.dtype}.")
     if z1.size(0) < 2:
         raise InputError(f"a contrastive loss needs at least 2 graphs in a batch, got {z1.size(0)} rows in `z1`.")
-    check_rows("z1", z1)
-    check_rows("z2", z2)
+    check_finite("z1", z1)
+    check_finite("z2", z2)
 
 
 def check_size(name: str, z: Tensor) -> None:

@@ -81,7 +81,7 @@ def compare(
         if queue.size(0):
             sets.append(queue)
     check_ids(ids, queue_ids, z1.size(0), queue)
-    by_id = len(sets) == 3 and ids is not None and queue_ids is not None
+    by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
 
     against: list[tuple[tuple[int, LeftOut | None], ...]] = []
     for view in (0, 1) if symmetric else (0,):
@@ -98,8 +98,7 @@ def compare(
         names = ("z1", "z2", "queue")
         rows = tuple(_prepared(n, each, similarity, normalized) for n, each in zip(names, sets, strict=False))
         rows = tuple(each.to(rows[0].dtype) for each in rows)
-        both = (ids, queue_ids) if by_id and ids is not None and queue_ids is not None else None
-        comparison = Comparison(rows, tuple(against), similarity, both)
+        comparison = Comparison(rows, tuple(against), similarity, by_id)
         size = sum(rows[view].size(0) * rows[key].size(0) for view, keys_of in enumerate(against) for key, _ in keys_of)
         if engine == "dense" or (engine == "auto" and size <= DENSE_LIMIT):
             return DensePairs(comparison)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -193,19 +193,18 @@ class _TiledSums(torch.autograd.Function):
     def forward(ctx: Any, sums: Sums, tiles: Tiles, *sets: Tensor) -> tuple[Tensor, Tensor]:
         totals, expected = tiles.forward(sums)
         ctx.save_for_backward(*sets, *totals)
-        # Not the sums themselves: they hold the sets, with their history, in a circle.
-        ctx.rest = sums.comparison.against, sums.comparison.similarity, sums.comparison.ids, sums.exponents
-        ctx.expected, ctx.tiles = sums.expected, tiles
+        # Without the sets, which are saved above: with their history, they would close a circle.
+        ctx.sums = replace(sums, comparison=replace(sums.comparison, sets=()))
+        ctx.tiles = tiles
         return torch.cat(totals, dim=1), torch.cat(expected, dim=1)
 
     @staticmethod
     def backward(ctx: Any, grad_totals: Tensor, grad_expected: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # `create_graph=True`; what follows would pass for constants, silently
             raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
-        against, similarity, ids, exponents = ctx.rest
-        saved = ctx.saved_tensors
-        sets, totals = saved[: -len(against)], list(saved[-len(against) :])
-        sums = Sums(Comparison(sets, against, similarity, ids), exponents, ctx.expected)
+        kinds = len(ctx.sums.comparison.against)
+        sets, totals = ctx.saved_tensors[:-kinds], list(ctx.saved_tensors[-kinds:])
+        sums = replace(ctx.sums, comparison=replace(ctx.sums.comparison, sets=sets))
         n = sets[0].size(0)
         with torch.autocast(sets[0].device.type, enabled=False):
             gradients = ctx.tiles.backward(
@@ -220,8 +219,7 @@ class _TiledSums(torch.autograd.Function):
 
 def _chunk(function: Reduction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
     sets, per_anchor = tensors[: len(comparison.sets)], tensors[len(comparison.sets) :]
-    again = Comparison(sets, comparison.against, comparison.similarity, comparison.ids)
-    return function(lay_out_rows(again, anchors, rows), *per_anchor)
+    return function(lay_out_rows(replace(comparison, sets=sets), anchors, rows), *per_anchor)
 
 
 def _same_pairs(comparison: Comparison) -> tuple[Tensor, Tensor]:

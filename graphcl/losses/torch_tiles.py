@@ -53,8 +53,8 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     # For each anchor the highest exponent so far (or 0 where exponents are small), the sum of the weights
     # e^(P - highest), and that of the weighted similarities.
     lowest = torch.finfo(some.dtype).min  # not -inf, which less itself would be NaN
-    start = torch.tensor([0.0 if sums.small(exponent) else lowest for exponent in sums.exponents], dtype=some.dtype)
-    highest = [start.to(some)[:, None].repeat(1, some.size(0)) for _ in anchors]
+    start = some.new_tensor([0.0 if sums.small(exponent) else lowest for exponent in sums.exponents])
+    highest = [start[:, None].repeat(1, some.size(0)) for _ in anchors]
     total = [some.new_zeros(shape) for _ in anchors]
     moment = [some.new_zeros(shape) for _ in anchors]
     work = _Workspace(some)

@@ -10,6 +10,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Count, Fraction, interval
 from graphcl.errors import InputError
+from graphcl.losses import Loss
 from graphcl.losses.exponent import linear
 from graphcl.losses.instance_nce import log_mean_exp
 from graphcl.losses.pairs import at_least_float32, compare, normalize
@@ -88,18 +89,17 @@ class MemoryBank(Method):
             raise InputError(
                 f"`ids` must be graphs of the {self.num_graphs} in the bank, got {int(ids.min())} to {int(ids.max())}."
             )
-        setting = getattr(self.loss, "setting", None)
-        views = [view1, view2] if setting and setting("symmetric") else [view1]
+        views = [view1, view2] if self.setting("symmetric", False) else [view1]
         h = [self.model.encode(view) for view in views]
         z = [at_least_float32(self.model.projector(each)) for each in h]  # as the bank is
         entries, drawn = self.bank[ids], self._draw(generator)
         noise = self.bank[drawn]
         others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
         others |= {"negatives": "queue", "symmetric": False}
-        if setting and getattr(self.loss, "name", "") == "instance_nce" and setting("log_z") is None:
+        if isinstance(self.loss, Loss) and self.loss.name == "instance_nce" and self.setting("log_z") is None:
             if self.log_z is None and self._visits >= self.warmup * self.num_graphs:
                 pairs = compare(z[0].detach(), entries, **others)
-                (total,) = pairs.logsumexp(linear(1 / setting("temperature")))
+                (total,) = pairs.logsumexp(linear(1 / self.setting("temperature")))
                 self.log_z = float(log_mean_exp(pairs, total))
             others["log_z"] = self.log_z
         value = torch.stack([self.loss(each, entries, **others) for each in z]).mean()

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,10 @@ class Method(nn.Module, ABC):
             ids: which graphs of the data set they are, `[B]`, where that is known.
             generator: source of whatever the method draws.
         """
+
+    def setting(self, argument: str, otherwise: Any = None) -> Any:
+        """The loss's value of an argument; `otherwise` where it has none, or is a function of one's own."""
+        return self.loss.setting(argument, otherwise) if isinstance(self.loss, Loss) else otherwise
 
     def after_step(self) -> None:
         """To be called when the optimiser has made its step."""

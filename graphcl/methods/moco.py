@@ -27,8 +27,7 @@ class MoCo(Method):
     In this order: the slow encoder follows, keys are made without a gradient, the loss, the optimiser's step, and then
     the keys join the queue. Any loss with an argument `queue` fits; a key of an anchor's own graph, of an earlier
     epoch, is no negative of it (a queue may well be longer than a small data set), where the loader tells which graphs
-    a batch holds: ResidentLoader and make_loader do. A symmetric loss takes queries of
-    both views, at twice the price.
+    a batch holds: ResidentLoader and make_loader do. A symmetric loss takes queries of both views, at twice the price.
 
     MoCo v1 has a linear head and temperature 0.07: `head: linear`, `loss: moco`. v2 has this library's default head and
     `--loss.temperature 0.2`.
@@ -65,14 +64,11 @@ class MoCo(Method):
         """See `Method`."""
         if self.training:
             follow(self.slow, self.model, self.momentum)
-        setting = getattr(self.loss, "setting", None)
-        symmetric = bool(setting("symmetric")) if setting else False
-
         h = self.model.encode(view1)
         query1, key2 = self.model.projector(h), self._key(view2)
         value = self._compare(query1, key2, ids)
         self._new = [(key2, ids)]
-        if symmetric:
+        if self.setting("symmetric", False):
             query2, key1 = self.model(view2), self._key(view1)
             value = (value + self._compare(query2, key1, ids)) / 2
             self._new.append((key1, ids))

@@ -61,3 +61,17 @@ def at_cosines():
         return z1.to(dtype), z2.to(dtype)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def slopes(at_cosines):
+    """`slopes(loss, positive, negatives)` -> d term / d cosine, of the first anchor's positive and each negative."""
+
+    def derive(loss, positive, negatives, **own):
+        z1, z2 = at_cosines(positive, negatives)
+        z2.requires_grad_()
+        loss(z1, z2, reduction="none", **own)[0].backward()
+        # The part along e_0, across z2_j: d c / d z2 = e_0 - c z2, whose square is 1 - c^2.
+        return (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).tolist()
+
+    return derive

@@ -88,42 +88,33 @@ def test_negatives_as_near_as_the_positive_need_no_correction(at_cosines):
         assert got[0].item() == pytest.approx(math.log(5), abs=1e-12)
 
 
-def slopes(at_cosines, positive, negatives, **own):
-    """d term / d cosine, of the positive and of each negative, for the first anchor."""
-    z1, z2 = at_cosines(positive, negatives)
-    z2.requires_grad_()
-    debiased(z1, z2, reduction="none", **own)[0].backward()
-    # The part along e_0, across z2_j: d c / d z2 = e_0 - c z2, whose square is 1 - c^2.
-    return (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).tolist()
-
-
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_at_the_floor_the_negatives_have_no_gradient(at_cosines, engine):
+def test_at_the_floor_the_negatives_have_no_gradient(slopes, engine):
     """There the term is log(1 + M e^{-1/t - s+}), of slope -(1 - p) / t."""
-    got = slopes(at_cosines, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
+    got = slopes(debiased, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
     rest = 3 * math.exp(-2 - 1.8)
     assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
     assert got[1:] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_above_the_floor_nothing_is_detached(at_cosines, engine):
+def test_above_the_floor_nothing_is_detached(slopes, engine):
     """With G = (S - tau_plus M P) / (1 - tau_plus): d/ds+ = S / (1 - tau_plus) / (P + G) with a minus, d/ds_j > 0."""
     tau_plus, e = 0.2, [math.exp(c / 0.5) for c in (0.3, -0.5, 0.2, 0.4)]
     below = e[0] + (sum(e[1:]) - tau_plus * 3 * e[0]) / (1 - tau_plus)
     expected = [-sum(e[1:]) / (1 - tau_plus) / below / 0.5, *(x / (1 - tau_plus) / below / 0.5 for x in e[1:])]
-    got = slopes(at_cosines, 0.3, [-0.5, 0.2, 0.4], temperature=0.5, tau_plus=tau_plus, engine=engine)
+    got = slopes(debiased, 0.3, [-0.5, 0.2, 0.4], temperature=0.5, tau_plus=tau_plus, engine=engine)
     np.testing.assert_allclose(got, expected, rtol=1e-11)
 
 
-def test_the_floor_is_reached_where_the_equation_says(at_cosines):
+def test_the_floor_is_reached_where_the_equation_says(slopes):
     """Just below and just above the tau_plus at which both sides of the maximum are equal."""
     positive, negatives, t = 0.6, [-0.3, 0.1, 0.2], 0.5
     total = math.fsum(math.exp((c - positive) / t) for c in negatives)
     floor = 3 * math.exp((-1 - positive) / t)
     edge = (total - floor) / (3 - floor)
     for shift in (-1e-6, 1e-6):
-        got = slopes(at_cosines, positive, negatives, temperature=t, tau_plus=edge + shift)
+        got = slopes(debiased, positive, negatives, temperature=t, tau_plus=edge + shift)
         assert (np.array(got[1:]) == 0).all() == (shift > 0)
 
 

@@ -122,26 +122,17 @@ def test_equal_negatives_cannot_be_tilted(at_cosines):
         assert hcl(*views, beta=beta, reduction="none")[0].item() == pytest.approx(expected, rel=1e-11)
 
 
-def slopes(at_cosines, positive, negatives, **own):
-    """d term / d cosine, of the positive and of each negative, for the first anchor."""
-    z1, z2 = at_cosines(positive, negatives)
-    z2.requires_grad_()
-    hcl(z1, z2, reduction="none", **own)[0].backward()
-    # The part along e_0, across z2_j: d c / d z2 = e_0 - c z2, whose square is 1 - c^2.
-    return (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).tolist()
-
-
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_at_the_floor_the_negatives_have_no_gradient(at_cosines, engine):
+def test_at_the_floor_the_negatives_have_no_gradient(slopes, engine):
     """There the term is log(1 + M e^{-1/t - s+}), of slope -(1 - p) / t."""
-    got = slopes(at_cosines, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
+    got = slopes(hcl, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
     rest = 3 * math.exp(-2 - 1.8)
     assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
     assert got[1:] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_the_tilt_is_not_detached(at_cosines, engine):
+def test_the_tilt_is_not_detached(slopes, engine):
     """d R / d s_j = (1 + beta) R a_j - beta R b_j, with the softmaxes a of (1 + beta) s and b of beta s."""
     t, beta, tau_plus = 0.4, 2.0, 0.1
     positive, s = 0.3 / t, [-0.5 / t, 0.2 / t, 0.4 / t]
@@ -154,7 +145,7 @@ def test_the_tilt_is_not_detached(at_cosines, engine):
     ]
     # The easy ones are pushed the wrong way, which frozen weights could not do.
     assert expected[0] < 0 < expected[2]
-    got = slopes(at_cosines, 0.3, [-0.5, 0.2, 0.4], temperature=t, beta=beta, tau_plus=tau_plus, engine=engine)
+    got = slopes(hcl, 0.3, [-0.5, 0.2, 0.4], temperature=t, beta=beta, tau_plus=tau_plus, engine=engine)
     np.testing.assert_allclose(got[1:], expected, rtol=1e-10)
     assert got[0] == pytest.approx(-tilted / (1 - tau_plus) / below / t, rel=1e-11)
 
