@@ -25,6 +25,8 @@ CASES = [
     ("alpha_cl", {}),
     ("mean_variance", {}),
     ("triplet", {}),
+    ("tuplet", {"num_negatives": 8}),
+    ("jsd", {}),
 ]
 
 
