@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
 from graphcl.errors import InputError, InputTypeError
-from graphcl.segment import count, pointers
+from graphcl.segment import count, pick, pointers, positions
 
 _REBUILT = ("batch", "ptr", "num_nodes")
 _NODE_LEVEL = ("x", "pos")
@@ -31,11 +31,13 @@ class Layout:
         ptr: first node of each graph, and N at the end, `[B + 1]`.
         batch: graph of each node, `[N]`.
         edge_index: the edges `[2, E]`, in any order.
+        edge_ptr: first edge of each graph, and E at the end, `[B + 1]`, where the edges lie graph by graph; else None.
     """
 
     ptr: Tensor
     batch: Tensor
     edge_index: Tensor
+    edge_ptr: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
@@ -48,7 +50,10 @@ class Layout:
         ptr = batch.get("ptr")
         if ptr is None:
             ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
-        return cls(ptr, batch.batch, edge_index)
+        edge_ptr = getattr(batch, "_slice_dict", {}).get("edge_index")
+        if edge_ptr is not None:
+            edge_ptr = edge_ptr.to(ptr.device, non_blocking=True)
+        return cls(ptr, batch.batch, edge_index, edge_ptr)
 
     @property
     def num_graphs(self) -> int:
@@ -73,7 +78,7 @@ class Layout:
     @cached_property
     def edge_graph(self) -> Tensor:
         """Graph of each edge, `[E]`."""
-        return self.batch[self.edge_index[0]]
+        return pick(self.batch, self.edge_index[0])
 
 
 def as_batch(data: Data | Batch) -> Batch:
@@ -178,26 +183,28 @@ def select(
     if keep_node is not None:
         _refuse_node_indices(batch)
         source, target = edge_index
-        inside = keep_node[source] & keep_node[target]
+        inside = pick(keep_node, source) & pick(keep_node, target)
         keep_edge = inside if keep_edge is None else keep_edge & inside
-        kept = keep_node.nonzero().flatten()
+        kept = positions(keep_node)
         new_name = keep_node.cumsum(0) - 1
         ptr = pointers(count(keep_node, ptr))
-        batch_vector = batch_vector[kept]
+        batch_vector = pick(batch_vector, kept)
     if keep_edge is not None:
-        kept_edges = keep_edge.nonzero().flatten()
-        edge_graph = layout.edge_graph[kept_edges]
-        edge_ptr = pointers(torch.bincount(edge_graph, minlength=layout.num_graphs))
-        edge_index = edge_index[:, kept_edges]
+        kept_edges = positions(keep_edge)
+        edge_index = pick(edge_index, kept_edges, dim=1)
+        if layout.edge_ptr is not None:
+            edge_ptr = pointers(count(keep_edge, layout.edge_ptr))
+        else:
+            edge_ptr = pointers(torch.bincount(pick(layout.edge_graph, kept_edges), minlength=layout.num_graphs))
     if keep_node is not None:
-        edge_index = new_name[edge_index]
+        edge_index = pick(new_name, edge_index.view(-1)).view(2, -1)
 
     for key, where in level.items():
         dim = batch.__cat_dim__(key, fields[key])
         if where == "node" and keep_node is not None:
-            fields[key], part = fields[key].index_select(dim, kept), ptr
+            fields[key], part = pick(fields[key], kept, dim), ptr
         elif where == "edge" and keep_edge is not None:
-            fields[key] = edge_index if key == "edge_index" else fields[key].index_select(dim, kept_edges)
+            fields[key] = edge_index if key == "edge_index" else pick(fields[key], kept_edges, dim)
             part = edge_ptr
         else:
             continue
@@ -205,7 +212,7 @@ def select(
             slices[key] = part
         if f"{key}_ptr" in batch:
             fields[f"{key}_ptr"] = part
-            fields[f"{key}_batch"] = batch_vector if where == "node" else edge_graph
+            fields[f"{key}_batch"] = batch_vector if where == "node" else pick(layout.edge_graph, kept_edges)
     fields["edge_index"] = edge_index
     incs["edge_index"] = ptr[:-1]
     # Where nothing else tells how many nodes a graph has, the number itself has to.

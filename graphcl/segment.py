@@ -2,10 +2,15 @@
 
 Segments are given by `ptr [B + 1]`: segment g holds the elements ptr[g] .. ptr[g + 1] - 1, as in PyG's `Batch.ptr`.
 Nothing here loops over segments, and every random draw takes a `torch.Generator`.
+
+On the CPU the same thing can be had at very different speeds, so what every step does often has a name here. With
+40,000 to 160,000 elements and one thread, `positions` is 7 times as fast as `nonzero`, `pick` 3 times as fast as
+indexing, `stable_sort` 3 times as fast as `sort`.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +20,48 @@ def pointers(counts: Tensor) -> Tensor:
     ptr = counts.new_zeros(counts.numel() + 1)
     torch.cumsum(counts, 0, out=ptr[1:])
     return ptr
+
+
+def positions(mask: Tensor) -> Tensor:
+    """Where `mask [N]` is true, ascending."""
+    if mask.is_cuda:
+        return mask.nonzero().flatten()
+    return torch.from_numpy(np.flatnonzero(mask.numpy()))
+
+
+def pick(values: Tensor, index: Tensor, dim: int = 0) -> Tensor:
+    """`values.index_select(dim, index)`."""
+    if values.dim() != 2 or dim % 2 == 0 or values.is_cuda or values.requires_grad:
+        return values.index_select(dim, index)
+    out = values.new_empty(values.size(0), index.numel())  # row by row, along consecutive numbers
+    for row, wanted in zip(values, out, strict=True):
+        torch.index_select(row, 0, index, out=wanted)
+    return out
+
+
+def stable_sort(ids: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+    """`ids [E]`, each in 0 .. bound - 1, sorted, and the order that does it; equal ones stay in theirs."""
+    bits = _bits(ids.numel())
+    if ids.is_cuda or bits + _bits(bound) > 63:
+        return ids.sort(stable=True)
+    packed = _sorted_with_position(ids << bits)
+    return packed >> bits, packed.bitwise_and_((1 << bits) - 1)
+
+
+def _bits(bound: int) -> int:
+    """How many bits the numbers below `bound` take."""
+    return max(bound - 1, 0).bit_length()
+
+
+def _sorted_with_position(key: Tensor) -> Tensor:
+    """`key [E]` on the CPU, its lowest bits free, with each number's position in them, sorted; `key` is overwritten.
+
+    Sorting plain numbers, for which NumPy has vector instructions, spares sorting numbers together with positions.
+    """
+    packed = key.numpy()
+    packed |= np.arange(packed.size)
+    packed.sort()
+    return key
 
 
 def segment_ids(ptr: Tensor, size: int | None = None) -> Tensor:
@@ -40,9 +87,20 @@ def share(ratio: float, counts: Tensor) -> Tensor:
     return torch.minimum((counts.double() * ratio + 1e-9).floor().long(), (counts - 1).clamp(min=0))
 
 
-def shuffled(segment: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """An order of elements `[N]`, segment by segment, random within each; `segment [N]` need not be sorted."""
-    draw = torch.randint(2**31, segment.shape, generator=generator, device=segment.device)
+def shuffled(segment: Tensor, bound: int, generator: torch.Generator | None = None) -> Tensor:
+    """An order of elements `[N]`, segment by segment, random within each.
+
+    Args:
+        segment: segment of each element `[N]`, in 0 .. bound - 1, in any order.
+        bound: number of segments.
+        generator: source of randomness, on the device of `segment`.
+    """
+    bits, free = _bits(segment.numel()), 62 - _bits(bound)
+    packs = not segment.is_cuda and free - bits >= 31  # with fewer, equal draws would be no rarity
+    draw = torch.randint(2 ** (free - bits if packs else 31), segment.shape, generator=generator, device=segment.device)
+    if packs:
+        packed = _sorted_with_position((segment << free).add_(draw << bits))
+        return packed.bitwise_and_((1 << bits) - 1)
     return (segment * 2**31 + draw).argsort()
 
 
@@ -59,15 +117,14 @@ def random_subset(ptr: Tensor, k: Tensor, generator: torch.Generator | None = No
     """
     chosen = torch.zeros(int(ptr[-1]), dtype=torch.bool, device=ptr.device)
     # Only segments with something to choose are ranked.
-    busy = (k > 0).nonzero().flatten()
-    counts = ptr.diff()[busy]
-    start = pointers(counts)[:-1]
+    busy = positions(k > 0)
+    counts, start = ptr.diff()[busy], ptr[busy]
+    ends = counts.cumsum(0)
     segment = torch.arange(busy.numel(), device=ptr.device).repeat_interleave(counts)
-    order = shuffled(segment, generator)
-    rank = torch.arange(order.numel(), device=ptr.device)
-    first = rank < (start + k[busy])[segment]
-    chosen[(order + (ptr[busy] - start)[segment])[first]] = True
-    return chosen
+    order = shuffled(segment, busy.numel(), generator)
+    # Each segment's first k places in that order.
+    first = pick(order, ranges(ends - counts, k[busy]))
+    return chosen.index_fill_(0, first + pick(start - (ends - counts), pick(segment, first)), True)
 
 
 def random_distinct(sizes: Tensor, k: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
@@ -85,21 +142,22 @@ def random_distinct(sizes: Tensor, k: Tensor, generator: torch.Generator | None 
     Returns:
         `(numbers, segment)`, each `[sum(k)]`, in no particular order.
     """
-    dense = (4 * k >= sizes).nonzero().flatten()
+    dense = positions(4 * k >= sizes)
     ptr = pointers(sizes[dense])
-    position = random_subset(ptr, k[dense], generator).nonzero().flatten()
+    position = positions(random_subset(ptr, k[dense], generator))
     place = torch.searchsorted(ptr, position, right=True) - 1
     dense_number, dense_segment = position - ptr[place], dense[place]
 
     segment = torch.arange(k.numel(), device=k.device).repeat_interleave(k.index_fill(0, dense, 0))
     number = torch.zeros_like(segment)
     pending = torch.arange(segment.numel(), device=k.device)
-    base = pointers(sizes)[:-1]
+    base = pointers(sizes)
+    bound = int(base[-1]) if not k.is_cuda else 0
     while pending.numel() > 0:
         draw = torch.rand(pending.numel(), generator=generator, device=k.device, dtype=torch.float64)
-        number[pending] = (draw * sizes[segment[pending]]).long()
-        value, order = (number + base[segment]).sort(stable=True)
+        number[pending] = (draw * pick(sizes, pick(segment, pending))).long()
+        value, order = stable_sort(number + pick(base, segment), bound)
         repeated = torch.zeros_like(value, dtype=torch.bool)
         repeated[1:] = value[1:] == value[:-1]
-        pending = order[repeated]
+        pending = pick(order, positions(repeated))
     return torch.cat([dense_number, number]), torch.cat([dense_segment, segment])

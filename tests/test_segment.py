@@ -42,6 +42,49 @@ def test_pointers(counts):
 
 
 @QUICK
+@given(st.lists(st.booleans(), max_size=20))
+def test_positions(mask):
+    expected = [i for i, wanted in enumerate(mask) if wanted]
+    assert segment.positions(torch.tensor(mask, dtype=torch.bool)).tolist() == expected
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 5), (5, 3), (2, 5, 3)], ids=str)
+@pytest.mark.parametrize("kind", [torch.long, torch.float32, torch.bool])
+def test_pick(shape, kind):
+    dim = shape.index(5)
+    values = torch.arange(math.prod(shape)).view(shape).to(kind)
+    for index in ([4, 0, 0], []):
+        assert torch.equal(segment.pick(values, long(index), dim), values.index_select(dim, long(index)))
+    transposed = values.transpose(0, -1)  # rows that do not lie one after the other
+    where = transposed.dim() - 1 - dim if transposed.dim() < 3 else dim
+    assert torch.equal(segment.pick(transposed, long([1]), where), transposed.index_select(where, long([1])))
+
+
+def test_pick_has_a_gradient():
+    values = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda v: segment.pick(v, long([3, 3, 0]), dim=1), (values,))
+
+
+@QUICK
+@given(st.lists(st.integers(0, 9), max_size=20), st.sampled_from([10, 11, 2**40, 2**62]))
+def test_stable_sort(ids, bound):
+    """With the largest bounds, id and position do not fit into one number."""
+    values, order = segment.stable_sort(long(ids), bound)
+    expected = sorted(range(len(ids)), key=lambda i: ids[i])
+    assert order.tolist() == expected
+    assert values.tolist() == [ids[i] for i in expected]
+
+
+@QUICK
+@given(st.lists(st.integers(0, 4), max_size=20), st.sampled_from([5, 2**50]), generators)
+def test_shuffled(ids, bound, generator):
+    """Every element once, segment by segment; with the large bound, they do not fit into one number."""
+    order = segment.shuffled(long(ids), bound, generator).tolist()
+    assert sorted(order) == list(range(len(ids)))
+    assert [ids[i] for i in order] == sorted(ids)
+
+
+@QUICK
 @given(sizes)
 def test_segment_ids(counts):
     ptr = long(pointers_of(counts))

@@ -15,7 +15,7 @@ from graphcl.augment.transform import Augmentation
 from graphcl.batching import Layout
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
-from graphcl.segment import random_subset, share
+from graphcl.segment import positions, random_subset, share
 
 
 @functional_transform("graphcl_attribute_mask")
@@ -65,7 +65,7 @@ class AttributeMask(Augmentation):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")
         layout = Layout.of(batch)
         k = share(self.ratio, layout.nodes)
-        masked = random_subset(layout.ptr, k if graphs is None else k * graphs, generator).nonzero().flatten()
+        masked = positions(random_subset(layout.ptr, k if graphs is None else k * graphs, generator))
         rows = (masked.numel(), *x.shape[1:])
         if self.fill == "gaussian":
             noise = torch.randn(rows, generator=generator, device=x.device, dtype=x.dtype)

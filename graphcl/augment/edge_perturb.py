@@ -12,7 +12,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.batching import Layout
 from graphcl.registry import augmentations
-from graphcl.segment import pointers, random_distinct, random_subset, share, shuffled
+from graphcl.segment import pick, pointers, positions, random_distinct, random_subset, share, shuffled, stable_sort
 
 
 @functional_transform("graphcl_edge_perturb")
@@ -54,27 +54,30 @@ class EdgePerturb(Augmentation):
         removed = random_subset(ptr, share(self.ratio, edges), generator)
         keep_edge = torch.ones(layout.num_edges, dtype=torch.bool, device=entry.device)
         if not self.add:
-            keep_edge[entry[removed[pair]]] = False
-            return Decision(keep_edge=keep_edge)
+            return Decision(keep_edge=keep_edge.index_fill_(0, pick(entry, positions(pick(removed, pair))), False))
 
-        from_pair = removed.nonzero().flatten()
-        from_pair = from_pair[shuffled(graph[from_pair], generator)]
-        wanted = torch.bincount(graph[from_pair], minlength=layout.num_graphs)
+        from_pair = positions(removed)
+        from_pair = pick(from_pair, shuffled(pick(graph, from_pair), layout.num_graphs, generator))
+        from_graph = pick(graph, from_pair)
+        wanted = torch.bincount(from_graph, minlength=layout.num_graphs)
         new_low, new_high, new_graph = _absent(layout, low, high, graph, ptr, wanted, generator)
         # The i-th removed edge of a graph, in random order, moves to the graph's i-th new pair.
-        order = new_graph.argsort(stable=True)
-        new_ptr = pointers(torch.bincount(new_graph, minlength=layout.num_graphs))
-        rank = torch.arange(from_pair.numel(), device=entry.device) - pointers(wanted)[graph[from_pair]]
-        moves = rank < new_ptr.diff()[graph[from_pair]]
+        order = stable_sort(new_graph, layout.num_graphs)[1]
+        found = torch.bincount(new_graph, minlength=layout.num_graphs)
+        rank = torch.arange(from_pair.numel(), device=entry.device) - pick(pointers(wanted), from_graph)
+        moves = positions(rank < pick(found, from_graph))
         target = torch.full_like(low, -1)
-        target[from_pair[moves]] = order[new_ptr[graph[from_pair[moves]]] + rank[moves]]
+        place = pick(pointers(found), pick(from_graph, moves)) + pick(rank, moves)
+        target.index_copy_(0, pick(from_pair, moves), pick(order, place))
 
-        moving = target[pair] >= 0
-        keep_edge[entry[removed[pair] & ~moving]] = False
-        moved, to = entry[moving], target[pair[moving]]
-        upward = layout.edge_index[0, moved] < layout.edge_index[1, moved]
-        ends = torch.stack([new_low[to], new_high[to]])
-        return Decision(keep_edge=keep_edge, moved=moved, moved_to=torch.where(upward, ends, ends.flip(0)))
+        to = pick(target, pair)
+        moving = to >= 0
+        keep_edge.index_fill_(0, pick(entry, positions(pick(removed, pair) & ~moving)), False)
+        moving = positions(moving)
+        moved, to = pick(entry, moving), pick(to, moving)
+        source, target = pick(layout.edge_index, moved, dim=1)
+        ends = torch.stack([pick(new_low, to), pick(new_high, to)])
+        return Decision(keep_edge=keep_edge, moved=moved, moved_to=torch.where(source < target, ends, ends.flip(0)))
 
 
 def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -87,13 +90,17 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
     source, target = layout.edge_index
     wanted = source != target
     if graphs is not None:
-        wanted &= graphs[layout.edge_graph]
-    entry = wanted.nonzero().flatten()
-    source, target = source[entry], target[entry]
-    name = torch.minimum(source, target) * layout.num_nodes + torch.maximum(source, target)
-    unique, pair = name.unique(return_inverse=True)
-    low = unique // layout.num_nodes
-    return entry, pair, low, unique - low * layout.num_nodes, layout.batch[low]
+        wanted &= pick(graphs, layout.edge_graph)
+    entry = positions(wanted)
+    source, target = pick(layout.edge_index, entry, dim=1)
+    low, high = torch.minimum(source, target), torch.maximum(source, target)
+    name, order = stable_sort(low * layout.num_nodes + high, layout.num_nodes**2)
+    new = torch.ones_like(name, dtype=torch.bool)
+    new[1:] = name[1:] != name[:-1]
+    pair = torch.empty_like(order).index_copy_(0, order, new.cumsum(0) - 1)
+    one = pick(order, positions(new))  # an entry of each pair
+    low, high = pick(low, one), pick(high, one)
+    return entry, pair, low, high, pick(layout.batch, low)
 
 
 def _absent(
@@ -116,19 +123,20 @@ def _absent(
     absent = all_pairs - ptr.diff()
     rank, new_graph = random_distinct(absent, torch.minimum(wanted, absent), generator)
 
-    first = layout.ptr[graph]
+    first = pick(layout.ptr, graph)
     u, v = low - first, high - first
-    number = u * (2 * n[graph] - u - 1) // 2 + (v - u - 1)
-    before = number - (torch.arange(number.numel(), device=number.device) - ptr[graph])
+    number = (u * (2 * pick(n, graph) - u - 1) >> 1) + (v - u - 1)
+    before = number - (torch.arange(number.numel(), device=number.device) - pick(ptr, graph))
     base = pointers(absent + 1)  # one more, as `before` may equal the number of absent pairs
-    position = torch.searchsorted(base[graph] + before, base[new_graph] + rank, right=True) - ptr[new_graph]
+    position = torch.searchsorted(pick(base, graph) + before, pick(base, new_graph) + rank, right=True)
+    position = position - pick(ptr, new_graph)
     number = rank + position
 
     # Row u holds the numbers from u (2n - u - 1) / 2 on; solved in float64, then mended by at most one.
-    size = n[new_graph].double()
+    size = pick(n, new_graph).double()
     u = ((2 * size - 1 - ((2 * size - 1) ** 2 - 8 * number.double()).clamp(min=0).sqrt()) / 2).floor().long()
-    size = n[new_graph]
+    size = pick(n, new_graph)
     u = u - (u * (2 * size - u - 1) // 2 > number).long()
     u = u + ((u + 1) * (2 * size - u - 2) // 2 <= number).long()
     v = number - u * (2 * size - u - 1) // 2 + u + 1
-    return layout.ptr[new_graph] + u, layout.ptr[new_graph] + v, new_graph
+    return pick(layout.ptr, new_graph) + u, pick(layout.ptr, new_graph) + v, new_graph

@@ -14,7 +14,7 @@ from torch_geometric.loader import DataLoader
 
 from graphcl.batching import assemble, counts_nodes
 from graphcl.errors import InputError
-from graphcl.segment import pointers, ranges
+from graphcl.segment import pick, pointers, ranges
 
 
 def batch_indices(
@@ -159,7 +159,7 @@ class ResidentLoader:
             part = pointers(counts)
             rows = ranges(start, counts, int(part[-1])).to(self.device, non_blocking=True)
             for key, (values, dim) in level.attributes.items():
-                fields[key] = values.index_select(dim, rows)
+                fields[key] = pick(values, rows, dim)
                 slices[key] = part
                 if counts_nodes(key) and graphs.numel() > 1:
                     device_counts = counts.to(self.device, non_blocking=True)
