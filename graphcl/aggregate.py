@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
+
+from graphcl.segment import pointers, stable_sort
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,23 @@ class Groups:
     @classmethod
     def of(cls, ids: Tensor, num_groups: int) -> Groups:
         """Group elements by `ids [E]`. Sorts, except where a look shows that the ids are sorted already."""
-        order = None
-        ids = ordered = ids.contiguous()
+        ids = ids.contiguous()
         # On CUDA that look would wait for the device, which costs more than sorting.
-        if ids.is_cuda or not bool((ids[1:] >= ids[:-1]).all()):
-            ordered, order = ids.sort(stable=True)
-        groups = torch.arange(num_groups + 1, device=ids.device)
-        return cls(ids, order, torch.searchsorted(ordered, groups))
+        in_order = not ids.is_cuda and bool((ids[1:] >= ids[:-1]).all())
+        return cls(ids, None if in_order else stable_sort(ids, num_groups)[1], _starts(ids, num_groups))
 
     def arrange(self, values: Tensor) -> Tensor:
         """`values [E]` in the order of the groups."""
-        return values if self.order is None else values[self.order]
+        return values if self.order is None else values.index_select(0, self.order)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum of `values [E, H]` over each group, `[G, H]`; `group_sum` is the same with a gradient."""
+        order = torch.arange(values.size(0), device=values.device) if self.order is None else self.order
+        return _bag(values, order, self.ptr)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Each element's row of `values [G, H]`, `[E, H]`; the function `spread` is the same with a gradient."""
+        return values.contiguous().index_select(0, self.ids)  # ten times slower where rows are not contiguous
 
 
 @dataclass(frozen=True)
@@ -59,12 +66,22 @@ class Neighbours:
         """Group the edges."""
         return cls(Groups.of(edge_index[1], num_nodes), Groups.of(edge_index[0], num_nodes))
 
-    def sum(self, x: Tensor) -> Tensor:
-        """sum of x_u over the edges u -> v, for each node v: `[N, H]`."""
+    def sum(self, x: Tensor, with_self: bool = False) -> Tensor:
+        """sum of x_u over the edges u -> v, for each node v: `[N, H]`; `with_self`: and x_v."""
         sources = self.by_target.arrange(self.by_source.ids)
         targets = self.by_source.arrange(self.by_target.ids)
-        total: Tensor = _Gathered.apply(x, sources, self.by_target.ptr, targets, self.by_source.ptr)
+        total: Tensor = _Gathered.apply(x, sources, self.by_target.ptr, targets, self.by_source.ptr, with_self)
         return total
+
+
+def _starts(ids: Tensor, num_groups: int) -> Tensor:
+    """Where each group starts once `ids [E]` are sorted, `[num_groups + 1]`."""
+    if ids.is_cuda:  # bincount would wait for the device
+        counts = torch.zeros(num_groups, dtype=torch.long, device=ids.device)
+        counts.scatter_add_(0, ids, torch.ones_like(ids))
+    else:
+        counts = torch.bincount(ids, minlength=num_groups)
+    return pointers(counts)
 
 
 def group_sum(values: Tensor, groups: Groups) -> Tensor:
@@ -83,37 +100,42 @@ class _Gathered(torch.autograd.Function):
     """Rows of x summed over bags; the gradient sums over the opposite bags."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, index: Tensor, ptr: Tensor, back_index: Tensor, back_ptr: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, index: Tensor, ptr: Tensor, back_index: Tensor, back_ptr: Tensor, with_self: bool
+    ) -> Tensor:
         ctx.save_for_backward(index, ptr, back_index, back_ptr)
-        return _bag(x, index, ptr)
+        ctx.with_self = with_self
+        total = _bag(x, index, ptr)
+        return total.add_(x) if with_self else total
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         index, ptr, back_index, back_ptr = ctx.saved_tensors
-        return _Gathered.apply(grad, back_index, back_ptr, index, ptr), None, None, None, None
+        return _Gathered.apply(grad, back_index, back_ptr, index, ptr, ctx.with_self), None, None, None, None, None
 
 
 class _Grouped(torch.autograd.Function):
+    """`group_sum`; its gradient is `spread`."""
+
     @staticmethod
     def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
-        order = torch.arange(values.size(0), device=values.device) if groups.order is None else groups.order
-        return _bag(values, order, groups.ptr)
+        return groups.sum(values)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.groups.ids), None
+        return _Spread.apply(grad, ctx.groups), None
 
 
 class _Spread(torch.autograd.Function):
+    """`spread`; its gradient is `group_sum`."""
+
     @staticmethod
     def forward(ctx: Any, values: Tensor, groups: Groups) -> Tensor:
         ctx.groups = groups
-        return values.index_select(0, groups.ids)
+        return groups.spread(values)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return _Grouped.apply(grad, ctx.groups), None
 

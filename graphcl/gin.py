@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from graphcl.aggregate import Groups, Neighbours, group_sum, spread
 from graphcl.arguments import Count
+from graphcl.block import block
 from graphcl.errors import InputError
 from graphcl.registry import encoders
 
@@ -26,10 +27,6 @@ class _Conv(nn.Module):
         self.nn = nn.Sequential(nn.Linear(in_channels, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
         self.lin = nn.Linear(edge_dim, in_channels) if edge_dim is not None else None
 
-    def forward(self, x: Tensor, gather: Gather) -> Tensor:
-        out: Tensor = self.nn(x + gather(self, x))
-        return out
-
 
 class _Stack(nn.Module):
     """L times conv -> ReLU -> BatchNorm; each layer is sum-pooled and the pools are concatenated."""
@@ -45,14 +42,17 @@ class _Stack(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def _encode(self, x: Tensor, batch: Tensor | None, size: int | None, gather: Gather) -> Tensor:
+    def _encode(
+        self, x: Tensor, batch: Tensor | None, size: int | None, parts: Sequence[int] | None, gather: Gather
+    ) -> Tensor:
         if batch is None:
             batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
         graphs = Groups.of(batch, int(batch.max()) + 1 if size is None else size)
         pools = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = norm(conv(x, gather).relu())
-            pools.append(group_sum(x, graphs))
+            assert isinstance(conv, _Conv)
+            x, pool = block(gather(conv, x), conv.nn, norm, graphs, parts)
+            pools.append(pool)
         return torch.cat(pools, dim=1)
 
 
@@ -82,7 +82,14 @@ class GIN(_Stack):
     def __init__(self, in_channels: int, hidden: Count = 32, layers: Count = 3) -> None:
         super().__init__(in_channels, hidden, layers)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, size: int | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        size: int | None = None,
+        parts: Sequence[int] | None = None,
+    ) -> Tensor:
         """Embeddings of whole graphs.
 
         Args:
@@ -90,12 +97,14 @@ class GIN(_Stack):
             edge_index: `[2, E]`.
             batch: graph of each node `[N]`; one graph if None.
             size: B, number of graphs; pass it so that it need not be read from `batch`.
+            parts: numbers of nodes, adding up to N, that BatchNorm treats as batches of their own, such as two views;
+                all nodes as one by default.
 
         Returns:
             h `[B, L * H]`.
         """
         neighbours = Neighbours.of(edge_index, x.size(0))
-        return self._encode(x, batch, size, lambda _, x: neighbours.sum(x))
+        return self._encode(x, batch, size, parts, lambda _, x: neighbours.sum(x, with_self=True))
 
 
 @encoders.register("gine")
@@ -122,6 +131,7 @@ class GINE(_Stack):
         batch: Tensor | None = None,
         size: int | None = None,
         edge_attr: Tensor | None = None,
+        parts: Sequence[int] | None = None,
     ) -> Tensor:
         """Embeddings `[B, L * H]` of whole graphs, as for `GIN`; `edge_attr [E, edge_dim]` is required."""
         if edge_attr is None:
@@ -133,6 +143,6 @@ class GINE(_Stack):
 
         def gather(conv: _Conv, x: Tensor) -> Tensor:
             assert conv.lin is not None
-            return group_sum((spread(x, by_source) + conv.lin(attributes)).relu(), by_target)
+            return x + group_sum((spread(x, by_source) + conv.lin(attributes)).relu(), by_target)
 
-        return self._encode(x, batch, size, gather)
+        return self._encode(x, batch, size, parts, gather)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import inspect
 from typing import Literal, get_args
 
+import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
 
 Head = Literal["mlp", "linear"]
+ONE_PASS = 16_384
+"""Nodes of two views together, below which both are encoded in one pass on the CPU."""
 
 
 class ContrastiveModel(nn.Module):
     """An encoder, kept after training, and a projector, dropped.
 
     Any PyG encoder of whole graphs with the call `(x, edge_index, batch=...)` fits. If it has parameters named `size`
-    or `edge_attr`, it gets the number of graphs and the edge attributes too.
+    or `edge_attr`, it gets the number of graphs and the edge attributes too; with one named `parts`, as `GIN` has it,
+    two views may go through it in one pass.
 
     Args:
         encoder: gives embeddings h `[B, H]`; its `out_channels` is H.
@@ -50,16 +54,46 @@ class ContrastiveModel(nn.Module):
                 nn.init.xavier_uniform_(layer.weight)
                 nn.init.zeros_(layer.bias)
         accepted = inspect.signature(encoder.forward).parameters
-        self._optional = [name for name in ("size", "edge_attr") if name in accepted]
+        self._optional = [name for name in ("size", "edge_attr", "parts") if name in accepted]
 
     def encode(self, batch: Batch) -> Tensor:
         """Embeddings h `[B, H]` of the graphs of a batch."""
-        known = {"size": batch.num_graphs, "edge_attr": batch.get("edge_attr")}
+        return self._encode(batch.num_graphs, batch.x, batch.edge_index, batch.batch, batch.get("edge_attr"))
+
+    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
+        """`encode` of two views; in one pass where the encoder takes `parts` and that is quicker.
+
+        BatchNorm's statistics are those of each view by itself either way, and its running ones see view 1 first.
+        """
+        parts = [view1.x.size(0), view2.x.size(0)]
+        attributes = [view1.get("edge_attr"), view2.get("edge_attr")]
+        # Half as many operations to start, but twice the memory in use, which beyond the CPU's caches costs more.
+        if "parts" not in self._optional or not (view1.x.is_cuda or sum(parts) < ONE_PASS):
+            return self.encode(view1), self.encode(view2)
+        views, graphs = [view1, view2], view1.num_graphs
+        x, edge_index, batch = (torch.cat([view[key] for view in views], -1 if key == "edge_index" else 0)
+                                for key in ("x", "edge_index", "batch"))  # fmt: skip
+        edge_index[:, view1.edge_index.size(1) :] += parts[0]
+        batch[parts[0] :] += graphs
+        edge_attr = torch.cat(attributes) if attributes[0] is not None else None
+        h1, h2 = self._encode(2 * graphs, x, edge_index, batch, edge_attr, parts).split(graphs)
+        return h1, h2
+
+    def _encode(
+        self,
+        size: int,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor,
+        edge_attr: Tensor | None,
+        parts: list[int] | None = None,
+    ) -> Tensor:
+        known = {"size": size, "edge_attr": edge_attr, "parts": parts}
         optional = {name: known[name] for name in self._optional}
-        h: Tensor = self.encoder(batch.x, batch.edge_index, batch=batch.batch, **optional)
-        if h.dim() != 2 or h.size(0) != batch.num_graphs:
+        h: Tensor = self.encoder(x, edge_index, batch=batch, **optional)
+        if h.dim() != 2 or h.size(0) != size:
             raise InputError(
-                f"{type(self.encoder).__name__} gives {list(h.shape)} for {batch.num_graphs} graphs, not a row for "
+                f"{type(self.encoder).__name__} gives {list(h.shape)} for {size} graphs, not a row for "
                 f"each; wrap it in a module that pools its nodes, such as with `global_add_pool`."
             )
         return h

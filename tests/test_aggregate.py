@@ -23,7 +23,9 @@ def test_neighbours_sum_is_the_loop(graph, width):
     expected = torch.zeros(n, width, dtype=torch.float64)
     for u, v in edge_index.T.tolist():
         expected[v] += x[u]
-    assert torch.allclose(Neighbours.of(edge_index, n).sum(x), expected, rtol=1e-14)
+    neighbours = Neighbours.of(edge_index, n)
+    assert torch.allclose(neighbours.sum(x), expected, rtol=1e-14)
+    assert torch.allclose(neighbours.sum(x, with_self=True), expected + x, rtol=1e-14)
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,8 +53,12 @@ def test_gradients(shuffled):
     messages = torch.randn(20, 3, dtype=torch.float64, generator=generator, requires_grad=True)
     assert torch.autograd.gradcheck(neighbours.sum, (x,))
     assert torch.autograd.gradgradcheck(neighbours.sum, (x,))
+    assert torch.autograd.gradcheck(lambda x: neighbours.sum(x, with_self=True), (x,))
+    assert torch.autograd.gradgradcheck(lambda x: neighbours.sum(x, with_self=True), (x,))
     assert torch.autograd.gradcheck(lambda m: group_sum(m, groups), (messages,))
+    assert torch.autograd.gradgradcheck(lambda m: group_sum(m, groups), (messages,))
     assert torch.autograd.gradcheck(lambda v: spread(v, groups), (x,))
+    assert torch.autograd.gradgradcheck(lambda v: spread(v, groups), (x,))
 
 
 def test_groups_without_elements_sum_to_zero():

@@ -32,8 +32,8 @@ class _Siamese(Method):
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """See `Method`; both directions, as in the papers."""
-        h = self.model.encode(view1)
-        z1, z2 = self.model.projector(h), self.model(view2)
+        h, other = self.model.encode_views(view1, view2)
+        z1, z2 = self.model.projector(h), self.model.projector(other)
         target1, target2 = self._targets(view1, view2, z1, z2)
         there, back = self.predictor(z1), self.predictor(z2)
         value = (self.loss(there, target2) + self.loss(back, target1)) / 2

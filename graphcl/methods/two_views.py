@@ -49,7 +49,7 @@ class TwoViews(Method):
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """See `Method`."""
-        h = self.model.encode(view1)
-        z1, z2 = self.model.projector(h), self.model(view2)
+        h, other = self.model.encode_views(view1, view2)
+        z1, z2 = self.model.projector(h), self.model.projector(other)
         value = self.loss(z1, z2, labels=view1.y) if self._labels else self.loss(z1, z2)
         return Outcome(value, h, z1, z2)

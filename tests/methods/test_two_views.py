@@ -21,8 +21,8 @@ def gradients(model):
 
 def outcome_of(loss, **options):
     """Value and gradients by the method, from a fresh model."""
-    model = make_model()
-    outcome = TwoViews(model, loss, **options)(*views_of(graphs(), IDS, 0))
+    model = make_model().double()
+    outcome = TwoViews(model, loss, **options)(*views_of(graphs(dtype=torch.float64), IDS, 0))
     outcome.loss.backward()
     return outcome.loss.detach(), gradients(model)
 
@@ -38,20 +38,20 @@ FITTING = [
 @pytest.mark.parametrize("name", FITTING)
 def test_it_is_the_loss_of_both_views_projections(name):
     value, grads = outcome_of(Loss(name))
-    model, (view1, view2) = make_model(), views_of(graphs(), IDS, 0)
+    model, (view1, view2) = make_model().double(), views_of(graphs(dtype=torch.float64), IDS, 0)
     expected = losses[name](model(view1), model(view2))
     expected.backward()
-    assert torch.equal(value, expected.detach())
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-8, atol=1e-10)
     for got, wanted in zip(grads, gradients(model), strict=True):
-        torch.testing.assert_close(got, wanted, rtol=0, atol=0)
+        torch.testing.assert_close(got, wanted, rtol=1e-7, atol=1e-9)
 
 
 def test_the_outcome_says_what_was_compared():
-    model, (view1, view2) = make_model(), views_of(graphs(), IDS, 0)
+    model, (view1, view2) = make_model().double(), views_of(graphs(dtype=torch.float64), IDS, 0)
     outcome = TwoViews(model, infonce)(view1, view2)
-    assert torch.equal(outcome.h, model.encode(view1))
-    assert torch.equal(outcome.z1, model(view1))
-    assert torch.equal(outcome.z2, model(view2))
+    torch.testing.assert_close(outcome.h, model.encode(view1))
+    torch.testing.assert_close(outcome.z1, model(view1))
+    torch.testing.assert_close(outcome.z2, model(view2))
     assert torch.equal(outcome.loss, infonce(outcome.z1, outcome.z2))
 
 
