@@ -1,0 +1,78 @@
+"""This library's pipeline: the only place where the benchmarks touch its interfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch_geometric.data import Batch
+
+from graphcl import (
+    GIN,
+    ContrastiveModel,
+    Identity,
+    Loss,
+    ResidentLoader,
+    TwoViews,
+    random4,
+    train,
+)
+
+RATIO, TEMPERATURE, LEARNING_RATE = 0.2, 0.2, 0.01
+"""Of all pipelines."""
+
+
+class Loader:
+    """A shuffling loader of which an epoch may be cut short after some graphs, to the next chunk of batches."""
+
+    def __init__(self, dataset: Any, batch_size: int, device: torch.device | str = "cpu", seed: int = 0) -> None:
+        self._all = ResidentLoader(dataset, batch_size, True, torch.Generator().manual_seed(seed), device)
+        self.limit: int | None = None
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch, _ in self.chunks():
+            yield batch
+
+    def chunks(self) -> Iterator[tuple[Batch, list[int]]]:
+        """What `train` augments at a time, and the sizes of its batches."""
+        self.taken = 0
+        chunks = getattr(self._all, "chunks", None)
+        for batch, sizes in chunks() if chunks else ((batch, [batch.num_graphs]) for batch in self._all):
+            self.taken += sum(sizes)
+            yield batch, sizes
+            if self.limit is not None and self.taken >= self.limit:
+                return
+
+
+def take_apart(batch: Batch, sizes: list[int]) -> list[Batch]:
+    """The batches of a chunk."""
+    from graphcl.batching import split
+
+    return split(batch, sizes)
+
+
+class Ours:
+    """`train` on a resident loader."""
+
+    name = "graphcl"
+
+    def __init__(
+        self, dataset: Any, batch_size: int = 128, device: torch.device | str = "cpu", seed: int = 0, amp: bool = False
+    ) -> None:
+        torch.manual_seed(seed)
+        self.amp = amp
+        self.loader = Loader(dataset, batch_size, device, seed)
+        self.model = ContrastiveModel(GIN(dataset.num_features, hidden=32, layers=3)).to(device)
+        self.method = TwoViews(self.model, Loss("infonce", temperature=TEMPERATURE))
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.data_share = 0.0
+
+    def epoch(self, limit: int | None = None) -> int:
+        """Train on an epoch, or on about `limit` graphs of it; how many it were."""
+        self.loader.limit = limit
+        given = {"epochs": 1, "lr": LEARNING_RATE, "generator": self.generator, "amp": self.amp}
+        (record,) = train(self.method, self.loader, Identity(), random4(RATIO), **given)
+        self.data_share = record.data_seconds / record.seconds
+        return self.loader.taken

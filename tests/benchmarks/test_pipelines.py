@@ -1,0 +1,105 @@
+"""The pipelines that the benchmark compares do the same: same counts, same encoder, same loss."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch
+from torch_geometric.utils import contains_self_loops, is_undirected, to_networkx
+
+from graphcl import AttributeMask, EdgePerturb, NodeDrop, Subgraph
+from graphcl.losses import infonce
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import per_graph
+import pyg_pipeline
+import shapes
+from ours import Ours
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return [*shapes.generate("proteins", 30), *shapes.generate("collab", 4), *shapes.generate("reddit", 4)]
+
+
+PAIRS = [
+    (NodeDrop(0.2), per_graph.node_drop),
+    (Subgraph(0.2), per_graph.subgraph),
+    (EdgePerturb(0.2), per_graph.edge_perturb),
+    (AttributeMask(0.2), per_graph.attribute_mask),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=[function.__name__ for _, function in PAIRS])
+def test_per_graph_augmentations_keep_as_much_as_ours(graphs, ours, theirs):
+    rng = np.random.default_rng(0)
+    for graph in graphs:
+        a, b = ours(graph), theirs(graph, rng)
+        assert a.num_nodes == b.num_nodes
+        assert is_undirected(b.edge_index, num_nodes=b.num_nodes)
+        assert not contains_self_loops(b.edge_index)
+        assert b.is_coalesced() or theirs is per_graph.edge_perturb
+        if theirs in (per_graph.edge_perturb, per_graph.attribute_mask):
+            assert a.num_edges == b.num_edges
+
+        def moved(view, graph=graph):
+            pairs = [set(map(tuple, each.edge_index.T.tolist())) for each in (view, graph)]
+            return len(pairs[0] - pairs[1])
+
+        if theirs is per_graph.edge_perturb:
+            assert len(set(map(tuple, b.edge_index.T.tolist()))) == b.num_edges
+            assert moved(a) == moved(b)
+        if theirs is per_graph.attribute_mask:
+            assert (a.x != graph.x).any(1).sum() == (b.x != graph.x).any(1).sum()
+
+
+def test_per_graph_region_is_connected(graphs):
+    import networkx as nx
+
+    rng = np.random.default_rng(0)
+    for graph in graphs:
+        assert nx.is_connected(to_networkx(per_graph.subgraph(graph, rng), to_undirected=True))
+
+
+def test_encoders_and_losses_are_the_same(graphs):
+    dataset = shapes.generate("proteins", 40)
+    ours = Ours(dataset)
+    theirs = pyg_pipeline.PyGModel(dataset.num_features)
+    theirs.load_state_dict(ours.model.state_dict(), strict=False)
+    batch = Batch.from_data_list(list(dataset))
+    z1, z2 = ours.model(batch), theirs(batch)
+    torch.testing.assert_close(z1, z2, rtol=1e-4, atol=1e-4)
+    view = pyg_pipeline.augment(batch)
+    torch.testing.assert_close(ours.model.encode(view), theirs.encode(view), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(infonce(z1, theirs(view)), pyg_pipeline.info_nce(z1, theirs(view)))
+
+
+def test_pyg_augmentations_hold_on_average():
+    batch = Batch.from_data_list(list(shapes.generate("dd", 20)))
+    n, e = batch.num_nodes, batch.num_edges
+
+    def augmented(kind):
+        return pyg_pipeline.augment(batch, torch.full((20,), kind))
+
+    assert augmented(0).num_nodes == pytest.approx(0.8 * n, rel=0.05)
+    assert 0 < augmented(1).num_nodes < n
+    assert augmented(2).num_edges == pytest.approx(e, rel=0.05)
+    assert augmented(2).num_nodes == n
+    changed = (augmented(3).x != batch.x).any(1).float().mean()
+    assert float(changed) == pytest.approx(0.2, abs=0.03)
+    for kind in range(4):
+        view = augmented(kind)
+        assert is_undirected(view.edge_index, num_nodes=view.num_nodes)
+        assert (view.batch[view.edge_index[0]] == view.batch[view.edge_index[1]]).all()
+
+
+@pytest.mark.parametrize("pipeline", [Ours, pyg_pipeline.PyGPipeline, per_graph.PerGraph])
+def test_pipelines_train(pipeline):
+    dataset = shapes.generate("molpcba", 300)
+    run = pipeline(dataset, batch_size=64)
+    before = [each.clone() for each in run.model.parameters()]
+    assert run.epoch() == 300
+    assert run.epoch(limit=128) >= 128
+    assert any((a != b).any() for a, b in zip(before, run.model.parameters(), strict=True))
