@@ -1,8 +1,8 @@
 """What research code does: each graph is augmented by itself in NumPy, when the data set is asked for it, then batched.
 
 Written from You et al. 2020, Section 3.1 (arXiv 2010.13902), on lists of edges: no dense adjacency matrix is held.
-Counts are exact: node drop and subgraph leave n - floor(ratio n) nodes, edge perturbation moves floor(ratio e) undirected
-edges to absent pairs, attribute masking changes floor(ratio n) rows. Graphs are undirected and simple.
+Counts are exact: node drop and subgraph leave n - floor(ratio n) nodes, edge perturbation moves floor(ratio e) of the
+undirected edges to absent pairs, attribute masking changes floor(ratio n) rows. Graphs are undirected and simple.
 """
 
 from __future__ import annotations

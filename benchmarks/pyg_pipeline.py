@@ -7,7 +7,7 @@ Each graph draws one of four augmentations. PyG's utilities know nothing of grap
 - subgraph: there is no utility that grows a region to a size. `k_hop_subgraph` around one random node per graph comes
   nearest: a ball, connected, of whatever size it has. Eight hops hold 69 % of the nodes of PROTEINS, 70 of NCI1, 81 of
   molpcba's shape, 84 of DD's, and nearly all of graphs with hubs, where 80 % are wanted.
-- edge perturbation: `dropout_edge(force_undirected=True)`, then as many random pairs within the same graphs. Such a pair
+- edge perturbation: `dropout_edge(force_undirected=True)`, then as many random pairs in the same graphs. Such a pair
   may be connected already, and then counts for nothing. (`add_random_edge` would connect different graphs;
   `batched_negative_sampling` loops over graphs in Python and would be slower.)
 - attribute masking: every node with probability `ratio`, by noise N(0.5, 0.5^2). (`mask_feature` gives one value only.)

@@ -1,0 +1,77 @@
+"""Peak resident memory of a pipeline while it trains, above that of the process with its imports and the data, in MB.
+
+    python benchmarks/memory.py PIPELINE FILE LIMIT THREADS
+
+Each pipeline has a process of its own. `ru_maxrss` would count the parent's peak, so the process reads its own
+high-water mark, lowered to what it holds once the data is there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from ours import Ours
+from per_graph import PerGraph
+from pyg_pipeline import PyGPipeline
+from shapes import Generated, generate
+from torch_geometric.data import Data
+
+import graphcl
+
+PIPELINES = {"ours": Ours, "pyg": PyGPipeline, "per_graph": PerGraph}
+
+
+def save(dataset: Any, path: Path) -> None:
+    torch.save((dataset._data.to_dict(), dataset.slices), path)
+
+
+def load(path: Path) -> Generated:
+    data, slices = torch.load(path, weights_only=True)
+    return Generated(Data(**data), slices)
+
+
+def peak(name: str, path: Path, limit: int | None, threads: int) -> float | None:
+    """MB of a pipeline on a saved set, or None where the system does not tell."""
+    if not Path("/proc/self/status").exists():
+        return None
+    command = [sys.executable, __file__, name, str(path), str(limit or 0), str(threads)]
+    # The package that this process measures, whichever is installed.
+    environment = os.environ | {"PYTHONPATH": str(Path(graphcl.__file__).parents[1])}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+    return float(done.stdout)
+
+
+def _high_water() -> float:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM"))
+
+
+def _settle() -> None:
+    """Give back what loading left over, and lower the high-water mark to what is held now."""
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except (OSError, AttributeError):
+        pass  # then the peak of loading counts as the level to start from
+
+
+def main() -> None:
+    name, path, limit, threads = sys.argv[1:]
+    torch.set_num_threads(int(threads))
+    dataset = load(Path(path))
+    PIPELINES[name](generate("molpcba", 16)).epoch()  # libraries load what they need
+    _settle()
+    before = _high_water()
+    PIPELINES[name](dataset).epoch(int(limit) or None)
+    print(_high_water() - before)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The benchmark suite runs from start to end on tiny sets, and its numbers make sense."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+import floor
+import gpu
+import stages
+import suite
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    command = ["--quick", "--sets", "molpcba,proteins", "--threads", "1", "--linear", "--out", str(folder / "tiny")]
+    suite.main(command)
+    return json.loads((folder / "tiny.json").read_text()), (folder / "tiny.md").read_text()
+
+
+def test_tables_have_their_columns(found):
+    _, text = found
+    for columns in (suite.EPOCHS, suite.ENCODER, suite.RATES, stages.COLUMNS):
+        assert "| " + " | ".join(columns.values()) + " |" in text
+    assert "| molpcba (generated) | 400 |" in text
+    assert "| batch | 200 graphs | 400 graphs |" in text
+
+
+def test_numbers_are_there(found):
+    result, _ = found
+    assert {"cpu", "cores", "ram_gb", "python", "torch", "pyg", "numpy", "commit", "date"} <= set(result["machine"])
+    for row in result["sets"]:
+        assert all(row[name] > 0 for name in ("ours", "pyg", "per_graph", "pyg_ratio", "per_graph_ratio"))
+        assert 0 < row["floor_ms"] <= row["reachable_ms"]
+        assert all(row[name] > 0 for name in (*suite.RATES, "shape", "over_floor", "over_reachable"))
+        assert 0 < row["data_share"] < 100
+        assert all(row["stages"][name] > 0 for name in stages.COLUMNS if name != "set")
+    if Path("/proc/self/status").exists():
+        assert result["sets"][0]["ours_mb"] > 0
+
+
+def test_work_of_one_layer_counted_by_hand():
+    flops, moved, kept = floor.work(nodes=10, edges=40, features=3, hidden=4, layers=1)
+    assert flops == 2 * (2 * 10 * 3 * 4) + 3 * (2 * 10 * 4 * 4) + 40 * 3
+    assert moved == 4 * (40 * 3 + 2 * 10 * 3 + 2 * 10 * 4 + 40 + 4 * 10 * 4 + 10 * 3)
+    assert kept == 4 * (10 * 3 + 2 * 10 * 4)
+
+
+def test_flops_are_those_that_torch_counts():
+    from ours import Ours
+    from shapes import generate
+    from torch.utils.flop_counter import FlopCounterMode
+    from torch_geometric.data import Batch
+
+    dataset = generate("proteins", 20)
+    batch, model = Batch.from_data_list(list(dataset)), Ours(dataset).model
+    with FlopCounterMode(display=False) as counter:
+        model.encode(batch).sum().backward()
+    products, _, _ = floor.work(batch.num_nodes, 0, dataset.num_features)
+    assert counter.get_total_flops() == products
+
+
+def test_gpu_dry_run(tmp_path):
+    found = gpu.main(["--dry-run", "--sets", "proteins", "--batch-sizes", "32", "--out", str(tmp_path)])
+    assert [row["amp"] for row in found["rows"]] == ["no", "yes"]
+    assert all(row["graphs_per_s"] > 0 for row in found["rows"])
+    assert "| " + " | ".join(gpu.DEVICE.values()) + " |" in (tmp_path / "dry-run.md").read_text()
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gpu(tmp_path):
+    found = gpu.main(["--sets", "proteins", "--batch-sizes", "128", "--out", str(tmp_path)])
+    assert all(row["launches"] > 0 and 0 < row["busy"] <= 100 and row["peak_mb"] > 0 for row in found["rows"])
+
+
+def test_unknown_set():
+    with pytest.raises(SystemExit, match="no generated set like 'cora'"):
+        suite.main(["--quick", "--sets", "cora"])
