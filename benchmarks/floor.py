@@ -25,9 +25,10 @@ BatchNorm and the pooling accumulate while their input is written, and normalisa
 | the other ends of the edges, four bytes each, at each reading per edge              | E                 |
 
 `floor_s` is the larger of flops / best rate and bytes / cache bandwidth: no implementation in float32 is faster that
-holds what it computed, even if everything overlaps. `reachable_s` is the sum of flops / rate at the encoder's shape and
-bytes / bandwidth, that of the cache if what a view keeps fits into it and that of memory otherwise: nothing overlaps,
-but nothing is moved twice.
+sums neighbours before it maps and computes nothing twice, even if everything overlaps. (Where F > H, mapping first
+would move less; one-hot features could be looked up instead of multiplied.) `reachable_s` is the sum of flops / rate at
+the encoder's shape and bytes / bandwidth, that of the cache if what a view keeps fits into it and that of memory
+otherwise: nothing overlaps, but nothing is moved twice.
 """
 
 from __future__ import annotations

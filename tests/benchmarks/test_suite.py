@@ -12,12 +12,32 @@ import floor
 import gpu
 import stages
 import suite
+import timing
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The suite sets threads and clock for its process; other tests shall find theirs."""
+    threads, clock = torch.get_num_threads(), timing.clock
+    yield
+    torch.set_num_threads(threads)
+    timing.clock = clock
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results")
-    command = ["--quick", "--sets", "molpcba,proteins", "--threads", "1", "--linear", "--out", str(folder / "tiny")]
+    command = [
+        "--quick",
+        "--sets",
+        "molpcba,proteins",
+        "--threads",
+        "1",
+        "--cpu-time",
+        "--linear",
+        "--out",
+        str(folder / "tiny"),
+    ]
     suite.main(command)
     return json.loads((folder / "tiny.json").read_text()), (folder / "tiny.md").read_text()
 
@@ -76,6 +96,12 @@ def test_gpu_dry_run(tmp_path):
 def test_gpu(tmp_path):
     found = gpu.main(["--sets", "proteins", "--batch-sizes", "128", "--out", str(tmp_path)])
     assert all(row["launches"] > 0 and 0 < row["busy"] <= 100 and row["peak_mb"] > 0 for row in found["rows"])
+
+
+def test_processor_time_is_for_one_thread(capsys):
+    with pytest.raises(SystemExit):
+        suite.main(["--quick", "--cpu-time", "--threads", "2"])
+    assert "--cpu-time needs --threads 1" in capsys.readouterr().err
 
 
 def test_unknown_set():
