@@ -1,6 +1,7 @@
 """Three pipelines, the stages of ours, and the machine's floor, in one table per question.
 
-    python benchmarks/suite.py --threads 2 --mirror ~/tu --out benchmarks/results/cpu
+    python benchmarks/suite.py --threads 2 --mirror ~/tu --out benchmarks/results/cpu    # cores of one's own
+    python benchmarks/suite.py --threads 1 --cpu-time --mirror ~/tu                      # cores that others use too
 
 writes `cpu.md` and `cpu.json` and prints the former. The pipelines train the same: batches of 128, the original graph
 and one of four augmentations (`random4`, ratio 0.2), GIN 3 x 32 with sum readout, a projector, InfoNCE, Adam. They take
@@ -232,12 +233,14 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seconds", type=float, default=5.0, help="an epoch that takes longer is timed in part")
     parser.add_argument("--mirror", default=None, help="folder or address of TU archives; the public server by default")
     parser.add_argument("--root", default="datasets", help="where TU sets are kept")
-    parser.add_argument("--out", type=Path, default=None, help="write NAME.md and NAME.json")
+    parser.add_argument("--out", type=Path, help="NAME.md and NAME.json; by default results/cpu beside this file")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     if given.cpu_time and given.threads != 1:
         parser.error("--cpu-time needs --threads 1: several threads burn time while they wait for each other.")
     timing.clock = time.process_time if given.cpu_time else time.perf_counter
+    if given.out is None and not given.quick:
+        given.out = Path(__file__).parent / "results" / "cpu"
     if given.quick:
         given.seconds = min(given.seconds, 0.2)
     names = (given.sets or ",".join(TINY if given.quick else [*REAL, "dd", "reddit", "collab", "molpcba"])).split(",")
