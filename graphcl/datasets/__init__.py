@@ -1,8 +1,19 @@
-"""Data sets: graphs of the TU collection, the embedded set, and the user's own."""
+"""Data sets: graphs of the TU collection, the embedded set, the user's own, and those that stay on disk."""
 
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.features import FEATURES
 from graphcl.datasets.load import load_dataset, prepare
 from graphcl.datasets.names import dataset_names
+from graphcl.datasets.on_disk import MappedDataset, open_on_disk
+from graphcl.datasets.write import write_on_disk
 
-__all__ = ["FEATURES", "GraphDataset", "dataset_names", "load_dataset", "prepare"]
+__all__ = [
+    "FEATURES",
+    "GraphDataset",
+    "MappedDataset",
+    "dataset_names",
+    "load_dataset",
+    "open_on_disk",
+    "prepare",
+    "write_on_disk",
+]

@@ -58,7 +58,7 @@ class GraphDataset(InMemoryDataset):
         width = self.num_features
         graphs = f"{len(self)} graph{'s' * (len(self) != 1)}"
         columns = f"x: {width} column{'s' * (width != 1)} ({self.features})"
-        return f"GraphDataset({self.name!r}, {graphs}, {columns}, {self.num_classes or 'no'} classes)"
+        return f"{type(self).__name__}({self.name!r}, {graphs}, {columns}, {self.num_classes or 'no'} classes)"
 
 
 def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[Tensor, Tensor] | None:

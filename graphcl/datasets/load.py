@@ -15,6 +15,7 @@ from graphcl.datasets.dataset import GraphDataset, class_labels
 from graphcl.datasets.features import check_features, node_features
 from graphcl.datasets.names import SYNTHETIC, reason
 from graphcl.datasets.networks import convert_networkx, is_networkx
+from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs
 from graphcl.datasets.store import check_finite, check_store
 from graphcl.datasets.tu import Collated, load_folder, load_tu
@@ -38,6 +39,7 @@ def load_dataset(
     | a PyG data set | in memory: its tensors are shared, not copied; a `GraphDataset` with "auto": returned as it is |
     | `"graphs.pt"` | saved by PyG's `InMemoryDataset.save`; code in the file is refused, never run |
     | `"./folder"` | a folder in TU text layout; it is only read, the cache lies under `root` |
+    | `"./folder"` | a folder that `write_on_disk` made, memory-mapped, with the features it was written with |
 
     Args:
         source: see the table. A text without a path separator that does not end in ".pt" is a name.
@@ -66,6 +68,8 @@ def load_dataset(
         raise InputTypeError(f"`root` must be a folder, got {type(root).__name__}.")
     if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
         return source
+    if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
+        return _with_its_features(open_on_disk(source), features)
     try:
         name, (data, slices) = _collate(source, Path(os.path.abspath(os.path.expanduser(root))), mirror)
     except OSError as error:
@@ -119,7 +123,7 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) 
             from graphcl.datasets.synthetic import synthetic
 
             return SYNTHETIC, collate_graphs(synthetic(), SYNTHETIC)
-        if isinstance(source, str) and not text.endswith(".pt") and not {"/", os.sep} & set(text):
+        if not _is_path(source):
             return text, load_tu(text, root, mirror)
         return _collate_path(Path(os.path.expanduser(text)), root)
     if isinstance(source, torch.utils.data.Dataset):
@@ -135,6 +139,20 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) 
         "`source` must be a TU name, a path, a list of torch_geometric.data.Data or networkx graphs, or a PyG data "
         f"set, got {type(source).__name__}{wrap}."
     )
+
+
+def _is_path(source: str | os.PathLike[str]) -> bool:
+    """Whether a file or folder is meant; else it is a name."""
+    return not isinstance(source, str) or source.endswith(".pt") or bool({"/", os.sep} & set(source))
+
+
+def _with_its_features(dataset: GraphDataset, features: str) -> GraphDataset:
+    if features not in ("auto", dataset.features):
+        raise InputError(
+            f"`features` is {features!r}, but {dataset.name} was written to disk with {dataset.features!r}; choose that or "
+            "'auto', or write it again from its source."
+        )
+    return dataset
 
 
 def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
