@@ -32,7 +32,7 @@ from graphcl.augment import (
     two_views,
 )
 from graphcl.config import Config, make_config, read_config
-from graphcl.datasets import dataset_names, load_dataset
+from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
 from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import svm
@@ -69,6 +69,7 @@ __all__ = [
     "losses",
     "make_config",
     "make_loader",
+    "open_on_disk",
     "random2",
     "random3",
     "random4",
@@ -76,4 +77,5 @@ __all__ = [
     "svm",
     "train",
     "two_views",
+    "write_on_disk",
 ]

@@ -28,6 +28,7 @@ def _named(value: Any) -> Any:
 Named = Annotated[dict[str, Any], BeforeValidator(_named)]
 """A registered name with its arguments, `{name: adnce, mu: 0.7}`; a bare name means its defaults."""
 Folds = Annotated[int, interval("[2, inf)")]
+Window = Annotated[int, interval("[16, inf)")]
 BatchSize = Annotated[int, interval("[2, inf)", "a contrastive loss compares at least two graphs")]
 
 
@@ -53,7 +54,7 @@ class Evaluation(_Frozen):
 class Config(_Frozen):
     """All settings of a run."""
 
-    dataset: str = Field("synthetic", description="TU name, `synthetic`, a .pt file or a folder in TU layout")
+    dataset: str = Field("synthetic", description="TU name, `synthetic`, a .pt file, a folder in TU layout or on disk")
     data_root: str = Field("datasets", description="where downloaded and processed data sets lie")
     mirror: str | None = Field(None, description="folder, file:// or http(s) URL holding NAME.zip")
     features: Literal["auto", "labels", "constant", "degree", "labels+degree"] = Field(
@@ -68,6 +69,9 @@ class Config(_Frozen):
     method: Named = Field({"name": "auto"}, description="how views are contrasted; auto: as the loss is meant")
     epochs: Annotated[int, interval("[0, inf)")] = Field(20, description="passes over the data")
     batch_size: BatchSize = Field(128, description="graphs in a batch, at least two")
+    shuffle_window: Window | None = Field(
+        None, description="graphs shuffled together, for sets larger than the memory; default: all"
+    )
     lr: Positive = Field(0.01, description="Adam's learning rate")
     weight_decay: NonNegative = Field(0.0, description="Adam's L2 penalty")
     clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.loader import DataLoader
 
 from graphcl.augment import two_views
 from graphcl.command_line import parse, wants
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, paired_gain, summarise, svm, usable_folds
 from graphcl.losses import Loss
@@ -171,7 +170,7 @@ def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed:
     # Two streams a seed, so that the order of the graphs and their views are independent of each other.
     order = torch.Generator().manual_seed(2 * seed)
     views = torch.Generator(device).manual_seed(2 * seed + 1)
-    loader: ResidentLoader | DataLoader = make_loader(dataset, config.batch_size, True, order, device)
+    loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window)
     with _progress(f"seed {seed}", config.epochs) as show:
         return train(
             make_method(config, dataset, model, seed),

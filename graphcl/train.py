@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -175,7 +175,7 @@ def _view_pairs(
         yield from zip(split(view1, sizes), split(view2, sizes), strict=True)
 
 
-def _order(loader: Iterable[Batch]) -> list[list[int]] | None:
+def _order(loader: Iterable[Batch]) -> Sequence[Tensor] | None:
     """The batches of the epoch under way, where the loader tells."""
     return getattr(getattr(loader, "batch_sampler", None), "current", None)
 
@@ -183,7 +183,7 @@ def _order(loader: Iterable[Batch]) -> list[list[int]] | None:
 def _ids(loader: Iterable[Batch], step: int, device: torch.device) -> Tensor | None:
     """Which graphs the batch of a step holds, where the loader tells."""
     order = _order(loader)
-    return torch.tensor(order[step]).to(device, non_blocking=True) if order else None
+    return torch.as_tensor(order[step]).to(device, non_blocking=True) if order else None
 
 
 @torch.no_grad()
@@ -205,7 +205,7 @@ def _refuse_non_finite(losses: list[float], epoch: int, loader: Iterable[Batch])
 def _non_finite(what: str, epoch: int, step: int, loader: Iterable[Batch]) -> NonFiniteLossError:
     order = _order(loader)
     steps = f" of {len(order)}" if order else ""
-    graphs = f", graphs {', '.join(map(str, order[step][:8]))}, ..." if order else ""
+    graphs = f", graphs {', '.join(map(str, torch.as_tensor(order[step][:8]).tolist()))}, ..." if order else ""
     return NonFiniteLossError(
         f"{what} at epoch {epoch}, step {step + 1}{steps}{graphs}; "
         f"try a smaller learning rate, `clip_norm: 1.0`, a larger temperature, or `amp: false`, "

@@ -35,6 +35,7 @@ ALLOWED = {
     "config": {"model"},
     "command_line": {"config", "datasets"},
     "report": {"config", "train"},
+    "pack": {"datasets"},
     "run": {
         "augment",
         "command_line",

@@ -149,8 +149,8 @@ def _is_path(source: str | os.PathLike[str]) -> bool:
 def _with_its_features(dataset: GraphDataset, features: str) -> GraphDataset:
     if features not in ("auto", dataset.features):
         raise InputError(
-            f"`features` is {features!r}, but {dataset.name} was written to disk with {dataset.features!r}; choose that or "
-            "'auto', or write it again from its source."
+            f"`features` is {features!r}, but {dataset.name} was written to disk with {dataset.features!r}; choose "
+            "that or 'auto', or write it again from its source."
         )
     return dataset
 

@@ -1,7 +1,7 @@
 """Data sets that stay on disk: memory-mapped, so that a loop over them holds what it has just touched, no more.
 
     FOLDER/graphcl.json     name, features, number of graphs, classes; each attribute and whose slices cut it
-    FOLDER/x.npy            an attribute of all graphs, one after the other: the tensor that PyG collates, as numpy writes
+    FOLDER/x.npy            an attribute of all graphs, one after the other, as PyG collates it
     FOLDER/x.slices.npy     where each graph's part starts, `[n + 1]`; attributes that are cut alike share it
 
 No pickles; `numpy.load(file, mmap_mode="r")` reads each file. `graphcl.datasets.write` writes such a folder, and checks
@@ -33,7 +33,19 @@ from graphcl.errors import InputError, InputTypeError
 META = "graphcl.json"
 FORMAT = "graphcl graphs on disk"
 VERSION = 1
-_NAMES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64", "complex128")
+_NAMES = (
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+)
 DTYPES: dict[str, torch.dtype] = {np.dtype(name).str: getattr(torch, name) for name in _NAMES}
 """numpy's code -> dtype, in this machine's order of bytes."""
 _META_LIMIT = 64 * 2**20
@@ -132,9 +144,11 @@ def _open(path: Path) -> MappedDataset:
 
 
 def _meta(file: Path) -> dict[str, Any]:
-    """The checked content of `graphcl.json`. File names follow from attributes' names, which cannot leave the folder."""
+    """The checked content of `graphcl.json`. Files are named after attributes, whose names cannot leave the folder."""
     if not file.is_file():
-        raise InputError(f"{file.parent}: no data set on disk, there is no {META}; write one with python -m graphcl.pack.")
+        raise InputError(
+            f"{file.parent}: no data set on disk, there is no {META}; write one with python -m graphcl.pack."
+        )
     if file.stat().st_size > _META_LIMIT:
         raise InputError(f"{file}: it is larger than {_META_LIMIT >> 20} MiB.")
     try:
@@ -144,7 +158,9 @@ def _meta(file: Path) -> dict[str, Any]:
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise InputError(f"{file}: it must say `format`: {FORMAT!r}.")
     if meta.get("version") != VERSION:
-        raise InputError(f"{file}: its `version` is {meta.get('version')!r}, this library reads {VERSION}; write it again.")
+        raise InputError(
+            f"{file}: its `version` is {meta.get('version')!r}, this library reads {VERSION}; write it again."
+        )
 
     def need(ok: bool, key: str, rule: str) -> None:
         if not ok:
@@ -154,8 +170,10 @@ def _meta(file: Path) -> dict[str, Any]:
     need(meta.get("features") in FEATURES, "features", f"one of {', '.join(FEATURES)}")
     need(_whole(meta.get("num_graphs")) and meta["num_graphs"] >= 2, "num_graphs", "a whole number from 2 on")
     classes = meta.setdefault("classes", None)
-    need(classes is None or isinstance(classes, list) and all(map(_whole, classes)), "classes", "whole numbers or null")
-    attributes = meta.get("attributes")
+    need(
+        classes is None or (isinstance(classes, list) and all(map(_whole, classes))), "classes", "whole numbers or null"
+    )
+    attributes: Any = meta.get("attributes")
     fits = isinstance(attributes, dict) and {"x", "edge_index"} <= attributes.keys()
     rule = "x, edge_index and others, each with the attribute whose slices cut it"
     need(fits and all(isinstance(each, str) and each in attributes for each in attributes.values()), "attributes", rule)
@@ -168,8 +186,8 @@ def check_attribute(key: str, what: str) -> None:
     """Refuse names of attributes that are no plain file name, or that PyG's batches use themselves."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", key) or "batch" in key or key in ("ptr", "num_nodes"):
         raise InputError(
-            f"{what}: attribute {key[:100]!r} cannot be stored: a name has letters, digits and '_', starts with a letter, "
-            "and is neither ptr nor num_nodes nor has 'batch' in it."
+            f"{what}: attribute {key[:100]!r} cannot be stored: a name has letters, digits and '_', starts with a "
+            "letter, and is neither ptr nor num_nodes nor has 'batch' in it."
         )
 
 
@@ -202,7 +220,9 @@ def _mapped(file: Path) -> Tensor:
             raise InputError(f"{file}: it is no .npy file ({reason(error)}).") from None
         if dtype.str not in DTYPES or fortran or any(size < 0 for size in shape):
             order = "Fortran" if fortran else "C"
-            raise InputError(f"{file}: arrays of {dtype.str!r} in {order} order and of shape {shape} are not supported.")
+            raise InputError(
+                f"{file}: arrays of {dtype.str!r} in {order} order and of shape {shape} are not supported."
+            )
         offset, size = handle.tell(), os.fstat(handle.fileno()).st_size
         wanted = offset + dtype.itemsize * math.prod(shape)
         if size != wanted:

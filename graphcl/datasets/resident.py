@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,50 +13,124 @@ from torch_geometric.data.collate import collate
 from torch_geometric.loader import DataLoader
 
 from graphcl.batching import assemble, counts_nodes
+from graphcl.datasets.on_disk import MappedDataset
 from graphcl.errors import InputError
 from graphcl.segment import pick, pointers, ranges
 
+if TYPE_CHECKING:
+    from graphcl.datasets.streaming import StreamingLoader
+
 
 def batch_indices(
-    num_graphs: int, batch_size: int, shuffle: bool = False, generator: torch.Generator | None = None
-) -> list[Tensor]:
+    num_graphs: int,
+    batch_size: int,
+    shuffle: bool = False,
+    generator: torch.Generator | None = None,
+    window: int | None = None,
+) -> EpochOrder:
     """Which graphs go into which batch of one epoch: every graph once.
 
     A last batch of a single graph, which has nothing to be contrasted with, joins the batch before it.
+
+    With a `window` the order is random only roughly, but reads lie close together, as a set larger than the memory
+    wants it: blocks of `window // 16` consecutive graphs are put into a random order, and graphs are shuffled within
+    each run of 16 blocks. Each graph is still equally likely at each place (but for the last, shorter block), but two
+    that are neighbours in the file share a batch with probability about B / window, not B / n, and a batch comes from
+    16 places in the file. So a file sorted by anything that matters should be shuffled when it is written.
 
     Args:
         num_graphs: n.
         batch_size: graphs in a batch, >= 1.
         shuffle: whether to draw a new order.
         generator: source of the order, a CPU generator.
+        window: graphs that are shuffled together, >= 16; `None` for all, each order equally likely.
 
     Raises:
-        InputError: a batch size below 1.
+        InputError: a batch size below 1, or a window below 16.
     """
+    _check_sizes(batch_size, window)
+    if not shuffle:
+        order = torch.arange(num_graphs)
+    elif window is None or window >= num_graphs:
+        order = torch.randperm(num_graphs, generator=generator)
+    else:
+        block = window // _BLOCKS
+        start = block * torch.randperm(-(-num_graphs // block), generator=generator)
+        order = ranges(start, (num_graphs - start).clamp(max=block))
+        for part in order.split(block * _BLOCKS):
+            part.copy_(part[torch.randperm(part.numel(), generator=generator)])
+    return EpochOrder(order, batch_size)
+
+
+def _check_sizes(batch_size: int, window: int | None) -> None:
     if batch_size < 1:
         raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
-    order = torch.randperm(num_graphs, generator=generator) if shuffle else torch.arange(num_graphs)
-    batches = list(order.split(batch_size))
-    if len(batches) > 1 and batch_size > 1 and batches[-1].numel() == 1:
-        batches[-2:] = [torch.cat(batches[-2:])]
-    return batches
+    if window is not None and window < _BLOCKS:
+        raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
+
+
+_BLOCKS = 16
+"""Blocks of consecutive graphs in a window."""
+
+
+class EpochOrder(Sequence[Tensor]):
+    """The batches of one epoch as a sequence of index tensors, which share one: 8 bytes a graph.
+
+    Args:
+        graphs: all graphs, in order.
+        batch_size: graphs in a batch; a last one of a single graph joins the one before it.
+    """
+
+    def __init__(self, graphs: Tensor, batch_size: int) -> None:
+        self.graphs, self.batch_size = graphs, batch_size
+
+    def __len__(self) -> int:
+        return num_batches(self.graphs.numel(), self.batch_size)
+
+    def __getitem__(self, number: Any) -> Any:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        if not -len(self) <= number < len(self):
+            raise IndexError(number)
+        number %= len(self)
+        stop = (number + 1) * self.batch_size if number + 1 < len(self) else self.graphs.numel()
+        return self.graphs[number * self.batch_size : stop]
+
+
+def num_batches(num_graphs: int, batch_size: int) -> int:
+    """How many batches an epoch has, see `batch_indices`."""
+    batches = -(-num_graphs // batch_size)
+    return batches - (batches > 1 and batch_size > 1 and num_graphs % batch_size == 1)
 
 
 class EpochBatches:
-    """`batch_indices` anew at each iteration: the batch sampler that both loaders share."""
+    """`batch_indices` anew at each iteration: the batch sampler that all loaders share."""
 
-    def __init__(self, num_graphs: int, batch_size: int, shuffle: bool, generator: torch.Generator | None) -> None:
+    def __init__(
+        self,
+        num_graphs: int,
+        batch_size: int,
+        shuffle: bool,
+        generator: torch.Generator | None,
+        window: int | None = None,
+    ) -> None:
+        _check_sizes(batch_size, window)
         self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
-        self.current: list[list[int]] = []
+        self.window = window
+        self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size)
         """The batches of the epoch under way, for messages."""
 
     def __len__(self) -> int:
-        return len(batch_indices(self.num_graphs, self.batch_size))
+        return num_batches(self.num_graphs, self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
-        batches = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator)
-        self.current = [graphs.tolist() for graphs in batches]
-        yield from self.current
+        for graphs in self.draw():
+            yield graphs.tolist()
+
+    def draw(self) -> EpochOrder:
+        """The batches of a new epoch."""
+        self.current = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator, self.window)
+        return self.current
 
 
 @dataclass(frozen=True)
@@ -81,6 +155,7 @@ class ResidentLoader:
         shuffle: whether each epoch draws a new order.
         generator: source of the orders, a CPU generator.
         device: where the data set lies.
+        window: graphs that are shuffled together; default: all. See `batch_indices`.
 
     Raises:
         InputError: the data set cannot be held as plain tensors: it has a `transform` (which may change at each
@@ -100,6 +175,7 @@ class ResidentLoader:
         shuffle: bool = False,
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
+        window: int | None = None,
     ) -> None:
         if reason := not_resident(dataset):
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
@@ -118,14 +194,14 @@ class ResidentLoader:
                 level = _Level(start, {})
                 self._levels.append(level)
             level.attributes[key] = value.to(self.device), data.__cat_dim__(key, value) or 0
-        self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator)
+        self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        for graphs in self.batch_sampler:
-            yield self.batch(torch.tensor(graphs))
+        for graphs in self.batch_sampler.draw():
+            yield self.batch(graphs)
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
         """The same batches, several at a time: one batch of about `least` graphs or more, and its batches' sizes.
@@ -133,11 +209,15 @@ class ResidentLoader:
         What is done to a chunk costs less than doing it to each of its batches, as small batches spend most of their
         time on starting operations; `graphcl.batching.split` takes the outcome apart.
         """
-        group: list[list[int]] = []
-        for number, graphs in enumerate(self.batch_sampler, start=1):
+        yield from self.chunks_of(self.batch_sampler.draw(), least)
+
+    def chunks_of(self, order: Sequence[Tensor], least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
+        """`chunks` of batches that are drawn already."""
+        group: list[Tensor] = []
+        for number, graphs in enumerate(order, start=1):
             group.append(graphs)
-            if sum(map(len, group)) >= least or number == len(self):
-                yield self.batch(torch.tensor([graph for each in group for graph in each])), list(map(len, group))
+            if sum(map(len, group)) >= least or number == len(order):
+                yield self.batch(torch.cat(group)), list(map(len, group))
                 group = []
 
     def batch(self, graphs: Tensor) -> Batch:
@@ -177,11 +257,15 @@ def make_loader(
     shuffle: bool = False,
     generator: torch.Generator | None = None,
     device: torch.device | str = "cpu",
-) -> ResidentLoader | DataLoader:
-    """A `ResidentLoader`, or PyG's `DataLoader` over the same batches where the data set cannot lie on the device.
+    window: int | None = None,
+) -> ResidentLoader | StreamingLoader | DataLoader:
+    """The loader that suits a data set and a device; all give the same batches in the same order.
 
-    That is where it would fill more than half of the device's free memory, or `not_resident` names a reason. Batches of
-    a `DataLoader` come on the CPU.
+    | loader | where |
+    |---|---|
+    | `ResidentLoader` | the data set lies in memory, and fills less than half of the device's free memory |
+    | `StreamingLoader` | it is too large for that, or is mapped from disk and stays on the CPU |
+    | PyG's `DataLoader` | `not_resident` names a reason; its batches come on the CPU |
 
     Args:
         dataset: a PyG data set or a list of `Data`.
@@ -189,12 +273,19 @@ def make_loader(
         shuffle: whether each epoch draws a new order.
         generator: source of the orders, a CPU generator.
         device: where the batches are wanted.
+        window: graphs that are shuffled together; default: all. See `batch_indices`.
     """
+    from graphcl.datasets.streaming import StreamingLoader  # which is made of a `ResidentLoader`
+
     device = torch.device(device)
-    fits = device.type != "cuda" or _bytes(dataset) < torch.cuda.mem_get_info(device)[0] / 2
-    if fits and not not_resident(dataset):
-        return ResidentLoader(dataset, batch_size, shuffle, generator, device)
-    return DataLoader(dataset, batch_sampler=EpochBatches(len(dataset), batch_size, shuffle, generator))
+    if not_resident(dataset):
+        return DataLoader(dataset, batch_sampler=EpochBatches(len(dataset), batch_size, shuffle, generator, window))
+    if device.type == "cuda":
+        streams = _bytes(dataset) > torch.cuda.mem_get_info(device)[0] / 2
+    else:
+        streams = isinstance(dataset, MappedDataset)
+    kind = StreamingLoader if streams else ResidentLoader
+    return kind(dataset, batch_size, shuffle, generator, device, window)
 
 
 def not_resident(dataset: Any) -> str | None:

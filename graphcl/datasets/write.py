@@ -46,8 +46,8 @@ def write_on_disk(
 ) -> MappedDataset:
     """Write graphs into a new folder, from which `open_on_disk` and `load_dataset` map them into memory.
 
-    The folder appears when everything is written; until then the files lie beside it in a hidden folder, which is removed
-    if something goes wrong (and stays where the process is killed).
+    The folder appears when everything is written; until then the files lie beside it in a hidden folder, which is
+    removed if something goes wrong (and stays where the process is killed).
 
     Args:
         source: whatever `load_dataset` takes; or an iterable, also a generator, of `Data`, of batches, or of PyG data
@@ -170,7 +170,7 @@ class _Writer:
         """Append the first `count` graphs of a data set."""
         if why := not_resident(shard):
             raise InputError(f"{self._name} cannot be stored: {why}.")
-        data, slices = shard._data, shard.slices
+        data, slices = shard._data, shard.slices or {}
         self._features = shard.features
         self._classes = None if self._classes is None or shard.classes is None else self._classes
         if not self._columns:
@@ -195,7 +195,9 @@ class _Writer:
         cut_as: dict[str, str] = {}
         for key, column in self._columns.items():
             column.finish(self._num_graphs)
-            same = (other for other in cut_as if cut_as[other] == other and _same(column.cuts, self._columns[other].cuts))
+            same = (
+                other for other in cut_as if cut_as[other] == other and _same(column.cuts, self._columns[other].cuts)
+            )
             cut_as[key] = next(same, key)
             if cut_as[key] != key:
                 column.cuts.unlink()
@@ -216,11 +218,9 @@ class _Writer:
 
 
 class _Column:
-    """One attribute's files. Graphs follow one another along `dim`, so what lies before it is written apart at first."""
+    """One attribute's files. Graphs follow one another along `dim`; what lies before it is written apart at first."""
 
-    def __init__(
-        self, folder: Path, key: str, value: Tensor, dim: int, what: str, files: contextlib.ExitStack
-    ) -> None:
+    def __init__(self, folder: Path, key: str, value: Tensor, dim: int, what: str, files: contextlib.ExitStack) -> None:
         self.values, self.cuts = folder / f"{key}.npy", folder / f"{key}.slices.npy"
         self._key, self._what, self._dim, self._dtype = key, what, dim, value.dtype
         self._before, self._after = value.shape[:dim], value.shape[dim + 1 :]
@@ -242,8 +242,8 @@ class _Column:
             kinds = [str(dtype).removeprefix("torch.") for dtype in (value.dtype, self._dtype)]
             shape = [*self._before, "*", *self._after]
             raise InputError(
-                f"{self._what}: `{self._key}` of the graphs from {first} on is {list(value.shape)} of {kinds[0]}, before it "
-                f"was {shape} of {kinds[1]}; give all graphs the same."
+                f"{self._what}: `{self._key}` of the graphs from {first} on is {list(value.shape)} of {kinds[0]}, "
+                f"before it was {shape} of {kinds[1]}; give all graphs the same."
             )
         rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
         step = max(1, _PIECE // max(1, self._dtype.itemsize * math.prod(self._after)))
@@ -284,7 +284,7 @@ class _Column:
 
 def _append(file: Any, values: Tensor) -> None:
     if values.numel():
-        file.write(memoryview(values.detach().cpu().contiguous().numpy()).cast("B"))
+        file.write(values.detach().cpu().contiguous().numpy().data.cast("B"))
 
 
 def _npy_header(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:

@@ -1,0 +1,156 @@
+"""Molecule-sized graphs that stay on disk: python benchmarks/on_disk.py --graphs 10000000 --steps 200
+
+Writes generated graphs (26 nodes, 56 directed edges in the mean) into a folder in shards, trains on them, and prints
+JSON: graphs a second, bytes on disk, and the peak of anonymous memory. That is what a process owns by itself; pages of
+mapped files are not part of it, as the system takes them back whenever it needs room. (Linux only: VmHWM cannot tell
+the two apart, so a thread reads /proc/self/status all the time.) The folder is deleted unless --keep.
+"""
+
+import argparse
+import json
+import shutil
+import threading
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch_geometric.data import Data, InMemoryDataset
+
+from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, TwoViews, make_loader, open_on_disk, train, write_on_disk
+from graphcl.segment import pointers, ranges
+
+KINDS = 4
+
+
+class Shard(InMemoryDataset):
+    def __init__(self, data, slices):
+        super().__init__()
+        self._data, self.slices = data, slices
+
+
+def molecules(num_graphs, generator):
+    """Trees of 14 to 38 nodes with three more bonds, all at once; two classes that differ in what their atoms are."""
+
+    def whole(below):
+        return (torch.rand(below.shape, generator=generator) * below).long()
+
+    counts = torch.randint(14, 39, (num_graphs,), generator=generator)
+    ptr = pointers(counts)
+    graph = torch.arange(num_graphs).repeat_interleave(counts)
+    y = torch.randint(2, (num_graphs,), generator=generator)
+    kind = whole(torch.full(graph.shape, 3)) + y[graph]
+    x = torch.nn.functional.one_hot(kind, KINDS).float()
+
+    node = ranges(torch.zeros_like(counts), counts)
+    child = node[node > 0]
+    parent = child - 1 - whole(child.clamp(max=3))
+    owner = torch.arange(num_graphs).repeat_interleave(3)
+    one = whole(counts[owner])
+    other = (one + 2 + whole(counts[owner] - 3)) % counts[owner]
+    # Each graph's edges in a row, both directions.
+    place = torch.cat([graph[node > 0], owner]).repeat(2).argsort(stable=True)
+    ends = torch.stack([torch.cat([child, one]), torch.cat([parent, other])])
+    edge_index = torch.cat([ends, ends.flip(0)], dim=1)[:, place]
+    slices = {"x": ptr, "edge_index": pointers(2 * (counts + 2)), "y": torch.arange(num_graphs + 1)}
+    return Data(x=x, edge_index=edge_index, y=y), slices
+
+
+def shards(num_graphs, size, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for start in range(0, num_graphs, size):
+        yield Shard(*molecules(min(size, num_graphs - start), generator))
+
+
+class AnonymousMemory:
+    """The peak of the process's anonymous memory while the block runs, in bytes."""
+
+    def __enter__(self):
+        self.start = self.peak = anonymous()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self):
+        while not self._stop.wait(0.01):
+            self.peak = max(self.peak, anonymous())
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+        self.peak = max(self.peak, anonymous())
+
+
+def anonymous():
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status tells no RssAnon")
+
+
+class Steps:
+    """The first steps of a loader's epoch; counts graphs."""
+
+    def __init__(self, loader, steps):
+        self.loader, self.steps, self.graphs = loader, steps, 0
+        self.batch_sampler = loader.batch_sampler
+
+    def chunks(self):
+        left = self.steps
+        for batch, sizes in self.loader.chunks():
+            if left <= 0:
+                return
+            left -= len(sizes)
+            self.graphs += batch.num_graphs
+            yield batch, sizes
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--graphs", type=int, default=200_000)
+    parser.add_argument("--shard", type=int, default=50_000)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--window", type=int)
+    parser.add_argument("--out", default="/tmp/graphcl-on-disk")
+    parser.add_argument("--keep", action="store_true", help="keep the folder, and use it if it is there")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+
+    found = {"graphs": options.graphs, "window": options.window}
+    if not (options.keep and Path(options.out).exists()):
+        with AnonymousMemory() as memory:
+            start = time.perf_counter()
+            write_on_disk(shards(options.graphs, options.shard), options.out, name="molecules")
+            found["write_graphs_per_second"] = round(options.graphs / (time.perf_counter() - start))
+        found["write_anonymous_mb"] = round((memory.peak - memory.start) / 1e6)
+    try:
+        found["disk_mb"] = round(sum(file.stat().st_size for file in Path(options.out).iterdir()) / 1e6)
+        with AnonymousMemory() as memory:
+            start = time.perf_counter()
+            dataset = open_on_disk(options.out)
+            found["open_seconds"] = round(time.perf_counter() - start, 3)
+            loader = make_loader(dataset, options.batch_size, True, torch.Generator().manual_seed(0), **window(options))
+            steps = Steps(loader, options.steps)
+            method = TwoViews(ContrastiveModel(GIN(dataset.num_features)), Loss("infonce"))
+            (epoch,) = train(method, steps, NodeDrop(0.2), NodeDrop(0.2), epochs=1)
+        found["train_anonymous_mb"] = round((memory.peak - memory.start) / 1e6)
+        found["train_graphs_per_second"] = round(steps.graphs / epoch.seconds)
+        found["data_share"] = round(epoch.data_seconds / epoch.seconds, 3)
+        start, cut = time.perf_counter(), 0
+        for batch, _ in islice(loader.chunks(), 1, 1 + options.steps // 8):
+            cut += batch.num_graphs
+        found["load_graphs_per_second"] = round(cut / (time.perf_counter() - start))
+    finally:
+        if not options.keep:
+            shutil.rmtree(options.out)
+    print(json.dumps(found))
+
+
+def window(options):
+    return {} if options.window is None else {"window": options.window}
+
+
+if __name__ == "__main__":
+    main()
