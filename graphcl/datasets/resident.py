@@ -55,10 +55,14 @@ def batch_indices(
         order = torch.randperm(num_graphs, generator=generator)
     else:
         block = window // _BLOCKS
-        start = block * torch.randperm(-(-num_graphs // block), generator=generator)
-        order = ranges(start, (num_graphs - start).clamp(max=block))
-        for part in order.split(block * _BLOCKS):
-            part.copy_(part[torch.randperm(part.numel(), generator=generator)])
+        order = torch.empty(num_graphs, dtype=torch.long)
+        done = 0
+        # Window by window, so that nothing but the order itself grows with the number of graphs.
+        for start in (block * torch.randperm(-(-num_graphs // block), generator=generator)).split(_BLOCKS):
+            part = ranges(start, (num_graphs - start).clamp(max=block))
+            part = part[torch.randperm(part.numel(), generator=generator)]
+            order[done : done + part.numel()] = part
+            done += part.numel()
     return EpochOrder(order, batch_size)
 
 
@@ -310,8 +314,13 @@ def not_resident(dataset: Any) -> str | None:
 def _collated(dataset: Any) -> tuple[Data, dict[str, Tensor], Tensor]:
     """The concatenated attributes, the boundaries of the graphs' parts, and each graph's number of nodes."""
     whole = isinstance(dataset, InMemoryDataset) and dataset._indices is None and dataset.slices is not None
+    indices = getattr(dataset, "_indices", None)
     if whole:
         data, slices = dataset._data, dict(dataset.slices)
+    elif isinstance(dataset, MappedDataset) and isinstance(indices, range) and indices.step == 1:
+        # Nothing is copied: the files as they are, and where the chosen graphs lie in them.
+        data = dataset._data
+        slices = {key: cut[indices.start : indices.stop + 1] for key, cut in (dataset.slices or {}).items()}
     else:
         graphs = [dataset[i] for i in range(len(dataset))]
         data, slices, _ = collate(type(graphs[0]), data_list=graphs, increment=False, add_batch=False)

@@ -11,6 +11,7 @@ import torch
 from torch_geometric.data import Batch
 
 from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError
 
 T = TypeVar("T")
 
@@ -53,6 +54,8 @@ class StreamingLoader:
         window: int | None = None,
         ahead: int = 2,
     ) -> None:
+        if ahead < 1:
+            raise InputError(f"`ahead` must be at least 1, got {ahead}.")
         self._cutter = ResidentLoader(dataset, batch_size, shuffle, generator, "cpu", window)
         self.device, self.ahead = torch.device(device), ahead
         self.batch_sampler = self._cutter.batch_sampler

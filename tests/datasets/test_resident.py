@@ -1,5 +1,6 @@
 """Batches cut out of a resident data set are those that PyG would make of the same graphs."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -11,10 +12,11 @@ from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import ResidentLoader, batch_indices, make_loader, not_resident
+from graphcl.datasets.resident import EpochBatches, ResidentLoader, batch_indices, make_loader, not_resident
 from graphcl.errors import InputError
 from tests.strategies import (
     QUICK,
+    assert_law,
     assert_same_batch,
     batches,
     make_graph,
@@ -22,6 +24,7 @@ from tests.strategies import (
     path,
     seeded,
     star,
+    uniform,
 )
 
 
@@ -269,6 +272,73 @@ def test_both_kinds_of_loader_deal_out_the_same_graphs():
     resident, fallback = (make_loader(kinds[kind], 4, True, seeded(3)) for kind in ("resident", "fallback"))
     for _ in range(2):
         assert [drawn(batch) for batch in resident] == [drawn(batch) for batch in fallback]
+
+
+@pytest.mark.parametrize("batch_size", range(1, 12))
+def test_batches_are_those_of_a_plain_split(batch_size):
+    for count in range(30):
+        order = torch.randperm(count, generator=seeded(0))
+        expected = list(order.split(batch_size)) if count else []
+        if len(expected) > 1 and batch_size > 1 and expected[-1].numel() == 1:
+            expected[-2:] = [torch.cat(expected[-2:])]
+        got = batch_indices(count, batch_size, True, seeded(0))
+        expected = [graphs.tolist() for graphs in expected]
+        assert [graphs.tolist() for graphs in got] == expected
+        assert len(got) == len(EpochBatches(count, batch_size, True, None)) == len(expected)
+        assert [graphs.tolist() for graphs in got[1:3]] == expected[1:3]
+        assert [graphs.tolist() for graphs in reversed(got)] == expected[::-1]
+        with pytest.raises(IndexError):
+            got[len(expected)]
+
+
+def is_window(part, block, count, blocks_left):
+    """Whether `part` consists of 16 whole blocks, or of all that are left."""
+    sizes = Counter(number // block for number in part)
+    whole = all(size == min(block, count - block * number) for number, size in sizes.items())
+    return whole and len(sizes) == min(16, blocks_left)
+
+
+@pytest.mark.parametrize(("count", "window"), [(1000, 160), (1003, 165), (257, 16), (90, 64)])
+def test_windows_of_blocks(count, window):
+    block = window // 16
+    drawn = [batch_indices(count, 8, True, seeded(seed), window).graphs for seed in range(2)]
+    for order in drawn:
+        assert order.sort().values.tolist() == list(range(count))
+        left = order.tolist()
+        while left:  # a window holds 16 whole blocks, the last one what remains
+            blocks = list(dict.fromkeys(number // block for number in left))
+            size = next(size for size in range(1, len(left) + 1) if is_window(left[:size], block, count, len(blocks)))
+            left = left[size:]
+    assert not torch.equal(*drawn)
+    assert torch.equal(drawn[0], batch_indices(count, 8, True, seeded(0), window).graphs)
+
+
+def test_a_window_as_large_as_the_set_changes_nothing():
+    for window in (100, 1000):
+        got = batch_indices(100, 8, True, seeded(0), window).graphs
+        assert torch.equal(got, batch_indices(100, 8, True, seeded(0)).graphs)
+    assert batch_indices(100, 8, False, None, 16).graphs.tolist() == list(range(100))
+
+
+def test_in_windows_each_graph_is_equally_likely_at_each_place():
+    generator = seeded(0)
+    first = [int(batch_indices(64, 8, True, generator, 32).graphs[0]) for _ in range(6400)]
+    assert_law(first, uniform(range(64)))
+
+
+def test_windows_too_small_are_refused():
+    for make in (lambda: batch_indices(100, 8, True, None, 15), lambda: make_loader(graphs_with(), 3, window=15)):
+        with pytest.raises(InputError, match=r"`window` must be at least 16, got 15"):
+            make()
+
+
+def test_telling_the_batches_takes_the_same_time_however_many_there_are():
+    """It once took a pass over all graphs for each batch: seconds an epoch from 100,000 graphs on."""
+    order = batch_indices(10**7, 2)
+    start = time.perf_counter()
+    for number in range(1000):
+        assert len(order) == len(order[number : number + 1]) * 5 * 10**6
+    assert time.perf_counter() - start < 1
 
 
 def test_orders_are_uniform():

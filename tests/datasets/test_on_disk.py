@@ -1,0 +1,428 @@
+"""Data sets on disk: the same graphs as in memory, no memory for them, and a line for each kind of damage."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
+
+from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, write, write_on_disk
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError, InputTypeError
+from graphcl.pack import main as pack
+from graphcl.run import main as run
+from tests.conftest import small_graphs
+from tests.strategies import assert_same_batch, assert_same_graphs, make_graph, path, seeded
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "on_disk.py"
+
+
+def graphs_with(keys=("x", "y"), more=lambda i: {}, count=7):
+    graphs = []
+    for i in range(count):
+        graph = make_graph(i + 2, [] if i == 3 else path(i + 2), i, keys)
+        for key, value in more(i).items():
+            graph[key] = value
+        graphs.append(graph)
+    return graphs
+
+
+def whole(dataset):
+    return ResidentLoader(dataset, 3).batch(torch.arange(len(dataset)))
+
+
+def refused(make, *words):
+    with pytest.raises(InputError) as caught:
+        make()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A data set on disk that the tests may damage."""
+    write_on_disk(graphs_with(("x", "y", "edge_attr")), tmp_path / "graphs")
+    return tmp_path / "graphs"
+
+
+# -- the same graphs ---------------------------------------------------------------------------------------------------
+
+ATTRIBUTES = {
+    "plain": {},
+    "no-features": {"keys": ("y",)},
+    "no-labels": {"keys": ("x",)},
+    "every-level": {"keys": ("x", "pos", "node_flag", "edge_attr", "edge_weight", "y", "target", "ragged", "scale")},
+    "whole-numbers": {"keys": ("x",), "more": lambda i: {"y": 7 - 3 * (i % 2), "level": i}},
+    "regression": {"keys": ("x",), "more": lambda i: {"y": i / 2}},
+    "faces": {"more": lambda i: {"face": torch.arange(i).repeat(3, 1), "root_index": torch.tensor([i])}},
+    "three-axes": {"more": lambda i: {"cube": torch.rand(i + 2, 2, 3), "none": torch.zeros(i + 2, 0)}},
+    "dtypes": {"more": lambda i: {"a": torch.ones(1).half(), "b": torch.ones(2).short(), "c": torch.ones(1) * 1j}},
+    "empty-parts": {"more": lambda i: {"rest": torch.arange(i % 2), "never": torch.zeros(0)}},
+}
+
+
+@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
+def test_graphs_on_disk_are_those_in_memory(attributes, tmp_path):
+    held = load_dataset(graphs_with(**attributes))
+    mapped = write_on_disk(held, tmp_path / "graphs")
+    for dataset in (mapped, open_on_disk(str(tmp_path / "graphs")), load_dataset(f"{tmp_path}/graphs")):
+        assert isinstance(dataset, MappedDataset)
+        assert (dataset.name, dataset.features, len(dataset)) == (held.name, held.features, len(held))
+        assert dataset.labelled == held.labelled
+        assert dataset.classes is held.classes is None or torch.equal(dataset.classes, held.classes)
+        assert_same_batch(whole(dataset), whole(held))
+        assert_same_graphs(list(dataset), list(held))
+
+
+@pytest.mark.parametrize("features", ["labels", "constant", "degree", "labels+degree"])
+def test_features_are_stored(features, tmp_path):
+    graphs = graphs_with()
+    write_on_disk(graphs, tmp_path / "graphs", features=features, max_degree=2)
+    held, mapped = load_dataset(graphs, features=features, max_degree=2), load_dataset(tmp_path / "graphs")
+    assert mapped.features == features
+    assert torch.equal(mapped._data.x, held._data.x)
+    assert load_dataset(tmp_path / "graphs", features=features).features == features
+    other = "constant" if features == "degree" else "degree"
+    refused(lambda: load_dataset(tmp_path / "graphs", features=other), f"{other!r}", f"{features!r}", "'auto'")
+
+
+class Held(InMemoryDataset):
+    def __init__(self, graphs):
+        super().__init__()
+        self.data, self.slices = self.collate(graphs)
+
+
+class Database(OnDiskDataset):
+    """PyG's own kind of data set on disk, which pickles."""
+
+    @property
+    def raw_file_names(self):
+        return []
+
+    def process(self):
+        self.extend(graphs_with())
+
+
+def pygs(graphs, tmp_path):
+    return Database(str(tmp_path / "database"), log=False)
+
+
+FORMS = {
+    "generator": lambda graphs, tmp_path: iter(graphs),
+    "lists": lambda graphs, tmp_path: [graphs[:1], graphs[1:5], graphs[5:]],
+    "batches": lambda graphs, tmp_path: (Batch.from_data_list(graphs[i : i + 3]) for i in (0, 3, 6)),
+    "data-sets": lambda graphs, tmp_path: (Held(part) for part in (graphs[:2], graphs[2:6], graphs[6:])),
+    "data-sets-and-graphs": lambda graphs, tmp_path: iter([graphs[0], Held(graphs[1:5]), graphs[5], graphs[6]]),
+    "subset": lambda graphs, tmp_path: iter([Held(graphs)[:4], Held(graphs)[4:]]),
+    "pygs-on-disk": pygs,
+}
+
+
+@pytest.mark.parametrize("group", [1, 2, 3, 4096])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_every_form_of_a_source(form, group, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "_GROUP", group)
+    monkeypatch.setattr(write, "_PIECE", 64)
+    graphs = graphs_with()
+    mapped = write_on_disk(form(graphs, tmp_path), tmp_path / "graphs")
+    assert_same_batch(whole(mapped), whole(load_dataset(graphs)))
+
+
+def test_classes_are_numbered_over_all_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "_PIECE", 16)
+    labels = [9, 9, -4, 9, 5, 5]
+    graphs = [make_graph(3, path(3), i, ("x",)) for i in range(6)]
+    for graph, label in zip(graphs, labels, strict=True):
+        graph.y = torch.tensor([label])
+    mapped = write_on_disk((graphs[i : i + 2] for i in (0, 2, 4)), tmp_path / "graphs", name="odd")
+    assert mapped.classes.tolist() == [-4, 5, 9]
+    assert mapped.y.tolist() == [2, 2, 0, 2, 1, 1]
+    assert mapped.name == "odd"
+
+
+def test_a_part_of_a_data_set_on_disk(folder):
+    mapped, held = open_on_disk(folder), load_dataset(graphs_with(("x", "y", "edge_attr")))
+    for chosen in (slice(2, 6), slice(0, 3), slice(6, 7), slice(0, 6, 2)):
+        part = mapped[chosen]
+        assert_same_batch(whole(part), Batch.from_data_list([held[i] for i in range(7)[chosen]]))
+    (x,) = (level.attributes["x"][0] for level in ResidentLoader(mapped[2:6], 2)._levels if "x" in level.attributes)
+    assert x.data_ptr() == mapped._data.x.data_ptr()
+
+
+def test_numpy_reads_the_files(folder):
+    mapped = open_on_disk(folder)
+    for key in ("x", "edge_index", "edge_attr", "y"):
+        assert np.array_equal(np.load(folder / f"{key}.npy", allow_pickle=False), mapped._data[key].numpy())
+    # Attributes that are cut alike share their slices.
+    assert sorted(file.name for file in folder.glob("*.slices.npy")) == [
+        "edge_index.slices.npy",
+        "x.slices.npy",
+        "y.slices.npy",
+    ]
+
+
+def test_writing_into_a_tensor_leaves_the_files_alone(folder):
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for value in open_on_disk(folder)._data._store.values():
+        value.zero_()
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_graph_that_was_looked_at_is_not_kept(folder):
+    mapped = open_on_disk(folder)
+    list(mapped)
+    assert mapped._data_list is None
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def mixed(**change):
+    return [*graphs_with(count=3), *graphs_with(count=3, **change)]
+
+
+UNWRITABLE = {
+    "none": (lambda: iter([]), ["no graph", "at least two"]),
+    "one": (lambda: iter(graphs_with(count=1)), ["1 graph", "at least two"]),
+    "no-graph": (lambda: iter([*graphs_with(), "text"]), ["graph", "str"]),
+    "number": (lambda: 5, ["`source`", "int"]),
+    "text": (lambda: graphs_with(("x", "name")), ["name"]),
+    "missing-attribute": (lambda: iter(mixed(keys=("x",))), ["`y`", "none"]),
+    "other-width": (lambda: iter(mixed(more=lambda i: {"x": torch.ones(i + 2, 5)})), ["`x`", "5", "2"]),
+    "other-dtype": (lambda: iter(mixed(more=lambda i: {"y": 0.5})), ["`y`", "float32", "int64"]),
+    "nan": (lambda: iter(mixed(more=lambda i: {"x": torch.full((i + 2, 2), torch.nan)})), ["NaN", "from 4 on"]),
+    "bfloat16": (lambda: graphs_with(more=lambda i: {"e": torch.ones(1).bfloat16()}), ["`e`", "bfloat16"]),
+    "name": (lambda: graphs_with(more=lambda i: {"../e": torch.ones(1)}), ["'../e'", "letters"]),
+}
+
+
+@pytest.mark.parametrize(("source", "words"), UNWRITABLE.values(), ids=UNWRITABLE.keys())
+def test_what_cannot_be_written_leaves_nothing(source, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "_GROUP", 2)
+    refused(lambda: write_on_disk(source(), tmp_path / "graphs"), *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_degrees_need_all_graphs_at_once(tmp_path):
+    refused(lambda: write_on_disk(iter(graphs_with()), tmp_path / "graphs", features="degree"), "'degree'", "at once")
+
+
+def test_an_interrupted_writer_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "_GROUP", 2)
+
+    def interrupted():
+        yield from graphs_with()
+        assert not (tmp_path / "graphs").exists()
+        assert list(tmp_path.iterdir()) != []
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_on_disk(interrupted(), tmp_path / "graphs")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_nothing_is_overwritten(kind, tmp_path):
+    target = tmp_path / "graphs"
+    {"file": target.touch, "folder": target.mkdir, "link": lambda: target.symlink_to("nowhere")}[kind]()
+    refused(lambda: write_on_disk(graphs_with(), target), "exists already", "graphs")
+    assert [each.name for each in tmp_path.iterdir()] == ["graphs"]
+
+
+def test_folders_that_cannot_be(tmp_path):
+    (tmp_path / "file").touch()
+    refused(lambda: write_on_disk(graphs_with(), tmp_path / "file" / "graphs"), "cannot write", "file/graphs")
+    for make in (lambda: write_on_disk(graphs_with(), 5), lambda: open_on_disk(b"x")):
+        with pytest.raises(InputTypeError, match="`folder` must be a path"):
+            make()
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+
+def meta(**changes):
+    def damage(folder):
+        content = json.loads((folder / "graphcl.json").read_text()) | changes
+        (folder / "graphcl.json").write_text(json.dumps(content))
+
+    return damage
+
+
+def array(name, values):
+    return lambda folder: np.save(folder / name, values, allow_pickle=True)
+
+
+def cut_off(folder):
+    with (folder / "x.npy").open("r+b") as file:
+        file.truncate((folder / "x.npy").stat().st_size - 1)
+
+
+def too_long(folder):
+    with (folder / "edge_index.npy").open("ab") as file:
+        file.write(b"\0")
+
+
+SAME = {"x": "x", "edge_index": "edge_index"}
+DAMAGE = {
+    "no-file": (lambda folder: (folder / "x.npy").unlink(), ["no file x.npy"]),
+    "no-slices": (lambda folder: (folder / "x.slices.npy").unlink(), ["no file x.slices.npy"]),
+    "cut-off": (cut_off, ["x.npy", "bytes"]),
+    "too-long": (too_long, ["edge_index.npy", "bytes"]),
+    "no-npy": (lambda folder: (folder / "x.npy").write_bytes(b"text" * 99), ["x.npy", "no .npy"]),
+    "empty": (lambda folder: (folder / "x.npy").write_bytes(b""), ["x.npy", "no .npy"]),
+    "pickle": (array("x.npy", np.array([{}, "a"])), ["x.npy", "'|O'"]),
+    "other-order": (array("x.npy", np.ones((35, 2), ">f4")), ["x.npy", "'>f4'"]),
+    "fortran": (array("x.npy", np.ones((35, 2), np.float32, "F")), ["x.npy", "Fortran"]),
+    "whole-numbers": (array("x.npy", np.ones((35, 2), np.int64)), ["x.npy", "floating", "int64"]),
+    "other-length": (array("x.npy", np.ones((34, 2), np.float32)), ["x.npy", "34", "35"]),
+    "narrow-edges": (array("edge_index.npy", np.ones((2, 50), np.int32)), ["edge_index.npy", "int64", "int32"]),
+    "edges-across": (array("edge_index.npy", np.ones((3, 50), np.int64)), ["edge_index.npy", "[2, E]", "[3, 50]"]),
+    "classes": (array("y.npy", np.ones(7, np.float32)), ["y.npy", "[7] of int64", "float32"]),
+    "slices": (array("x.slices.npy", np.ones(8, np.int64)), ["x.slices.npy", "start at 0"]),
+    "few-slices": (array("x.slices.npy", np.zeros(3, np.int64)), ["x.slices.npy", "[8] of int64", "[3]"]),
+    "no-json": (lambda folder: (folder / "graphcl.json").write_text("{"), ["graphcl.json", "JSON"]),
+    "no-text": (lambda folder: (folder / "graphcl.json").write_bytes(b"\xff\xfe\x00"), ["graphcl.json", "JSON"]),
+    "list": (lambda folder: (folder / "graphcl.json").write_text("[]"), ["`format`"]),
+    "other-format": (meta(format="other"), ["`format`"]),
+    "version": (meta(version=2), ["`version`", "2", "1"]),
+    "name": (meta(name=3), ["`name`", "3"]),
+    "features": (meta(features="pretty"), ["`features`", "pretty"]),
+    "negative-count": (meta(num_graphs=-1), ["`num_graphs`", "-1"]),
+    "half-a-graph": (meta(num_graphs=7.0), ["`num_graphs`", "7.0"]),
+    "true-graphs": (meta(num_graphs=True), ["`num_graphs`", "True"]),
+    "other-count": (meta(num_graphs=8), ["slices.npy", "8 graphs"]),
+    "huge-count": (meta(num_graphs=10**30), ["`num_graphs`"]),
+    "class-names": (meta(classes=["a", "b"]), ["`classes`", "whole numbers"]),
+    "attributes": (meta(attributes=["x"]), ["`attributes`"]),
+    "no-edges": (meta(attributes={"x": "x"}), ["`attributes`", "edge_index"]),
+    "unknown-slices": (meta(attributes={"x": "z", "edge_index": "x"}), ["`attributes`"]),
+    "nested-slices": (meta(attributes={"x": ["x"], "edge_index": "x"}), ["`attributes`"]),
+    "escape": (meta(attributes={**SAME, "../../etc/passwd": "x"}), ["'../../etc/passwd'", "letters"]),
+    "escaping-slices": (meta(attributes={**SAME, "/tmp/x": "/tmp/x"}), ["'/tmp/x'", "letters"]),
+    "pygs-own": (meta(attributes={**SAME, "ptr": "x"}), ["'ptr'"]),
+}
+
+
+@pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE.keys())
+def test_damage_is_told_in_one_line(damage, words, folder):
+    damage(folder)
+    refused(lambda: open_on_disk(folder), *words)
+    refused(lambda: load_dataset(str(folder)), *words) if (folder / "graphcl.json").is_file() else None
+
+
+def test_folders_that_are_none(tmp_path):
+    refused(lambda: open_on_disk(tmp_path / "nowhere"), "there is no folder", "nowhere")
+    (tmp_path / "file").touch()
+    refused(lambda: open_on_disk(tmp_path / "file"), "there is no folder", "file")
+    refused(lambda: open_on_disk(tmp_path), "no data set on disk", "graphcl.pack")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(folder):
+    (folder / "x.npy").chmod(0)
+    refused(lambda: open_on_disk(folder), "cannot open", "ermission")
+
+
+# -- command lines -----------------------------------------------------------------------------------------------------
+
+
+def test_pack_and_run(tmp_path, capsys, saved_graphs):
+    out = str(tmp_path / "graphs")
+    assert pack(["--dataset", saved_graphs(), "--out", out, "--features", "constant"]) == 0
+    assert "36 graphs, x: 1 column (constant), 2 classes" in capsys.readouterr().out
+    words = ["--epochs", "1", "--seeds", "0", "--batch-size", "16", "--encoder.hidden", "8", "--evaluation.folds", "2"]
+    words += ["--evaluation.inner-folds", "2"]
+    assert run(["--dataset", out, "--out", str(tmp_path / "run"), "--shuffle-window", "16", *words]) == 0
+    assert np.load(tmp_path / "run" / "embeddings.npz")["h"].shape == (1, 36, 24)
+
+
+def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, saved_graphs):
+    words = ["--epochs", "2", "--seeds", "0", "--batch-size", "16", "--encoder.hidden", "8", "--evaluation.folds", "2"]
+    words += ["--evaluation.inner-folds", "2"]
+    held = saved_graphs()
+    write_on_disk(held, tmp_path / "graphs")
+    for dataset, out in ((held, "a"), (str(tmp_path / "graphs"), "b")):
+        assert run(["--dataset", dataset, "--out", str(tmp_path / out), *words]) == 0
+    a, b = (np.load(tmp_path / out / "embeddings.npz")["h"] for out in "ab")
+    assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "--dataset, --out"),
+        (["--dataset", "synthetic"], "--out"),
+        (["--dataset", "synthetic", "--out", "EXISTS"], "exists already"),
+        (["--dataset", "./nowhere", "--out", "new"], "./nowhere"),
+        (["--dataset", "synthetic", "--out", "new", "--features", "pretty"], "pretty"),
+        (["--dataset", "synthetic", "--out", "new", "--max-degree", "0"], "max_degree"),
+        (["--dataset", "synthetic", "--out", "new", "--data", "x"], "--data"),
+    ],
+)
+def test_mistakes_on_packs_command_line(words, told, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EXISTS").mkdir()
+    assert pack(words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("graphcl: ")
+    assert error.count("\n") == 1
+    assert told in error
+    assert [each.name for each in tmp_path.iterdir()] == ["EXISTS"]
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells memory on Linux only")
+@pytest.mark.parametrize("window", [[], ["--window", "8192"]], ids=["all", "window"])
+def test_memory_does_not_grow_with_the_graphs(window, tmp_path):
+    """Anonymous memory: what the process owns. Pages of mapped files are a cache that the system takes back at will."""
+    words = ["--graphs", "150000", "--shard", "10000", "--steps", "40", "--out", str(tmp_path / "graphs"), *window]
+    environment = {**os.environ, "PYTHONPATH": str(BENCHMARK.parents[1])}
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARK), *words], capture_output=True, text=True, check=True, env=environment
+    )
+    found = json.loads(done.stdout)
+    assert found["disk_mb"] > 190
+    assert found["train_anonymous_mb"] < 64
+    assert found["write_anonymous_mb"] < 160  # a shard, several times over while it is generated
+    assert not (tmp_path / "graphs").exists()
+
+
+def test_a_set_far_larger_than_the_memory_can_be_mapped(folder):
+    """A file with a hole of 8 TB: nothing is read or reserved until it is touched."""
+    rows = 2**40
+    header = write._npy_header(torch.float32, (rows, 2))
+    try:
+        with (folder / "x.npy").open("wb") as file:
+            file.write(header)
+            file.truncate(len(header) + rows * 8)
+    except OSError:
+        pytest.skip("no file of 8 TB here")
+    slices = np.load(folder / "x.slices.npy")
+    slices[-1] = rows
+    np.save(folder / "x.slices.npy", slices)
+    mapped = open_on_disk(folder)
+    assert mapped._data.x.shape == (rows, 2)
+    assert mapped[1].x.sum() == 0
+    assert ResidentLoader(mapped, 3, True, seeded(0)).batch(torch.tensor([2, 0])).num_nodes == 6
+
+
+def test_a_set_in_tu_layout_is_no_set_on_disk(tmp_path, write_folder, root):
+    write_folder(tmp_path / "own")
+    assert not isinstance(load_dataset(tmp_path / "own", root), MappedDataset)
+
+
+def test_a_data_object_is_no_stream(tmp_path):
+    refused(lambda: write_on_disk(Data(edge_index=torch.zeros(2, 0).long()), tmp_path / "graphs"), "Data", "list")
+
+
+def test_labelled_small_graphs(tmp_path):
+    assert write_on_disk(iter(small_graphs()), tmp_path / "graphs").num_classes == 2

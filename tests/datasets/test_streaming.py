@@ -1,0 +1,222 @@
+"""Batches cut by a thread are those that the resident loader gives; the thread ends when it is no longer needed."""
+
+import gc
+import itertools
+import threading
+import time
+
+import pytest
+import torch
+
+from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, TwoViews, embed, train
+from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.datasets.streaming import StreamingLoader, ahead_of
+from graphcl.errors import InputError
+from tests.conftest import small_graphs
+from tests.strategies import assert_same_batch, needs_cuda, seeded
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load_dataset(small_graphs(37, edge_attr=True))
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    yield
+    gc.collect()
+    assert threads() == []
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name == "graphcl-loader"]
+
+
+ORDERS = {"in-order": {}, "shuffled": {"shuffle": True}, "window": {"shuffle": True, "window": 16}}
+each_order = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+
+
+@each_order
+@pytest.mark.parametrize("batch_size", [1, 4, 6, 100])
+def test_batches_are_those_of_the_resident_loader(order, batch_size, dataset):
+    resident = ResidentLoader(dataset, batch_size, generator=seeded(0), **order)
+    streaming = StreamingLoader(dataset, batch_size, generator=seeded(0), **order)
+    assert len(streaming) == len(resident)
+    for _ in range(2):
+        for got, expected in zip(streaming, resident, strict=True):
+            assert_same_batch(got, expected)
+
+
+@each_order
+def test_chunks_are_those_of_the_resident_loader(order, dataset):
+    resident = ResidentLoader(dataset, 4, generator=seeded(0), **order)
+    streaming = StreamingLoader(dataset, 4, generator=seeded(0), **order)
+    for least in (1, 10, 1000):
+        pairs = list(zip(streaming.chunks(least), resident.chunks(least), strict=True))
+        for (got, got_sizes), (expected, sizes) in pairs:
+            assert got_sizes == sizes
+            assert_same_batch(got, expected)
+        told = [graphs.tolist() for graphs in streaming.batch_sampler.current]
+        assert told == [graphs.tolist() for graphs in resident.batch_sampler.current]
+
+
+def test_training_is_the_same(dataset):
+    histories, embeddings = [], []
+    for kind in (ResidentLoader, StreamingLoader):
+        torch.manual_seed(0)
+        model = ContrastiveModel(GIN(dataset.num_features, hidden=8))
+        loader = kind(dataset, 8, True, seeded(0))
+        history = train(
+            TwoViews(model, Loss("infonce")), loader, NodeDrop(0.2), NodeDrop(0.2), epochs=2, generator=seeded(1)
+        )
+        histories.append([epoch.loss for epoch in history])
+        embeddings.append(embed(model, kind(dataset, 16)))
+    assert histories[0] == histories[1]
+    assert torch.equal(embeddings[0][0], embeddings[1][0])
+    assert torch.equal(embeddings[0][1], embeddings[1][1])
+
+
+def test_the_order_is_drawn_by_the_caller(dataset):
+    """Else the thread would take numbers from a generator that others use, at any time."""
+    generator = seeded(0)
+    before = iter(StreamingLoader(dataset, 4, True, generator))
+    state = generator.get_state()
+    list(before)
+    assert torch.equal(generator.get_state(), state)
+
+
+def test_a_set_on_disk_streams_on_the_cpu(tmp_path, dataset):
+    mapped = write_on_disk(dataset, tmp_path / "graphs")
+    assert isinstance(make_loader(mapped, 4), StreamingLoader)
+    assert isinstance(make_loader(dataset, 4), ResidentLoader)
+    for got, expected in zip(make_loader(mapped, 4, True, seeded(0)), make_loader(dataset, 4, True, seeded(0))):  # noqa: B905
+        assert_same_batch(got, expected)
+
+
+def test_what_cannot_be_held_is_refused(dataset):
+    with pytest.raises(InputError, match="empty"):
+        StreamingLoader([], 4)
+    with pytest.raises(InputError, match="`batch_size` must be at least 1, got 0"):
+        StreamingLoader(dataset, 0)
+    with pytest.raises(InputError, match="`window` must be at least 16, got 15"):
+        StreamingLoader(dataset, 4, window=15)
+    with pytest.raises(InputError, match="`ahead` must be at least 1, got 0"):
+        StreamingLoader(dataset, 4, ahead=0)
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+def test_no_thread_is_left_after_an_epoch(dataset):
+    loader = StreamingLoader(dataset, 4)
+    for _ in range(3):
+        assert sum(batch.num_graphs for batch in loader) == 37
+        assert threads() == []
+
+
+def test_an_iterator_that_is_closed_or_forgotten_ends_its_thread(dataset):
+    loader = StreamingLoader(dataset, 1)
+    for _ in loader:
+        assert len(threads()) == 1
+        break
+    gc.collect()
+    assert threads() == []
+    batches = loader.chunks(1)
+    next(batches)
+    batches.close()
+    assert threads() == []
+
+
+def test_an_iterator_that_is_never_asked_starts_no_thread(dataset):
+    iterators = [iter(StreamingLoader(dataset, 4)), StreamingLoader(dataset, 4).chunks()]
+    assert threads() == []
+    del iterators
+
+
+def test_an_exception_arrives_in_its_place():
+    def failing():
+        yield 1
+        yield 2
+        raise RuntimeError("no disk")
+
+    got = []
+    with pytest.raises(RuntimeError, match="no disk"):
+        for item in ahead_of(failing()):
+            got.append(item)
+    assert got == [1, 2]
+    assert threads() == []
+
+
+def test_an_exception_of_the_consumer_ends_the_thread():
+    def consume():
+        for item in ahead_of(itertools.count()):
+            if item == 3:
+                raise KeyError(item)
+
+    with pytest.raises(KeyError):
+        consume()
+    gc.collect()
+    assert threads() == []
+
+
+def test_batches_that_fail_to_be_cut(dataset, monkeypatch):
+    loader = StreamingLoader(dataset, 4)
+    monkeypatch.setattr(loader._cutter, "batch", lambda graphs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        list(loader)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_no_more_than_so_many_are_made_ahead(depth):
+    made = []
+    items = ahead_of((made.append(number) or number for number in range(100)), depth)
+    assert made == []
+    for taken in range(1, 20):
+        assert next(items) == taken - 1
+        time.sleep(0.002)
+        assert taken <= len(made) <= taken + depth + 1
+    items.close()
+
+
+def test_they_are_made_while_the_consumer_is_busy():
+    def slow():
+        for number in range(5):
+            time.sleep(0.05)
+            yield number
+
+    start = time.perf_counter()
+    for _ in ahead_of(slow()):
+        time.sleep(0.05)
+    assert time.perf_counter() - start < 0.45  # one after the other it would be 0.5 s
+
+
+def test_an_empty_iterator():
+    assert list(ahead_of(iter([]))) == []
+
+
+# -- CUDA --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@needs_cuda
+@each_order
+def test_batches_on_cuda_are_those_on_the_cpu(order, dataset):
+    on_cpu = ResidentLoader(dataset, 4, generator=seeded(0), **order)
+    on_cuda = StreamingLoader(dataset, 4, generator=seeded(0), device="cuda", **order)
+    for _ in range(3):
+        for got, expected in zip(on_cuda, on_cpu, strict=True):
+            assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))
+            assert_same_batch(got, expected)
+        for (got, sizes), (expected, expected_sizes) in zip(on_cuda.chunks(8), on_cpu.chunks(8), strict=True):
+            assert sizes == expected_sizes
+            assert_same_batch(got, expected)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_a_set_that_does_not_fit_is_streamed(dataset, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
+    assert isinstance(make_loader(dataset, 4, device="cuda"), StreamingLoader)
+    monkeypatch.undo()
+    assert isinstance(make_loader(dataset, 4, device="cuda"), ResidentLoader)
