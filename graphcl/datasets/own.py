@@ -39,7 +39,7 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
         _check_alike(first, graph, number, what)
     try:
         data, slices = InMemoryDataset.collate(graphs)
-    except (RuntimeError, TypeError, ValueError, KeyError, IndexError) as error:
+    except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise InputError(f"{what}: the graphs cannot be put together: {reason(error)}.") from None
     return data, slices
 

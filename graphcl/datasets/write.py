@@ -171,6 +171,9 @@ class _Writer:
         if why := not_resident(shard):
             raise InputError(f"{self._name} cannot be stored: {why}.")
         data, slices = shard._data, shard.slices or {}
+        for key in slices:
+            if not isinstance(data[key], Tensor):
+                raise InputError(f"{self._name}: `{key}` cannot be stored, only tensors and numbers; remove it.")
         self._features = shard.features
         self._classes = None if self._classes is None or shard.classes is None else self._classes
         if not self._columns:

@@ -140,11 +140,10 @@ def test_an_exception_arrives_in_its_place():
         yield 2
         raise RuntimeError("no disk")
 
-    got = []
+    items = ahead_of(failing())
+    assert [next(items), next(items)] == [1, 2]
     with pytest.raises(RuntimeError, match="no disk"):
-        for item in ahead_of(failing()):
-            got.append(item)
-    assert got == [1, 2]
+        next(items)
     assert threads() == []
 
 
