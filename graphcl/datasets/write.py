@@ -98,7 +98,7 @@ def write_on_disk(
 def _in_pieces(source: object) -> bool:
     """Whether the source is to be read piece by piece, as opposed to what `load_dataset` reads as a whole."""
     if isinstance(source, str | os.PathLike | bytes | Data | InMemoryDataset):
-        return False
+        return isinstance(source, GraphDataset) and source._indices is not None  # a part: its tensors are the whole's
     if isinstance(source, list | tuple):
         return any(isinstance(each, Batch | torch.utils.data.Dataset | list | tuple) for each in source)
     return isinstance(source, Iterable | Dataset) and not is_networkx(source)
@@ -116,6 +116,7 @@ def _shards(source: Iterable[object], name: str, features: str) -> Iterator[tupl
         chosen = shard.features
         return shard
 
+    told = source.features if isinstance(source, GraphDataset) else None  # of what is in its `x` already
     for group in _groups(source):
         if isinstance(group, InMemoryDataset):
             shard, count = prepared(*collate_dataset(group, name)), len(group)
@@ -123,6 +124,7 @@ def _shards(source: Iterable[object], name: str, features: str) -> Iterator[tupl
             # A single graph is given twice, as a data set has two or more, and taken once.
             graphs = group if len(group) > 1 else 2 * group
             shard, count = prepared(*collate_graphs(graphs, f"{name} (graphs from {done} on)")), len(group)
+        shard.features = told or shard.features
         yield shard, count
         done += count
     if done < 2:

@@ -160,6 +160,18 @@ def test_a_part_of_a_data_set_on_disk(folder):
     assert x.data_ptr() == mapped._data.x.data_ptr()
 
 
+@pytest.mark.parametrize("chosen", [slice(2, 6), [5, 1, 3]], ids=str)
+@pytest.mark.parametrize("features", ["labels", "degree"])
+def test_a_part_is_written_as_a_part(chosen, features, tmp_path):
+    held = load_dataset(graphs_with(), features=features)
+    mapped = write_on_disk(held, tmp_path / "whole")
+    for number, part in enumerate((held[chosen], mapped[chosen])):
+        again = write_on_disk(part, tmp_path / str(number))
+        assert again.features == features
+        assert [graph.node_id.tolist() for graph in again] == [graph.node_id.tolist() for graph in part]
+        assert all(torch.equal(graph.x, own.x) for graph, own in zip(again, part, strict=True))
+
+
 def test_numpy_reads_the_files(folder):
     mapped = open_on_disk(folder)
     for key in ("x", "edge_index", "edge_attr", "y"):
