@@ -12,11 +12,11 @@ from graphcl.errors import InputError
 
 @dataclass(frozen=True)
 class FoldScores:
-    """One seed: the test accuracy of each outer fold in percent, and the C chosen for it."""
+    """One seed: the test accuracy of each outer fold in percent, and the hyper-parameter `chosen` for it: C, or k."""
 
     seed: int
     accuracy: tuple[float, ...]
-    c: tuple[float, ...]
+    chosen: tuple[float, ...]
     folds: int
     inner_folds: int
 

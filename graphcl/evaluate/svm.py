@@ -11,24 +11,22 @@
   several times larger, and printed as ± by other papers. To compare two embeddings, use `paired_gain`.
 
 The result is that of `GridSearchCV(SVC(), {"C": grid}, cv=5)` on every outer fold, with a `StandardScaler` in front for
-`scale=True`, in 0.3 to 0.5 of its time: one kernel serves every C, one table of distances every kernel.
+`scale=True`: one table of distances serves every kernel, one kernel every C.
 """
 
 from __future__ import annotations
 
-import warnings
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from graphcl.errors import InputError
+from graphcl.evaluate.folds import C_GRID, Part, c_grid, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
-GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-Part = tuple[np.ndarray, np.ndarray]  # the rows of a training part and of the part held out
+TOLERANCE = 1e-3  # of SVC
+CACHED_ROWS = 512
 
 
 def svm(
@@ -38,7 +36,7 @@ def svm(
     seed: int = 0,
     folds: int = 10,
     inner_folds: int = 5,
-    grid: Sequence[float] = GRID,
+    grid: Sequence[float] = C_GRID,
     scale: bool = False,
     workers: int | None = None,
 ) -> FoldScores:
@@ -46,7 +44,7 @@ def svm(
 
     $$k(h_i, h_j) = e^{-\gamma \|h_i - h_j\|^2}, \qquad \gamma = 1 / (D \operatorname{var} H_\text{train})$$
 
-    Memory: about 16 n^2 bytes, and as much again for each worker.
+    Memory: about 8 n^2 bytes, and as much again for each worker.
 
     Args:
         h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
@@ -59,7 +57,7 @@ def svm(
         workers: threads; by default every core this process may use. The result does not depend on them.
 
     Returns:
-        `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`.
+        `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`, and C `chosen`.
 
     Raises:
         InputError: an argument breaks its rule, or a class is too small for two outer and two inner folds.
@@ -71,92 +69,57 @@ def svm(
 
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
-    from joblib import cpu_count
-    from sklearn.model_selection import StratifiedKFold
-    from threadpoolctl import threadpool_limits
-
-    h = _embedding(h)
-    classes, labels = _classes(y, len(h))
-    workers = cpu_count() if workers is None else workers
-    rules = ("folds", folds, 2), ("inner_folds", inner_folds, 2), ("workers", workers, 1), ("seed", seed, 0)
-    for name, value, least in rules:
-        if value < least:
-            raise InputError(f"`{name}` must be at least {least}, got {value}.")
-    if len(grid) == 0 or not all(0 < c < np.inf for c in grid):
-        raise InputError(f"`grid` must hold one C or more, each positive and finite, got {list(grid)}.")
-    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
-    inner = [
-        (train[fit], train[held])
-        for train, _ in outer
-        for fit, held in StratifiedKFold(inner_folds).split(train, labels[train])
-    ]
-    distances = None if scale else _distances(h)
+    candidates = c_grid(grid)
+    data = make_folds(h, y, seed, folds, inner_folds, workers)
+    distances = None if scale else _distances(data.h, data.workers)
+    rooms = threading.local()  # a fresh kernel costs as much in page faults as in arithmetic
 
     def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
-        kernel = _kernel(h, part, distances)
-        return [_accuracy(kernel, labels, part, c) for c in candidates]
+        size = (len(part[0]) + len(part[1])) * len(part[0])
+        if getattr(rooms, "room", np.empty(0)).size < size:
+            rooms.room = np.empty(size)
+        kernel = _kernel(data.h, part, distances, rooms.room)
+        return [_accuracy(kernel, data.labels, part, c) for c in candidates]
 
-    # libsvm trains without the GIL, so threads do. PROTEINS (n = 1113, D = 96) on 2 cores: 1 thread 3.9 s, 2 threads
-    # 2.0 s, 2 joblib processes 2.1 s and 3.5 s more to start; NCI1 (4110): 41.9 s and 21.9 s. BLAS keeps to one thread
-    # each: its spinning helpers made `scale=True` 1.4 times slower.
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(workers) as pool:
-        scores = np.reshape(list(pool.map(accuracies, inner, [grid] * len(inner))), (len(outer), inner_folds, -1))
-        # Copied so that the folds add up in GridSearchCV's order: a tie here is a tie there.
-        best = scores.swapaxes(1, 2).copy().mean(2).argmax(1)
-        c = tuple(float(grid[i]) for i in best)
-        accuracy = tuple(100 * only for (only,) in pool.map(accuracies, outer, [[chosen] for chosen in c]))
-    return FoldScores(seed, accuracy, c, len(outer), inner_folds)
+    return data.scores(candidates, accuracies)
 
 
-def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) -> tuple[int, int]:
-    """The outer and inner folds that `svm` can make of labels: as many as wanted, or as the smallest class allows.
-
-    Args:
-        y: class of each graph `[n]`, any integers.
-        folds: outer folds wanted.
-        inner_folds: inner folds wanted.
-
-    Returns:
-        The two numbers, with a `UserWarning` where they are fewer than wanted.
-
-    Raises:
-        InputError: fewer than two classes, or one too small for two outer and two inner folds.
-    """
-    outer, inner_folds = _outer_parts(*_classes(y, len(y)), 0, folds, inner_folds)
-    return len(outer), inner_folds
-
-
-def _distances(h: np.ndarray) -> np.ndarray:
+def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     """Squared distances `[n, n]`, in the very arithmetic of libsvm: one BLAS dot per pair, (ii + jj) - 2 ij."""
-    dots = np.matmul(h[:, None, None, :], h[None, :, :, None])[..., 0, 0]
-    square = dots.diagonal()
-    distances = square[:, None] + square
-    dots *= 2
-    distances -= dots
-    return distances
+    dots = pair_dots(h, workers)
+    square = dots.diagonal().copy()
+    for row, own in zip(dots, square, strict=True):
+        row *= -2
+        row += own + square
+    return dots
 
 
-def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None) -> np.ndarray:
+def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, room: np.ndarray | None = None) -> np.ndarray:
     """Kernel of the training rows, then the held-out rows, against the training rows, `[train + held, train]`.
 
-    Without `distances`, those of the embedding standardised over the training rows.
+    Without `distances`, those of the embedding standardised over the training rows. The kernel lies in `room`, if given.
     """
     from sklearn.preprocessing import StandardScaler
 
     rows, train = np.concatenate(part), part[0]
-    if distances is None:
-        z = StandardScaler().fit(h[train]).transform(h[rows])
-        trained, square = z[: len(train)], np.einsum("nd,nd->n", z, z)
-        kernel = z @ trained.T
-        kernel *= -2
-        kernel += square[:, None]
-        kernel += square[: len(train)]
-    else:
-        trained = h[train]
-        kernel = distances[rows].take(train, axis=1, mode="clip")
+    room = np.empty(len(rows) * len(train)) if room is None else room
+    kernel = room[: len(rows) * len(train)].reshape(len(rows), len(train))
+    z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
+    trained, square = z[: len(train)], np.einsum("nd,nd->n", z, z)
     variance = trained.var()
-    kernel *= -1 / (h.shape[1] * variance) if variance != 0 else -1
-    np.exp(kernel, out=kernel)
+    gamma = 1 / (h.shape[1] * variance) if variance != 0 else 1.0
+    height = 128 if distances is None else 16  # what stays in the processor's cache from step to step
+    for start in range(0, len(rows), height):
+        block = slice(start, start + height)
+        if distances is None:
+            np.matmul(z[block], trained.T, out=kernel[block])
+            kernel[block] *= -2
+            kernel[block] += square[block, None]
+            kernel[block] += square[: len(train)]
+        else:
+            distances[rows[block]].take(train, axis=1, out=kernel[block], mode="clip")
+        kernel[block] *= -gamma
+        np.exp(kernel[block], out=kernel[block])
     np.fill_diagonal(kernel, 1)
     return kernel
 
@@ -167,9 +130,15 @@ def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float) -> f
     from sklearn.svm import SVC
 
     train, truth = labels[part[0]], labels[part[1]]
+    certain = _certain_class(train, c)
+    if certain is not None:
+        return float(np.mean(truth == certain))
     fit, held = np.split(kernel, [len(train)])
+    # libsvm keeps rows of the kernel for reuse; it takes and clears memory anew for each fit, so to keep all of them,
+    # as by default, costs a third of the time of an easy fit.
+    cache = CACHED_ROWS * len(train) * 4 / 2**20
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        model = SVC(C=c, kernel="precomputed", random_state=0).fit(fit, train)
+        model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0).fit(fit, train)
         if len(model.classes_) == 2:
             # One product instead of libsvm's sums, unless one is so near 0 that the order of addition could tell.
             weight = np.zeros(len(train))
@@ -180,44 +149,16 @@ def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float) -> f
         return float(np.mean(model.predict(held) == truth))
 
 
-def _embedding(h: Tensor | np.ndarray) -> np.ndarray:
-    h = h.detach().to("cpu", torch.float64).numpy() if isinstance(h, Tensor) else h
-    h = np.ascontiguousarray(h, dtype=np.float64)
-    if h.ndim != 2 or h.shape[1] == 0:
-        raise InputError(f"`h` must be [graphs, features], got shape {list(h.shape)}.")
-    bad = int((~(np.abs(h) < 1e150).all(1)).sum())  # beyond, squares overflow
-    if bad:
-        raise InputError(f"`h` must be finite and below 1e150, got {bad} of {len(h)} rows that are not.")
-    return h
+def _certain_class(train: np.ndarray, c: float) -> int | None:
+    """The class that every row gets, where C is so small that the sizes of the classes decide, else None.
 
-
-def _classes(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, and the index of each graph's."""
-    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    if y.shape != (n,):
-        raise InputError(f"`y` must be one label for each of the {n} rows of `h`, got shape {list(y.shape)}.")
-    if y.dtype.kind not in "biu":
-        raise InputError(f"`y` must hold integers, got {y.dtype}.")
-    classes, labels = np.unique(y, return_inverse=True)
-    if len(classes) < 2:
-        raise InputError(f"`y` must have two classes or more, got {classes.tolist()}.")
-    return classes, labels
-
-
-def _outer_parts(
-    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int
-) -> tuple[list[Part], int]:
-    """The outer folds, and the number of inner ones, both as many as the smallest class allows."""
-    from sklearn.model_selection import StratifiedKFold
-
-    sizes = np.bincount(labels)
-    size, label = int(sizes.min()), classes[sizes.argmin()]
-    split = StratifiedKFold(max(2, min(folds, size)), shuffle=True, random_state=seed)
-    outer = list(split.split(labels, labels)) if size > 1 else []
-    inner = min([inner_folds, *(int(np.bincount(labels[train]).min()) for train, _ in outer)])
-    if not outer or inner < 2:
-        raise InputError(f"`y` must leave 2 graphs of every class in each training part, got {size} of class {label}.")
-    if (len(outer), inner) != (folds, inner_folds):
-        message = f"class {label} has only {size} graphs: {len(outer)} outer and {inner} inner folds"
-        warnings.warn(f"{message} instead of {folds} and {inner_folds}.", stacklevel=3)
-    return outer, inner
+    Take the machine between the largest class, +, and another, of m rows. Both classes' multipliers add up to the same,
+    at most C m, so g(x) = sum of +-alpha k lies in [-C m, C m] for every x. Some row i of + is below its bound C, and
+    where libsvm stops such a row has a decision g(x_i) - rho >= 1 - tolerance. So every decision is at least
+    1 - tolerance - 2 C m; where that is positive, + wins all its duels, whatever the embedding.
+    """
+    sizes = np.bincount(train)
+    largest = int(sizes.argmax())
+    second = int(np.delete(sizes, largest).max())
+    sure = second < sizes[largest] and 2 * c * second < 0.99 - TOLERANCE  # a hundredth for libsvm's float32
+    return largest if sure else None

@@ -19,6 +19,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, paired_gain, summarise, svm
 
 MODULE = sys.modules["graphcl.evaluate.svm"]  # `graphcl.evaluate.svm` itself is the function
+FOLDS = sys.modules["graphcl.evaluate.folds"]
 GRID = (1e-2, 1.0, 1e2)
 FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
 
@@ -76,16 +77,16 @@ CASES = {
 def test_equals_grid_search(name, scale):
     h, y = CASES[name]
     result = svm(h, y, scale=scale, **FAST)
-    assert (result.accuracy, result.c) == grid_search(h, y, scale=scale)
+    assert (result.accuracy, result.chosen) == grid_search(h, y, scale=scale)
 
 
 def test_equals_grid_search_with_the_defaults():
     h, y = blobs(n=80, seed=5)
-    assert tuple(10.0**k for k in range(-3, 4)) == MODULE.GRID
+    assert tuple(10.0**k for k in range(-3, 4)) == MODULE.C_GRID
     result = svm(torch.from_numpy(h).float(), torch.from_numpy(y), seed=7)
     assert (result.seed, result.folds, result.inner_folds) == (7, 10, 5)
-    expected = grid_search(h.astype(np.float32), y, seed=7, folds=10, inner_folds=5, grid=MODULE.GRID)
-    assert (result.accuracy, result.c) == expected
+    expected = grid_search(h.astype(np.float32), y, seed=7, folds=10, inner_folds=5, grid=MODULE.C_GRID)
+    assert (result.accuracy, result.chosen) == expected
     assert result.mean == np.mean(expected[0])
 
 
@@ -103,13 +104,13 @@ def test_equals_grid_search_on_anything(seed, n, features, classes, step, scale)
     h = np.round(h) if step else h
     result = svm(h, y, seed=seed, scale=scale, folds=2, inner_folds=2, grid=(0.1, 10.0))
     expected = grid_search(h, y, seed=seed, scale=scale, folds=2, inner_folds=2, grid=(0.1, 10.0))
-    assert (result.accuracy, result.c) == expected
+    assert (result.accuracy, result.chosen) == expected
 
 
 def test_first_of_equals_wins_in_the_order_of_the_grid():
     h, y = blobs(noise=0.01)
-    assert set(svm(h, y, **{**FAST, "grid": (1.0, 10.0)}).c) == {1.0}
-    assert set(svm(h, y, **{**FAST, "grid": (10.0, 1.0)}).c) == {10.0}
+    assert set(svm(h, y, **{**FAST, "grid": (1.0, 10.0)}).chosen) == {1.0}
+    assert set(svm(h, y, **{**FAST, "grid": (10.0, 1.0)}).chosen) == {10.0}
 
 
 def test_a_margin_of_zero_is_left_to_libsvm():
@@ -167,15 +168,15 @@ def test_labels_may_be_any_integers_and_nothing_is_mutated():
 
 def test_no_label_of_the_test_fold_reaches_the_choice_of_c(monkeypatch):
     h, y = blobs(n=90, seed=2)
-    split = MODULE._outer_parts(np.unique(y), y, 0, 3, 3)
-    monkeypatch.setattr(MODULE, "_outer_parts", lambda *_: split)  # stratification itself looks at every label
-    grid = MODULE.GRID
+    split = FOLDS._outer_parts(np.unique(y), y, 0, 3, 3)
+    monkeypatch.setattr(FOLDS, "_outer_parts", lambda *_, **__: split)  # stratification itself looks at every label
+    grid = MODULE.C_GRID
     right = svm(h, y, **{**FAST, "grid": grid})
     for fold, (train, test) in enumerate(split[0]):
         wrong = y.copy()
         wrong[test] = 1 - wrong[test]
         fooled = svm(h, wrong, **{**FAST, "grid": grid})
-        assert fooled.c[fold] == right.c[fold]
+        assert fooled.chosen[fold] == right.chosen[fold]
         assert fooled.accuracy[fold] == pytest.approx(100 - right.accuracy[fold])
         # The same spy sees a label that does matter.
         wrong = y.copy()
@@ -187,12 +188,12 @@ def test_no_label_of_the_test_fold_reaches_the_choice_of_c(monkeypatch):
 @pytest.mark.parametrize("scale", [False, True])
 def test_no_embedding_of_the_test_fold_reaches_the_choice_of_c(scale):
     h, y = blobs(n=90, seed=2)
-    arguments = {**FAST, "grid": MODULE.GRID, "scale": scale}
+    arguments = {**FAST, "grid": MODULE.C_GRID, "scale": scale}
     right = svm(h, y, **arguments)
     for fold, (_, test) in enumerate(StratifiedKFold(3, shuffle=True, random_state=0).split(h, y)):
         other = h.copy()
         other[test] = 1e3 * np.random.default_rng(0).normal(size=(len(test), 5))
-        assert svm(other, y, **arguments).c[fold] == right.c[fold]
+        assert svm(other, y, **arguments).chosen[fold] == right.chosen[fold]
 
 
 @pytest.mark.parametrize(("size", "outer", "inner"), [(3, 3, 2), (4, 4, 3), (6, 6, 5), (7, 7, 5)])
@@ -204,7 +205,7 @@ def test_a_small_class_reduces_the_folds_with_a_warning(size, outer, inner):
         result = svm(h, y, grid=GRID)
     assert caught[0].filename == __file__
     assert (result.folds, result.inner_folds, len(result.accuracy)) == (outer, inner, outer)
-    assert (result.accuracy, result.c) == grid_search(h, y, folds=outer, inner_folds=inner)
+    assert (result.accuracy, result.chosen) == grid_search(h, y, folds=outer, inner_folds=inner)
 
 
 @pytest.mark.filterwarnings("error")
