@@ -1,7 +1,7 @@
 """The evaluators beside scikit-learn's grid search, on the CPU: python benchmarks/evaluate.py --mirror ~/tu
 
-Embeds data sets with an untrained GIN and prints Markdown: seconds of one seed's full protocol (10 outer folds) with one
-thread and with two, and how many times as fast as GridSearchCV they are; medians of interleaved rounds in one process.
+Embeds data sets with an untrained GIN and prints Markdown: seconds of one seed's full protocol (10 outer folds) with
+one thread and with two, and how many times as fast as GridSearchCV that is; medians of interleaved rounds, one process.
 `equal` says whether accuracies and chosen C are those of GridSearchCV on every outer fold. On a shared machine the
 ratios are steadier than the seconds; `--cpu` counts this process's seconds of CPU instead, one thread.
 """

@@ -35,7 +35,7 @@ from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
 from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import svm
+from graphcl.evaluate import knn, logreg, svm
 from graphcl.gin import GIN, GINE
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
@@ -65,7 +65,9 @@ __all__ = [
     "apply",
     "dataset_names",
     "embed",
+    "knn",
     "load_dataset",
+    "logreg",
     "losses",
     "make_config",
     "make_loader",

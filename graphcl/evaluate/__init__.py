@@ -1,4 +1,10 @@
-"""Scores for frozen embeddings. scikit-learn is loaded at the first call, not at import."""
+"""Scores for frozen embeddings. scikit-learn is loaded at the first call, not at import.
+
+A new evaluator is one file, which gives `make_folds(...).scores` its own way to fit, and one entry of `EVALUATORS`.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.knn import knn
@@ -6,4 +12,17 @@ from graphcl.evaluate.logreg import logreg
 from graphcl.evaluate.scores import FoldScores, Gain, Summary, paired_gain, summarise
 from graphcl.evaluate.svm import svm
 
-__all__ = ["FoldScores", "Gain", "Summary", "paired_gain", "summarise", "svm", "usable_folds"]
+EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType({"knn": knn, "logreg": logreg, "svm": svm})
+
+__all__ = [
+    "EVALUATORS",
+    "FoldScores",
+    "Gain",
+    "Summary",
+    "knn",
+    "logreg",
+    "paired_gain",
+    "summarise",
+    "svm",
+    "usable_folds",
+]

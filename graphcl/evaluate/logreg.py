@@ -50,7 +50,7 @@ def logreg(
         InputError: an argument breaks its rule, or a class is too small for two outer and two inner folds.
 
     Example:
-        >>> h, y = torch.tensor([[0.0], [1.0]]).repeat(6, 1), torch.tensor([0, 1]).repeat(6)
+        >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
         >>> logreg(h, y, folds=3, inner_folds=2).accuracy
         (100.0, 100.0, 100.0)
 

@@ -63,7 +63,7 @@ def svm(
         InputError: an argument breaks its rule, or a class is too small for two outer and two inner folds.
 
     Example:
-        >>> h, y = torch.tensor([[0.0], [1.0]]).repeat(6, 1), torch.tensor([0, 1]).repeat(6)
+        >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
         >>> svm(h, y, folds=3, inner_folds=2).accuracy
         (100.0, 100.0, 100.0)
 
@@ -97,7 +97,7 @@ def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
 def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, room: np.ndarray | None = None) -> np.ndarray:
     """Kernel of the training rows, then the held-out rows, against the training rows, `[train + held, train]`.
 
-    Without `distances`, those of the embedding standardised over the training rows. The kernel lies in `room`, if given.
+    Without `distances`, those of the embedding standardised over the training rows. It lies in `room`, if given.
     """
     from sklearn.preprocessing import StandardScaler
 

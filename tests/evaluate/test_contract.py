@@ -1,0 +1,164 @@
+"""What every evaluator promises: the folds, the messages, and that no test fold chooses anything."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+
+from graphcl.errors import InputError
+from graphcl.evaluate import EVALUATORS, FoldScores, svm
+from graphcl.evaluate.folds import pair_dots
+
+FOLDS = sys.modules["graphcl.evaluate.folds"]
+GRIDS = {"knn": (1, 5, 20), "logreg": (1e-3, 1.0, 1e3), "svm": (1e-2, 1.0, 1e2)}
+every = pytest.mark.parametrize("name", EVALUATORS)
+
+
+def blobs(n=60, classes=2, noise=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % classes)
+    return y[:, None] + noise * rng.normal(size=(n, 5)), y
+
+
+def run(name, h, y, **arguments):
+    return EVALUATORS[name](h, y, **{"folds": 3, "inner_folds": 3, "grid": GRIDS[name], **arguments})
+
+
+def test_every_evaluator_has_a_file_and_a_test():
+    for name in EVALUATORS:
+        assert EVALUATORS[name].__module__ == f"graphcl.evaluate.{name}"
+        assert (Path(__file__).parent / f"test_{name}.py").is_file()
+
+
+@every
+def test_any_dtype_and_labels_and_nothing_is_mutated(name):
+    h, y = blobs(classes=3)
+    kept = h.copy()
+    odd = torch.tensor([-4, 7, 1000], dtype=torch.int32)[y]
+    expected = run(name, h, y)
+    assert isinstance(expected, FoldScores)
+    assert run(name, torch.from_numpy(h).requires_grad_(), odd) == expected
+    assert run(name, np.asfortranarray(h), y, workers=2) == expected
+    assert (h == kept).all()
+    half = torch.from_numpy(h).half()
+    assert run(name, half, y) == run(name, half.double().numpy(), y)
+
+
+@every
+def test_only_the_seed_shuffles(name):
+    h, y = blobs(n=61)
+    before = np.random.get_state(), torch.get_rng_state()
+    assert run(name, h, y, seed=1) == run(name, h, y, seed=1, workers=1)
+    assert run(name, h, y, seed=1).accuracy != run(name, h, y, seed=2).accuracy
+    np.testing.assert_equal(np.random.get_state(), before[0])
+    assert torch.equal(torch.get_rng_state(), before[1])
+
+
+def leaks(name, evaluate, monkeypatch):
+    """Whether labels of a test fold, wrong or shuffled, change what is chosen for it."""
+    h, y = blobs(n=90, seed=2)
+    split = FOLDS._outer_parts(np.unique(y), y, 0, 3, 3)
+    monkeypatch.setattr(FOLDS, "_outer_parts", lambda *_, **__: split)  # stratification itself looks at every label
+    right = evaluate(h, y)
+    for fold, (_, test) in enumerate(split[0]):
+        for wrong in (1 - y[test], np.random.default_rng(0).permutation(y[test])):
+            fooled = y.copy()
+            fooled[test] = wrong
+            if evaluate(h, fooled).chosen[fold] != right.chosen[fold]:
+                return True
+    return False
+
+
+@every
+def test_no_label_of_the_test_fold_reaches_the_choice(name, monkeypatch):
+    grid = (1, 2, 5, 10, 20, 40) if name == "knn" else FOLDS.C_GRID
+    assert not leaks(name, lambda h, y: run(name, h, y, grid=grid), monkeypatch)
+
+
+@every
+def test_a_leak_would_be_seen(name, monkeypatch):
+    grid = (1, 2, 5, 10, 20, 40) if name == "knn" else FOLDS.C_GRID
+
+    def selects_on_test(h, y):
+        each = [run(name, h, y, grid=(candidate,)) for candidate in grid]
+        best = np.argmax([one.accuracy for one in each], axis=0)
+        return FoldScores(0, each[0].accuracy, tuple(grid[i] for i in best), 3, 3)
+
+    assert leaks(name, selects_on_test, monkeypatch)
+
+
+@every
+def test_no_embedding_of_the_test_fold_reaches_the_choice(name):
+    h, y = blobs(n=90, seed=2)
+    right = run(name, h, y)
+    for fold, (_, test) in enumerate(StratifiedKFold(3, shuffle=True, random_state=0).split(h, y)):
+        other = h.copy()
+        other[test] = 1e3 * np.random.default_rng(0).normal(size=(len(test), 5))
+        assert run(name, other, y).chosen[fold] == right.chosen[fold]
+
+
+@every
+def test_a_small_class_reduces_the_folds_with_a_warning(name):
+    y = np.where(np.arange(40) < 4, 9, 2)
+    message = r"^class 9 has only 4 graphs: 4 outer and 3 inner folds instead of 10 and 5\.$"
+    with pytest.warns(UserWarning, match=message) as caught:
+        result = EVALUATORS[name](blobs(n=40)[0], y, grid=GRIDS[name])
+    assert caught[0].filename == __file__
+    assert (result.folds, result.inner_folds, len(result.accuracy)) == (4, 3, 4)
+
+
+H, Y = blobs(n=12)
+
+
+@every
+@pytest.mark.parametrize(
+    ("h", "y", "arguments", "message"),
+    [
+        (H[0], Y, {}, r"`h` must be \[graphs, features\], got shape \[5\]\."),
+        (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, {}, r"`h` must be finite .* got 3 of 12 rows"),
+        (H, Y[:7], {}, r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
+        (H, Y.astype(np.float32), {}, r"`y` must hold integers, got float32\."),
+        (H, np.full(12, 4), {}, r"`y` must have two classes or more, got \[4\]\."),
+        (H, np.arange(12) == 0, {}, r"`y` must leave 2 graphs of every class in each training part, got 1 of class"),
+        (H, Y, {"folds": 1}, r"`folds` must be at least 2, got 1\."),
+        (H, Y, {"inner_folds": 0}, r"`inner_folds` must be at least 2, got 0\."),
+        (H, Y, {"workers": 0}, r"`workers` must be at least 1, got 0\."),
+        (H, Y, {"seed": -1}, r"`seed` must be at least 0, got -1\."),
+        (H, Y, {"grid": ()}, r"`grid` must hold one [Ck] or more, each .*, got \[\]\."),
+        (H, Y, {"grid": (1, -1)}, r"`grid` must hold one [Ck] or more, each .*, got \[1, -1\]\."),
+    ],
+)
+def test_messages(name, h, y, arguments, message):
+    with pytest.raises(InputError, match=f"^{message}") as caught:
+        run(name, h, y, **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_dots_of_equal_rows_are_equal_and_symmetric():
+    h = np.random.default_rng(0).normal(size=(150, 96))
+    h[[3, 70, 149]] = h[3]
+    dots = pair_dots(h, workers=2)
+    assert (dots == dots.T).all()
+    assert (dots[3] == dots[70]).all()
+    np.testing.assert_allclose(dots, h @ h.T, atol=1e-12)
+    assert (dots[[3, 70, 149]][:, [3, 70, 149]] == dots[3, 3]).all()
+
+
+@pytest.mark.parametrize("margin", [0.5, 0.99])
+def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(margin, monkeypatch):
+    """The largest C of which the shortcut is sure, on embeddings made to contradict it."""
+    module, sure = sys.modules["graphcl.evaluate.svm"], []
+    certain = module._certain_class
+    for seed in range(3):
+        for sizes in [(12, 13), (12, 28), (10, 11, 12)]:
+            y = np.repeat(np.arange(len(sizes)), sizes)
+            h = 10.0 * y[:, None] + np.random.default_rng(seed).normal(size=(len(y), 2))  # apart: nothing is doubtful
+            grid = (margin * 0.98 / (2 * sorted(sizes)[-2]),)
+            monkeypatch.setattr(module, "_certain_class", lambda *a: sure.append(certain(*a)) or sure[-1])
+            fast = svm(h, y, seed=seed, folds=3, inner_folds=2, grid=grid)
+            monkeypatch.setattr(module, "_certain_class", lambda *_: None)
+            assert svm(h, y, seed=seed, folds=3, inner_folds=2, grid=grid) == fast
+    assert sum(each is not None for each in sure) > len(sure) / 2
