@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import textwrap
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 from graphcl.arguments import nearest
 from graphcl.config import Config, make_config, parse_value, read_config, shipped_configs, to_yaml
 from graphcl.errors import InputError
+from graphcl.evaluate import EVALUATORS
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
 from graphcl.version import __version__
 
@@ -58,6 +60,7 @@ def help_text() -> str:
                 _listing("methods", methods),
                 _listing("augmentations", augmentations),
                 _listing("encoders", encoders),
+                _evaluators(),
                 _wrapped("data sets", dataset_names()),
                 _wrapped("configurations", sorted(shipped_configs())),
             ]
@@ -109,6 +112,10 @@ def _value(key: str, given: list[str]) -> Any:
     if key == "seeds":
         numbers = [parse_value(word) for word in given]
         return numbers[0] if len(numbers) == 1 and isinstance(numbers[0], list) else numbers
+    if key == "eval":
+        # Words beside each other, with commas or without; a list in brackets, too.
+        words = parse_value(" ".join(given))
+        return words if isinstance(words, list) else " ".join(given)
     if not given:
         return True
     value = parse_value(_one(key, given))
@@ -153,6 +160,11 @@ def _listing(title: str, registry: Registry) -> str:
         if shown:
             lines.append(f"  {'':15} {', '.join(shown)}")
     return "\n".join(lines)
+
+
+def _evaluators() -> str:
+    lines = [f"  {name:15} {(inspect.getdoc(EVALUATORS[name]) or '').splitlines()[0]}" for name in EVALUATORS]
+    return "\n".join(["evaluators:", *lines])
 
 
 def _wrapped(title: str, names: Sequence[str]) -> str:

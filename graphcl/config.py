@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from graphcl.arguments import Count, NonNegative, Positive, interval, nearest, problems
 from graphcl.errors import InputError
+from graphcl.evaluate import EVALUATORS
 from graphcl.model import Head
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
 
@@ -25,8 +26,14 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
+def _words(value: Any) -> Any:
+    return re.findall(r"[^\s,]+", value) if isinstance(value, str) else value
+
+
 Named = Annotated[dict[str, Any], BeforeValidator(_named)]
 """A registered name with its arguments, `{name: adnce, mu: 0.7}`; a bare name means its defaults."""
+Words = Annotated[list[str], BeforeValidator(_words)]
+"""One or more names: a list, or a text with commas or blanks between them."""
 Folds = Annotated[int, interval("[2, inf)")]
 Window = Annotated[int, interval("[16, inf)")]
 BatchSize = Annotated[int, interval("[2, inf)", "a contrastive loss compares at least two graphs")]
@@ -44,7 +51,7 @@ class Views(_Frozen):
 
 
 class Evaluation(_Frozen):
-    """The SVM protocol, see `graphcl.evaluate.svm`."""
+    """The protocol of every evaluator, see `graphcl.evaluate.svm`; `scale` is the SVM's."""
 
     folds: Folds = 10
     inner_folds: Folds = 5
@@ -78,7 +85,8 @@ class Config(_Frozen):
     amp: bool = Field(False, description="compute in bfloat16")
     diagnostics: bool = Field(False, description="log ranks, negatives and weights of each epoch too")
     seeds: list[Annotated[int, interval("[0, 4294967296)")]] = Field([0, 1, 2, 3, 4], description="one run each")
-    evaluation: Evaluation = Field(Evaluation(), description="the SVM protocol: folds, inner_folds, scale")
+    eval: Words = Field(["svm"], description="how embeddings are scored, one or more: knn, logreg, svm")
+    evaluation: Evaluation = Field(Evaluation(), description="folds of the scores, and whether the SVM scales columns")
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
     out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
@@ -110,6 +118,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
         found += _unfit_loss(config)
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         found.append(f"`seeds` must be one or more different numbers, got {config.seeds}.")
+    found += _eval_problems(config)
     if config.loss.get("reduction", "mean") != "mean":
         found.append(f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
@@ -226,6 +235,19 @@ def _unfit_loss(config: Config) -> list[str]:
     if negatives == "queue" and method not in ("memory_bank", "moco"):
         return [f"`loss.negatives` queue means nothing to method {method}, which has none; use `--method moco`."]
     return []
+
+
+def _eval_problems(config: Config) -> list[str]:
+    """What is wrong with the choice of evaluators, one line each."""
+    names = config.eval
+    if not names or len(set(names)) < len(names):
+        return [f"`eval` must be one or more different evaluators, got {names}."]
+    found = [
+        f"`eval`: unknown evaluator {name!r}; {nearest(name, EVALUATORS)}." for name in names if name not in EVALUATORS
+    ]
+    if config.evaluation.scale and "svm" not in names:
+        found.append(f"`evaluation.scale` means nothing without svm, got `eval` {', '.join(names)}.")
+    return found
 
 
 def _spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:

@@ -126,15 +126,18 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def score_lines(result: Mapping[str, Any]) -> list[str]:
     """The outcome as a small table, plus what its figures mean."""
-    trained, untrained, gain = result["trained"], result["untrained"], result["gain"]
-    seeds = len(trained["seeds"])
-    lines = [f"{'':20}{'accuracy %':>12}{'± seeds':>10}{'± folds':>10}"]
-    for name, row in (("untrained encoder", untrained), ("trained encoder", trained)):
-        lines.append(f"{name:20}{row['mean']:12.2f}{row['std_seeds']:10.2f}{row['std_folds']:10.2f}")
-    lines.append(f"{'gain, paired':20}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
+    lines = [f"{'':28}{'accuracy %':>12}{'± seeds':>10}{'± folds':>10}"]
+    for evaluator, scores in result["scores"].items():
+        for name in ("untrained", "trained"):
+            row, label = scores[name], f"{evaluator}, {name} encoder"
+            lines.append(f"{label:28}{row['mean']:12.2f}{row['std_seeds']:10.2f}{row['std_folds']:10.2f}")
+        gain, label = scores["gain"], f"{evaluator}, gain, paired"
+        lines.append(f"{label:28}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
+    seeds = len(gain["seeds"])
+    chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
     lines.append(
-        f"SVM, {result['folds']} stratified folds, C by an inner {result['inner_folds']}-fold grid; mean over {seeds} "
-        f"seed{'s' if seeds > 1 else ''} at epoch {result['epochs']}."
+        f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid; "
+        f"mean over {seeds} seed{'s' if seeds > 1 else ''} at epoch {result['epochs']}."
     )
     return lines
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import signal
 import statistics
 import sys
@@ -22,7 +23,7 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, paired_gain, summarise, svm, usable_folds
+from graphcl.evaluate import EVALUATORS, FoldScores, paired_gain, summarise, usable_folds
 from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -30,6 +31,8 @@ from graphcl.model import ContrastiveModel
 from graphcl.registry import encoders, methods
 from graphcl.report import RunFolder, check_folder, environment, score_lines
 from graphcl.train import Epoch, embed, train
+
+Scores = dict[str, list[FoldScores]]  # by evaluator, a seed each
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -72,7 +75,9 @@ def run(config: Config) -> dict[str, Any]:
     told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
     print(f"{dataset}, features: {dataset.features}; {told}; {folder.path}/")
 
-    untrained, trained, history = [], [], []
+    history: list[Epoch] = []
+    untrained: Scores = {name: [] for name in config.eval}
+    trained: Scores = {name: [] for name in config.eval}
     for seed in config.seeds:
         model = make_model(config, dataset, seed).to(device)
         whole = make_loader(dataset, 1024, device=device)
@@ -84,15 +89,17 @@ def run(config: Config) -> dict[str, Any]:
             h, y = embed(model, whole)
         folder.add_seed(seed, model.encoder, h, y)
         if dataset.labelled and y is not None:
-            with _timed(seconds, "evaluate"):
-                untrained.append(_score(config, h_before, y, seed))
-                trained.append(_score(config, h, y, seed))
-            print(f"seed {seed}: untrained {untrained[-1].mean:.2f}, trained {trained[-1].mean:.2f} %")
+            for name in config.eval:
+                with _timed(seconds, "evaluate"):
+                    untrained[name].append(_score(config, name, h_before, y, seed))
+                    trained[name].append(_score(config, name, h, y, seed))
+                before, after = untrained[name][-1].mean, trained[name][-1].mean
+                print(f"seed {seed}: untrained {before:.2f}, trained {after:.2f} % ({name})")
         # After each seed, so that no score is lost with a later one.
         result = _result(config, untrained, trained, history, seconds, device)
         folder.add_result(result)
 
-    if trained:
+    if dataset.labelled:
         print("\n".join(score_lines(result)))
     else:
         print("These graphs have no class labels, so the embedding is kept but not scored.")
@@ -188,34 +195,37 @@ def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed:
         )
 
 
-def _score(config: Config, h: Tensor, y: Tensor, seed: int) -> FoldScores:
-    return svm(h, y, seed=seed, **config.evaluation.model_dump())
+def _score(config: Config, name: str, h: Tensor, y: Tensor, seed: int) -> FoldScores:
+    taken = inspect.signature(EVALUATORS[name]).parameters  # `scale` is for the SVM only
+    settings = {key: value for key, value in config.evaluation.model_dump().items() if key in taken}
+    return EVALUATORS[name](h, y, seed=seed, **settings)
 
 
 def _result(
     config: Config,
-    untrained: list[FoldScores],
-    trained: list[FoldScores],
+    untrained: Scores,
+    trained: Scores,
     history: list[Epoch],
     seconds: dict[str, float],
     device: torch.device,
 ) -> dict[str, Any]:
-    scores: dict[str, Any] = {}
-    if trained:
-        scores = {
-            "untrained": vars(summarise(untrained)),
-            "trained": vars(summarise(trained)),
-            "gain": vars(paired_gain(trained, untrained)),
+    scores = {
+        name: {
+            "untrained": vars(summarise(untrained[name])),
+            "trained": vars(summarise(trained[name])),
+            "gain": vars(paired_gain(trained[name], untrained[name])),
             "per_seed": [
                 {"untrained": vars(before), "trained": vars(after)}
-                for before, after in zip(untrained, trained, strict=True)
+                for before, after in zip(untrained[name], trained[name], strict=True)
             ],
-            "folds": trained[0].folds,
-            "inner_folds": trained[0].inner_folds,
         }
+        for name in config.eval
+        if trained[name]
+    }
+    protocol = {"folds": config.evaluation.folds, "inner_folds": config.evaluation.inner_folds}
     total = sum(epoch.seconds for epoch in history)
     return {
-        **scores,
+        **({"scores": scores, **protocol} if scores else {}),
         "epochs": config.epochs,
         "seconds": dict(seconds),
         "epoch_seconds": statistics.median(epoch.seconds for epoch in history) if history else 0.0,

@@ -4,6 +4,7 @@ from graphcl.command_line import help_text, parse, wants
 from graphcl.config import make_config
 from graphcl.datasets import dataset_names
 from graphcl.errors import InputError
+from graphcl.evaluate import EVALUATORS
 from graphcl.registry import augmentations, encoders, losses
 
 
@@ -40,6 +41,16 @@ def test_the_file_comes_first_whatever_the_order(tmp_path):
     assert parse(["--config", str(file), "--loss.mu", "0.3"]).loss["mu"] == 0.3
 
 
+@pytest.mark.parametrize(
+    "words", ["--eval svm,logreg,knn", "--eval svm logreg knn", "--eval=svm,logreg,knn", "--eval svm, logreg , knn",
+              "--eval [svm,logreg,knn]", "--eval [svm, logreg, knn]"],
+)  # fmt: skip
+def test_evaluators_with_commas_or_beside_each_other(words):
+    assert parse(words.split()).eval == ["svm", "logreg", "knn"]
+    assert parse(["--eval", "knn"]).eval == ["knn"]
+    assert parse([]).eval == ["svm"]
+
+
 def test_print_config_prints_and_stops(capsys):
     assert parse(["--print-config", "--epochs", "3"]) is None
     assert "epochs: 3\n" in capsys.readouterr().out
@@ -56,6 +67,15 @@ def test_print_config_prints_and_stops(capsys):
         (["--loss.mu", "3", "--loss", "infonce", "--loss.mu", "3"], "`loss.mu` is not a known key; choose from:"),
         (["--epochs.x", "3"], "`epochs` must be a whole number, got {'x': 3}."),
         (["--seeds"], "`seeds` must be one or more different numbers, got []."),
+        (["--eval"], "`eval` must be one or more different evaluators, got []."),
+        (["--eval", "svm,knn,svm"], "`eval` must be one or more different evaluators, got ['svm', 'knn', 'svm']."),
+        (["--eval", "svn"], "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, svm."),
+        (["--eval", "5"], "`eval`: unknown evaluator '5'; choose from: knn, logreg, svm."),
+        (["--eval", "[1, svm]"], "`eval.0` must be a text, got 1."),
+        (
+            ["--eval", "knn,logreg", "--evaluation.scale"],
+            "`evaluation.scale` means nothing without svm, got `eval` knn, logreg.",
+        ),
     ],
 )
 def test_messages(words, line):
@@ -69,6 +89,8 @@ def test_help_lists_every_name():
     for name in [*losses, *augmentations, *encoders, *dataset_names(), "adnce/MUTAG"]:
         assert name in text
     assert "mu=0.7" in text
+    for name in EVALUATORS:
+        assert f"  {name:15} Cross-validated test accuracy of " in text
     assert max(map(len, text.split("\n"))) < 200
 
 

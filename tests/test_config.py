@@ -32,6 +32,11 @@ def test_yaml_round_trip_is_complete(tmp_path):
     assert config.views.second == {"name": "node_drop", "ratio": 0.2}
 
 
+def test_evaluators_are_a_list_or_a_text():
+    assert make_config({"eval": ["knn", "svm"]}).eval == make_config({"eval": "knn, svm"}).eval == ["knn", "svm"]
+    assert "eval:\n- svm\n" in to_yaml(make_config({}))
+
+
 def test_it_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         make_config({}).epochs = 3
@@ -81,6 +86,10 @@ def test_everything_wrong_is_said_at_once():
         ({"seeds": [1, 1]}, "`seeds` must be one or more different numbers, got [1, 1]."),
         ({"seeds": [-1]}, "`seeds.0` must be in [0, 4294967296), got -1."),
         ({"features": "degre"}, "`features` must be 'auto', 'labels', 'constant', 'degree' or 'labels+degree'"),
+        ({"eval": "svm, nn"}, "`eval`: unknown evaluator 'nn'; did you mean knn? choose from: knn, logreg, svm."),
+        ({"eval": ["svm", "knn,logreg"]}, "`eval`: unknown evaluator 'knn,logreg'; did you mean"),
+        ({"eval": 3}, "`eval` must be a list, got 3."),
+        ({"eval": []}, "`eval` must be one or more different evaluators, got []."),
         ({"lr": True}, "`lr` must be a number, got True."),
         ({"amp": 1}, "`amp` must be true or false, got 1."),
         ({"dataset": 5}, "`dataset` must be a text, got 5."),

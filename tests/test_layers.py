@@ -32,8 +32,8 @@ ALLOWED = {
     "information": {"losses"},
     "methods": {"losses", "model"},
     "train": {"methods", "model", "diagnostics", "augment", "batching", "losses"},
-    "config": {"model"},
-    "command_line": {"config", "datasets"},
+    "config": {"evaluate", "model"},
+    "command_line": {"config", "datasets", "evaluate"},
     "report": {"config", "train"},
     "pack": {"datasets"},
     "run": {

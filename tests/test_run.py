@@ -16,7 +16,7 @@ from torch_geometric.data import InMemoryDataset
 from graphcl import run as run_module
 from graphcl.config import make_config, read_config, shipped_configs
 from graphcl.datasets import load_dataset
-from graphcl.evaluate import svm
+from graphcl.evaluate import EVALUATORS, svm
 from graphcl.gin import GIN
 from graphcl.run import main, pick_device
 
@@ -62,10 +62,32 @@ def test_a_run_keeps_everything(go):
     assert arrays["seeds"].tolist() == [0, 1]
     # The printed accuracy is that of the kept embeddings under the stated protocol.
     scores = [svm(arrays["h"][i], arrays["y"], seed=i, folds=3, inner_folds=2).mean for i in range(2)]
-    assert result["trained"]["mean"] == pytest.approx(np.mean(scores))
-    assert result["gain"]["mean"] == pytest.approx(result["trained"]["mean"] - result["untrained"]["mean"])
+    assert result["scores"]["svm"]["trained"]["mean"] == pytest.approx(np.mean(scores))
+    assert result["scores"]["svm"]["gain"]["mean"] == pytest.approx(
+        result["scores"]["svm"]["trained"]["mean"] - result["scores"]["svm"]["untrained"]["mean"]
+    )
     assert f"{np.mean(scores):.2f}" in printed
     assert "untrained encoder" in printed
+
+
+def test_every_evaluator_gets_its_rows(go):
+    code, printed, err, out = go("--eval", "svm,logreg,knn", "--evaluation.scale")
+    assert (code, err) == (0, "")
+    result = json.loads((out / "result.json").read_text())
+    assert (list(result["scores"]), result["folds"], result["inner_folds"]) == (["svm", "logreg", "knn"], 3, 2)
+    arrays = np.load(out / "embeddings.npz")
+    for name, scores in result["scores"].items():
+        scale = {"scale": True} if name == "svm" else {}
+        again = [
+            EVALUATORS[name](arrays["h"][i], arrays["y"], seed=i, folds=3, inner_folds=2, **scale) for i in range(2)
+        ]
+        assert [tuple(each["trained"]["accuracy"]) for each in scores["per_seed"]] == [each.accuracy for each in again]
+        assert [tuple(each["trained"]["chosen"]) for each in scores["per_seed"]] == [each.chosen for each in again]
+        assert scores["trained"]["mean"] == pytest.approx(np.mean([each.mean for each in again]))
+        assert scores["gain"]["mean"] == pytest.approx(scores["trained"]["mean"] - scores["untrained"]["mean"])
+        for row in ("untrained encoder", "trained encoder", "gain, paired"):
+            assert sum(line.startswith(f"{name}, {row} ") for line in printed.split("\n")) == 1
+    assert "3 stratified folds, C and k by an inner 2-fold grid; mean over 2 seeds at epoch 2." in printed
 
 
 def test_the_kept_encoder_gives_the_kept_embeddings(go, saved_graphs):
@@ -112,7 +134,7 @@ def test_unlabelled_graphs_are_embedded_and_not_scored(go):
     arrays = np.load(out / "embeddings.npz")
     assert arrays["h"].shape == (2, 36, 24)
     assert "y" not in arrays
-    assert "trained" not in json.loads((out / "result.json").read_text())
+    assert "scores" not in json.loads((out / "result.json").read_text())
 
 
 def test_a_class_smaller_than_the_folds(go):
@@ -144,6 +166,11 @@ def test_a_class_smaller_than_the_folds(go):
             ["--views.first", "{name: compose, members: [identity, node_drop], x: 1}"],
             {},
             "`views.first.x` is not a known",
+        ),
+        (
+            ["--eval", "svm,svn"],
+            {},
+            "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, svm.",
         ),
         (["--lr", "1e30", "--epochs", "5"], {}, "became"),
         ([], {"n": 1}, "graph"),
@@ -180,7 +207,7 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
     assert np.load(out / "embeddings.npz")["seeds"].tolist() == [0]
     assert list(torch.load(out / "encoder.pt", weights_only=True)) == [0]
     result = json.loads((out / "result.json").read_text())
-    assert result["trained"]["seeds"] == [0]
+    assert result["scores"]["svm"]["trained"]["seeds"] == [0]
     assert not list(out.glob(".*partial"))
 
 
@@ -235,8 +262,8 @@ def test_mutag_gains_from_training(mirror, tmp_path):
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     # 88.5 +- 1.1 over five seeds, untrained 85.8 (configs/adnce/MUTAG.yaml): far above the larger class's 66.5.
-    assert result["trained"]["mean"] > 83
-    assert result["untrained"]["mean"] > 80
+    assert result["scores"]["svm"]["trained"]["mean"] > 83
+    assert result["scores"]["svm"]["untrained"]["mean"] > 80
     assert result["epoch_seconds"] < 2
 
 
