@@ -33,11 +33,11 @@ def untrained(name, mirror, root):
 def grid_search(h, y, scale):
     """The protocol as scikit-learn spells it: accuracies in percent and C of every outer fold."""
     accuracy, chosen = [], []
-    machine = make_pipeline(StandardScaler(), SVC()) if scale else make_pipeline(SVC())
+    machine, key = (make_pipeline(StandardScaler(), SVC()), "svc__C") if scale else (SVC(), "C")
     for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(h, y):
-        search = GridSearchCV(machine, {"svc__C": C_GRID}, cv=5).fit(h[train], y[train])
+        search = GridSearchCV(machine, {key: C_GRID}, cv=5).fit(h[train], y[train])
         accuracy.append(100 * search.score(h[test], y[test]))
-        chosen.append(search.best_params_["svc__C"])
+        chosen.append(search.best_params_[key])
     return tuple(accuracy), tuple(chosen)
 
 
