@@ -1,7 +1,8 @@
 """The score of the k nearest neighbours of a frozen embedding: nothing is fitted but k.
 
 Folds, the search for k, and the score are those of `graphcl.evaluate.svm`. Similarities are cosines of the embedding as
-it is, and do not depend on the fold, so one sorted table of them serves every fold and every k. CPU seconds of one seed: PROTEINS 0.13, NCI1 1.8.
+it is, and do not depend on the fold, so one sorted table of them serves every fold and every k. CPU seconds of one
+seed, untrained GIN (96 columns): PROTEINS (1113 graphs) 0.13, NCI1 (4110) 1.8.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@
   several times larger, and printed as ± by other papers. To compare two embeddings, use `paired_gain`.
 
 The result is that of `GridSearchCV(SVC(), {"C": grid}, cv=5)` on every outer fold, with a `StandardScaler` in front for
-`scale=True`: one table of distances serves every kernel, one kernel every C. What is left is nearly all libsvm's solver,
-at large C above all. CPU seconds of one seed, untrained GIN (96 columns), `GridSearchCV` / here: PROTEINS (1113 graphs)
-8.7 / 2.9, scaled 12.0 / 5.2; NCI1 (4110) 118 / 29. Two threads halve the time: `python benchmarks/evaluate.py`.
+`scale=True`: one table of distances serves every kernel, one kernel every C. What is left is nearly all libsvm's
+solver, at large C above all. CPU seconds of one seed, untrained GIN (96 columns), `GridSearchCV` / here: PROTEINS (1113
+graphs) 8.7 / 2.9, scaled 12.0 / 5.2; NCI1 (4110) 118 / 29. Two threads are 1.8 times as fast as one.
+`benchmarks/evaluate.py` measures it.
 """
 
 from __future__ import annotations
