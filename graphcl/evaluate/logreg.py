@@ -4,7 +4,7 @@ Folds, the search for C, and the score are those of `graphcl.evaluate.svm`; the 
 mean and deviation over the training part at hand. So a difference to the SVM is that of a linear to a curved boundary.
 
 CPU seconds of one seed, untrained GIN (96 columns): MUTAG (188 graphs) 1.1, PROTEINS (1113) 2.1, NCI1 (4110) 4.4, where
-the SVM takes 0.4, 2.9 and 29.
+the SVM takes 0.4, 2.9 and 29. Most of it on small sets is Python, where threads add nothing.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ The result is that of `GridSearchCV(SVC(), {"C": grid}, cv=5)` on every outer fo
 `scale=True`: one table of distances serves every kernel, one kernel every C. What is left is nearly all libsvm's
 solver, at large C above all. CPU seconds of one seed, untrained GIN (96 columns), `GridSearchCV` / here: PROTEINS (1113
 graphs) 8.7 / 2.9, scaled 12.0 / 5.2; NCI1 (4110) 118 / 29. Two threads are 1.8 times as fast as one.
-`benchmarks/evaluate.py` measures it.
+`benchmarks/evaluate.py` measures it. Only a decision of exactly 0, for a row amid two others of different class on one
+line, can differ: it hangs on the last bit of an exponential.
 """
 
 from __future__ import annotations

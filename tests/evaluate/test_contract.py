@@ -162,3 +162,12 @@ def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(margin, monkey
             monkeypatch.setattr(module, "_certain_class", lambda *_: None)
             assert svm(h, y, seed=seed, folds=3, inner_folds=2, grid=grid) == fast
     assert sum(each is not None for each in sure) > len(sure) / 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "c", "expected"),
+    [([3, 7], 0.16, 1), ([3, 7], 0.17, None), ([5, 5], 1e-9, None), ([2, 7, 3], 0.16, 1), ([7, 2, 7], 1e-9, None)],
+)
+def test_the_shortcut_ends_where_the_bound_does(sizes, c, expected):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    assert sys.modules["graphcl.evaluate.svm"]._certain_class(labels, c) == expected
