@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from graphcl import native
 from graphcl.segment import pointers, stable_sort
 
 
@@ -38,6 +39,8 @@ class Groups:
         ids = ids.contiguous()
         # On CUDA that look would wait for the device, which costs more than sorting.
         in_order = not ids.is_cuda and bool((ids[1:] >= ids[:-1]).all())
+        if not in_order and native.takes(ids):
+            return cls(ids, *native.group(ids, num_groups))
         return cls(ids, None if in_order else stable_sort(ids, num_groups)[1], _starts(ids, num_groups))
 
     def arrange(self, values: Tensor) -> Tensor:

@@ -16,8 +16,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
+from graphcl import native
 from graphcl.errors import InputError, InputTypeError
-from graphcl.segment import count, pick, pointers, positions
+from graphcl.restrict import restrict
+from graphcl.segment import pick, pointers
 
 _REBUILT = ("batch", "ptr", "num_nodes")
 _NODE_LEVEL = ("x", "pos")
@@ -69,6 +71,15 @@ class Layout:
     def num_edges(self) -> int:
         """E, directed entries."""
         return self.edge_index.size(1)
+
+    @cached_property
+    def compiled(self) -> bool:
+        """Whether the compiled loops of `graphcl.native` take this batch."""
+        edge_ptr = self.edge_ptr
+        if edge_ptr is None or not native.takes(self.ptr, edge_ptr, self.batch, self.edge_index):
+            return False
+        ends = int(self.ptr[-1]), int(edge_ptr[-1]), edge_ptr.numel()
+        return ends == (self.num_nodes, self.num_edges, self.ptr.numel())
 
     @cached_property
     def nodes(self) -> Tensor:
@@ -178,48 +189,30 @@ def select(
     slices = {key: part for key, part in (known or {}).items() if key not in _REBUILT}
     incs = dict(getattr(batch, "_inc_dict", {}))
     level = levels(batch, layout)
-    ptr, batch_vector = layout.ptr, layout.batch
-
     if keep_node is not None:
         _refuse_node_indices(batch)
-        source, target = edge_index
-        inside = pick(keep_node, source) & pick(keep_node, target)
-        keep_edge = inside if keep_edge is None else keep_edge & inside
-        kept = positions(keep_node)
-        new_name = keep_node.cumsum(0) - 1
-        ptr = pointers(count(keep_node, ptr))
-        batch_vector = pick(batch_vector, kept)
-    if keep_edge is not None:
-        kept_edges = positions(keep_edge)
-        edge_index = pick(edge_index, kept_edges, dim=1)
-        if layout.edge_ptr is not None:
-            edge_ptr = pointers(count(keep_edge, layout.edge_ptr))
-        else:
-            edge_ptr = pointers(torch.bincount(pick(layout.edge_graph, kept_edges), minlength=layout.num_graphs))
-    if keep_node is not None:
-        edge_index = pick(new_name, edge_index.view(-1)).view(2, -1)
+    with_edges = any(where == "edge" and key != "edge_index" for key, where in level.items())
+    compiled = layout.compiled and native.takes(edge_index)
+    part = restrict(layout.ptr, layout.batch, edge_index, layout.edge_ptr, keep_node, keep_edge, with_edges, compiled)
 
     for key, where in level.items():
-        dim = batch.__cat_dim__(key, fields[key])
-        if where == "node" and keep_node is not None:
-            fields[key], part = pick(fields[key], kept, dim), ptr
-        elif where == "edge" and keep_edge is not None:
-            fields[key] = edge_index if key == "edge_index" else pick(fields[key], kept_edges, dim)
-            part = edge_ptr
-        else:
+        kept, ptr = (part.nodes, part.ptr) if where == "node" else (part.edges, part.edge_ptr)
+        if where == "other" or ptr is None or (where == "node" and kept is None):
             continue
+        if kept is not None and key != "edge_index":
+            fields[key] = pick(fields[key], kept, batch.__cat_dim__(key, fields[key]))
         if key in slices:
-            slices[key] = part
+            slices[key] = ptr
         if f"{key}_ptr" in batch:
-            fields[f"{key}_ptr"] = part
-            fields[f"{key}_batch"] = batch_vector if where == "node" else pick(layout.edge_graph, kept_edges)
-    fields["edge_index"] = edge_index
-    incs["edge_index"] = ptr[:-1]
+            fields[f"{key}_ptr"] = ptr
+            fields[f"{key}_batch"] = part.batch if where == "node" else pick(part.batch, part.edge_index[0])
+    fields["edge_index"] = part.edge_index
+    incs["edge_index"] = part.ptr[:-1]
     # Where nothing else tells how many nodes a graph has, the number itself has to.
     told = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
     keep_num_nodes = "num_nodes" in batch._store or not told
     parts = slices if known is not None else None
-    return assemble(_graph_class(batch), fields, parts, incs, ptr, batch_vector, keep_num_nodes)
+    return assemble(_graph_class(batch), fields, parts, incs, part.ptr, part.batch, keep_num_nodes)
 
 
 def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphcl import native
+
 
 def pointers(counts: Tensor) -> Tensor:
     """Segment boundaries `[B + 1]` from segment sizes `[B]`: 0, c0, c0 + c1, ..."""
@@ -115,6 +117,8 @@ def random_subset(ptr: Tensor, k: Tensor, generator: torch.Generator | None = No
     Returns:
         Mask `[N]` of the chosen elements.
     """
+    if native.takes(ptr, k):
+        return native.random_subset(ptr, k, generator)
     chosen = torch.zeros(int(ptr[-1]), dtype=torch.bool, device=ptr.device)
     # Only segments with something to choose are ranked.
     busy = positions(k > 0)

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
+from graphcl import native
+
 torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
 
 SHARED = Path(__file__).parents[2] / "shared" / "tu"
@@ -49,3 +51,13 @@ def mirror():
     if not SHARED.is_dir():
         pytest.skip("the public archives are not beside this checkout (../shared/tu)")
     return str(SHARED)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["compiled", "torch"])
+def loops(request):
+    """The module's tests twice: with the compiled inner loops, and with torch's operations in their place."""
+    if request.param and not native.enabled:
+        pytest.skip("the compiled loops are not there")
+    before, native.enabled = native.enabled, request.param
+    yield request.param
+    native.enabled = before

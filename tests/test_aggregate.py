@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from graphcl.aggregate import Groups, Neighbours, group_sum, spread
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 @st.composite
 def edges(draw):

@@ -12,7 +12,7 @@ import graphcl
 PACKAGE = Path(graphcl.__file__).parent
 
 # Each room, and the rooms it may import; every room may import `errors`, `arguments`, `registry` and `version`.
-FREE = {"errors", "arguments", "registry", "version"}
+FREE = {"errors", "arguments", "registry", "version", "native", "_native"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
@@ -23,7 +23,9 @@ ALLOWED = {
     "block": {"aggregate"},
     "losses": set(),
     "evaluate": set(),
-    "batching": {"segment"},
+    "native": set(),
+    "restrict": {"segment"},
+    "batching": {"restrict", "segment"},
     "augment": {"batching", "segment"},
     "datasets": {"batching", "segment"},
     "gin": {"aggregate", "block"},

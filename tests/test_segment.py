@@ -12,6 +12,8 @@ from graphcl import segment
 from tests.strategies import QUICK, assert_law, generators, needs_cuda, ratios, seeded, uniform
 from tests.strategies import share as exact_share
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 sizes = st.lists(st.integers(0, 7), max_size=8)
 
 

@@ -8,6 +8,8 @@ from graphcl.augment import NodeDrop, random4
 from graphcl.batching import split
 from graphcl.datasets.resident import ResidentLoader
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 def graphs(n: int = 23) -> list[Data]:
     found = []

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.data.datapipes import functional_transform
 
+from graphcl import native
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
@@ -48,6 +49,13 @@ class EdgePerturb(Augmentation):
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Draw the edges to remove and the absent pairs to connect."""
         layout = Layout.of(batch)
+        if layout.compiled:
+            assert layout.edge_ptr is not None
+            drawn = native.perturb(
+                layout.ptr, layout.edge_ptr, layout.edge_index, graphs, self.ratio, self.add, generator
+            )
+            if drawn is not None:
+                return Decision(None, *drawn) if self.add else Decision(keep_edge=drawn[0])
         entry, pair, low, high, graph = _pairs(layout, graphs)
         edges = torch.bincount(graph, minlength=layout.num_graphs)
         ptr = pointers(edges)

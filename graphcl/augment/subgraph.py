@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.data.datapipes import functional_transform
 
+from graphcl import native
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
@@ -54,6 +55,10 @@ class Subgraph(Augmentation):
         """Draw the region to keep."""
         layout = Layout.of(batch)
         removed = share(self.ratio, layout.nodes)
+        if self.growth == "boundary" and layout.compiled:
+            assert layout.edge_ptr is not None
+            size = layout.nodes - (removed if graphs is None else removed * graphs)
+            return Decision(keep_node=native.grow(layout.ptr, layout.edge_ptr, size, layout.edge_index, generator))
         shrinks = removed > 0 if graphs is None else (removed > 0) & graphs
         busy = positions(shrinks)
         sizes = layout.nodes[busy]

@@ -12,6 +12,7 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 from torch_geometric.loader import DataLoader
 
+from graphcl import native
 from graphcl.batching import assemble, counts_nodes
 from graphcl.datasets.on_disk import MappedDataset
 from graphcl.errors import InputError
@@ -241,17 +242,29 @@ class ResidentLoader:
             start = level.start[graphs]
             counts = level.start[graphs + 1] - start
             part = pointers(counts)
-            rows = ranges(start, counts, int(part[-1])).to(self.device, non_blocking=True)
+            compiled = native.takes(level.start, graphs)
+            rows = None
             for key, (values, dim) in level.attributes.items():
-                fields[key] = pick(values, rows, dim)
                 slices[key] = part
-                if counts_nodes(key) and graphs.numel() > 1:
+                shifts = counts_nodes(key) and graphs.numel() > 1
+                if shifts:
+                    incs[key] = ptr[:-1]
+                total = int(part[-1])
+                if compiled and not shifts and dim == 0 and values.device.type == "cpu" and values.is_contiguous():
+                    fields[key] = native.cut(values, level.start, graphs, total)
+                    continue
+                if compiled and shifts and values.dim() == 2 and dim % 2 == 1 and native.takes(values):
+                    fields[key] = native.cut_pairs(values, level.start, graphs, total, ptr)
+                    continue
+                if rows is None:
+                    rows = ranges(start, counts, total).to(self.device, non_blocking=True)
+                fields[key] = pick(values, rows, dim)
+                if shifts:
                     device_counts = counts.to(self.device, non_blocking=True)
-                    shift = device_ptr[:-1].repeat_interleave(device_counts, output_size=rows.numel())
+                    shift = device_ptr[:-1].repeat_interleave(device_counts, output_size=total)
                     shift = shift.to(torch.result_type(values, torch.tensor(0)))  # as adding a plain number does
                     later_axes = values.dim() - 1 - dim % values.dim()
                     fields[key] = fields[key] + shift.view(-1, *[1] * later_axes)
-                    incs[key] = ptr[:-1]
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
 
 

@@ -42,6 +42,8 @@ from tests.strategies import (
     typical_batch,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 NAMES = list(augmentations)
 
 

@@ -27,6 +27,8 @@ from tests.strategies import (
     uniform,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 def entries_by_id(graph):
     """Each entry's two ends, by the number that it has had from the beginning."""

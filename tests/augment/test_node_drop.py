@@ -25,6 +25,8 @@ from tests.strategies import (
     uniform,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 @QUICK
 @given(batches(), ratios, generators)

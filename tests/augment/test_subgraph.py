@@ -34,6 +34,8 @@ from tests.strategies import (
     star,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 def loose_graph(graph):
     """The graph as networkx has it, directions forgotten."""

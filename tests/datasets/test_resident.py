@@ -27,6 +27,8 @@ from tests.strategies import (
     uniform,
 )
 
+pytestmark = pytest.mark.usefixtures("loops")
+
 
 class Held(InMemoryDataset):
     def __init__(self, graphs, transform=None):
