@@ -16,15 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ours import Ours
-from per_graph import PerGraph
-from pyg_pipeline import PyGPipeline
+from pipelines import PIPELINES
 from shapes import Generated, generate
 from torch_geometric.data import Data
 
 import graphcl
-
-PIPELINES = {"ours": Ours, "pyg": PyGPipeline, "per_graph": PerGraph}
 
 
 def save(dataset: Any, path: Path) -> None:

@@ -68,6 +68,7 @@ class Ours:
         self.method = TwoViews(self.model, Loss("infonce", temperature=TEMPERATURE))
         self.generator = torch.Generator(device).manual_seed(seed)
         self.data_share = 0.0
+        """Of the last epoch's time, what its steps waited for their views."""
 
     def epoch(self, limit: int | None = None) -> int:
         """Train on an epoch, or on about `limit` graphs of it; how many it were."""

@@ -1,6 +1,7 @@
 """What research code does: each graph is augmented by itself in NumPy, when the data set is asked for it, then batched.
 
-Written from You et al. 2020, Section 3.1 (arXiv 2010.13902), on lists of edges: no dense adjacency matrix is held.
+Written from You et al. 2020, Section 3.1 (arXiv 2010.13902), on lists of edges: no dense adjacency matrix is held, as
+it is in `per_graph_dense.py`.
 Counts are exact: node drop and subgraph leave n - floor(ratio n) nodes, edge perturbation moves floor(ratio e) of the
 undirected edges to absent pairs, attribute masking changes floor(ratio n) rows. Graphs are undirected and simple.
 """
@@ -8,6 +9,7 @@ undirected edges to absent pairs, attribute masking changes floor(ratio n) rows.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from ours import RATIO
 from pyg_pipeline import Epochs
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
+
+Augment = Callable[[Data, np.random.Generator], Data]
 
 
 def share(count: int) -> int:
@@ -93,28 +97,32 @@ def attribute_mask(graph: Data, rng: np.random.Generator) -> Data:
     return Data(x=torch.from_numpy(x), edge_index=graph.edge_index)
 
 
-AUGMENTATIONS = (node_drop, subgraph, edge_perturb, attribute_mask)
-
-
 class Pairs(torch.utils.data.Dataset):
     """Each graph, and one augmentation of it."""
 
-    def __init__(self, dataset: Any, seed: int = 0) -> None:
-        self.dataset, self.rng = dataset, np.random.default_rng(seed)
+    def __init__(self, dataset: Any, augmentations: Sequence[Augment], seed: int = 0) -> None:
+        self.dataset, self.augmentations, self.rng = dataset, augmentations, np.random.default_rng(seed)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, position: int) -> tuple[Data, Data]:
         graph = self.dataset[position]
-        return graph, AUGMENTATIONS[self.rng.integers(len(AUGMENTATIONS))](graph, self.rng)
+        return graph, self.augmentations[self.rng.integers(len(self.augmentations))](graph, self.rng)
 
 
 class PerGraph(Epochs):
-    """Graph by graph in NumPy, then collated by PyG's `DataLoader`."""
+    """Graph by graph, then collated by PyG's `DataLoader`."""
 
-    name = "per graph"
+    augmentations: Sequence[Augment]
 
     def views(self, graphs: list[int]) -> Any:
         sampler = torch.utils.data.SubsetRandomSampler(graphs)
-        return DataLoader(Pairs(self.dataset), self.batch_size, sampler=sampler)
+        return DataLoader(Pairs(self.dataset, self.augmentations), self.batch_size, sampler=sampler)
+
+
+class PerGraphLists(PerGraph):
+    """Graph by graph in NumPy on lists of edges, then collated by PyG's `DataLoader`."""
+
+    name = "per graph, edge lists"
+    augmentations = (node_drop, subgraph, edge_perturb, attribute_mask)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import timing
 import torch
 from ours import LEARNING_RATE, RATIO, TEMPERATURE
 from torch import Tensor, nn
@@ -122,6 +123,8 @@ class Epochs:
         self.order = torch.randperm(len(dataset)).tolist()
         self.model = PyGModel(dataset.num_features)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
+        self.data_share = 0.0
+        """Of the last epoch's time, what its steps waited for their views."""
 
     def views(self, graphs: list[int]) -> Any:
         """Pairs of views of batches of these graphs, shuffled."""
@@ -131,11 +134,20 @@ class Epochs:
         """Train on an epoch, or on `limit` graphs of it, always the same; how many it were."""
         graphs = self.order[:limit]
         self.model.train()
-        for view1, view2 in self.views(graphs):
+        start, data_seconds = timing.clock(), 0.0
+        pairs = iter(self.views(graphs))
+        while True:
+            before = timing.clock()
+            views = next(pairs, None)
+            data_seconds += timing.clock() - before
+            if views is None:
+                break
+            view1, view2 = views
             loss = info_nce(self.model(view1), self.model(view2))
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
+        self.data_share = data_seconds / (timing.clock() - start)
         return len(graphs)
 
 

@@ -1,13 +1,14 @@
-"""Three pipelines, the stages of ours, and the machine's floor, in one table per question.
+"""Four pipelines, the stages of ours, and the machine's floor, in one table per question.
 
     python benchmarks/suite.py --threads 2 --mirror ~/tu --out benchmarks/results/cpu    # cores of one's own
     python benchmarks/suite.py --threads 1 --cpu-time --mirror ~/tu                      # cores that others use too
 
 writes `cpu.md` and `cpu.json` and prints the former. The pipelines train the same: batches of 128, the original graph
 and one of four augmentations (`random4`, ratio 0.2), GIN 3 x 32 with sum readout, a projector, InfoNCE, Adam. They take
-turns in one process; a cell is the median (and the fastest), a ratio the median of the turns' ratios. `pyg_pipeline.py`
-and `per_graph.py` say what they do, `shapes.py` what the generated sets are like, `stages.py` and `floor.py` what is
-measured how.
+turns in one process; a cell is the median (and the fastest), a ratio the median of the turns' ratios. What takes long
+is timed on part of an epoch, which the tables say; all sets take about nine minutes, less with a smaller `--seconds`.
+`pyg_pipeline.py`, `per_graph.py` and `per_graph_dense.py` say what the pipelines do, `shapes.py` what the generated
+sets are like, `stages.py` and `floor.py` what is measured how.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import os
 import statistics
 import tempfile
 import time
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +31,15 @@ import stages
 import timing
 import torch
 from ours import Ours
-from per_graph import PerGraph
-from pyg_pipeline import PyGPipeline
+from pipelines import PIPELINES
 from timing import machine, number, table, timed, told
 from torch_geometric.data import Data
 
 from graphcl import load_dataset
 
+OTHERS = [key for key in PIPELINES if key != "ours"]
 REAL = {"mutag": "MUTAG", "proteins": "PROTEINS", "nci1": "NCI1", "imdb-binary": "IMDB-BINARY"}
 TINY = {"dd": 40, "reddit": 40, "collab": 20, "molpcba": 400, "proteins": 60}
-PIPELINES = {"ours": Ours, "pyg": PyGPipeline, "per_graph": PerGraph}
 SVM_GRAPHS = 1_200
 """Sets of so many labelled graphs or fewer are scored by the SVM too."""
 
@@ -47,21 +48,26 @@ EPOCHS = {
     "graphs": "graphs",
     "nodes": "nodes",
     "edges": "edges",
-    "ours": "graphcl s",
-    "pyg": "PyG s",
-    "per_graph": "per graph s",
-    "pyg_ratio": "PyG / graphcl",
-    "per_graph_ratio": "per graph / graphcl",
-    "part": "part timed",
+    **{key: f"{pipeline.name} s" for key, pipeline in PIPELINES.items()},
+    **{f"{key}_ratio": f"{PIPELINES[key].name} / graphcl" for key in OTHERS},
+    "part": "timed in part",
     "turns": "turns",
     "load": "load",
-    "ours_mb": "graphcl MB",
-    "pyg_mb": "PyG MB",
-    "per_graph_mb": "per graph MB",
+}
+DATA = {
+    "set": "set",
+    **{f"{key}_data": f"{pipeline.name} data s" for key, pipeline in PIPELINES.items()},
+    **{f"{key}_data_ratio": f"{PIPELINES[key].name} / graphcl, data" for key in OTHERS},
+    **{f"{key}_share": f"{pipeline.name} data %" for key, pipeline in PIPELINES.items()},
+    "part": "timed in part",
+}
+MEMORY = {
+    "set": "set",
+    **{f"{key}_mb": f"{pipeline.name} MB" for key, pipeline in PIPELINES.items()},
+    "part": "in part",
 }
 ENCODER = {
     "set": "set",
-    "data_share": "batching + augmenting %",
     "encoder_ms": "encoder ms",
     "floor_ms": "floor ms",
     "reachable_ms": "reachable ms",
@@ -113,28 +119,34 @@ def limits(runs: dict[str, Any], graphs: int, given: argparse.Namespace) -> dict
 def epochs(data: Any, given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, int | None], Ours]:
     """Seconds of an epoch of each pipeline, taking turns; what was timed; and our pipeline."""
     graphs = len(data)
-    runs = {name: pipeline(data) for name, pipeline in PIPELINES.items()}
+    runs = {name: PIPELINES[name](data) for name in given.pipelines}
     parts = limits(runs, graphs, given)
-    for name in ("pyg", "per_graph"):
+    others = [name for name in runs if name != "ours"]
+    for name in others:
         for graph in runs[name].order[: parts[name]]:
             data[graph]  # PyG keeps the graphs it has once taken out, so that later epochs are faster: time those
     times: dict[str, list[float]] = {name: [] for name in runs}
-    shares, covered = [], {}
+    data_times: dict[str, list[float]] = {name: [] for name in runs}
+    covered = {}
     while True:
         for name, run in runs.items():
             seconds, done = _seconds_per_graph(run, parts[name])
             covered[name] = done / graphs
             times[name].append(seconds * graphs)
-        shares.append(100 * runs["ours"].data_share)
+            data_times[name].append(seconds * graphs * run.data_share)
         turns = len(times["ours"])
         if given.quick or (turns >= 3 and (turns >= 9 or sum(map(sum, times.values())) > given.seconds)):
             break
     row: dict[str, Any] = {name: statistics.median(found) for name, found in times.items()}
-    for name in ("pyg", "per_graph"):
-        row[f"{name}_ratio"] = statistics.median(b / a for a, b in zip(times["ours"], times[name], strict=True))
-    parted = [f"{100 * share:.2g} %" if share < 1 else "all" for share in covered.values()]
-    row["part"] = "all" if set(parted) == {"all"} else " / ".join(parted)
-    row |= {"turns": turns, "times": times, "covered": covered, "data_share": statistics.median(shares)}
+    for name in runs:
+        row[f"{name}_data"] = statistics.median(data_times[name])
+        row[f"{name}_share"] = 100 * statistics.median(map(truediv, data_times[name], times[name]))
+    for name in others:
+        row[f"{name}_ratio"] = statistics.median(map(truediv, times[name], times["ours"]))
+        row[f"{name}_data_ratio"] = statistics.median(map(truediv, data_times[name], data_times["ours"]))
+    parted = [f"{PIPELINES[name].name}: {100 * share:.2g} %" for name, share in covered.items() if share < 1]
+    row |= {"part": "; ".join(parted) or "none", "turns": turns, "times": times, "data_times": data_times}
+    row["covered"] = covered
     return row, parts, runs["ours"]
 
 
@@ -176,6 +188,20 @@ def measure(name: str, given: argparse.Namespace, folder: Path, with_memory: boo
     return row
 
 
+NOTE = """The pipelines train the same encoder:
+
+- graphcl: this library.
+- PyG: its `DataLoader`, and its utilities on whole batches.
+- per graph, edge lists: one graph at a time in NumPy, by masks over the graph's list of edges. Regions grow in a Python
+  loop along lists of neighbours that are cut out once per graph.
+- per graph, dense: one graph at a time in NumPy, as released code is described. A dense n x n adjacency matrix and its
+  `nonzero` renumber the nodes kept, and the matrix tells absent pairs; regions grow by a random member of a Python set
+  of neighbours, each step with a scan of the whole list of edges.
+
+The encoder of all pipelines but graphcl is PyG's `GINConv`. It takes about as long whatever prepares the data, so a
+ratio of whole epochs is bounded by the encoder's share of them: the ratio of data preparation alone stands below."""
+
+
 def _cell(times: list[float]) -> str:
     return f"{number(statistics.median(times))} ({number(min(times))})"
 
@@ -183,15 +209,26 @@ def _cell(times: list[float]) -> str:
 def report(found: dict[str, Any]) -> str:
     """The Markdown."""
     rows = found["sets"]
+    left_out = [key for key in PIPELINES if key not in found["pipelines"]]
+
+    def chosen(columns: dict[str, str]) -> dict[str, str]:
+        return {key: heading for key, heading in columns.items() if key.split("_")[0] not in left_out}
+
     best = {key: max((row[key] for row in rows), default=None) for key in RATES}
     parts = [
         "# Benchmark",
         told(found["machine"]),
         "## An epoch",
-        "Seconds, batch 128, median and (fastest) of turns; ratios are medians within turns. Where only a part of an "
-        "epoch was timed (graphcl / PyG / per graph), it is scaled. Load: average when the set's turn came, with this "
-        "process. MB: peak above the process with its data, over that same part.",
-        table([row | {name: _cell(row["times"][name]) for name in PIPELINES} for row in rows], EPOCHS),
+        table([row | {name: _cell(times) for name, times in row["times"].items()} for row in rows], chosen(EPOCHS)),
+        "Seconds, batch 128, median and (fastest) of turns; ratios are medians within turns. Timed in part: of such a "
+        "pipeline only the first graphs of a random order were timed, the same each turn, and the time is scaled to "
+        "all graphs. Load: average when the set's turn came, with this process.",
+        NOTE,
+        "## Data preparation alone",
+        "The part of an epoch that its steps wait for their views: taking graphs out, augmenting and batching them "
+        "(graphcl: `Epoch.data_seconds`, as its share of wall time). Medians of turns, in percent of that pipeline's "
+        "epoch in the last columns.",
+        table(rows, chosen(DATA)),
         "## A step of graphcl, in milliseconds",
         table([{"set": row["set"], **row["stages"]} for row in rows], stages.COLUMNS),
         "## The encoder and the machine",
@@ -200,6 +237,12 @@ def report(found: dict[str, Any]) -> str:
         table(rows, ENCODER),
         table([best], RATES),
     ]
+    if any("ours_mb" in row for row in rows):
+        parts += [
+            "## Memory",
+            "Peak above the process with its data, over an epoch or the part of it that is timed.",
+            table(rows, chosen(MEMORY)),
+        ]
     if "linear" in found:
         parts += [
             "## Microseconds per graph, molpcba's shape",
@@ -220,8 +263,11 @@ def write(found: dict[str, Any], path: Path | None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description="Times this library beside two others ways to do the same.")
+    parser = argparse.ArgumentParser(description="Times this library beside other ways to do the same.")
     parser.add_argument("--sets", default=None, help="by default all; with --quick all generated ones")
+    parser.add_argument(
+        "--pipelines", default=",".join(PIPELINES), help="which to time, of %(default)s; ours is always among them"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
         "--cpu-time", action="store_true", help="with one thread: time computing, not waiting for a core"
@@ -238,6 +284,11 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     torch.set_num_threads(given.threads)
     if given.cpu_time and given.threads != 1:
         parser.error("--cpu-time needs --threads 1: several threads burn time while they wait for each other.")
+    given.pipelines = [name.strip() for name in given.pipelines.split(",")]
+    unknown = [name for name in given.pipelines if name not in PIPELINES]
+    if unknown:
+        parser.error(f"--pipelines: there is no {unknown[0]!r}; there are {', '.join(PIPELINES)}.")
+    given.pipelines = [name for name in PIPELINES if name == "ours" or name in given.pipelines]
     timing.clock = time.process_time if given.cpu_time else time.perf_counter
     if given.out is None and not given.quick:
         given.out = Path(__file__).parent / "results" / "cpu"
@@ -245,13 +296,14 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         given.seconds = min(given.seconds, 0.2)
     names = (given.sets or ",".join(TINY if given.quick else [*REAL, "dd", "reddit", "collab", "molpcba"])).split(",")
 
-    found: dict[str, Any] = {"machine": machine(given.threads), "sets": []}
+    found: dict[str, Any] = {"machine": machine(given.threads), "pipelines": given.pipelines, "sets": []}
+    start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         for position, name in enumerate(names):
             with_memory = not given.no_memory and (position == 0 or not given.quick)
             found["sets"].append(measure(name.strip(), given, Path(folder), with_memory))
             write(found, given.out)
-            print(f"{name}: done", flush=True)
+            print(f"{name}: done after {time.perf_counter() - start:.0f} s", flush=True)
     if given.linear:
         sizes = (200, 400) if given.quick else linear.SIZES
         found["linear"] = {"sizes": sizes, "rows": linear.linear(sizes, repeats=1 if given.quick else 3)}

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 from torch_geometric.utils import contains_self_loops, is_undirected, to_networkx
 
 from graphcl import AttributeMask, EdgePerturb, NodeDrop, Subgraph
@@ -14,9 +14,13 @@ from graphcl.losses import infonce
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import per_graph
+import per_graph_dense
 import pyg_pipeline
 import shapes
 from ours import Ours
+from per_graph import PerGraphLists
+from per_graph_dense import PerGraphDense
+from pipelines import PIPELINES
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +28,15 @@ def graphs():
     return [*shapes.generate("proteins", 30), *shapes.generate("collab", 4), *shapes.generate("reddit", 4)]
 
 
+OURS = [NodeDrop(0.2), Subgraph(0.2), EdgePerturb(0.2), AttributeMask(0.2)]
 PAIRS = [
-    (NodeDrop(0.2), per_graph.node_drop),
-    (Subgraph(0.2), per_graph.subgraph),
-    (EdgePerturb(0.2), per_graph.edge_perturb),
-    (AttributeMask(0.2), per_graph.attribute_mask),
+    pytest.param(ours, theirs, id=f"{theirs.__module__}.{theirs.__name__}")
+    for pipeline in (PerGraphLists, PerGraphDense)
+    for ours, theirs in zip(OURS, pipeline.augmentations, strict=True)
 ]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), PAIRS, ids=[function.__name__ for _, function in PAIRS])
+@pytest.mark.parametrize(("ours", "theirs"), PAIRS)
 def test_per_graph_augmentations_keep_as_much_as_ours(graphs, ours, theirs):
     rng = np.random.default_rng(0)
     for graph in graphs:
@@ -40,27 +44,52 @@ def test_per_graph_augmentations_keep_as_much_as_ours(graphs, ours, theirs):
         assert a.num_nodes == b.num_nodes
         assert is_undirected(b.edge_index, num_nodes=b.num_nodes)
         assert not contains_self_loops(b.edge_index)
-        assert b.is_coalesced() or theirs is per_graph.edge_perturb
-        if theirs in (per_graph.edge_perturb, per_graph.attribute_mask):
+        assert b.is_coalesced() or isinstance(ours, EdgePerturb)
+        if isinstance(ours, (EdgePerturb, AttributeMask)):
             assert a.num_edges == b.num_edges
 
         def moved(view, graph=graph):
             pairs = [set(map(tuple, each.edge_index.T.tolist())) for each in (view, graph)]
             return len(pairs[0] - pairs[1])
 
-        if theirs is per_graph.edge_perturb:
+        if isinstance(ours, EdgePerturb):
             assert len(set(map(tuple, b.edge_index.T.tolist()))) == b.num_edges
             assert moved(a) == moved(b)
-        if theirs is per_graph.attribute_mask:
+        if isinstance(ours, AttributeMask):
             assert (a.x != graph.x).any(1).sum() == (b.x != graph.x).any(1).sum()
 
 
-def test_per_graph_region_is_connected(graphs):
+@pytest.mark.parametrize("module", [per_graph, per_graph_dense])
+def test_per_graph_restriction_keeps_all_edges_between_nodes_kept(graphs, module):
+    rng = np.random.default_rng(0)
+    for graph in graphs:
+        named = Data(x=torch.arange(graph.num_nodes)[:, None], edge_index=graph.edge_index)
+        for view in (module.node_drop(named, rng), module.subgraph(named, rng)):
+            names = view.x[:, 0]
+            induced = {pair for pair in map(tuple, graph.edge_index.T.tolist()) if set(pair) <= set(names.tolist())}
+            assert set(map(tuple, names[view.edge_index].T.tolist())) == induced
+
+
+def test_per_graph_regions_start_anew_where_a_component_ends():
+    graph = Data(x=torch.zeros(10, 1), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    for module in (per_graph, per_graph_dense):
+        assert module.subgraph(graph, np.random.default_rng(0)).num_nodes == 8
+
+
+def test_dense_edge_perturb_finds_the_few_absent_pairs():
+    both = torch.tensor([(a, b) for a in range(8) for b in range(8) if a != b and {a, b} != {2, 5}]).T
+    view = per_graph_dense.edge_perturb(Data(x=torch.zeros(8, 1), edge_index=both), np.random.default_rng(0))
+    assert view.num_edges == 2 * (27 - 5 + 1)
+    assert (2, 5) in set(map(tuple, view.edge_index.T.tolist()))
+
+
+@pytest.mark.parametrize("module", [per_graph, per_graph_dense])
+def test_per_graph_region_is_connected(graphs, module):
     import networkx as nx
 
     rng = np.random.default_rng(0)
     for graph in graphs:
-        assert nx.is_connected(to_networkx(per_graph.subgraph(graph, rng), to_undirected=True))
+        assert nx.is_connected(to_networkx(module.subgraph(graph, rng), to_undirected=True))
 
 
 def test_encoders_and_losses_are_the_same(graphs):
@@ -95,11 +124,12 @@ def test_pyg_augmentations_hold_on_average():
         assert (view.batch[view.edge_index[0]] == view.batch[view.edge_index[1]]).all()
 
 
-@pytest.mark.parametrize("pipeline", [Ours, pyg_pipeline.PyGPipeline, per_graph.PerGraph])
+@pytest.mark.parametrize("pipeline", PIPELINES.values())
 def test_pipelines_train(pipeline):
     dataset = shapes.generate("molpcba", 300)
     run = pipeline(dataset, batch_size=64)
     before = [each.clone() for each in run.model.parameters()]
     assert run.epoch() == 300
+    assert 0 < run.data_share < 1
     assert run.epoch(limit=128) >= 128
     assert any((a != b).any() for a, b in zip(before, run.model.parameters(), strict=True))

@@ -13,6 +13,7 @@ import gpu
 import stages
 import suite
 import timing
+from pipelines import PIPELINES
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +45,7 @@ def found(tmp_path_factory):
 
 def test_tables_have_their_columns(found):
     _, text = found
-    for columns in (suite.EPOCHS, suite.ENCODER, suite.RATES, stages.COLUMNS):
+    for columns in (suite.EPOCHS, suite.DATA, suite.MEMORY, suite.ENCODER, suite.RATES, stages.COLUMNS):
         assert "| " + " | ".join(columns.values()) + " |" in text
     assert "| molpcba (generated) | 400 |" in text
     assert "| batch | 200 graphs | 400 graphs |" in text
@@ -54,10 +55,12 @@ def test_numbers_are_there(found):
     result, _ = found
     assert {"cpu", "cores", "ram_gb", "python", "torch", "pyg", "numpy", "commit", "date"} <= set(result["machine"])
     for row in result["sets"]:
-        assert all(row[name] > 0 for name in ("ours", "pyg", "per_graph", "pyg_ratio", "per_graph_ratio"))
+        for name in PIPELINES:
+            assert 0 < row[f"{name}_data"] < row[name]
+            assert 0 < row[f"{name}_share"] < 100
+        assert all(row[f"{name}_ratio"] > 0 and row[f"{name}_data_ratio"] > 0 for name in suite.OTHERS)
         assert 0 < row["floor_ms"] <= row["reachable_ms"]
         assert all(row[name] > 0 for name in (*suite.RATES, "shape", "over_floor", "over_reachable"))
-        assert 0 < row["data_share"] < 100
         assert all(row["stages"][name] > 0 for name in stages.COLUMNS if name != "set")
     if Path("/proc/self/status").exists():
         assert result["sets"][0]["ours_mb"] > 0
@@ -102,6 +105,20 @@ def test_processor_time_is_for_one_thread(capsys):
     with pytest.raises(SystemExit):
         suite.main(["--quick", "--cpu-time", "--threads", "2"])
     assert "--cpu-time needs --threads 1" in capsys.readouterr().err
+
+
+def test_chosen_pipelines(tmp_path):
+    command = ["--quick", "--sets", "proteins", "--threads", "1", "--no-memory", "--pipelines", "dense"]
+    found = suite.main([*command, "--out", str(tmp_path / "tiny")])
+    assert found["pipelines"] == ["ours", "dense"]
+    header = next(line for line in (tmp_path / "tiny.md").read_text().splitlines() if line.startswith("| set"))
+    assert "graphcl s | per graph, dense s | per graph, dense / graphcl |" in header
+
+
+def test_unknown_pipeline(capsys):
+    with pytest.raises(SystemExit):
+        suite.main(["--quick", "--pipelines", "ours,dgl"])
+    assert "there is no 'dgl'; there are ours, pyg, lists, dense" in capsys.readouterr().err
 
 
 def test_unknown_set():
