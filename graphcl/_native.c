@@ -83,6 +83,18 @@ static int group(const i64 *ids, const i64 *beside, i64 size, i64 groups, i64 *p
     return 1;
 }
 
+/* Where each group starts, [groups + 1], if the ids ascend; else returns 0, or -1 if an id is none of the groups. */
+static int starts(const i64 *ids, i64 size, i64 groups, i64 *ptr) {
+    i64 g = 0;
+    for (i64 i = 0; i < size; i++) {
+        if (ids[i] < 0 || ids[i] >= groups) return -1;
+        if (i && ids[i] < ids[i - 1]) return 0;
+        while (g <= ids[i]) ptr[g++] = i;
+    }
+    while (g <= groups) ptr[g++] = size;
+    return 1;
+}
+
 /* Whether a graph's edges, from .. to - 1, connect its own nodes, first .. last - 1. */
 static int inside(const i64 *source, const i64 *target, i64 from, i64 to, i64 first, i64 last) {
     int sound = 1;
@@ -407,6 +419,17 @@ static PyObject *py_group(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
 }
 
+static PyObject *py_starts(PyObject *self, PyObject *args) {
+    number ids, ptr;
+    long long size, groups;
+    int sorted;
+    if (!PyArg_ParseTuple(args, "KLLK", &ids, &size, &groups, &ptr)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    sorted = starts(ADDRESS(i64, ids), size, groups, ADDRESS(i64, ptr));
+    Py_END_ALLOW_THREADS
+    return sorted < 0 ? refused("there is no such group") : PyBool_FromLong(sorted);
+}
+
 static PyObject *py_keep_nodes(PyObject *self, PyObject *args) {
     number keep, old_ptr, name, kept, batch, ptr;
     long long graphs;
@@ -482,6 +505,7 @@ static PyObject *py_perturb(PyObject *self, PyObject *args) {
 static PyMethodDef methods[] = {
     {"cut", py_cut, METH_VARARGS, NULL},
     {"group", py_group, METH_VARARGS, NULL},
+    {"starts", py_starts, METH_VARARGS, NULL},
     {"keep_nodes", py_keep_nodes, METH_VARARGS, NULL},
     {"keep_edges", py_keep_edges, METH_VARARGS, NULL},
     {"subset", py_subset, METH_VARARGS, NULL},

@@ -37,15 +37,8 @@ class Groups:
     def of(cls, ids: Tensor, num_groups: int) -> Groups:
         """Group elements by `ids [E]`. Sorts, except where a look shows that the ids are sorted already."""
         ids = ids.contiguous()
-        # On CUDA that look would wait for the device, which costs more than sorting.
-        in_order = not ids.is_cuda and bool((ids[1:] >= ids[:-1]).all())
-        if not in_order and native.takes(ids):
-            return cls(ids, *native.group(ids, num_groups))
-        return cls(ids, None if in_order else stable_sort(ids, num_groups)[1], _starts(ids, num_groups))
-
-    def arrange(self, values: Tensor) -> Tensor:
-        """`values [E]` in the order of the groups."""
-        return values if self.order is None else values.index_select(0, self.order)
+        ptr = _starts_if_sorted(ids, num_groups)
+        return cls(ids, None, ptr) if ptr is not None else cls(ids, *_grouped(ids, num_groups))
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum of `values [E, H]` over each group, `[G, H]`; `group_sum` is the same with a gradient."""
@@ -59,22 +52,53 @@ class Groups:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The edges `[2, E]` of N nodes, grouped by target and by source."""
+    """The edges of N nodes, once by their target and once by their source.
 
-    by_target: Groups
-    by_source: Groups
+    Args:
+        sources: source of each edge, target by target, `[E]`.
+        target_ptr: where each target's edges start there, and E at the end, `[N + 1]`.
+        targets: target of each edge, source by source, `[E]`.
+        source_ptr: where each source's edges start there, and E at the end, `[N + 1]`.
+    """
+
+    sources: Tensor
+    target_ptr: Tensor
+    targets: Tensor
+    source_ptr: Tensor
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int) -> Neighbours:
-        """Group the edges."""
-        return cls(Groups.of(edge_index[1], num_nodes), Groups.of(edge_index[0], num_nodes))
+        """Group the edges `[2, E]`. Sorts, except where a look shows that they are sorted already."""
+        source, target = (row.contiguous() for row in edge_index)
+        return cls(*_beside(target, source, num_nodes), *_beside(source, target, num_nodes))
 
     def sum(self, x: Tensor, with_self: bool = False) -> Tensor:
         """sum of x_u over the edges u -> v, for each node v: `[N, H]`; `with_self`: and x_v."""
-        sources = self.by_target.arrange(self.by_source.ids)
-        targets = self.by_source.arrange(self.by_target.ids)
-        total: Tensor = _Gathered.apply(x, sources, self.by_target.ptr, targets, self.by_source.ptr, with_self)
+        total: Tensor = _Gathered.apply(x, self.sources, self.target_ptr, self.targets, self.source_ptr, with_self)
         return total
+
+
+def _beside(ids: Tensor, beside: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
+    """What stands `beside` the ids, group by group, and where each group starts."""
+    ptr = _starts_if_sorted(ids, num_groups)
+    return (beside, ptr) if ptr is not None else _grouped(ids, num_groups, beside)
+
+
+def _grouped(ids: Tensor, num_groups: int, beside: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """What stands `beside` the ids `[E]` (their positions by default), group by group, and where each group starts."""
+    if native.takes(ids, beside):
+        return native.group(ids, num_groups, beside)
+    order = stable_sort(ids, num_groups)[1]
+    return order if beside is None else beside.index_select(0, order), _starts(ids, num_groups)
+
+
+def _starts_if_sorted(ids: Tensor, num_groups: int) -> Tensor | None:
+    """Where each group starts, `[num_groups + 1]`, if `ids [E]` are seen to be sorted."""
+    if ids.is_cuda:  # a look would wait for the device, which costs more than sorting
+        return None
+    if native.takes(ids):
+        return native.starts(ids, num_groups)
+    return _starts(ids, num_groups) if bool((ids[1:] >= ids[:-1]).all()) else None
 
 
 def _starts(ids: Tensor, num_groups: int) -> Tensor:

@@ -172,7 +172,6 @@ def select(
     keep_node: Tensor | None,
     keep_edge: Tensor | None,
     edge_index: Tensor,
-    replace: Mapping[str, Tensor],
 ) -> Batch:
     """The batch restricted to some nodes and edges, attributes carried along, indices compact, graphs kept in place.
 
@@ -182,9 +181,8 @@ def select(
         keep_node: mask `[N]`, or None for all.
         keep_edge: mask `[E]`, or None for all; edges that lose an end go in any case.
         edge_index: the edges `[2, E]` to restrict, in place of the batch's own.
-        replace: attributes to take from here instead, whole.
     """
-    fields = {key: value for key, value in batch._store.items() if key not in _REBUILT} | dict(replace)
+    fields = {key: value for key, value in batch._store.items() if key not in _REBUILT}
     known = getattr(batch, "_slice_dict", None)
     slices = {key: part for key, part in (known or {}).items() if key not in _REBUILT}
     incs = dict(getattr(batch, "_inc_dict", {}))

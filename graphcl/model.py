@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from graphcl.errors import InputError
 
 Head = Literal["mlp", "linear"]
-ONE_PASS = 16_384
+ONE_PASS = 8_192
 """Nodes of two views together, below which both are encoded in one pass on the CPU."""
 
 

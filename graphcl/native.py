@@ -62,6 +62,12 @@ def group(ids: Tensor, num_groups: int, beside: Tensor | None = None) -> tuple[T
     return out, ptr
 
 
+def starts(ids: Tensor, num_groups: int) -> Tensor | None:
+    """Where each group starts, `[num_groups + 1]`, if `ids [E]` ascend; else None."""
+    ptr = ids.new_empty(num_groups + 1)
+    return ptr if _native.starts(ids.data_ptr(), ids.numel(), num_groups, ptr.data_ptr()) else None
+
+
 def keep_nodes(keep: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """New number of each node `[N]`, the nodes that stay, their graphs, and the new boundaries `[B + 1]`."""
     name, kept, batch, new_ptr = (torch.empty(n, dtype=torch.long) for n in (*3 * [keep.numel()], ptr.numel()))

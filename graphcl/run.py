@@ -26,6 +26,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, FoldScores, paired_gain, summarise, usable_folds
 from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
+from graphcl.memory import keep_freed_memory
 from graphcl.methods import Method
 from graphcl.model import ContrastiveModel
 from graphcl.registry import encoders, methods
@@ -44,6 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return 0
         config = parse(words)
         if config is not None:
+            keep_freed_memory()
             run(config)
     except InputError as error:
         print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)

@@ -112,7 +112,7 @@ def test_select_nodes_and_edges(batch, data):
     before = snapshot(batch)
     layout = Layout.of(batch)
     keep_node = torch.tensor([stays for flags in keep for stays in flags])
-    assert_same_batch(select(batch, layout, keep_node, None, layout.edge_index, {}), expected)
+    assert_same_batch(select(batch, layout, keep_node, None, layout.edge_index), expected)
     assert_same_value(snapshot(batch), before)
 
 
@@ -131,15 +131,14 @@ def test_select_edges(batch, data):
             elif key in EDGE_LEVEL:
                 graph[key] = graph[key][mine]
     layout = Layout.of(batch)
-    assert_same_batch(select(batch, layout, None, keep_edge, layout.edge_index, {}), Batch.from_data_list(graphs))
+    assert_same_batch(select(batch, layout, None, keep_edge, layout.edge_index), Batch.from_data_list(graphs))
 
 
 def test_select_everything():
     batch = typical_batch()
     layout = Layout.of(batch)
     everything = torch.ones(layout.num_nodes, dtype=torch.bool), torch.ones(layout.num_edges, dtype=torch.bool)
-    assert_same_batch(select(batch, layout, *everything, layout.edge_index, {}), batch)
-    assert_same_batch(select(batch, layout, None, None, layout.edge_index, {"x": batch.x}), batch)
+    assert_same_batch(select(batch, layout, *everything, layout.edge_index), batch)
 
 
 @QUICK

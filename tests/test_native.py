@@ -59,6 +59,8 @@ def test_grouping_is_a_stable_sort(ids):
     order, ptr = native.group(long(ids), 6)
     assert torch.equal(order, long(ids).argsort(stable=True))
     assert ptr.tolist() == pointers(torch.bincount(long(ids), minlength=6)).tolist()
+    assert (native.starts(long(ids), 6) is None) == (ids != sorted(ids))
+    assert native.starts(long(sorted(ids)), 6).tolist() == ptr.tolist()
     beside, _ = native.group(long(ids), 6, 10 * torch.arange(len(ids)))
     assert torch.equal(beside, 10 * order)
 
@@ -145,6 +147,8 @@ def test_graphs_that_are_not_there_are_refused(graph):
         native.cut(torch.zeros(4, 1), long([0, 2, 4]), long([graph]), 2)
     with pytest.raises(IndexError, match="there is no such group"):
         native.group(long([graph]), 2)
+    with pytest.raises(IndexError, match="there is no such group"):
+        native.starts(long([graph]), 2)
 
 
 def test_a_total_that_does_not_fit_is_refused():

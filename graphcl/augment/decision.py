@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.batching import Layout, select
+from graphcl.segment import pick, positions
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,20 @@ def apply(batch: Batch, decision: Decision) -> Batch:
     if all(change is None for change in vars(decision).values()):
         return batch
     layout = Layout.of(batch)
-    edge_index, changed = layout.edge_index, {}
+    edge_index, masked, features = layout.edge_index, decision.masked, decision.features
     if decision.moved is not None and decision.moved_to is not None:
-        edge_index = edge_index.index_copy(1, decision.moved, decision.moved_to)
-    if decision.masked is not None and decision.features is not None:
-        changed["x"] = batch.x.index_copy(0, decision.masked, decision.features)
-    return select(batch, layout, decision.keep_node, decision.keep_edge, edge_index, changed)
+        edge_index = edge_index.clone()
+        for ends, to in zip(edge_index, decision.moved_to, strict=True):
+            ends.index_copy_(0, decision.moved, to)
+    out = select(batch, layout, decision.keep_node, decision.keep_edge, edge_index)
+    if masked is not None and features is not None:
+        if decision.keep_node is None:
+            out.x = batch.x.index_copy(0, masked, features)
+        else:  # the rows are new already, and have other numbers
+            there = positions(pick(decision.keep_node, masked))
+            number = pick(decision.keep_node.cumsum(0), pick(masked, there)) - 1
+            out.x.index_copy_(0, number, pick(features, there))
+    return out
 
 
 def join(decisions: Iterable[Decision]) -> Decision:

@@ -138,6 +138,10 @@ class EpochBatches:
         return self.current
 
 
+_CHUNK = 200_000
+"""Nodes and edges of a chunk of batches that are cut out and augmented at once."""
+
+
 @dataclass(frozen=True)
 class _Level:
     """Attributes whose parts have the same sizes: all node-level ones, all edge-level ones, and so on."""
@@ -209,21 +213,25 @@ class ResidentLoader:
             yield self.batch(graphs)
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """The same batches, several at a time: one batch of about `least` graphs or more, and its batches' sizes.
+        """The same batches, several small ones at a time: one batch of them all, and its batches' sizes.
 
         What is done to a chunk costs less than doing it to each of its batches, as small batches spend most of their
-        time on starting operations; `graphcl.batching.split` takes the outcome apart.
+        time on starting operations; `graphcl.batching.split` takes the outcome apart. A chunk ends with the batch that
+        brings it to `least` graphs, or to so many nodes that nothing is gained by more.
         """
         yield from self.chunks_of(self.batch_sampler.draw(), least)
 
     def chunks_of(self, order: Sequence[Tensor], least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
         """`chunks` of batches that are drawn already."""
         group: list[Tensor] = []
-        for number, graphs in enumerate(order, start=1):
-            group.append(graphs)
-            if sum(map(len, group)) >= least or number == len(order):
+        graphs = elements = 0
+        for number, batch in enumerate(order, start=1):
+            group.append(batch)
+            graphs += batch.numel()
+            elements += sum(int((level.start[batch + 1] - level.start[batch]).sum()) for level in self._levels)
+            if graphs >= least or elements >= _CHUNK or number == len(order):
                 yield self.batch(torch.cat(group)), list(map(len, group))
-                group = []
+                group, graphs, elements = [], 0, 0
 
     def batch(self, graphs: Tensor) -> Batch:
         """The graphs of these indices, `[B]` on the CPU, as a batch."""

@@ -10,6 +10,7 @@ from scipy.stats import kstest
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment import AttributeMask
+from graphcl.augment.decision import Decision, apply
 from graphcl.errors import InputError
 from tests.strategies import (
     QUICK,
@@ -153,3 +154,12 @@ def test_the_same_decision_masks_other_features_alike(fill):
     decision = AttributeMask(0.5, fill).decide(batch, seeded(0))
     view = apply(batch, decision)
     assert_same_batch(apply(view, decision), view)
+
+
+def test_a_node_that_is_masked_and_dropped_is_gone():
+    """Masks are counted in the batch as it was, whatever goes at the same time."""
+    batch = Batch.from_data_list([Data(x=torch.arange(5.0)[:, None], edge_index=torch.zeros(2, 0, dtype=torch.long))])
+    keep = torch.tensor([True, False, True, False, True])
+    masked = Decision(keep_node=keep, masked=torch.tensor([1, 4, 2]), features=torch.tensor([[-1.0], [-4.0], [-2.0]]))
+    assert apply(batch, masked).x.flatten().tolist() == [0, -2, -4]
+    assert batch.x.flatten().tolist() == [0, 1, 2, 3, 4]
