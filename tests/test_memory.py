@@ -12,7 +12,7 @@ kept = {keeps} and keep_freed_memory()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
-        torch.ones(4_000_000)
+        torch.ones(10_000_000)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
 print(kept, faults())
@@ -30,6 +30,6 @@ def test_large_tensors_reuse_memory():
     kept, faults = measured(True)
     if not kept:
         pytest.skip("this C library has no such setting")
-    # 20 tensors of 16 MB, which are nearly 80,000 pages if each is new.
+    # 20 tensors of 40 MB, which are nearly 200,000 pages if each is new.
     assert faults < 1000
     assert measured(False)[1] > 10 * max(faults, 1)
