@@ -67,7 +67,8 @@ def _written_out(total: Tensor, mlp: nn.Sequential, norm: nn.Module, parts: list
         and mlp[0].bias is not None
         and mlp[2].bias is not None
         and min(parts) > 1  # BatchNorm refuses a single row
-        and total.dtype == mlp[0].weight.dtype
+        and total.dtype == mlp[0].weight.dtype == norm.weight.dtype
+        and total.dtype in (torch.float32, torch.float64)  # below, BatchNorm keeps its moments in another
         and not torch.is_autocast_enabled(total.device.type)
         and not torch.compiler.is_compiling()
         and not any(getattr(module, hooks) for module in (mlp, *mlp, norm) for hooks in _HOOKS)

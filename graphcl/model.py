@@ -65,17 +65,14 @@ class ContrastiveModel(nn.Module):
 
         BatchNorm's statistics are those of each view by itself either way, and its running ones see view 1 first.
         """
-        parts = [view1.x.size(0), view2.x.size(0)]
-        attributes = [view1.get("edge_attr"), view2.get("edge_attr")]
         # Half as many operations to start, but twice the memory in use, which beyond the CPU's caches costs more.
-        if "parts" not in self._optional or not (view1.x.is_cuda or sum(parts) < ONE_PASS):
+        if "parts" not in self._optional or not (view1.x.is_cuda or view1.x.size(0) + view2.x.size(0) < ONE_PASS):
             return self.encode(view1), self.encode(view2)
-        views, graphs = [view1, view2], view1.num_graphs
-        x, edge_index, batch = (torch.cat([view[key] for view in views], -1 if key == "edge_index" else 0)
-                                for key in ("x", "edge_index", "batch"))  # fmt: skip
-        edge_index[:, view1.edge_index.size(1) :] += parts[0]
-        batch[parts[0] :] += graphs
-        edge_attr = torch.cat(attributes) if attributes[0] is not None else None
+        parts, graphs = [view1.x.size(0), view2.x.size(0)], view1.num_graphs
+        x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs])
+        edge_index = torch.cat([view1.edge_index, view2.edge_index + parts[0]], dim=1)
+        attributes = [view1.get("edge_attr"), view2.get("edge_attr")]
+        edge_attr = None if attributes[0] is None else torch.cat(attributes)
         h1, h2 = self._encode(2 * graphs, x, edge_index, batch, edge_attr, parts).split(graphs)
         return h1, h2
 

@@ -118,3 +118,26 @@ def test_autocast_computes_in_bfloat16():
     assert y.dtype == expected.dtype
     assert torch.equal(y, expected)
     assert pool.isfinite().all()
+
+
+def test_lower_precision_goes_through_the_modules():
+    mlp, norm = make(dtype=torch.bfloat16)
+    y, _ = block(rows(dtype=torch.bfloat16), mlp, norm, GRAPHS)
+    expected, _ = plain_block(rows(dtype=torch.bfloat16), *make(dtype=torch.bfloat16), GRAPHS, [12])
+    assert torch.equal(y, expected)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("parts", [[12], [7, 5]], ids=str)
+def test_cuda_agrees_with_its_modules(parts):
+    graphs = Groups.of(GRAPHS.ids.cuda(), 5)
+    found = []
+    for way in (block, plain_block):
+        mlp, norm = (module.cuda() for module in make())
+        total = rows().cuda().requires_grad_()
+        y, pool = way(total, mlp, norm, graphs, parts)
+        grads = torch.autograd.grad(y.square().sum() + pool.sin().sum(), [total, *mlp.parameters(), *norm.parameters()])
+        found.append([y, pool, *grads, *norm.buffers()])
+    for got, expected in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-11)
