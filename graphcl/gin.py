@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from graphcl.aggregate import Groups, Neighbours, group_sum, spread
 from graphcl.arguments import Count
-from graphcl.block import block
 from graphcl.errors import InputError
 from graphcl.registry import encoders
+from graphcl.stack import compiled, stack
 
 Gather = Callable[["_Conv", Tensor], Tensor]
 
@@ -42,18 +42,21 @@ class _Stack(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def _encode(
-        self, x: Tensor, batch: Tensor | None, size: int | None, parts: Sequence[int] | None, gather: Gather
-    ) -> Tensor:
-        if batch is None:
-            batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
-        graphs = Groups.of(batch, int(batch.max()) + 1 if size is None else size)
+    def _encode(self, x: Tensor, graphs: Groups, parts: Sequence[int] | None, gather: Gather) -> Tensor:
         pools = []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             assert isinstance(conv, _Conv)
-            x, pool = block(gather(conv, x), conv.nn, norm, graphs, parts)
-            pools.append(pool)
+            out = conv.nn(gather(conv, x)).relu()
+            x = norm(out) if parts is None else torch.cat([norm(part) for part in out.split(list(parts))])
+            pools.append(group_sum(x, graphs))
         return torch.cat(pools, dim=1)
+
+
+def _graphs(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
+    """The nodes by graph."""
+    if batch is None:
+        batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
+    return Groups.of(batch, int(batch.max()) + 1 if size is None else size)
 
 
 @encoders.register("gin")
@@ -82,6 +85,11 @@ class GIN(_Stack):
     def __init__(self, in_channels: int, hidden: Count = 32, layers: Count = 3) -> None:
         super().__init__(in_channels, hidden, layers)
 
+    @property
+    def one_pass(self) -> bool:
+        """Whether two small views on the CPU gain from one pass: not where the layers are compiled."""
+        return not compiled()
+
     def forward(
         self,
         x: Tensor,
@@ -103,8 +111,12 @@ class GIN(_Stack):
         Returns:
             h `[B, L * H]`.
         """
-        neighbours = Neighbours.of(edge_index, x.size(0))
-        return self._encode(x, batch, size, parts, lambda _, x: neighbours.sum(x, with_self=True))
+        neighbours, graphs = Neighbours.of(edge_index, x.size(0)), _graphs(x, batch, size)
+        if parts is None:
+            pools = stack(x, neighbours, graphs, [conv.nn for conv in self.convs], list(self.norms))
+            if pools is not None:
+                return pools
+        return self._encode(x, graphs, parts, lambda _, x: neighbours.sum(x, with_self=True))
 
 
 @encoders.register("gine")
@@ -145,4 +157,4 @@ class GINE(_Stack):
             assert conv.lin is not None
             return x + group_sum((spread(x, by_source) + conv.lin(attributes)).relu(), by_target)
 
-        return self._encode(x, batch, size, parts, gather)
+        return self._encode(x, _graphs(x, batch, size), parts, gather)

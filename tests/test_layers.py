@@ -12,7 +12,7 @@ import graphcl
 PACKAGE = Path(graphcl.__file__).parent
 
 # Each room, and the rooms it may import; every room may import `errors`, `arguments`, `registry` and `version`.
-FREE = {"errors", "arguments", "registry", "version", "native", "_native"}
+FREE = {"errors", "arguments", "registry", "version", "native", "_native", "_gin"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
@@ -20,7 +20,7 @@ ALLOWED = {
     "registry": set(),
     "segment": set(),
     "aggregate": {"segment"},
-    "block": {"aggregate"},
+    "stack": {"aggregate"},
     "losses": set(),
     "evaluate": set(),
     "native": set(),
@@ -29,7 +29,7 @@ ALLOWED = {
     "batching": {"restrict", "segment"},
     "augment": {"batching", "segment"},
     "datasets": {"batching", "segment"},
-    "gin": {"aggregate", "block"},
+    "gin": {"aggregate", "stack"},
     "model": set(),
     "diagnostics": {"losses"},
     "information": {"losses"},

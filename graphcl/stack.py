@@ -1,0 +1,189 @@
+"""All layers of a GIN on the CPU, compiled (`_gin.c`): a block of rows goes through a layer while it lies in the cache.
+
+By torch's operations a layer's forward and backward are forty passes over `[N, H]` tensors and as many starts. Here
+three tensors are written and read, and threads meet twice a layer, for BatchNorm's moments. The result is that of
+`graphcl.gin`'s modules up to rounding, and the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import batch_norm, linear
+
+from graphcl import native
+from graphcl.aggregate import Groups, Neighbours, group_sum
+
+try:
+    from graphcl import _gin  # type: ignore[attr-defined]
+except ImportError:  # there was no compiler
+    _gin = None
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_WIDEST = 512
+
+
+def compiled() -> bool:
+    """Whether the compiled layers are there and not turned off."""
+    return _gin is not None and native.enabled
+
+
+def takes(x: Tensor, graphs: Groups, mlps: Sequence[nn.Sequential], norms: Sequence[nn.Module]) -> bool:
+    """Whether the compiled layers can stand for these modules: float32 on the CPU, and nobody listening in between."""
+    return (
+        compiled()
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and not x.requires_grad
+        and x.size(0) > 1  # BatchNorm refuses a single row
+        and graphs.order is None
+        and graphs.ptr.numel() > 1
+        and native.takes(graphs.ptr)
+        and not torch.is_autocast_enabled("cpu")
+        and not torch.compiler.is_compiling()
+        and len({(norm.training, getattr(norm, "eps", None)) for norm in norms}) == 1
+        and all(_plain(mlp, norm) for mlp, norm in zip(mlps, norms, strict=True))
+    )
+
+
+def _plain(mlp: nn.Sequential, norm: nn.Module) -> bool:
+    return (
+        [type(layer) for layer in mlp] == [nn.Linear, nn.ReLU, nn.Linear]
+        and type(norm) is nn.BatchNorm1d
+        and norm.affine
+        and norm.track_running_stats
+        and norm.momentum is not None
+        and norm.num_features % 16 == 0
+        and norm.num_features <= _WIDEST
+        and not any(getattr(module, hooks) for module in (mlp, *mlp, norm) for hooks in _HOOKS)
+        and all(
+            each is not None and each.dtype == torch.float32 and each.is_contiguous() for each in _weights(mlp, norm)
+        )
+    )
+
+
+def _weights(mlp: Any, norm: Any) -> tuple[Tensor, ...]:
+    """What a layer has learnt, in the order of the table that `_gin.c` reads."""
+    return mlp[0].weight, mlp[0].bias, mlp[2].weight, mlp[2].bias, norm.weight, norm.bias
+
+
+def stack(
+    x: Tensor, neighbours: Neighbours, graphs: Groups, mlps: Sequence[Any], norms: Sequence[Any]
+) -> Tensor | None:
+    """Sum-pooled outcomes of all layers side by side, `[B, L * H]`.
+
+    None where `takes` says no, or an edge connects two graphs: `graphcl.gin`'s modules allow that.
+    """
+    if not takes(x, graphs, mlps, norms):
+        return None
+    weights = [weight for mlp, norm in zip(mlps, norms, strict=True) for weight in _weights(mlp, norm)]
+    try:
+        pools: Tensor = _Stack.apply(x.contiguous(), neighbours, graphs, norms, *weights)
+    except _CrossingEdgeError:
+        return None
+    return pools
+
+
+class _CrossingEdgeError(Exception):
+    """An edge connects two graphs."""
+
+
+class _Stack(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, neighbours: Neighbours, graphs: Groups, norms: Sequence[nn.BatchNorm1d], *weights: Tensor
+    ) -> Tensor:
+        n, hidden, layers = x.size(0), norms[0].num_features, len(norms)
+        training = norms[0].training
+        pools = x.new_empty(graphs.ptr.numel() - 1, layers * hidden)
+        widths = [x.size(1)] + [hidden] * (layers - 1)
+        kept = [(x.new_empty(n, -(-width // 16) * 16), *x.new_empty(2, n, hidden)) for width in widths]
+        moments = x.new_empty(3, layers, hidden)
+        means, deviations, variances = moments
+        if not training:
+            for level, norm in enumerate(norms):
+                assert norm.running_mean is not None
+                assert norm.running_var is not None
+                means[level], deviations[level] = norm.running_mean, (norm.running_var + norm.eps).rsqrt()
+        table = [n, graphs.ptr.numel() - 1, layers, hidden, int(training), torch.get_num_threads()]
+        table += _addresses(graphs.ptr, neighbours.sources, neighbours.target_ptr, neighbours.targets)
+        room = x.new_empty(n, hidden)
+        table += [*_addresses(neighbours.source_ptr, x, room, pools), 0, 0, 0]
+        for level in range(layers):
+            table += _addresses(*weights[6 * level : 6 * level + 6], *kept[level], *moments[:, level])
+            table += [0] * 6 + [widths[level]]
+        if not _run(_gin.forward, table, norms[0].eps):
+            raise _CrossingEdgeError
+        if training:
+            _follow(norms, means, variances, n)
+        ctx.save_for_backward(x, moments, *(each for layer in kept for each in layer), *weights)
+        ctx.neighbours, ctx.graphs, ctx.norms, ctx.training = neighbours, graphs, norms, training
+        return pools
+
+    @staticmethod
+    def backward(ctx: Any, dpools: Tensor) -> tuple[Tensor | None, ...]:
+        x, moments, *rest = ctx.saved_tensors
+        layers = len(ctx.norms)
+        kept, weights = rest[: 3 * layers], rest[3 * layers :]
+        if torch.is_grad_enabled():  # the gradient itself is to be differentiated
+            pools = _by_torch(x, ctx.neighbours, ctx.graphs, ctx.norms, ctx.training, weights)
+            return None, None, None, None, *torch.autograd.grad(pools, weights, dpools, create_graph=True)
+        n, hidden = x.size(0), ctx.norms[0].num_features
+        dpools, neighbours, graphs = dpools.contiguous(), ctx.neighbours, ctx.graphs
+        grads = [torch.empty_like(weight) for weight in weights]
+        table = [n, graphs.ptr.numel() - 1, layers, hidden, int(ctx.training), torch.get_num_threads()]
+        table += _addresses(graphs.ptr, neighbours.sources, neighbours.target_ptr, neighbours.targets)
+        table += [neighbours.source_ptr.data_ptr(), x.data_ptr(), 0, 0, dpools.data_ptr()]
+        room = x.new_empty(2, n, hidden)
+        table += _addresses(*room)
+        for level in range(layers):
+            table += _addresses(
+                *weights[6 * level : 6 * level + 6], *kept[3 * level : 3 * level + 3], *moments[:, level]
+            )
+            table += [*_addresses(*grads[6 * level : 6 * level + 6]), weights[6 * level].size(1)]
+        _run(_gin.backward, table, ctx.norms[0].eps)
+        return None, None, None, None, *grads
+
+
+def _by_torch(
+    x: Tensor,
+    neighbours: Neighbours,
+    graphs: Groups,
+    norms: Sequence[nn.BatchNorm1d],
+    training: bool,
+    weights: Sequence[Tensor],
+) -> Tensor:
+    """The same by torch's operations; running statistics stay as they are."""
+    pools = []
+    for level, norm in enumerate(norms):
+        w1, b1, w2, b2, scale, shift = weights[6 * level : 6 * level + 6]
+        out = linear(linear(neighbours.sum(x, with_self=True), w1, b1).relu(), w2, b2).relu()
+        moments = (None, None) if training else (norm.running_mean, norm.running_var)
+        x = batch_norm(out, *moments, scale, shift, training, 0.0, norm.eps)
+        pools.append(group_sum(x, graphs))
+    return torch.cat(pools, dim=1)
+
+
+def _follow(norms: Sequence[nn.BatchNorm1d], means: Tensor, variances: Tensor, n: int) -> None:
+    """BatchNorm's running statistics after a batch of n nodes."""
+    unbiased = variances * (n / (n - 1))
+    for norm, mean, var in zip(norms, means, unbiased, strict=True):
+        mean_so_far, var_so_far, momentum = norm.running_mean, norm.running_var, norm.momentum or 0.0
+        assert mean_so_far is not None
+        assert var_so_far is not None
+        mean_so_far.lerp_(mean, momentum)
+        var_so_far.lerp_(var, momentum)
+        if norm.num_batches_tracked is not None:
+            norm.num_batches_tracked.add_(1)
+
+
+def _addresses(*tensors: Tensor) -> list[int]:
+    return [tensor.data_ptr() for tensor in tensors]
+
+
+def _run(loop: Any, table: Iterable[int], eps: float) -> bool:
+    numbers = torch.tensor(list(table))
+    return bool(loop(numbers.data_ptr(), eps))
