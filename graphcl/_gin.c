@@ -16,14 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if !defined(__GNUC__)
-#error "GCC's vector extensions are needed"
+#if !defined(__x86_64__) || !defined(__linux__) || !defined(__GNUC__) || defined(__clang__)
+#error "measured with GCC on x86-64 Linux; elsewhere torch's operations may be as quick, and are used"
 #endif
-#if defined(__x86_64__) && defined(__linux__) && !defined(__clang__)
 #define CLONED __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CLONED
-#endif
 #define INLINE static inline __attribute__((always_inline))
 
 typedef int64_t i64;
@@ -444,4 +440,10 @@ static PyMethodDef methods[] = {
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_gin", NULL, 0, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__gin(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__gin(void) {
+    if (!__builtin_cpu_supports("avx2")) { /* then torch's operations are quicker */
+        PyErr_SetString(PyExc_ImportError, "a processor with AVX2 is needed");
+        return NULL;
+    }
+    return PyModule_Create(&module);
+}

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphcl import native
 from graphcl.config import Config, to_yaml
 from graphcl.errors import InputError
 from graphcl.train import Epoch
@@ -112,6 +113,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version(), **found},
         "commit": _commit(),
+        "compiled": native.enabled,  # draws follow the same law either way, but from other numbers
         "hardware": {
             "machine": platform.machine(),
             "processor": _processor(),

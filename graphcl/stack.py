@@ -31,8 +31,30 @@ def compiled() -> bool:
     return _gin is not None and native.enabled
 
 
-def takes(x: Tensor, graphs: Groups, mlps: Sequence[nn.Sequential], norms: Sequence[nn.Module]) -> bool:
-    """Whether the compiled layers can stand for these modules: float32 on the CPU, and nobody listening in between."""
+def stack(
+    x: Tensor, neighbours: Neighbours, graphs: Groups, mlps: Sequence[Any], norms: Sequence[Any]
+) -> Tensor | None:
+    """Sum-pooled outcomes of all layers side by side, `[B, L * H]`: float32 on the CPU.
+
+    None where that is not what the modules would do (other modules, precisions, hooks), or where an edge connects two
+    graphs, which `graphcl.gin`'s modules allow.
+    """
+    if not _fits(x, graphs, norms):
+        return None
+    weights: list[Tensor] = []
+    for mlp, norm in zip(mlps, norms, strict=True):
+        found = _weights(mlp, norm)
+        if found is None:
+            return None
+        weights += found
+    try:
+        pools: Tensor = _Stack.apply(x.contiguous(), neighbours, graphs, norms, *weights)
+    except _CrossingEdgeError:
+        return None
+    return pools
+
+
+def _fits(x: Tensor, graphs: Groups, norms: Sequence[Any]) -> bool:
     return (
         compiled()
         and x.device.type == "cpu"
@@ -45,46 +67,24 @@ def takes(x: Tensor, graphs: Groups, mlps: Sequence[nn.Sequential], norms: Seque
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and len({(norm.training, getattr(norm, "eps", None)) for norm in norms}) == 1
-        and all(_plain(mlp, norm) for mlp, norm in zip(mlps, norms, strict=True))
     )
 
 
-def _plain(mlp: nn.Sequential, norm: nn.Module) -> bool:
-    return (
-        [type(layer) for layer in mlp] == [nn.Linear, nn.ReLU, nn.Linear]
-        and type(norm) is nn.BatchNorm1d
-        and norm.affine
-        and norm.track_running_stats
-        and norm.momentum is not None
-        and norm.num_features % 16 == 0
-        and norm.num_features <= _WIDEST
-        and not any(getattr(module, hooks) for module in (mlp, *mlp, norm) for hooks in _HOOKS)
-        and all(
-            each is not None and each.dtype == torch.float32 and each.is_contiguous() for each in _weights(mlp, norm)
-        )
-    )
-
-
-def _weights(mlp: Any, norm: Any) -> tuple[Tensor, ...]:
-    """What a layer has learnt, in the order of the table that `_gin.c` reads."""
-    return mlp[0].weight, mlp[0].bias, mlp[2].weight, mlp[2].bias, norm.weight, norm.bias
-
-
-def stack(
-    x: Tensor, neighbours: Neighbours, graphs: Groups, mlps: Sequence[Any], norms: Sequence[Any]
-) -> Tensor | None:
-    """Sum-pooled outcomes of all layers side by side, `[B, L * H]`.
-
-    None where `takes` says no, or an edge connects two graphs: `graphcl.gin`'s modules allow that.
-    """
-    if not takes(x, graphs, mlps, norms):
+def _weights(mlp: Any, norm: Any) -> tuple[Tensor, ...] | None:
+    """What a layer has learnt, in the order of the table that `_gin.c` reads; None if it is another layer."""
+    layers = list(mlp)
+    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear] or type(norm) is not nn.BatchNorm1d:
         return None
-    weights = [weight for mlp, norm in zip(mlps, norms, strict=True) for weight in _weights(mlp, norm)]
-    try:
-        pools: Tensor = _Stack.apply(x.contiguous(), neighbours, graphs, norms, *weights)
-    except _CrossingEdgeError:
+    if norm.momentum is None or not norm.affine or not norm.track_running_stats:
         return None
-    return pools
+    if norm.num_features % 16 or norm.num_features > _WIDEST:
+        return None
+    if any(getattr(module, hooks) for module in (mlp, *layers, norm) for hooks in _HOOKS):
+        return None
+    first, _, second = layers
+    weights = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias
+    sound = all(each is not None and each.dtype == torch.float32 and each.is_contiguous() for each in weights)
+    return weights if sound else None
 
 
 class _CrossingEdgeError(Exception):
