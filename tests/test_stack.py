@@ -1,6 +1,10 @@
 """The compiled GIN layers against torch's operations in float64, and what is left to the modules."""
 
 import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -199,3 +203,22 @@ def test_a_crossing_edge_counts_and_leaves_the_statistics_once_moved():
 def test_a_single_row_is_refused_as_batch_norm_does():
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         make_encoder()(torch.ones(1, 5), torch.zeros(2, 0, dtype=torch.long))
+
+
+SHORTER = """
+import sys, torch
+from tests.test_stack import make_batch, make_encoder, outcome_of
+torch.save(outcome_of(make_encoder(37, 48, 2), make_batch([70, 9, 64], 37), True, True), sys.argv[1])
+"""
+
+
+def test_the_loops_for_processors_with_shorter_vectors(tmp_path):
+    """In a process of its own, as the loops are chosen at import."""
+    environment = os.environ | {"GRAPHCL_AVX2": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    file = tmp_path / "outcome.pt"
+    subprocess.run([sys.executable, "-c", SHORTER, str(file)], check=True, env=environment)
+    encoder, batch = make_encoder(37, 48, 2), make_batch([70, 9, 64], 37)
+    exact = outcome_of(encoder, batch, True, False, torch.float64)
+    for got, expected in zip(torch.load(file), exact, strict=True):
+        error = float((got.double() - expected.double()).abs().max())
+        assert error <= 1e-3 * float(expected.abs().max()) + 1e-3
