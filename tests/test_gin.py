@@ -1,5 +1,7 @@
 """The encoders against PyG's own layers with the same weights."""
 
+import copy
+
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
@@ -108,3 +110,22 @@ def test_gine_takes_a_single_edge_weight_and_refuses_none():
 def test_sizes_are_checked():
     with pytest.raises(InputError, match=r"`hidden` must be in \[1, inf\), got 0\."):
         GIN(3, hidden=0)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_traced_by_torchs_compiler_it_is_the_same(training):
+    """`torch.compile` traces the modules; its backend, which would compile them, is left out here."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    batch = Batch.from_data_list(
+        [Data(x=torch.randn(n, 4, generator=generator), edge_index=torch.randint(n, (2, 3 * n), generator=generator))
+         for n in (5, 8, 3)]
+    )  # fmt: skip
+    encoder = GIN(4, hidden=16, layers=2).train(training)
+    traced = torch.compile(copy.deepcopy(encoder), backend="aot_eager", dynamic=True)
+    for module in (encoder, traced):
+        module(batch.x, batch.edge_index, batch.batch, 3).square().sum().backward()
+    a, b = (module(batch.x, batch.edge_index, batch.batch, 3) for module in (encoder, traced))
+    torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    for one, other in zip(encoder.parameters(), traced.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(one.grad.abs().max()))
