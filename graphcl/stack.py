@@ -39,7 +39,7 @@ def stack(
     None where that is not what the modules would do (other modules, precisions, hooks), or where an edge connects two
     graphs, which `graphcl.gin`'s modules allow.
     """
-    if not _fits(x, graphs, norms):
+    if not _fits(x, neighbours, graphs, norms):
         return None
     weights: list[Tensor] = []
     for mlp, norm in zip(mlps, norms, strict=True):
@@ -54,7 +54,7 @@ def stack(
     return pools
 
 
-def _fits(x: Tensor, graphs: Groups, norms: Sequence[Any]) -> bool:
+def _fits(x: Tensor, neighbours: Neighbours, graphs: Groups, norms: Sequence[Any]) -> bool:
     return (
         compiled()
         and x.device.type == "cpu"
@@ -63,7 +63,7 @@ def _fits(x: Tensor, graphs: Groups, norms: Sequence[Any]) -> bool:
         and x.size(0) > 1  # BatchNorm refuses a single row
         and graphs.order is None
         and graphs.ptr.numel() > 1
-        and native.takes(graphs.ptr)
+        and native.takes(graphs.ptr, *vars(neighbours).values())
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
         and len({(norm.training, getattr(norm, "eps", None)) for norm in norms}) == 1

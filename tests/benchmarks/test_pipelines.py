@@ -98,10 +98,14 @@ def test_encoders_and_losses_are_the_same(graphs):
     theirs = pyg_pipeline.PyGModel(dataset.num_features)
     theirs.load_state_dict(ours.model.state_dict(), strict=False)
     batch = Batch.from_data_list(list(dataset))
+
+    def assert_near(a, b):  # sums over whole graphs: float32 errs by a share of the largest
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-4 * float(b.detach().abs().max()))
+
     z1, z2 = ours.model(batch), theirs(batch)
-    torch.testing.assert_close(z1, z2, rtol=1e-4, atol=1e-4)
+    assert_near(z1, z2)
     view = pyg_pipeline.augment(batch)
-    torch.testing.assert_close(ours.model.encode(view), theirs.encode(view), rtol=1e-4, atol=1e-4)
+    assert_near(ours.model.encode(view), theirs.encode(view))
     torch.testing.assert_close(infonce(z1, theirs(view)), pyg_pipeline.info_nce(z1, theirs(view)))
 
 
