@@ -112,6 +112,7 @@ def test_sizes_are_checked():
         GIN(3, hidden=0)
 
 
+@pytest.mark.skipif(torch.__version__ < "2.6", reason="torch 2.4's tracer cannot get past a compiled function")
 @pytest.mark.parametrize("training", [True, False])
 def test_traced_by_torchs_compiler_it_is_the_same(training):
     """`torch.compile` traces the modules; its backend, which would compile them, is left out here."""
