@@ -121,6 +121,7 @@ def perturb(
     None unless edges are sorted by source, then target, with each one's reverse and none twice.
     """
     source, target = edge_index
+    graphs = mask(graphs, ptr.numel() - 1)
     keep = torch.empty(source.numel(), dtype=torch.bool)
     most = int(ratio * source.numel()) + 2 * ptr.numel()
     moved, to = source.new_empty(most), source.new_empty(2, most)
@@ -130,6 +131,17 @@ def perturb(
         keep.data_ptr(), moved.data_ptr(), to[0].data_ptr(), to[1].data_ptr(),
     )  # fmt: skip
     return None if count < 0 else (keep, moved[:count], to[:, :count])
+
+
+def mask(given: Tensor | None, size: int) -> Tensor | None:
+    """A mask of `size` entries as the loops read it, one byte after the other; whoever made it may have sliced it.
+
+    Raises:
+        IndexError: it has another number of entries.
+    """
+    if given is not None and given.shape != (size,):
+        raise IndexError(f"a mask must have {size} entries, got {list(given.shape)}")
+    return None if given is None else given.to(torch.bool).contiguous()
 
 
 def _address(tensor: Tensor | None) -> int:

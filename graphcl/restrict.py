@@ -57,6 +57,7 @@ def restrict(
     if keep_node is None and keep_edge is None:
         return Part(None, ptr, batch, None, None, edge_index)
     if compiled and edge_ptr is not None:
+        keep_node, keep_edge = native.mask(keep_node, batch.numel()), native.mask(keep_edge, edge_index.size(1))
         name = nodes = None
         old_ptr = ptr
         if keep_node is not None:

@@ -162,3 +162,32 @@ def test_only_what_they_can_read_is_taken():
     assert not native.takes(whole.T)
     assert not native.takes(whole.int())
     assert not native.takes(whole.to("meta"))
+
+
+def test_masks_may_be_slices_of_others():
+    """Every second entry of a larger one: what lies between is not read."""
+    ptr, edge_ptr, edge_index = long([0, 3, 5]), long([0, 4, 6]), long([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+    batch = long([0, 0, 0, 1, 1])
+    keep_node = torch.tensor([1, 0, 0, 0, 1, 0, 0, 1, 1, 0], dtype=torch.bool)[::2]
+    keep_edge = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 1, 1], dtype=torch.bool)[::2]
+    given_ = ptr, batch, edge_index, edge_ptr, keep_node, keep_edge
+    for got, expected in zip(
+        vars(restrict(*given_, compiled=True)).values(), vars(restrict(*given_)).values(), strict=True
+    ):
+        assert torch.equal(got, expected)
+    touched = torch.tensor([False, True, True, False])[::2]  # the second graph only, whose one edge has nowhere to go
+    keep, _, _ = native.perturb(ptr, edge_ptr, edge_index, touched, 0.9, True, seeded(0))
+    assert keep[:4].all()
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_masks_of_another_size_are_refused(size):
+    ptr, edge_ptr, edge_index = long([0, 3, 5]), long([0, 2, 2]), long([[0, 1], [1, 0]])
+    batch, wrong = long([0, 0, 0, 1, 1]), torch.ones(size, dtype=torch.bool)
+    for call in (
+        lambda: restrict(ptr, batch, edge_index, edge_ptr, wrong, None, compiled=True),
+        lambda: restrict(ptr, batch, edge_index, edge_ptr, None, wrong, compiled=True),
+        lambda: native.perturb(ptr, edge_ptr, edge_index, wrong, 0.5, True, seeded(0)),
+    ):
+        with pytest.raises(IndexError, match="a mask must have"):
+            call()
