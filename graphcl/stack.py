@@ -7,7 +7,7 @@ three tensors are written and read, and threads meet twice a layer, for BatchNor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -108,18 +108,14 @@ class _Stack(torch.autograd.Function):
                 assert norm.running_mean is not None
                 assert norm.running_var is not None
                 means[level], deviations[level] = norm.running_mean, (norm.running_var + norm.eps).rsqrt()
-        table = [n, graphs.ptr.numel() - 1, layers, hidden, int(training), torch.get_num_threads()]
-        table += _addresses(graphs.ptr, neighbours.sources, neighbours.target_ptr, neighbours.targets)
+        flat = [each for layer in kept for each in layer]
         room = x.new_empty(n, hidden)
-        table += [*_addresses(neighbours.source_ptr, x, room, pools), 0, 0, 0]
-        for level in range(layers):
-            table += _addresses(*weights[6 * level : 6 * level + 6], *kept[level], *moments[:, level])
-            table += [0] * 6 + [widths[level]]
-        if not _run(_gin.forward, table, norms[0].eps):
+        used = [*_addresses(room, pools), 0, 0, 0]
+        if not _run(_gin.forward, x, neighbours, graphs, norms, training, used, weights, flat, moments):
             raise _CrossingEdgeError
         if training:
             _follow(norms, means, variances, n)
-        ctx.save_for_backward(x, moments, *(each for layer in kept for each in layer), *weights)
+        ctx.save_for_backward(x, moments, *flat, *weights)
         ctx.neighbours, ctx.graphs, ctx.norms, ctx.training = neighbours, graphs, norms, training
         return pools
 
@@ -132,19 +128,10 @@ class _Stack(torch.autograd.Function):
             pools = _by_torch(x, ctx.neighbours, ctx.graphs, ctx.norms, ctx.training, weights)
             return None, None, None, None, *torch.autograd.grad(pools, weights, dpools, create_graph=True)
         n, hidden = x.size(0), ctx.norms[0].num_features
-        dpools, neighbours, graphs = dpools.contiguous(), ctx.neighbours, ctx.graphs
+        dpools, room = dpools.contiguous(), x.new_empty(2, n, hidden)
         grads = [torch.empty_like(weight) for weight in weights]
-        table = [n, graphs.ptr.numel() - 1, layers, hidden, int(ctx.training), torch.get_num_threads()]
-        table += _addresses(graphs.ptr, neighbours.sources, neighbours.target_ptr, neighbours.targets)
-        table += [neighbours.source_ptr.data_ptr(), x.data_ptr(), 0, 0, dpools.data_ptr()]
-        room = x.new_empty(2, n, hidden)
-        table += _addresses(*room)
-        for level in range(layers):
-            table += _addresses(
-                *weights[6 * level : 6 * level + 6], *kept[3 * level : 3 * level + 3], *moments[:, level]
-            )
-            table += [*_addresses(*grads[6 * level : 6 * level + 6]), weights[6 * level].size(1)]
-        _run(_gin.backward, table, ctx.norms[0].eps)
+        used = [0, 0, *_addresses(dpools, *room)]
+        _run(_gin.backward, x, ctx.neighbours, ctx.graphs, ctx.norms, ctx.training, used, weights, kept, moments, grads)
         return None, None, None, None, *grads
 
 
@@ -184,6 +171,35 @@ def _addresses(*tensors: Tensor) -> list[int]:
     return [tensor.data_ptr() for tensor in tensors]
 
 
-def _run(loop: Any, table: Iterable[int], eps: float) -> bool:
-    numbers = torch.tensor(list(table))
-    return bool(loop(numbers.data_ptr(), eps))
+def _run(
+    loop: Any,
+    x: Tensor,
+    neighbours: Neighbours,
+    graphs: Groups,
+    norms: Sequence[nn.BatchNorm1d],
+    training: bool,
+    used: Sequence[int],
+    weights: Sequence[Tensor],
+    kept: Sequence[Tensor],
+    moments: Tensor,
+    grads: Sequence[Tensor] = (),
+) -> bool:
+    """Fill the table that `_gin.c` reads (`unpack`), and call; False where an edge connects two graphs.
+
+    Args:
+        loop: `_gin.forward` or `_gin.backward`.
+        used: addresses of y, pools, and the gradients' pools and two working spaces; 0 where the loop has no use of it.
+        weights: six a layer.
+        kept: three a layer.
+        moments: means, deviations, variances, `[3, L, H]`.
+        grads: of the weights; none in the forward loop.
+    """
+    table = [x.size(0), graphs.ptr.numel() - 1, len(norms), norms[0].num_features, int(training)]
+    table += [torch.get_num_threads(), graphs.ptr.data_ptr(), *_addresses(*vars(neighbours).values()), x.data_ptr()]
+    table += used
+    for level in range(len(norms)):
+        own = slice(6 * level, 6 * level + 6)
+        table += _addresses(*weights[own], *kept[3 * level : 3 * level + 3], *moments[:, level])
+        table += [*(_addresses(*grads[own]) or [0] * 6), weights[6 * level].size(1)]
+    numbers = torch.tensor(table)
+    return bool(loop(numbers.data_ptr(), norms[0].eps))
