@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from graphcl.arguments import nearest
-from graphcl.config import Config, make_config, parse_value, read_config, shipped_configs, to_yaml
+from graphcl.config import Config, make_config, parse_value, read_config, set_value, shipped_configs, to_yaml
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
@@ -25,7 +25,7 @@ def parse(words: Sequence[str]) -> Config | None:
     Raises:
         InputError: with one line for each mistake.
     """
-    options = _options(words)
+    options = split_options(words, [*Config.model_fields, "config", "print_config"])
     values: dict[str, Any] = {}
     shown = False
     for key, given in options:
@@ -35,7 +35,7 @@ def parse(words: Sequence[str]) -> Config | None:
             shown = True
     for key, given in options:
         if key not in ("config", "print_config"):
-            _set(values, key.split("."), _value(key, given))
+            set_value(values, key.split("."), read_value(key, given))
     config = make_config(values)
     if shown:
         print(to_yaml(config), end="")
@@ -90,8 +90,12 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(message)
 
 
-def _options(words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """`--key value value ...` and `--key=value`, in order; dashes within a key are underscores."""
+def split_options(words: Sequence[str], known: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """`--key value value ...` and `--key=value`, in order; dashes within a key are underscores.
+
+    Raises:
+        InputError: a word without a key, or a key whose first part is not known.
+    """
     options: list[tuple[str, list[str]]] = []
     for word in words:
         if word.startswith("--") and len(word) > 2:
@@ -101,14 +105,14 @@ def _options(words: Sequence[str]) -> list[tuple[str, list[str]]]:
             options[-1][1].append(word)
         else:
             raise InputError(f"`{word}` belongs to no option; settings are given as --KEY VALUE, see --help.")
-    known = [*Config.model_fields, "config", "print_config"]
     for key, _ in options:
         if key.split(".")[0] not in known:
             raise InputError(f"`{_flag(key)}` is not a known option; {nearest(key, known)}.".replace("_", "-"))
     return options
 
 
-def _value(key: str, given: list[str]) -> Any:
+def read_value(key: str, given: list[str]) -> Any:
+    """The value that words give to a setting: a list for `seeds` and `eval`, true for none at all."""
     if key == "seeds":
         numbers = [parse_value(word) for word in given]
         return numbers[0] if len(numbers) == 1 and isinstance(numbers[0], list) else numbers
@@ -128,17 +132,6 @@ def _one(key: str, given: list[str]) -> str:
     if len(given) != 1:
         raise InputError(f"`{_flag(key)}` takes one value, got {len(given)}.")
     return given[0]
-
-
-def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set a nested value; a bare name on the way stands for `{name: ...}`, and nothing for the default."""
-    default: Any = Config().model_dump()
-    for key in path[:-1]:
-        default = default.get(key) if isinstance(default, dict) else None
-        inner = values.get(key, default)
-        values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
-        values = values[key]
-    values[path[-1]] = value
 
 
 def _flag(name: str) -> str:

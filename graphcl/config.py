@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -75,6 +75,7 @@ class Config(_Frozen):
     loss: Named = Field({"name": "infonce"}, description="the loss")
     method: Named = Field({"name": "auto"}, description="how views are contrasted; auto: as the loss is meant")
     epochs: Annotated[int, interval("[0, inf)")] = Field(20, description="passes over the data")
+    steps: Count | None = Field(None, description="optimiser steps in all, instead of the epochs")
     batch_size: BatchSize = Field(128, description="graphs in a batch, at least two")
     shuffle_window: Window | None = Field(
         None, description="graphs shuffled together, for sets larger than the memory; default: all"
@@ -148,6 +149,8 @@ def to_yaml(config: Config) -> str:
 def read_config(path: str | Path) -> dict[str, Any]:
     """The settings in a YAML file; a name such as `graphcl/MUTAG` means a file that comes with the package.
 
+    A `result.json`, or a cell of a sweep, gives the settings that it came from.
+
     Raises:
         InputError: no such file, or not a YAML mapping.
     """
@@ -157,6 +160,18 @@ def read_config(path: str | Path) -> dict[str, Any]:
         if name not in shipped:
             raise InputError(f"there is no file or configuration {str(path)!r}; {nearest(name, shipped)}.")
         file = shipped[name]
+    values = read_yaml(file)
+    # What a run or a sweep keeps holds its settings, too, so that any result can be had again.
+    kept = values.get("config")
+    return kept if isinstance(kept, dict) else values
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        InputError: not readable, or not a mapping.
+    """
     try:
         values = yaml.load(file.read_text(), _Loader)
     except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
@@ -168,8 +183,29 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 def shipped_configs() -> dict[str, Path]:
     """The configurations that come with the package, by name."""
-    files = ((folder, file) for folder in _SHIPPED for file in folder.rglob("*.yaml"))
-    return {file.relative_to(folder).with_suffix("").as_posix(): file for folder, file in files}
+    return {name: file for name, file in _shipped() if not name.startswith("sweeps/")}
+
+
+def shipped_sweeps() -> dict[str, Path]:
+    """The sweeps that come with the package, by name."""
+    return {name.removeprefix("sweeps/"): file for name, file in _shipped() if name.startswith("sweeps/")}
+
+
+def set_value(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set a nested value; a bare name on the way stands for `{name: ...}`, and nothing for the default.
+
+    Args:
+        values: nested settings, changed in place.
+        path: the keys to it, `["loss", "mu"]`.
+        value: what it becomes.
+    """
+    default: Any = Config().model_dump()
+    for key in path[:-1]:
+        default = default.get(key) if isinstance(default, dict) else None
+        inner = values.get(key, default)
+        values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
+        values = values[key]
+    values[path[-1]] = value
 
 
 def parse_value(text: str) -> Any:
@@ -200,6 +236,12 @@ _Loader.add_implicit_resolver(
 # In an installed wheel the configurations lie inside the package, in a checkout beside it.
 _PACKAGE = Path(__file__).parent
 _SHIPPED = [_PACKAGE / "configs"] if (_PACKAGE / "configs").is_dir() else [_PACKAGE.parent / "configs"]
+
+
+def _shipped() -> Iterator[tuple[str, Path]]:
+    for folder in _SHIPPED:
+        for file in sorted(folder.rglob("*.yaml")):
+            yield file.relative_to(folder).with_suffix("").as_posix(), file
 
 
 def _named_parts(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:

@@ -8,11 +8,11 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -75,12 +75,22 @@ class RunFolder:
         self._write("result.json", lambda file: file.write(json.dumps(result, indent=2).encode()))
 
     def _write(self, name: str, write: Any) -> None:
-        partial = self.path / f".{name}.partial"
-        with partial.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(self.path / name)
+        write_whole(self.path / name, write)
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+    """A file that appears whole or not at all, in place of an earlier one.
+
+    Args:
+        path: of the file.
+        write: called with an open file.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
 
 
 def _free_folder(config: Config) -> Path:
@@ -137,9 +147,11 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
         lines.append(f"{label:28}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
     seeds = len(gain["seeds"])
     chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
+    steps = result["config"]["steps"]
+    when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
     lines.append(
         f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid; "
-        f"mean over {seeds} seed{'s' if seeds > 1 else ''} at epoch {result['epochs']}."
+        f"mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
     )
     return lines
 

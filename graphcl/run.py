@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import inspect
 import signal
 import statistics
 import sys
-import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch_geometric.data import Batch
 
-from graphcl.augment import two_views
 from graphcl.command_line import parse, wants
-from graphcl.config import Config, build_augmentation
+from graphcl.config import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, FoldScores, paired_gain, summarise, usable_folds
+from graphcl.evaluate import FoldScores, paired_gain, summarise
+from graphcl.experiment import make_model, pick_device, rehearse, score, timed, train_seed, with_usable_folds
 from graphcl.losses import Loss
-from graphcl.losses.checks import NonFiniteInputError
 from graphcl.memory import keep_freed_memory
-from graphcl.methods import Method
 from graphcl.model import ContrastiveModel
-from graphcl.registry import encoders, methods
 from graphcl.report import RunFolder, check_folder, environment, score_lines
-from graphcl.train import Epoch, embed, train
+from graphcl.train import Epoch, embed
 
 Scores = dict[str, list[FoldScores]]  # by evaluator, a seed each
 
@@ -66,13 +58,13 @@ def run(config: Config) -> dict[str, Any]:
     # Two threads gain a fifth on small graphs, but wait for each other many times a step: beside another busy program
     # they lose a hundredfold. One also gives the same figures whatever the number of cores. (The SVM uses all cores.)
     torch.set_num_threads(config.threads)
-    with _timed(seconds, "load"):
+    with timed(seconds, "load"):
         dataset = load_dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
     config = config.model_copy(update={"features": dataset.features})
     # What does not fit together is refused before anything is written.
-    _rehearse(config, dataset)
+    rehearse(config, dataset)
     if dataset.labelled:
-        config = _with_usable_folds(config, dataset)
+        config = with_usable_folds(config, dataset)
     folder = RunFolder(config)
     told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
     print(f"{dataset}, features: {dataset.features}; {told}; {folder.path}/")
@@ -83,18 +75,18 @@ def run(config: Config) -> dict[str, Any]:
     for seed in config.seeds:
         model = make_model(config, dataset, seed).to(device)
         whole = make_loader(dataset, 1024, device=device)
-        with _timed(seconds, "embed"):
+        with timed(seconds, "embed"):
             h_before, y = embed(model, whole)
-        with _timed(seconds, "train"):
+        with timed(seconds, "train"):
             history += _train(config, dataset, model, seed, folder)
-        with _timed(seconds, "embed"):
+        with timed(seconds, "embed"):
             h, y = embed(model, whole)
         folder.add_seed(seed, model.encoder, h, y)
         if dataset.labelled and y is not None:
             for name in config.eval:
-                with _timed(seconds, "evaluate"):
-                    untrained[name].append(_score(config, name, h_before, y, seed))
-                    trained[name].append(_score(config, name, h, y, seed))
+                with timed(seconds, "evaluate"):
+                    untrained[name].append(score(config, name, h_before, y, seed))
+                    trained[name].append(score(config, name, h, y, seed))
                 before, after = untrained[name][-1].mean, trained[name][-1].mean
                 print(f"seed {seed}: untrained {before:.2f}, trained {after:.2f} % ({name})")
         # After each seed, so that no score is lost with a later one.
@@ -110,97 +102,9 @@ def run(config: Config) -> dict[str, Any]:
     return result
 
 
-def pick_device(name: str) -> torch.device:
-    """The device of that name; `auto` is CUDA where there is one.
-
-    Raises:
-        InputError: CUDA is asked for and there is none of that number.
-    """
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        seen = torch.cuda.device_count()
-        raise InputError(f"`device` is {name}, but torch sees {seen} CUDA devices; pass --device cpu.")
-    return device
-
-
-def make_model(config: Config, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
-    """The untrained model of a seed, on the CPU; torch's global generator is left as it was.
-
-    Raises:
-        InputError: the encoder needs edge attributes and the graphs have none.
-    """
-    arguments = {key: value for key, value in config.encoder.items() if key != "name"}
-    graph = dataset[0]
-    if "edge_dim" in encoders.arguments(config.encoder["name"]).required:
-        if graph.get("edge_attr") is None:
-            raise InputError(f"encoder `{config.encoder['name']}` needs `edge_attr`, {dataset.name} has none; use gin.")
-        arguments["edge_dim"] = 1 if graph.edge_attr.dim() == 1 else graph.edge_attr.size(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        encoder = encoders[config.encoder["name"]](graph.x.size(1), **arguments)
-        return ContrastiveModel(encoder, config.projection, config.head)
-
-
-def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> Method:
-    """The method of a seed around its model; torch's global generator is left as it was.
-
-    Raises:
-        InputError: a loss that does not fit the method.
-    """
-    arguments = {key: value for key, value in config.method.items() if key != "name"}
-    if "num_graphs" in methods.arguments(config.method["name"]).required:
-        arguments["num_graphs"] = len(dataset)
-    device = next(model.parameters()).device
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
-    return method.to(device)
-
-
-def _rehearse(config: Config, dataset: GraphDataset) -> None:
-    """One step on two graphs, without consequences: what it refuses is refused before anything is written."""
-    batch = Batch.from_data_list([dataset[0], dataset[1]])
-    first, second = build_augmentation(config.views.first), build_augmentation(config.views.second)
-    views = two_views(batch, first, second, torch.Generator().manual_seed(0))
-    method = make_method(config, dataset, make_model(config, dataset))
-    with torch.no_grad():
-        try:
-            method(*views, ids=torch.arange(2))
-        except NonFiniteInputError:
-            raise InputError(
-                f"the untrained encoder already gives NaN or infinity; look for them in the features of {dataset.name}."
-            ) from None
-
-
 def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int, folder: RunFolder) -> list[Epoch]:
-    device = next(model.parameters()).device
-    # Two streams a seed, so that the order of the graphs and their views are independent of each other.
-    order = torch.Generator().manual_seed(2 * seed)
-    views = torch.Generator(device).manual_seed(2 * seed + 1)
-    loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window)
-    with _progress(f"seed {seed}", config.epochs) as show:
-        return train(
-            make_method(config, dataset, model, seed),
-            loader,
-            build_augmentation(config.views.first),
-            build_augmentation(config.views.second),
-            epochs=config.epochs,
-            lr=config.lr,
-            weight_decay=config.weight_decay,
-            clip_norm=config.clip_norm,
-            amp=config.amp,
-            diagnostics=config.diagnostics,
-            generator=views,
-            callbacks=[lambda epoch: folder.add_epoch(seed, epoch), show],
-        )
-
-
-def _score(config: Config, name: str, h: Tensor, y: Tensor, seed: int) -> FoldScores:
-    taken = inspect.signature(EVALUATORS[name]).parameters  # `scale` is for the SVM only
-    settings = {key: value for key, value in config.evaluation.model_dump().items() if key in taken}
-    return EVALUATORS[name](h, y, seed=seed, **settings)
+    with _progress(f"seed {seed}", config) as show:
+        return train_seed(config, dataset, model, seed, [lambda epoch: folder.add_epoch(seed, epoch), show])
 
 
 def _result(
@@ -228,7 +132,7 @@ def _result(
     total = sum(epoch.seconds for epoch in history)
     return {
         **({"scores": scores, **protocol} if scores else {}),
-        "epochs": config.epochs,
+        "epochs": max((epoch.epoch for epoch in history), default=0),
         "seconds": dict(seconds),
         "epoch_seconds": statistics.median(epoch.seconds for epoch in history) if history else 0.0,
         "data_share": sum(epoch.data_seconds for epoch in history) / total if history else 0.0,
@@ -237,26 +141,8 @@ def _result(
     }
 
 
-def _with_usable_folds(config: Config, dataset: GraphDataset) -> Config:
-    """The settings with as many folds as the smallest class allows; a note says so where those are fewer."""
-    with warnings.catch_warnings(record=True) as notes:
-        warnings.simplefilter("always")
-        folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)
-    for note in notes:
-        print(f"graphcl: {note.message}", file=sys.stderr)
-    evaluation = config.evaluation.model_copy(update={"folds": folds, "inner_folds": inner})
-    return config.model_copy(update={"evaluation": evaluation})
-
-
 @contextmanager
-def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
-
-
-@contextmanager
-def _progress(label: str, epochs: int) -> Iterator[Any]:
+def _progress(label: str, config: Config) -> Iterator[Any]:
     """A progress bar on a terminal, a log line an epoch elsewhere."""
     from tqdm import tqdm
 
@@ -264,7 +150,7 @@ def _progress(label: str, epochs: int) -> Iterator[Any]:
     if not sys.stderr.isatty():
         yield lambda epoch: print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}")
         return
-    with tqdm(total=epochs, desc=label, leave=False) as bar:
+    with tqdm(total=None if config.steps else config.epochs, desc=label, leave=False) as bar:
 
         def show(epoch: Epoch) -> None:
             bar.set_postfix_str(line.format(epoch))

@@ -56,6 +56,7 @@ def train(
     second: Augmentation,
     *,
     epochs: int = 20,
+    steps: int | None = None,
     lr: float = 0.01,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
@@ -74,6 +75,7 @@ def train(
         first: augmentation that makes the first view.
         second: augmentation that makes the second view.
         epochs: passes over the data.
+        steps: optimiser steps in all, instead of the epochs; the last epoch ends with the last of them.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         clip_norm: largest Euclidean norm of the gradient, or None for no clipping.
@@ -92,43 +94,46 @@ def train(
     parameters = [each for each in method.parameters() if each.requires_grad]
     device = parameters[0].device
     optimiser = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=True)
-    history = []
-    for epoch in range(1, epochs + 1):
+    history: list[Epoch] = []
+    epoch = done = 0
+    while epoch < epochs if steps is None else done < steps:
+        epoch += 1
         method.train()
         start, data_seconds = time.perf_counter(), 0.0
-        steps: list[dict[str, Tensor]] = []
+        measured: list[dict[str, Tensor]] = []
         pairs = _view_pairs(loader, first, second, generator, device)
-        while True:
+        while steps is None or done < steps:
             before = time.perf_counter()
             views = next(pairs, None)
             data_seconds += time.perf_counter() - before
             if views is None:
                 break
 
-            ids = _ids(loader, len(steps), device)
+            ids = _ids(loader, len(measured), device)
             try:
                 with torch.autocast(device.type, torch.bfloat16, enabled=amp):
                     outcome = method(*views, ids=ids, generator=generator)
             except NonFiniteInputError as error:
-                _refuse_non_finite([step["loss"].item() for step in steps], epoch, loader)
+                _refuse_non_finite([step["loss"].item() for step in measured], epoch, loader)
                 what = f"the projections became NaN or infinite ({str(error)[:-1]})"
-                raise _non_finite(what, epoch, len(steps), loader) from None
+                raise _non_finite(what, epoch, len(measured), loader) from None
             optimiser.zero_grad(set_to_none=True)
             outcome.loss.backward()
             if clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, clip_norm)
             optimiser.step()
             method.after_step()
-            steps.append(_measure(outcome, diagnostics, method))
+            measured.append(_measure(outcome, diagnostics, method))
+            done += 1
 
-        if not steps:
+        if not measured:
             raise InputError(
                 f"`loader` gave no batch in epoch {epoch}; it must give all batches each time it is iterated."
             )
         # The only place where an epoch waits for the device.
-        table = torch.stack([torch.stack(list(step.values())) for step in steps]).cpu()
+        table = torch.stack([torch.stack(list(step.values())) for step in measured]).cpu()
         _refuse_non_finite(table[:, 0].tolist(), epoch, loader)
-        means = dict(zip(steps[0], table.mean(dim=0).tolist(), strict=True))
+        means = dict(zip(measured[0], table.mean(dim=0).tolist(), strict=True))
         main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
         record = Epoch(epoch, **main, seconds=time.perf_counter() - start, data_seconds=data_seconds, diagnostics=means)
         history.append(record)

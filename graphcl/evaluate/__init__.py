@@ -6,6 +6,7 @@ A new evaluator is one file, which gives `make_folds(...).scores` its own way to
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from graphcl.evaluate.compare import PairedTest, holm, paired_test
 from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.knn import knn
 from graphcl.evaluate.logreg import logreg
@@ -18,10 +19,13 @@ __all__ = [
     "EVALUATORS",
     "FoldScores",
     "Gain",
+    "PairedTest",
     "Summary",
+    "holm",
     "knn",
     "logreg",
     "paired_gain",
+    "paired_test",
     "summarise",
     "svm",
     "usable_folds",

@@ -52,10 +52,11 @@ class Folds:
             found = list(pool.map(accuracies, self.inner, [grid] * len(self.inner)))
             scores = np.reshape(found, (len(self.outer), self.inner_folds, -1))
             # Copied so that the folds add up in GridSearchCV's order: a tie here is a tie there.
-            best = scores.swapaxes(1, 2).copy().mean(2).argmax(1)
-            chosen = tuple(grid[i] for i in best)
+            means = scores.swapaxes(1, 2).copy().mean(2)
+            chosen = tuple(grid[i] for i in means.argmax(1))
+            inner = tuple(100 * float(each) for each in means.max(1))
             accuracy = tuple(100 * only for (only,) in pool.map(accuracies, self.outer, [[each] for each in chosen]))
-        return FoldScores(self.seed, accuracy, chosen, len(self.outer), self.inner_folds)
+        return FoldScores(self.seed, accuracy, chosen, inner, len(self.outer), self.inner_folds)
 
 
 def make_folds(

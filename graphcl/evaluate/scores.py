@@ -12,11 +12,15 @@ from graphcl.errors import InputError
 
 @dataclass(frozen=True)
 class FoldScores:
-    """One seed: the test accuracy of each outer fold in percent, and the hyper-parameter `chosen` for it: C, or k."""
+    """One seed, by outer fold: the test accuracy in percent, the hyper-parameter `chosen` (C, or k), and its `inner` one.
+
+    The inner accuracy is that on the inner folds, which chose; it saw no test fold, so it may choose among settings too.
+    """
 
     seed: int
     accuracy: tuple[float, ...]
     chosen: tuple[float, ...]
+    inner: tuple[float, ...]
     folds: int
     inner_folds: int
 

@@ -51,7 +51,7 @@ def pooled(seed=0):
 
 
 def scores(seed=0, accuracy=(50.0, 70.0), folds=2):
-    return FoldScores(seed, accuracy, (1.0,) * len(accuracy), folds, 2)
+    return FoldScores(seed, accuracy, (1.0,) * len(accuracy), accuracy, folds, 2)
 
 
 CASES = {

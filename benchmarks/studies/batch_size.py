@@ -1,0 +1,114 @@
+"""Does FlatNCE or DCL help small batches, as their papers say? python benchmarks/studies/batch_size.py
+
+Five losses x six batch sizes x three temperatures, in equal epochs and in equal steps; the views of the GraphCL
+configurations, all other projections as negatives, learning rate 0.01 throughout. docs/studies/batch_size.md tells.
+"""
+
+from math import ceil
+
+import numpy as np
+from study import COLOURS, Study, curve, figure, markdown, plus_minus
+
+from graphcl.evaluate import holm, paired_test
+
+LOSSES = ("infonce", "flatnce", "dcl", "dclw", "adnce")
+BATCHES = (8, 16, 32, 64, 128, 256)
+TEMPERATURES = (0.1, 0.2, 0.5)
+GRAPHS = {"PROTEINS": 1113, "NCI1": 4110}
+# NCI1 has four times the graphs, and its SVM costs ten times as much as training does.
+EPOCHS = {"PROTEINS": 20, "NCI1": 10}
+EVALUATOR = {"PROTEINS": "svm", "NCI1": "logreg"}
+BUDGETS = ("equal epochs", "equal steps")
+
+
+def axes(dataset, batches):
+    losses = [{"name": loss, "negatives": "all"} for loss in LOSSES]
+    return {
+        "recipe": ["graphcl"],
+        "dataset": [dataset],
+        "loss": losses,
+        "loss.temperature": list(TEMPERATURES),
+        "batch_size": list(batches),
+    }
+
+
+def main():
+    study = Study("batch_size")
+    sets = study.sets("PROTEINS", "NCI1")
+    found = {}
+    for dataset in sets:
+        epochs = min(EPOCHS[dataset], study.given.epochs)
+        steps = epochs * ceil(GRAPHS[dataset] / 128)
+        common = {"eval": EVALUATOR[dataset], "table": {"rows": ["loss", "loss.temperature"], "columns": "batch_size"}}
+        found[dataset, BUDGETS[0]] = study.run(f"{dataset}-epochs", axes(dataset, BATCHES), epochs=epochs, **common)
+        # With 128 both budgets are the same run.
+        others = [batch for batch in BATCHES if batch != 128]
+        found[dataset, BUDGETS[1]] = study.run(f"{dataset}-steps", axes(dataset, others), steps=steps, **common)
+
+    def scores(dataset, budget, loss, temperature, batch):
+        kind = BUDGETS[0] if batch == 128 else budget
+        where = {"loss": f"{loss}(negatives=all)", "loss__temperature": temperature, "batch_size": batch}
+        return found[dataset, kind].scores(**where)
+
+    def accuracy(*place):
+        return np.array([each.mean for each in scores(*place)])
+
+    picture, plots = figure(len(TEMPERATURES), len(sets) * 2, height=2.2)
+    tables = {}
+    for row, (dataset, budget) in enumerate((dataset, budget) for dataset in sets for budget in BUDGETS):
+        lines = []
+        for temperature, axis in zip(TEMPERATURES, plots[row], strict=True):
+            for loss, colour in zip(LOSSES, COLOURS, strict=False):
+                values = [accuracy(dataset, budget, loss, temperature, batch) for batch in BATCHES]
+                if all(map(len, values)):
+                    curve(axis, BATCHES, values, colour, loss, linestyle="--" if loss == "dcl" else "-")
+                lines.append([temperature, loss, *map(plus_minus, values)])
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(BATCHES, [str(batch) for batch in BATCHES])
+            axis.set_title(f"{dataset}, {budget}, tau {temperature}")
+        plots[row][0].set_ylabel("accuracy, %")
+        untrained = found[dataset, BUDGETS[0]].untrained()
+        lines.append(["", "untrained", plus_minus(np.array([each.mean for each in untrained])), *[""] * 5])
+        tables[f"{dataset} {budget}"] = markdown(["tau", "loss", *map(str, BATCHES)], lines)
+    for axis in plots[-1]:
+        axis.set_xlabel("batch size")
+    plots[0][-1].legend(fontsize=7)
+
+    tables["tests"] = gaps(sets, scores)
+    study.keep(picture, **tables)
+
+
+def gaps(sets, scores):
+    """DCL's claim: its lead over InfoNCE shrinks as the batch grows. The lead at each batch size, with a test."""
+    places, tests = [], []
+    for dataset in sets:
+        for budget in BUDGETS:
+            for loss in LOSSES[1:]:
+                for batch in BATCHES:
+                    mine, base = [], []
+                    for temperature in TEMPERATURES:
+                        pair = (
+                            scores(dataset, budget, loss, temperature, batch),
+                            scores(dataset, budget, "infonce", temperature, batch),
+                        )
+                        seeds = {each.seed for each in pair[0]} & {each.seed for each in pair[1]}
+                        mine += [each for each in pair[0] if each.seed in seeds]
+                        base += [each for each in pair[1] if each.seed in seeds]
+                    if mine:
+                        places.append((dataset, budget, loss, batch))
+                        tests.append(paired_test(mine, base))
+    adjusted = dict(zip(places, holm([test.p for test in tests]), strict=True))
+    means = dict(zip(places, (test.mean for test in tests), strict=True))
+    lines = []
+    for dataset, budget, loss in dict.fromkeys(place[:3] for place in places):
+        cells = []
+        for batch in BATCHES:
+            p = adjusted[dataset, budget, loss, batch]
+            text = f"{means[dataset, budget, loss, batch]:+.2f} ({p:.2f})"
+            cells.append(f"**{text}**" if p < 0.05 else text)
+        lines.append([dataset, budget, loss, *cells])
+    return markdown(["set", "budget", "over infonce", *map(str, BATCHES)], lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""CL-DRO's other divergences against InfoNCE: python benchmarks/studies/dro.py
+
+KL is InfoNCE over the negatives alone (`dcl`); chi-square and its unclipped form, mean-variance, weigh the negatives
+linearly in their similarity instead of exponentially. docs/studies/dro.md tells.
+"""
+
+from study import COLOURS, Study, figure
+
+SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
+LOSSES = (
+    {"name": "infonce"},
+    {"name": "cl_dro", "divergence": "kl"},
+    {"name": "cl_dro", "divergence": "chi2"},
+    {"name": "mean_variance"},
+)
+TEMPERATURES = (0.2, 0.5)
+
+
+def main():
+    import numpy as np
+
+    study = Study("dro")
+    found = {}
+    for dataset in study.sets(*SETS):
+        axes = {
+            "recipe": ["graphcl"],
+            "dataset": [dataset],
+            "loss": list(LOSSES),
+            "loss.temperature": list(TEMPERATURES),
+        }
+        table = {"rows": ["loss", "loss.temperature"], "baseline": {"loss": "infonce"}}
+        found[dataset] = study.run(dataset, axes, table, eval="logreg" if dataset == "NCI1" else "svm")
+
+    picture, plots = figure(len(found), width=2.6)
+    labels = ("InfoNCE", "KL", "chi-square", "mean-variance")
+    keys = ("infonce", "cl_dro(divergence=kl)", "cl_dro(divergence=chi2)", "mean_variance")
+    for axis, (dataset, cells) in zip(plots[0], found.items(), strict=True):
+        for offset, temperature, colour in zip((-0.2, 0.2), TEMPERATURES, COLOURS, strict=False):
+            values = [cells.accuracy(loss=key, loss__temperature=temperature) for key in keys]
+            places = np.arange(len(keys)) + offset
+            means, deviations = [each.mean() for each in values], [each.std() for each in values]
+            axis.errorbar(places, means, deviations, fmt="o", markersize=4, color=colour, label=f"tau {temperature}")
+        before = np.mean([each.mean for each in cells.untrained()])
+        axis.axhline(before, color="#777777", linestyle=":", label="untrained")
+        axis.set_xticks(range(len(keys)), labels, rotation=30, ha="right")
+        axis.set_title(dataset)
+    plots[0][0].set_ylabel("accuracy, %")
+    plots[0][0].legend(fontsize=7)
+    from graphcl.sweep.write import to_markdown
+
+    tables = {dataset: to_markdown(next(iter(cells.tables.values()))) for dataset, cells in found.items()}
+    study.keep(picture, **tables)
+
+
+if __name__ == "__main__":
+    main()

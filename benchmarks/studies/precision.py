@@ -1,0 +1,32 @@
+"""FlatNCE's claim for low precision, trained: python benchmarks/studies/precision.py
+
+InfoNCE and FlatNCE at tau 0.05, the model in bfloat16 and in float32 (the loss itself is float32 in both: this library
+compares projections in no less). docs/studies/precision.md tells; docs/figures/precision.py looks at the gradient alone.
+"""
+
+from study import Study
+
+from graphcl.sweep.write import to_markdown
+
+SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
+
+
+def main():
+    study = Study("precision")
+    tables = {}
+    for dataset in study.sets(*SETS):
+        axes = {
+            "recipe": ["graphcl"],
+            "dataset": [dataset],
+            "loss": [{"name": loss, "negatives": "all", "temperature": 0.05} for loss in ("infonce", "flatnce")],
+            "amp": [False, True],
+        }
+        table = {"rows": ["loss", "amp"], "baseline": {"amp": False}}
+        evaluator = "logreg" if dataset == "NCI1" else "svm"
+        cells = study.run(dataset, axes, table, diagnostics=True, eval=evaluator)
+        tables[dataset] = to_markdown(next(iter(cells.tables.values())))
+    study.keep(None, **tables)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What the studies share: a sweep from the command line, means by place, a figure in one style, a page's tables."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from graphcl.errors import InputError
+from graphcl.sweep import make_plan, sweep
+from graphcl.sweep.progress import Progress
+from graphcl.sweep.table import scores_of
+
+DOCS = Path(__file__).parents[2] / "docs" / "studies"
+# Okabe and Ito's colours, which a colour-blind reader tells apart.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+
+
+class Study:
+    """Runs sweeps in one folder each, and hands out what they found.
+
+    Args:
+        name: of the study; its sweeps lie under `OUT/NAME-...`.
+        seeds: how many.
+    """
+
+    def __init__(self, name: str, seeds: int = 5) -> None:
+        parser = argparse.ArgumentParser(prog=f"python benchmarks/studies/{name}.py")
+        parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
+        parser.add_argument("--data-root", default="datasets")
+        parser.add_argument("--out", default="sweeps", type=Path, help="where sweeps are kept and gone on with")
+        parser.add_argument("--workers", type=int)
+        parser.add_argument("--seeds", type=int, default=seeds)
+        parser.add_argument("--epochs", type=int, default=20)
+        parser.add_argument("--docs", type=Path, default=DOCS, help="where the figure and the page are")
+        parser.add_argument("--sets", nargs="+", help="only these data sets")
+        self.name, self.given = name, parser.parse_args()
+
+    def sets(self, *names: str) -> list[str]:
+        """The data sets of the study, or those asked for."""
+        return [name for name in names if self.given.sets is None or name in self.given.sets]
+
+    def run(self, part: str, axes: dict, table: dict | None = None, **settings) -> Cells:
+        """A sweep of the study, finished cells left as they are."""
+        given = self.given
+        common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
+        spec = {"axes": axes, "settings": {"epochs": given.epochs, **common, **settings}, "table": table or {}}
+        try:
+            plan = make_plan(spec)
+            outcome = sweep(plan, given.out / f"{self.name}-{part}", given.workers, Progress(plan, 0, sys.stderr))
+        except InputError as error:
+            sys.exit(f"{self.name}: {error}")
+        if outcome.failed:
+            print("\n".join(f"failed: {cell}: {error}" for cell, error in outcome.failed.items()), file=sys.stderr)
+        return Cells(plan, outcome)
+
+    def keep(self, figure, **tables: str) -> None:
+        """Write the figure beside the study's page, and each table between the page's marks of its name."""
+        self.given.docs.mkdir(parents=True, exist_ok=True)
+        if figure is not None:
+            figure.savefig(self.given.docs / f"{self.name}.svg", metadata={"Date": None})
+        page = self.given.docs / f"{self.name}.md"
+        text = page.read_text() if page.exists() else "\n\n".join(f"<!-- {n} -->\n<!-- end -->" for n in tables) + "\n"
+        for name, table in tables.items():
+            mark = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+            text = re.sub(mark, lambda found, table=table: f"{found[1]}\n{table}\n\n{found[2]}", text, flags=re.DOTALL)
+        page.write_text(text)
+
+
+class Cells:
+    """The finished cells of a sweep."""
+
+    def __init__(self, plan, outcome) -> None:
+        self.plan, self.tables, self.records = plan, outcome.tables, outcome.records
+        done = [(cell, self.records.get(cell.key, {})) for cell in plan.cells]
+        self.done = [(cell, record) for cell, record in done if record.get("status") == "done"]
+
+    def pick(self, **where: str):
+        """Cells and records at the given labels."""
+        wanted = {axis.replace("__", "."): str(label) for axis, label in where.items()}
+        for cell, record in self.done:
+            if all(cell.coordinates[axis] == label for axis, label in wanted.items()):
+                yield cell, record
+
+    def scores(self, evaluator: str | None = None, **where: str):
+        """Fold scores by seed at the given labels."""
+        name = evaluator or self.plan.evaluators[0]
+        return sorted((scores_of(record, name) for _, record in self.pick(**where)), key=lambda each: each.seed)
+
+    def accuracy(self, **where: str) -> np.ndarray:
+        """Mean accuracy of each seed, in percent."""
+        return np.array([each.mean for each in self.scores(**where)])
+
+    def untrained(self, evaluator: str | None = None, **where: str):
+        """Fold scores of the untrained encoders of the cells at the given labels, by seed."""
+        name = evaluator or self.plan.evaluators[0]
+        keys = dict.fromkeys(cell.untrained for cell, _ in self.pick(**where))
+        return sorted((scores_of(self.records[key], name) for key in keys), key=lambda each: each.seed)
+
+    def metric(self, name: str, **where: str) -> np.ndarray:
+        """A measure of the last epoch, for each seed."""
+        return np.array([record["metrics"][name] for _, record in self.pick(**where)])
+
+
+def figure(columns: int, rows: int = 1, width: float = 3.1, height: float = 2.7):
+    """A grid of plots in the style of all figures here."""
+    import matplotlib.pyplot as plt
+
+    plt.rcParams |= {"svg.hashsalt": "graphcl", "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}
+    plt.rcParams |= {"axes.grid": True, "grid.color": "#E5E5E5", "axes.axisbelow": True, "legend.frameon": False}
+    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False)
+
+
+def curve(axis, xs, seeds, colour: str, label: str | None = None, **style) -> None:
+    """Means with a band of one standard error, over an array of seeds for each x."""
+    means = np.array([each.mean() for each in seeds])
+    errors = np.array([each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0 for each in seeds])
+    axis.plot(xs, means, color=colour, label=label, marker="o", markersize=3, linewidth=1.3, **style)
+    axis.fill_between(xs, means - errors, means + errors, color=colour, alpha=0.15, linewidth=0)
+
+
+def plus_minus(values: np.ndarray) -> str:
+    """Mean ± deviation between seeds, with the number of seeds where that is not five."""
+    if not len(values):
+        return "-"
+    few = f" ({len(values)})" if len(values) != 5 else ""
+    return f"{values.mean():.2f} ± {values.std():.2f}{few}"
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    """A table."""
+    lines = ["| " + " | ".join(map(str, line)) + " |" for line in (head, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])

@@ -1,0 +1,102 @@
+"""Temperature as the radius of a robust objective: python benchmarks/studies/temperature.py
+
+InfoNCE over five temperatures, with a share of the false negatives (graphs of the anchor's class) left in: all, as in
+training without labels, down to none. The labels steer the training here, so with a share below 1 the accuracies are
+no scores of a method; what is compared is where their maximum lies. docs/studies/temperature.md tells.
+"""
+
+import torch
+from study import COLOURS, Study, curve, figure, markdown, plus_minus
+from torch.nn.functional import softplus
+
+from graphcl.arguments import Fraction
+from graphcl.errors import InputError
+from graphcl.losses.pairs import normalize
+from graphcl.methods import Method, Outcome
+from graphcl.registry import methods
+
+TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
+SHARES = (1.0, 0.5, 0.25, 0.0)
+
+
+@methods.register("fewer_false_negatives")
+class FewerFalseNegatives(Method):
+    """Cross-view InfoNCE, both ways, in which each negative of the anchor's class stays with a given chance.
+
+    Args:
+        model: encoder and projector.
+        loss: infonce; its temperature is taken.
+        share: chance that a false negative stays, in [0, 1].
+    """
+
+    def __init__(self, model, loss, *, share: Fraction = 1.0) -> None:
+        super().__init__(model, loss)
+        if getattr(self.loss, "name", "") != "infonce":
+            raise InputError("method `fewer_false_negatives` takes loss infonce.")
+        self.share = share
+
+    def forward(self, view1, view2, *, ids=None, generator=None):
+        """See `Method`."""
+        h, other = self.model.encode_views(view1, view2)
+        z1, z2 = self.model.projector(h), self.model.projector(other)
+        cosine = normalize(z1) @ normalize(z2).T
+        same = view1.y[:, None] == view1.y
+        stays = torch.rand(same.shape, generator=generator, device=same.device) < self.share
+        out = (same & ~stays) | torch.eye(len(same), dtype=torch.bool, device=same.device)
+        return Outcome(nce(cosine, out, self.setting("temperature")), h, z1, z2)
+
+
+def nce(cosine, out, temperature):
+    """InfoNCE of a table of cosines, some left out of the negatives; anchors without negatives count 0."""
+    terms = []
+    for table, hidden in ((cosine, out), (cosine.T, out.T)):
+        logits = (table / temperature).masked_fill(hidden, -1e9)
+        terms.append(softplus(logits.logsumexp(dim=1) - table.diagonal() / temperature))
+    return torch.cat(terms).mean()
+
+
+def main():
+    study = Study("temperature")
+    sets = study.sets("PROTEINS", "NCI1")
+    found = {}
+    for dataset in sets:
+        axes = {
+            "recipe": ["graphcl"],
+            "dataset": [dataset],
+            "method": [{"name": "fewer_false_negatives", "share": share} for share in SHARES],
+            "loss": ["infonce"],
+            "loss.temperature": list(TEMPERATURES),
+        }
+        evaluator = "svm" if dataset == "PROTEINS" else "logreg"
+        found[dataset] = study.run(dataset, axes, {"columns": "loss.temperature"}, diagnostics=True, eval=evaluator)
+
+    picture, plots = figure(3, len(sets))
+    tables = {}
+    for row, (dataset, cells) in enumerate(found.items()):
+        lines = []
+        for share, colour in zip(SHARES, COLOURS, strict=False):
+            where = {"method": f"fewer_false_negatives(share={share})"}
+            values = [cells.accuracy(loss__temperature=each, **where) for each in TEMPERATURES]
+            negative = [cells.metric("negative_variance", loss__temperature=each, **where) for each in TEMPERATURES]
+            # ||a - b||^2 = 2 - 2 a.b
+            positive = [1 - cells.metric("alignment", loss__temperature=each, **where) / 2 for each in TEMPERATURES]
+            for axis, seeds in zip(plots[row], (values, negative, positive), strict=True):
+                curve(axis, TEMPERATURES, seeds, colour, f"{share:.0%} of false negatives")
+            lines.append([f"{share:.0%}", "accuracy", *map(plus_minus, values)])
+            lines.append(["", "variance of negatives", *(f"{each.mean():.4f}" for each in negative)])
+            lines.append(["", "mean positive cosine", *(f"{each.mean():.3f}" for each in positive)])
+        tables[dataset] = markdown(["false negatives", "measure", *map(str, TEMPERATURES)], lines)
+        titles = ("accuracy, %", "variance of an anchor's negative cosines", "mean cosine of positives")
+        for axis, title in zip(plots[row], titles, strict=True):
+            axis.set_xscale("log")
+            axis.set_xticks(TEMPERATURES, [str(each) for each in TEMPERATURES])
+            axis.set_xticks([], minor=True)
+            axis.set_title(f"{dataset}: {title}")
+    for axis in plots[-1]:
+        axis.set_xlabel("temperature")
+    plots[0][0].legend(fontsize=7)
+    study.keep(picture, **tables)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""`python -m graphcl.sweep`: run a table of settings x data sets x seeds."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+from typing import NoReturn
+
+from graphcl.config import shipped_sweeps
+from graphcl.errors import InputError
+from graphcl.sweep.command import HELP, Command, parse
+from graphcl.sweep.folder import SweepFolder
+from graphcl.sweep.plan import Plan, make_plan
+from graphcl.sweep.pool import fitting_workers
+from graphcl.sweep.progress import Progress
+from graphcl.sweep.sweep import sweep
+from graphcl.sweep.write import to_markdown
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code: 0 done, 1 some cells failed, 2 for a mistake of the user's."""
+    words = sys.argv[1:] if words is None else words
+    if not words or "--help" in words or "-h" in words:
+        print(HELP + ", ".join(sorted(shipped_sweeps())))
+        return 0 if words else 2
+    try:
+        command = parse(words)
+        return _run(command, make_plan(command.spec))
+    except InputError as error:
+        print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"\ngraphcl: stopped; {command.out} keeps all finished cells, the same command goes on.", file=sys.stderr)
+        return 128 + signal.SIGINT
+
+
+def _run(command: Command, plan: Plan) -> int:
+    total = len(plan.cells) + len(plan.untrained)
+    done = _finished(command, plan)
+    workers = command.workers or fitting_workers(total - done)
+    seeds = len({cell.coordinates["seed"] for cell in plan.cells})
+    print(
+        f"{total} cells: {len(plan.cells) // seeds} settings and {len(plan.untrained) // seeds} untrained encoders x "
+        f"{seeds} seeds; {done} finished; {workers} worker{'s' if workers > 1 else ''}; {command.out}/"
+    )
+    if command.dry_run:
+        return 0
+    signal.signal(signal.SIGTERM, _as_interrupt)
+    outcome = sweep(plan, command.out, workers, Progress(plan, done, sys.stderr))
+    print("\n".join(["", *(to_markdown(table) for table in outcome.tables.values())]))
+    print(f"\nkept in {command.out}/: table.md, table.tex, cells.csv, and a file for each cell")
+    for cell, error in list(outcome.failed.items())[:10]:
+        print(f"graphcl: {cell} failed: {error}", file=sys.stderr)
+    if outcome.failed:
+        print(
+            f"graphcl: {len(outcome.failed)} of {total} cells failed; the same command tries them again.",
+            file=sys.stderr,
+        )
+    return 1 if outcome.failed else 0
+
+
+def _finished(command: Command, plan: Plan) -> int:
+    records = SweepFolder(command.out).records(plan)
+    return sum(records.get(cell.key, {}).get("status") == "done" for cell in (*plan.untrained, *plan.cells))
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

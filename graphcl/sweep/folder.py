@@ -1,0 +1,138 @@
+"""The folder of a sweep: a file for each cell, the tables, and a lock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from graphcl.config import read_yaml
+from graphcl.errors import InputError
+from graphcl.report import write_whole
+from graphcl.sweep.plan import Cell, Plan, changed
+from graphcl.version import __version__
+
+Records = dict[str, dict[str, Any]]  # by key
+
+
+class SweepFolder:
+    """Where a sweep keeps `sweep.yaml`, `cells/KEY.json`, and its tables; one sweep at a time, as long as it is open.
+
+    The lock is the operating system's, so it is free as soon as its holder is gone, however that ended.
+
+    Args:
+        path: a new folder, or that of an earlier sweep.
+
+    Raises:
+        InputError: another sweep holds it, it is something else, or it cannot be made.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = FileLock(self.path / ".lock")
+
+    def __enter__(self) -> SweepFolder:
+        if self.path.exists() and not (self.path / "sweep.yaml").exists() and any(self.path.iterdir()):
+            raise InputError(f"{self.path} is not the folder of a sweep, and holds something; pass another with --out.")
+        try:
+            self.cells.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(f"another sweep is at work in {self.path}; wait for it, or pass another --out.") from None
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {self.path}: {error.strerror}; pass another with --out."
+            ) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    @property
+    def cells(self) -> Path:
+        """Where the outcomes of cells lie."""
+        return self.path / "cells"
+
+    def add_plan(self, plan: Plan) -> None:
+        """Keep what the sweep is made of, so that `--out FOLDER` alone goes on with it."""
+        spec = {**plan.spec, "version": __version__}
+        text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
+        write_whole(self.path / "sweep.yaml", lambda file: file.write(text.encode()))
+
+    def records(self, plan: Plan | None = None) -> Records:
+        """What is there, by key.
+
+        Raises:
+            InputError: a cell of the plan was run with other settings, by another version or after a change.
+        """
+        found: Records = {}
+        for file in sorted(self.cells.glob("*.json")):
+            try:
+                record = json.loads(file.read_text())
+            except (ValueError, OSError):  # half a file from another program; it is run again
+                continue
+            if isinstance(record, dict) and isinstance(record.get("config"), dict):
+                found[file.stem] = record
+        if plan is not None:
+            self._refuse_changed(plan, found)
+        return found
+
+    def _refuse_changed(self, plan: Plan, found: Records) -> None:
+        # A cell in the same place with other settings means that what the place stands for has changed.
+        places = {_place(record["coordinates"]): (key, record) for key, record in found.items()}
+        for cell in plan.cells:
+            key, record = places.get(_place(cell.coordinates), (cell.key, {}))
+            if key != cell.key and cell.key not in found:
+                differences = changed(record["config"], cell.config.model_dump())
+                version = record.get("versions", {}).get("graphcl", "?")
+                raise InputError(
+                    f"{self.path} holds a cell `{cell}` of other settings, run by graphcl {version}: "
+                    f"{'; '.join(differences)}. Pass another --out, or delete {self.cells / key}.json."
+                )
+
+
+def task(folder: SweepFolder, cell: Cell) -> tuple[str, str, Any]:
+    """What a worker needs for a cell: the file, the coordinates as JSON, the configuration."""
+    return str(folder.cells / f"{cell.key}.json"), json.dumps(dict(cell.coordinates)), cell.config
+
+
+def perform(task: tuple[str, str, Any], device: str) -> dict[str, Any]:
+    """Run a cell, and keep its record: by the worker itself, so that it is kept even if the sweep dies meanwhile."""
+    from graphcl.memory import keep_freed_memory
+    from graphcl.sweep.cell import run_cell
+
+    keep_freed_memory()
+    path, coordinates, config = task
+    record = {"coordinates": json.loads(coordinates), **run_cell(config, device)}
+    try:
+        keep(Path(path), record)
+    except OSError as error:
+        return {**record, "status": "failed", "error": f"cannot keep the outcome in {path}: {error.strerror}"}
+    return record
+
+
+def keep(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a cell's record."""
+    write_whole(path, lambda file: file.write(json.dumps(record, indent=1).encode()))
+
+
+def read_spec(path: Path) -> dict[str, Any]:
+    """The specification in a YAML file.
+
+    Raises:
+        InputError: there is none, or it is no mapping.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {path}.")
+    return read_yaml(path)
+
+
+def _place(coordinates: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(coordinates.items()))

@@ -1,0 +1,285 @@
+"""What a sweep is made of: axes, and the cells that they span."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphcl.arguments import nearest
+from graphcl.config import Config, ConfigError, make_config, read_config, set_value, shipped_configs
+from graphcl.errors import InputError
+
+NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "eval")
+"""Settings that no figure of a cell should hang on, and those that are lists by themselves."""
+_IMMATERIAL = ("out", "data_root", "mirror", "threads", "device")
+_OF_THE_ENCODER = (
+    "dataset",
+    "data_root",
+    "mirror",
+    "features",
+    "max_degree",
+    "encoder",
+    "eval",
+    "evaluation",
+    "device",
+)
+_OF_THE_ENCODER += ("threads", "seeds")
+_KEYS = ("settings", "axes", "table", "version")
+_TABLE_KEYS = ("rows", "columns", "baseline")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One seed of one configuration.
+
+    Args:
+        key: names the outcome's file: a digest of all settings that a figure hangs on.
+        coordinates: where on each axis it lies, and its `seed`.
+        config: the complete settings, of this one seed.
+        untrained: key of the cell of the same encoder without training.
+    """
+
+    key: str
+    coordinates: Mapping[str, str]
+    config: Config
+    untrained: str
+
+    def __str__(self) -> str:
+        return ", ".join(f"seed {label}" if axis == "seed" else label for axis, label in self.coordinates.items())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All cells of a sweep, and how its table is laid out.
+
+    Args:
+        axes: the labels on each axis, `dataset` among them.
+        cells: in the order they are run.
+        untrained: cells of the encoders as they are before training, each once.
+        rows: axes whose labels make the table's rows.
+        columns: the axis of its columns.
+        baseline: labels on some of the rows' axes; every row is compared with its twin there.
+        spec: what it was made of, to be kept.
+    """
+
+    axes: Mapping[str, Sequence[str]]
+    cells: Sequence[Cell]
+    untrained: Sequence[Cell]
+    rows: Sequence[str]
+    columns: str
+    baseline: Mapping[str, str] | None
+    spec: Mapping[str, Any]
+
+    @property
+    def evaluators(self) -> list[str]:
+        """The evaluators that every cell is scored by."""
+        return [name for name in self.cells[0].config.eval if all(name in cell.config.eval for cell in self.cells)]
+
+
+def make_plan(spec: Mapping[str, Any]) -> Plan:
+    """Span the cells of a sweep, and check every one of them.
+
+    Args:
+        spec: `settings` for all cells; `axes`, each a list of values of a setting (`loss`, `loss.temperature`,
+            `dataset`, ...), or of recipes (`recipe`: `graphcl` means the configuration `graphcl/DATASET`, or the one
+            that is named so), or a mapping from labels to several settings; and `table`, with `rows`, `columns` and
+            `baseline`.
+
+    Raises:
+        InputError: an axis or a setting that there is not, values that do not fit; a line each.
+
+    Example:
+        >>> plan = make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {"seeds": [0, 1]}})
+        >>> len(plan.cells), len(plan.untrained), plan.rows
+        (4, 2, ['loss'])
+    """
+    settings, axes, table = _parts(spec)
+    if "dataset" not in axes and "dataset" not in settings and "recipe" in axes:
+        raise InputError("`recipe` needs the data sets to which it is applied; name them as `dataset`.")
+    if "dataset" not in axes:
+        axes = {**axes, "dataset": [settings.get("dataset", "synthetic")]}
+    points = {axis: list(_points(axis, values)) for axis, values in axes.items()}
+    for axis, found in points.items():
+        labels = [label for label, _ in found]
+        if len(set(labels)) < len(labels):
+            raise InputError(f"axis `{axis}` must have different values, got {labels}.")
+
+    cells: list[Cell] = []
+    untrained: dict[str, Cell] = {}
+    problems: dict[str, None] = {}
+    for chosen in itertools.product(*points.values()):
+        labels = {axis: label for axis, (label, _) in zip(points, chosen, strict=True)}
+        try:
+            config = _config(settings, [values for _, values in chosen])
+        except ConfigError as error:
+            problems |= dict.fromkeys(f"{', '.join(labels.values())}: {line}" for line in str(error).split("\n"))
+            continue
+        for seed in config.seeds:
+            one = config.model_copy(update={"seeds": [seed]})
+            before = _before_training(one)
+            key = _key(before)
+            where = {"dataset": labels["dataset"], "seed": str(seed)}
+            untrained.setdefault(key, Cell(key, {"encoder": "untrained", **where}, before, key))
+            cells.append(Cell(_key(one), {**labels, "seed": str(seed)}, one, key))
+    if problems:
+        lines = list(problems)
+        more = [f"... and {len(lines) - 10} more."] if len(lines) > 10 else []
+        raise InputError("\n".join(lines[:10] + more))
+    if len({cell.key for cell in cells}) < len(cells):
+        raise InputError(f"two cells of the sweep have the same settings: {_twins(cells)}.")
+    labels_of = {axis: [label for label, _ in found] for axis, found in points.items()}
+    rows, columns, baseline = _layout(table, labels_of)
+    # A seed of every configuration first, so that the table fills evenly.
+    cells.sort(key=lambda cell: cell.config.seeds[0])
+    return Plan(labels_of, cells, list(untrained.values()), rows, columns, baseline, dict(spec))
+
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The settings in which two configurations differ, one phrase each; those that no figure hangs on are left out."""
+    before, after = (dict(_flat({k: v for k, v in each.items() if k not in _IMMATERIAL})) for each in (old, new))
+    return [
+        f"`{key}` was {before[key]!r} and is {after[key]!r}"
+        if key in before and key in after
+        else f"`{key}` {'is new' if key in after else 'is no more'}"
+        for key in dict.fromkeys([*before, *after])
+        if key not in before or key not in after or before[key] != after[key]
+    ]
+
+
+def _parts(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    found = [f"`{key}` is no part of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
+    parts: list[dict[str, Any]] = []
+    for name in ("settings", "axes", "table"):
+        part = spec.get(name) or {}
+        if not isinstance(part, dict):
+            found.append(f"`{name}` must be a mapping, got {part!r}.")
+            part = {}
+        parts.append(part)
+    settings, axes, table = parts
+    known = [*Config.model_fields, "recipe"]
+    for key in settings:
+        if str(key).split(".")[0] not in known:
+            found.append(f"`settings`: `{key}` is no setting; {nearest(str(key), known)}.")
+    for axis, values in axes.items():
+        if str(axis).split(".")[0] in NOT_VARIED:
+            found.append(f"`{axis}` cannot be an axis; give it under `settings`, the same for all cells.")
+        elif isinstance(values, dict):
+            if axis in known or not all(isinstance(each, dict) for each in values.values()) or not values:
+                found.append(
+                    f"axis `{axis}`: a list of values is wanted, or, under a name of your own, groups of them."
+                )
+        elif str(axis).split(".")[0] not in known:
+            found.append(f"`{axis}` is no axis; {nearest(str(axis), known)}.")
+        elif not isinstance(values, list) or not values:
+            found.append(f"axis `{axis}` must be a list of one or more values, got {values!r}.")
+    found += [f"`table.{key}` is unknown; {nearest(str(key), _TABLE_KEYS)}." for key in table if key not in _TABLE_KEYS]
+    if found:
+        raise InputError("\n".join(found))
+    return settings, axes, table
+
+
+def _points(axis: str, values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The labels on an axis, with the settings that each stands for."""
+    if isinstance(values, dict):
+        yield from ((str(label), dict(group)) for label, group in values.items())
+    else:
+        yield from ((_label(value), {axis: value}) for value in values)
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, dict) and "name" in value:
+        arguments = ", ".join(f"{key}={_label(each)}" for key, each in value.items() if key != "name")
+        return f"{value['name']}({arguments})" if arguments else str(value["name"])
+    if isinstance(value, (dict, list)):
+        return json.dumps(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Config:
+    """The configuration of a point: a recipe first, then settings, then what the axes choose; the general before the
+    particular, so that `loss` does not undo `loss.temperature`."""
+    given = [item for part in (settings, *chosen) for item in part.items()]
+    named = dict(given)
+    values: dict[str, Any] = {}
+    if "recipe" in named:
+        values = _recipe(str(named["recipe"]), str(named.get("dataset", "synthetic")))
+    for key, value in sorted(given, key=lambda item: item[0].count(".")):
+        if key != "recipe":
+            set_value(values, key.split("."), value)
+    return make_config(values)
+
+
+def _recipe(name: str, dataset: str) -> dict[str, Any]:
+    """The configuration `NAME/DATASET`, of those that come with the package or of a folder; else that called NAME."""
+    for each in (f"{name}/{Path(dataset).stem}", f"{name}/{Path(dataset).stem}.yaml"):
+        if each in shipped_configs() or Path(each).is_file():
+            return {**read_config(each)}
+    folders = {each.rsplit("/", 1)[0] for each in shipped_configs()}
+    if name in folders:
+        raise InputError(f"recipe {name!r} has no configuration for {dataset!r}; write one, or leave the set out.")
+    if Path(name).is_dir():
+        raise InputError(f"the folder {name} has no configuration {Path(dataset).stem}.yaml for that data set.")
+    if name not in shipped_configs() and not Path(name).is_file():
+        raise InputError(f"there is no recipe {name!r}; {nearest(name, sorted(folders | set(shipped_configs())))}.")
+    return dict(read_config(name))
+
+
+def _before_training(config: Config) -> Config:
+    """The settings of the same encoder, untrained: of what does not touch it, the defaults."""
+    return make_config({**{key: config.model_dump()[key] for key in _OF_THE_ENCODER}, "epochs": 0})
+
+
+def _key(config: Config) -> str:
+    material = {key: value for key, value in config.model_dump().items() if key not in _IMMATERIAL}
+    return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _twins(cells: Sequence[Cell]) -> str:
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.key in seen:
+            return f"{seen[cell.key]} and {cell}"
+        seen[cell.key] = cell
+    return ""
+
+
+def _layout(
+    table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]
+) -> tuple[list[str], str, Mapping[str, str] | None]:
+    columns = table.get("columns") or "dataset"
+    rows = table.get("rows") or [axis for axis, labels in axes.items() if axis != columns and len(labels) > 1]
+    rows = [rows] if isinstance(rows, str) else list(rows)
+    for axis in [columns, *rows]:
+        if axis not in axes:
+            raise InputError(f"`table`: `{axis}` is no axis of this sweep; {nearest(str(axis), axes)}.")
+    left = [axis for axis, labels in axes.items() if len(labels) > 1 and axis not in [columns, *rows]]
+    if left:
+        raise InputError(f"`table.rows` must name every axis but the columns'; `{left[0]}` is missing.")
+    baseline = table.get("baseline")
+    if baseline is None:
+        return rows, columns, None
+    if not isinstance(baseline, dict):
+        if len(rows) != 1:
+            raise InputError(f"`table.baseline` must say of which axis, such as {{{rows[0]}: {baseline}}}.")
+        baseline = {rows[0]: baseline}
+    for axis, label in baseline.items():
+        if axis not in rows:
+            raise InputError(f"`table.baseline`: `{axis}` is no axis of the rows; {nearest(str(axis), rows)}.")
+        if _label(label) not in axes[axis]:
+            raise InputError(
+                f"`table.baseline`: {label!r} does not occur on `{axis}`; {nearest(_label(label), axes[axis])}."
+            )
+    return rows, columns, {axis: _label(label) for axis, label in baseline.items()}
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,106 @@
+"""Worker processes: each takes one cell at a time; one that dies takes its cell with it, and no other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+GIGABYTES = 1.5
+"""Memory that a worker may need: torch, a data set of thousands of graphs, its kernel matrices."""
+
+
+def fitting_workers(cells: int) -> int:
+    """Workers that this machine has room for: a core each, memory for each, and one for each CUDA device."""
+    if torch.cuda.is_available():
+        return max(1, min(cells, torch.cuda.device_count()))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
+    except (AttributeError, ValueError, OSError):  # not told here
+        free = GIGABYTES * cores
+    return max(1, min(cells, cores, int(free / GIGABYTES)))
+
+
+@dataclass
+class _Worker:
+    process: Any
+    connection: Connection
+    task: Any = None
+
+
+def run_tasks(
+    tasks: Sequence[Any], work: Callable[[Any, str], Any], workers: int
+) -> Iterator[tuple[Any, Any | None, str]]:
+    """Each task with what `work(task, device)` gave for it, as they finish.
+
+    Args:
+        tasks: anything that can be pickled.
+        work: a function of a module; called in the workers.
+        workers: processes.
+
+    Yields:
+        The task, its outcome, and an empty text; or the task, None, and how its worker died.
+    """
+    context = multiprocessing.get_context("spawn")  # forked threads of torch would hang
+    devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
+    waiting = list(reversed(tasks))
+    team: list[_Worker] = []
+
+    def hire(number: int) -> _Worker:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(theirs, work, devices[number % len(devices)]), daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, ours)
+
+    def hand_out(worker: _Worker) -> None:
+        worker.task = waiting.pop() if waiting else None
+        if worker.task is not None:
+            worker.connection.send(worker.task)
+
+    try:
+        for number in range(min(workers, len(tasks))):
+            team.append(hire(number))
+            hand_out(team[-1])
+        while any(worker.task is not None for worker in team):
+            ready = wait([worker.connection for worker in team if worker.task is not None])
+            for number, worker in enumerate(team):
+                if worker.connection not in ready:
+                    continue
+                task = worker.task
+                try:
+                    outcome, how = worker.connection.recv(), ""
+                except (EOFError, ConnectionError):
+                    worker.process.join()
+                    outcome, how = None, _cause(worker.process.exitcode)
+                    if waiting:
+                        worker = team[number] = hire(number)
+                hand_out(worker)
+                yield task, outcome, how
+    finally:
+        for worker in team:
+            worker.process.terminate()
+        for worker in team:
+            worker.process.join()
+
+
+def _cause(code: int | None) -> str:
+    if code == -signal.SIGKILL:
+        return "its worker was killed by signal 9, as happens when the memory is full; try fewer --workers"
+    return f"its worker died with {f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'}"
+
+
+def _serve(connection: Connection, work: Callable[[Any, str], Any], device: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    try:
+        while True:
+            connection.send(work(connection.recv(), device))
+    except (EOFError, BrokenPipeError, ConnectionError):  # the parent is gone
+        return

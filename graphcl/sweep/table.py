@@ -1,0 +1,162 @@
+"""From cells to a table: what lies in each place, what it gains, and whether that is more than chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphcl.evaluate import FoldScores, holm, paired_test, summarise
+from graphcl.sweep.plan import Cell, Plan
+
+Labels = tuple[str, ...]
+Place = tuple[Labels, str]  # row, column
+UNTRAINED = "untrained"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known in a place of the table: scores by seed, and how many seeds there should be."""
+
+    scores: Sequence[FoldScores]
+    wanted: int
+    failed: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        """Mean accuracy in percent; None where nothing is finished."""
+        return summarise(self.scores).mean if self.scores else None
+
+    @property
+    def std(self) -> float | None:
+        """Deviation of the seeds' means."""
+        return summarise(self.scores).std_seeds if self.scores else None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What one place gains over another on the same folds, in percentage points, with the adjusted p."""
+
+    mean: float
+    p: float
+    seeds: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether p is below 0.05, after Holm's correction for all comparisons of its table."""
+        return self.p < 0.05
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows x columns of one evaluator's accuracies.
+
+    Args:
+        evaluator: its name.
+        header: the axes of the rows.
+        rows: labels of each row.
+        columns: labels of the columns.
+        entries: by row and column.
+        untrained: of the untrained encoder of each place.
+        gains: of each place over its untrained encoder.
+        against: of each place over the baseline's.
+        baseline: the labels on which the baseline is set.
+    """
+
+    evaluator: str
+    header: Labels
+    rows: Sequence[Labels]
+    columns: Sequence[str]
+    entries: Mapping[Place, Entry]
+    untrained: Mapping[Place, Entry]
+    gains: Mapping[Place, Difference]
+    against: Mapping[Place, Difference]
+    baseline: Mapping[str, str] | None
+
+    def best(self, column: str) -> Labels | None:
+        """The row of the highest mean in a column."""
+        known = {row: self.entries[row, column].mean for row in self.rows if (row, column) in self.entries}
+        finished = {row: mean for row, mean in known.items() if mean is not None}
+        return max(finished, key=lambda row: finished[row]) if finished else None
+
+    def untrained_rows(self) -> list[tuple[list[Labels], dict[str, Entry]]]:
+        """The different untrained encoders: the rows that start from each, and its entries by column."""
+        found: dict[tuple[tuple[float, ...], ...], tuple[list[Labels], dict[str, Entry]]] = {}
+        for row in self.rows:
+            entries = {
+                column: self.untrained[row, column] for column in self.columns if (row, column) in self.untrained
+            }
+            same = tuple(each.accuracy for entry in entries.values() for each in entry.scores)
+            found.setdefault(same, ([], entries))[0].append(row)
+        return list(found.values())
+
+
+def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: str = "svm") -> Table:
+    """The table of a plan from the records that there are.
+
+    Args:
+        plan: from `make_plan`.
+        records: of cells by key, as the files hold them; any may be missing.
+        evaluator: whose scores.
+    """
+    places: dict[Place, list[Cell]] = {}
+    for cell in plan.cells:
+        row = tuple(cell.coordinates[axis] for axis in plan.rows)
+        places.setdefault((row, cell.coordinates[plan.columns]), []).append(cell)
+
+    entries = {
+        place: _entry(cells, [cell.key for cell in cells], records, evaluator) for place, cells in places.items()
+    }
+    untrained = {
+        place: _entry(cells, [cell.untrained for cell in cells], records, evaluator) for place, cells in places.items()
+    }
+    rows = list(dict.fromkeys(row for row, _ in places))
+    columns = [label for label in plan.axes[plan.columns] if any(column == label for _, column in places)]
+    twins = {place: _twin(place, plan) for place in places} if plan.baseline is not None else {}
+    return Table(
+        evaluator,
+        tuple(plan.rows),
+        rows,
+        columns,
+        entries,
+        untrained,
+        _differences({place: (entries[place], untrained[place]) for place in places}),
+        _differences({place: (entries[place], entries[twin]) for place, twin in twins.items() if twin != place}),
+        plan.baseline,
+    )
+
+
+def _entry(
+    cells: Sequence[Cell], keys: Sequence[str], records: Mapping[str, Mapping[str, Any]], evaluator: str
+) -> Entry:
+    found = [records.get(key, {}) for key in keys]
+    scores = [scores_of(record, evaluator) for record in found if record.get("status") == "done"]
+    failed = sum(record.get("status") == "failed" for record in found)
+    return Entry(sorted(scores, key=lambda each: each.seed), len(cells), failed)
+
+
+def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
+    """The scores that a finished cell's record holds."""
+    values = record["scores"][evaluator]
+    return FoldScores(**{key: tuple(each) if isinstance(each, list) else each for key, each in values.items()})
+
+
+def _twin(place: Place, plan: Plan) -> Place:
+    row, column = place
+    assert plan.baseline is not None
+    return tuple(plan.baseline.get(axis, label) for axis, label in zip(plan.rows, row, strict=True)), column
+
+
+def _differences(pairs: Mapping[Place, tuple[Entry, Entry]]) -> dict[Place, Difference]:
+    """Paired over the seeds that both have; p corrected for their number."""
+    tests = {}
+    for place, (after, before) in pairs.items():
+        common = {each.seed for each in after.scores} & {each.seed for each in before.scores}
+        if common:
+            mine, other = ([each for each in entry.scores if each.seed in common] for entry in (after, before))
+            tests[place] = (paired_test(mine, other), len(common))
+    adjusted = holm([test.p for test, _ in tests.values()])
+    return {
+        place: Difference(test.mean, p, seeds)
+        for (place, (test, seeds)), p in zip(tests.items(), adjusted, strict=True)
+    }

@@ -1,0 +1,169 @@
+"""A sweep's tables as Markdown, LaTeX and tidy CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphcl.report import write_whole
+from graphcl.sweep.plan import Plan
+from graphcl.sweep.table import UNTRAINED, Difference, Entry, Labels, Table, scores_of
+
+Lines = list[str]
+
+
+def write_tables(
+    folder: Path, plan: Plan, records: Mapping[str, Mapping[str, Any]], tables: Mapping[str, Table]
+) -> None:
+    """Write `table.md`, `table.tex` and `cells.csv` into a folder."""
+    texts = {
+        "table.md": "\n\n".join(to_markdown(table) for table in tables.values()) + "\n",
+        "table.tex": "\n\n".join(to_latex(table) for table in tables.values()) + "\n",
+        "cells.csv": to_csv(plan, records),
+    }
+    for name, text in texts.items():
+        write_whole(folder / name, lambda file, text=text: file.write(text.encode()))
+
+
+def to_markdown(table: Table) -> str:
+    """Accuracies, gains over the untrained encoder and differences to the baseline, with what they mean."""
+    head = [*(table.header or ("",)), *table.columns]
+    lines = [f"### {table.evaluator}: accuracy in %, mean ± deviation between seeds", ""]
+    lines += _markdown(head, _accuracy_rows(table, lambda text: f"**{text}**", "±"))
+    lines += ["", "Gain over the untrained encoder of the same seeds and folds, in percentage points (p):", ""]
+    lines += _markdown(head, _difference_rows(table, table.gains))
+    if table.baseline is not None:
+        named = ", ".join(f"{axis} {label}" for axis, label in table.baseline.items())
+        lines += ["", f"Difference to the baseline, {named}, likewise:", ""]
+        lines += _markdown(head, _difference_rows(table, table.against))
+    lines += ["", _legend(table)]
+    return "\n".join(lines)
+
+
+def to_latex(table: Table) -> str:
+    """The accuracies for a paper: `booktabs`, the best in bold, a star where the baseline is beaten (p < 0.05)."""
+    rows = _accuracy_rows(table, lambda text: rf"\textbf{{{text}}}", r"$\pm$", r"\rlap{$^{*}$}")
+    head = [*(table.header or ("",)), *table.columns]
+    left = len(head) - len(table.columns)
+    lines = [rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}", r"\toprule"]
+    lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
+    for row in rows:
+        lines.append(" & ".join([*map(_escape, row[:left]), *row[left:]]) + r" \\")
+        if row[0].startswith(UNTRAINED) and row is rows[len(table.untrained_rows()) - 1]:
+            lines.append(r"\midrule")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line for each cell and evaluator: where it lies, what came out, what the last epoch measured."""
+    lines: list[dict[str, Any]] = []
+    for cell in plan.cells:
+        record, before = records.get(cell.key, {}), records.get(cell.untrained, {})
+        common = {**cell.coordinates, "status": record.get("status", "open")}
+        tail = {**record.get("metrics", {}), "error": record.get("error", ""), "key": cell.key}
+        if record.get("status") != "done":
+            lines.append({**common, **tail, **common})
+            continue
+        for evaluator in record["scores"]:
+            scores = scores_of(record, evaluator)
+            values = {"evaluator": evaluator, "accuracy": scores.mean, "std_folds": float(np.std(scores.accuracy))}
+            values["inner"] = float(np.mean(scores.inner))
+            if before.get("status") == "done":
+                values["untrained"] = scores_of(before, evaluator).mean
+                values["gain"] = values["accuracy"] - values["untrained"]
+            seconds = {f"{stage}_seconds": round(value, 3) for stage, value in record["seconds"].items()}
+            # Twice, for their place and for their value: a measure never hides a coordinate.
+            lines.append({**common, **values, **seconds, **tail, **common})
+    names = list(dict.fromkeys(name for line in lines for name in line))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, star: str = "") -> list[Lines]:
+    """Rows of texts: the untrained encoders, then what was trained."""
+    best = {column: table.best(column) for column in table.columns}
+    out = []
+    distinct = table.untrained_rows()
+    for rows, entries in distinct:
+        texts = [_text(entries.get(column), plus_minus) for column in table.columns]
+        out.append([*_untrained_labels(table, rows, len(distinct)), *texts])
+    for row in table.rows:
+        texts = []
+        for column in table.columns:
+            text = _text(table.entries.get((row, column)), plus_minus)
+            text = bold(text) if best[column] == row and len(table.rows) > 1 else text
+            gain = table.against.get((row, column))
+            texts.append(text + star if gain is not None and gain.significant and gain.mean > 0 else text)
+        out.append([*(row or ("trained",)), *texts])
+    return out
+
+
+def _untrained_labels(table: Table, rows: Sequence[Labels], encoders: int) -> Lines:
+    """`untrained`, and the labels that tell this encoder from the others: those that all its rows share."""
+    width = max(1, len(table.header))
+    if encoders == 1:
+        return [UNTRAINED] + [""] * (width - 1)
+    common = [labels[0] if len(set(labels)) == 1 else "" for labels in zip(*rows, strict=True)]
+    return [f"{UNTRAINED} {common[0]}".strip(), *common[1:]]
+
+
+def _difference_rows(table: Table, differences: Mapping[tuple[Labels, str], Difference]) -> list[Lines]:
+    out = []
+    for row in table.rows:
+        found = [differences.get((row, column)) for column in table.columns]
+        if any(each is not None for each in found):
+            out.append([*(row or ("trained",)), *(_difference(each) for each in found)])
+    return out
+
+
+def _difference(difference: Difference | None) -> str:
+    if difference is None:
+        return ""
+    p = "< 0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
+    text = f"{difference.mean:+.2f} ({p})"
+    return f"**{text}**" if difference.significant else text
+
+
+def _text(entry: Entry | None, plus_minus: str) -> str:
+    if entry is None:
+        return ""
+    missing = f" ({len(entry.scores)}/{entry.wanted})" if len(entry.scores) < entry.wanted else ""
+    if not entry.scores:
+        return "failed" if entry.failed else "-"
+    return f"{entry.mean:.2f} {plus_minus} {entry.std:.2f}{missing}"
+
+
+def _legend(table: Table) -> str:
+    entries = [entry for entry in table.entries.values() if entry.scores]
+    if not entries:
+        return "No cell is finished yet."
+    seeds = sorted({entry.wanted for entry in entries})
+    folds = sorted({score.folds for entry in entries for score in entry.scores})
+    return (
+        f"{' or '.join(map(str, seeds))} seeds, {' or '.join(map(str, folds))} folds; the best of a column in bold. "
+        f"p: two-sided corrected t-test of repeated cross-validation, adjusted (Holm) for all comparisons of its table; "
+        f"bold below 0.05."
+    )
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Lines:
+    texts = [[each.replace("|", r"\|") for each in line] for line in (head, *rows)]
+    widths = [max(3, *(len(line[i]) for line in texts)) for i in range(len(head))]
+    lines = [
+        "| " + " | ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)) + " |" for line in texts
+    ]
+    return [lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]]
+
+
+def _escape(text: str) -> str:
+    for character in "_&%#":
+        text = text.replace(character, "\\" + character)
+    return text

@@ -1,0 +1,79 @@
+"""The paired test: against its equation, and that it calls noise a win no more often than it says."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, holm, paired_test, svm
+
+
+def scores(table):
+    folds = len(table[0])
+    return [FoldScores(seed, tuple(row), (1.0,) * folds, tuple(row), folds, 2) for seed, row in enumerate(table)]
+
+
+def by_hand(a, b, folds):
+    d = [x - y for new, old in zip(a, b, strict=True) for x, y in zip(new, old, strict=True)]
+    mean = math.fsum(d) / len(d)
+    variance = math.fsum((each - mean) ** 2 for each in d) / (len(d) - 1)
+    t = mean / math.sqrt((1 / len(d) + 1 / (folds - 1)) * variance)
+    return mean, 2 * stats.t.sf(abs(t), len(d) - 1)
+
+
+def test_against_the_equation():
+    a, b = np.random.default_rng(0).normal(80, 3, size=(2, 5, 10))
+    found = paired_test(scores(a), scores(b))
+    assert (found.mean, found.p) == pytest.approx(by_hand(a, b, 10))
+    assert paired_test(scores(b), scores(a)).mean == pytest.approx(-found.mean)
+
+
+def test_no_difference_and_a_constant_one():
+    a = np.full((2, 5), 80.0)
+    assert paired_test(scores(a), scores(a)).p == 1
+    assert paired_test(scores(a + 1), scores(a)).p == 0
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_noise_is_not_called_a_win(corrected):
+    """Columns of noise beside a signal: which copy of the noise is no better, so at most 5 in 100 tests may say so.
+
+    The plain t-test over all folds, which takes them for independent draws, is caught at it.
+    """
+    rng = np.random.default_rng(0)
+    alarms, trials = 0, 120
+    for _ in range(trials):
+        y = rng.integers(0, 2, 60)
+        h = [np.c_[y + rng.normal(0, 1.0, 60), rng.normal(0, 1, (60, 3))] for _ in range(2)]
+        h[1][:, 0] = h[0][:, 0]
+        pair = [[svm(each, y, seed=seed, folds=5, inner_folds=2, grid=(1.0,)) for seed in range(3)] for each in h]
+        if corrected:
+            alarms += paired_test(*pair).p < 0.05
+        else:
+            d = np.subtract([each.accuracy for each in pair[0]], [each.accuracy for each in pair[1]])
+            alarms += stats.ttest_1samp(d.ravel(), 0).pvalue < 0.05
+    # 5 % of 120 is 6; 13 or more has a chance below 1 in 100.
+    assert (alarms < 13) == corrected
+
+
+def test_other_seeds_or_folds_are_refused():
+    one = scores(np.ones((2, 3)))
+    with pytest.raises(InputError, match=r"`before` must have the \(seed, folds\) of `after`"):
+        paired_test(one, one[:1])
+    with pytest.raises(InputError):
+        paired_test([], [])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_against_its_definition(p):
+    order = sorted(range(len(p)), key=lambda i: p[i])
+    raised, highest = [0.0] * len(p), 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[i]))
+        raised[i] = highest
+    assert holm(p) == pytest.approx(raised)
+    assert holm([]) == []

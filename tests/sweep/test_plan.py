@@ -1,0 +1,134 @@
+"""Which cells a sweep has, and what it says to one that cannot be."""
+
+import pytest
+
+from graphcl.errors import InputError
+from graphcl.sweep import make_plan
+from graphcl.sweep.plan import changed
+
+
+def plan(axes=None, table=None, **settings):
+    return make_plan({"axes": axes or {}, "settings": settings, "table": table or {}})
+
+
+def test_every_combination_once():
+    found = plan({"loss": ["infonce", "dcl"], "loss.temperature": [0.1, 0.5], "batch_size": [8, 16]}, seeds=[3, 4])
+    assert len(found.cells) == 16
+    assert len({cell.key for cell in found.cells}) == 16
+    settings = {
+        (cell.config.loss["name"], cell.config.loss["temperature"], cell.config.batch_size, *cell.config.seeds)
+        for cell in found.cells
+    }
+    assert settings == {
+        (loss, tau, size, seed)
+        for loss in ("infonce", "dcl") for tau in (0.1, 0.5) for size in (8, 16) for seed in (3, 4)
+    }  # fmt: skip
+    assert found.rows == ["loss", "loss.temperature", "batch_size"]
+    # The table fills evenly: all of a seed before any of the next.
+    assert [cell.config.seeds[0] for cell in found.cells] == [3] * 8 + [4] * 8
+
+
+def test_the_general_does_not_undo_the_particular():
+    found = plan({"loss.temperature": [0.3], "loss": ["dcl"]}, **{"loss.symmetric": False})
+    (cell,) = {cell.config.loss["name"]: cell for cell in found.cells}.values()
+    assert (cell.config.loss["temperature"], cell.config.loss["symmetric"]) == (0.3, False)
+
+
+def test_untrained_encoders_are_shared():
+    found = plan({"loss": ["infonce", "dcl"], "encoder.layers": [2, 3], "batch_size": [8, 16]}, seeds=[0, 1])
+    assert len(found.untrained) == 4  # two depths, two seeds
+    twins = {cell.key: cell for cell in found.untrained}
+    for cell in found.cells:
+        twin = twins[cell.untrained]
+        assert (twin.config.epochs, twin.config.encoder, twin.config.seeds) == (
+            0,
+            cell.config.encoder,
+            cell.config.seeds,
+        )
+        assert twin.config.evaluation == cell.config.evaluation
+
+
+def test_groups_of_settings():
+    found = plan({"budget": {"epochs": {"epochs": 3}, "steps": {"steps": 7, "batch_size": 8}}}, seeds=[0])
+    assert {cell.coordinates["budget"]: (cell.config.epochs, cell.config.steps) for cell in found.cells} == {
+        "epochs": (3, None),
+        "steps": (20, 7),
+    }
+
+
+def test_recipes_are_configurations_of_the_data_set():
+    found = plan({"recipe": ["graphcl", "adnce"], "dataset": ["MUTAG", "NCI1"]}, seeds=[0], epochs=2)
+    settings = {(cell.coordinates["recipe"], cell.config.dataset): cell.config for cell in found.cells}
+    assert settings["adnce", "NCI1"].loss["temperature"] == 0.05
+    assert settings["adnce", "NCI1"].views.second["name"] == "random3"
+    assert settings["graphcl", "MUTAG"].loss["name"] == "dcl"
+    assert all(config.epochs == 2 for config in settings.values())
+
+
+def test_a_recipe_may_be_a_folder(tmp_path):
+    (tmp_path / "MUTAG.yaml").write_text("dataset: MUTAG\nloss: hcl\n")
+    found = plan({"recipe": [str(tmp_path)], "dataset": ["MUTAG"]}, seeds=[0])
+    assert found.cells[0].config.loss["name"] == "hcl"
+    with pytest.raises(InputError, match=r"has no configuration NCI1\.yaml"):
+        plan({"recipe": [str(tmp_path)], "dataset": ["NCI1"]})
+
+
+def test_the_key_is_of_what_figures_hang_on():
+    def key(**settings):
+        return plan(seeds=[0], **settings).cells[0].key
+
+    here = key(out="a", mirror="b", data_root="c", threads=2)
+    assert here == key()
+    assert len({here, key(epochs=3), key(loss="dcl"), key(lr=0.1), key(amp=True), key(max_degree=3)}) == 6
+
+
+def test_labels():
+    found = plan({"loss": [{"name": "adnce", "mu": 0.5}, "adnce"], "amp": [True, False], "steps": [1, None]}, seeds=[0])
+    assert found.axes["loss"] == ["adnce(mu=0.5)", "adnce"]
+    assert (found.axes["amp"], found.axes["steps"]) == (["true", "false"], ["1", "null"])
+    assert str(found.cells[0]) == "adnce(mu=0.5), true, 1, synthetic, seed 0"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"axes": {"losss": ["dcl"]}}, r"`losss` is no axis; .*loss"),
+        ({"axes": {"seeds": [0, 1]}}, r"`seeds` cannot be an axis; give it under `settings`"),
+        ({"axes": {"loss": "dcl"}}, r"axis `loss` must be a list of one or more values, got 'dcl'"),
+        ({"axes": {"loss": {"a": {"epochs": 1}}}}, r"axis `loss`: a list of values is wanted"),
+        ({"axes": {"mine": {"a": 3}}}, r"axis `mine`: a list of values is wanted"),
+        ({"axes": {"loss": ["dcl", "dcl"]}}, r"axis `loss` must have different values"),
+        ({"axes": {"loss": ["dcl", "infonc"]}}, r"infonc, synthetic: `loss`: unknown loss 'infonc'; .*infonce"),
+        ({"axes": {"loss": ["dcl"], "loss.mu": [1]}}, r"dcl, 1, synthetic: `loss.mu`"),
+        ({"settings": {"epoch": 3}}, r"`settings`: `epoch` is no setting; .*epochs"),
+        ({"axis": {}}, r"`axis` is no part of a sweep; .*axes"),
+        ({"settings": []}, None),
+        ({"settings": [1]}, r"`settings` must be a mapping, got \[1\]"),
+        ({"table": {"row": "loss"}}, r"`table.row` is unknown; .*rows"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is no axis of this sweep"),
+        ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": "infonce"}}, r"'infonce' does not occur on `loss`"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": {"lr": 1}}}, r"`lr` is no axis of the rows"),
+        ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"baseline": "dcl"}}, r"must say of which axis"),
+        ({"axes": {"recipe": ["graphcl"]}}, r"`recipe` needs the data sets"),
+        ({"axes": {"recipe": ["grapcl"], "dataset": ["MUTAG"]}}, r"there is no recipe 'grapcl'; .*graphcl"),
+        ({"axes": {"recipe": ["graphcl"], "dataset": ["AIDS"]}}, r"recipe 'graphcl' has no configuration for 'AIDS'"),
+        (
+            {"axes": {"a": {"x": {"epochs": 20}, "y": {}}}},
+            r"two cells of the sweep have the same settings: x, .* and y,",
+        ),
+    ],
+)
+def test_mistakes(spec, message):
+    if message is None:
+        make_plan(spec)
+        return
+    with pytest.raises(InputError, match=message) as caught:
+        make_plan(spec)
+    assert all(line.endswith(".") for line in str(caught.value).split("\n"))
+
+
+def test_what_changed():
+    old = {"lr": 0.1, "out": "a", "loss": {"name": "dcl", "gone": 1}}
+    new = {"lr": 0.2, "out": "b", "loss": {"name": "dcl", "come": 1}}
+    assert changed(old, new) == ["`lr` was 0.1 and is 0.2", "`loss.gone` is no more", "`loss.come` is new"]

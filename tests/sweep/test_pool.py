@@ -1,0 +1,47 @@
+"""Workers: all tasks are done, one at a time each, and a death costs one cell."""
+
+import os
+import signal
+import time
+
+from graphcl.sweep.pool import fitting_workers, run_tasks
+
+
+def work(task, device):
+    kind, value = task
+    if kind == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "exit":
+        os._exit(3)
+    time.sleep(0.01)
+    return value * 2, device, os.getpid()
+
+
+def test_a_death_costs_one_task():
+    tasks = [("double", 1), ("die", 0), ("double", 2), ("exit", 0), ("double", 3), ("double", 4)]
+    found = {task: (outcome, how) for task, outcome, how in run_tasks(tasks, work, 2)}
+    assert {task: outcome[0] for task, (outcome, how) in found.items() if outcome} == {
+        ("double", value): 2 * value for value in (1, 2, 3, 4)
+    }
+    assert "killed by signal 9, as happens when the memory is full" in found["die", 0][1]
+    assert found["exit", 0][1] == "its worker died with exit code 3"
+    assert not any(how for outcome, how in found.values() if outcome)
+
+
+def test_no_worker_outlives_the_caller_that_stops():
+    tasks = [("double", 1)] * 3
+    running = run_tasks(tasks, work, 1)
+    _, (_, _, process), _ = next(running)
+    running.close()
+    try:
+        os.kill(process, 0)
+        gone = False
+    except ProcessLookupError:
+        gone = True
+    assert gone
+
+
+def test_as_many_workers_as_fit():
+    assert fitting_workers(0) == 1
+    assert fitting_workers(1) == 1
+    assert 1 <= fitting_workers(1000) <= (os.cpu_count() or 1)

@@ -1,0 +1,156 @@
+"""A sweep as a user runs it: its files, what it does when killed, when a cell fails, and when it is started twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from filelock import FileLock
+
+import graphcl
+from graphcl.run import main as run
+from graphcl.sweep.__main__ import main
+
+QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
+QUICK += ["--encoder.hidden", "8"]
+AXES = ["--loss", "infonce", "dcl", "--seeds", "0", "1", "2"]
+
+
+def command(*words):
+    root = str(Path(graphcl.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "graphcl.sweep", *words]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def finished(folder):
+    return len(list((folder / "cells").glob("[!.]*.json"))) if (folder / "cells").is_dir() else 0
+
+
+def table(folder):
+    return (folder / "table.md").read_text(), (folder / "table.tex").read_text()
+
+
+def test_killed_and_gone_on_with(saved_graphs, tmp_path, capfd):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    words = ["--dataset", saved_graphs(), *QUICK, *AXES, "--baseline", "infonce"]
+    assert main([*words, "--out", str(whole), "--workers", "1"]) == 0
+    printed, shown = capfd.readouterr()
+    assert "9 cells: 2 settings and 1 untrained encoders x 3 seeds; 0 finished; 1 worker;" in printed
+    assert (whole / "table.md").read_text().strip() in printed
+    assert len(shown.strip().split("\n")) == 9
+    assert {path.name for path in whole.iterdir()} >= {"sweep.yaml", "cells", "table.md", "table.tex", "cells.csv"}
+
+    process = command(*words, "--out", str(broken), "--workers", "1")
+    deadline = time.time() + 120
+    while finished(broken) < 3 and time.time() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = {path.name: path.stat().st_mtime_ns for path in (broken / "cells").glob("*.json")}
+    assert 3 <= len(before) < 9
+    # The folder alone says what is left to do, and nothing that was finished is run again.
+    assert main(["--out", str(broken), "--workers", "2"]) == 0
+    assert table(broken) == table(whole)
+    after = {path.name: path.stat().st_mtime_ns for path in (broken / "cells").glob("*.json")}
+    assert all(after[name] == stamp for name, stamp in before.items())
+
+    # Nothing is left, and a larger sweep in the folder runs only what is new.
+    capfd.readouterr()
+    assert main([*words, "--loss", "infonce", "dcl", "hcl", "--out", str(broken)]) == 0
+    printed, shown = capfd.readouterr()
+    assert "12 cells: 3 settings and 1 untrained encoders x 3 seeds; 9 finished" in printed
+    assert len(shown.strip().split("\n")) == 3
+
+    # A cell is what `graphcl.run` gives, and its file repeats it.
+    cell = next(path for path in (whole / "cells").iterdir() if '"loss": "dcl"' in path.read_text())
+    record = json.loads(cell.read_text())
+    assert run(["--config", str(cell), "--out", str(tmp_path / "again")]) == 0
+    result = json.loads((tmp_path / "again" / "result.json").read_text())
+    assert result["scores"]["svm"]["per_seed"][0]["trained"]["accuracy"] == record["scores"]["svm"]["accuracy"]
+    capfd.readouterr()
+
+    # Other settings for a cell that is there: said which, before anything is run.
+    assert main([*words, "--lr", "0.5", "--out", str(whole)]) == 2
+    assert "holds a cell `infonce, " in (error := capfd.readouterr().err)
+    assert "of other settings, run by graphcl" in error
+    assert "`lr` was 0.01 and is 0.5. Pass another --out" in error
+
+
+def test_a_failing_cell_does_not_stop_the_others(saved_graphs, tmp_path, capfd):
+    out = tmp_path / "sweep"
+    words = ["--dataset", saved_graphs(), *QUICK, "--seeds", "0", "--lr", "0.01", "1e30", "--epochs", "3"]
+    assert main([*words, "--out", str(out), "--workers", "1"]) == 1
+    printed, error = capfd.readouterr()
+    assert "failed: " in error
+    assert "became NaN or infinite" in error
+    assert "1 of 3 cells failed; the same command tries them again." in error
+    assert "Traceback" not in error
+    assert "| failed" in printed
+    states = [json.loads(path.read_text())["status"] for path in (out / "cells").iterdir()]
+    assert sorted(states) == ["done", "done", "failed"]
+    assert main(["--out", str(out), "--dry-run"]) == 0
+    assert "2 finished" in capfd.readouterr().out
+
+
+def test_one_sweep_at_a_time(tmp_path, capfd):
+    out = tmp_path / "sweep"
+    (out / "cells").mkdir(parents=True)
+    (out / "sweep.yaml").write_text("axes: {loss: [dcl]}\n")
+    with FileLock(out / ".lock"):
+        assert main(["--out", str(out)]) == 2
+    assert (
+        capfd.readouterr().err == f"graphcl: another sweep is at work in {out}; wait for it, or pass another --out.\n"
+    )
+
+
+def test_stopped_by_hand(saved_graphs, tmp_path):
+    out = tmp_path / "sweep"
+    process = command(
+        "--dataset", saved_graphs(), *QUICK, *AXES, "--epochs", "200", "--out", str(out), "--workers", "1"
+    )
+    deadline = time.time() + 120
+    while finished(out) < 2 and time.time() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"stopped; {out} keeps all finished cells, the same command goes on." in error
+    assert "Traceback" not in error
+    assert (out / "table.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--losss", "dcl", "hcl", "--out", "x"], "`--losss` is not a known option"),
+        (["--loss", "dcl", "hcl"], "`--out` must name the sweep's folder"),
+        (["--out", "nothing"], "nothing holds no sweep to go on with"),
+        (["nowhere.yaml", "--out", "x"], "there is no file or sweep 'nowhere.yaml'"),
+        (["--loss", "dcl", "hcl", "--out", "x", "--workers", "none"], "`--workers` must be a whole number"),
+        (["--loss", "dcl", "hcl", "--out", "here"], "here is not the folder of a sweep, and holds something"),
+        (["bad.yaml", "--out", "x"], "is not readable as YAML"),
+        (["old.yaml", "--out", "x"], "`settings`: `tau` is no setting"),
+    ],
+)
+def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "precious").write_text("x")
+    (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump({"axes": {"loss": ["dcl"]}, "settings": {"tau": 1}}))
+    assert main(words) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "here", "old.yaml"]
+
+
+def test_help_names_what_comes_with_it(capfd):
+    assert main(["--help"]) == 0
+    assert "published" in capfd.readouterr().out
