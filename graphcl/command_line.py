@@ -135,7 +135,9 @@ def _set(values: dict[str, Any], path: list[str], value: Any) -> None:
     default: Any = Config().model_dump()
     for key in path[:-1]:
         default = default.get(key) if isinstance(default, dict) else None
-        inner = values.get(key, default)
+        # What is a group of settings, not a name with arguments, is left to be completed: only what is said is chosen.
+        group = isinstance(default, dict) and "name" not in default
+        inner = values.get(key, {} if group else default)
         values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
         values = values[key]
     values[path[-1]] = value
