@@ -236,9 +236,8 @@ def _unfit_views(config: Config) -> list[str]:
     wanted, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
     if wanted is None or set(names) == {wanted}:
         return []
-    return [
-        f"`views` must be {wanted} with method {method}, which takes the original graphs; got {names[0]} and {names[1]}."
-    ]
+    got = " and ".join(names)
+    return [f"`views` must be {wanted} with method {method}, which takes the original graphs; got {got}."]
 
 
 def _unfit_loss(config: Config) -> list[str]:

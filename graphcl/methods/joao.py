@@ -87,8 +87,8 @@ class JOAO(Method):
         self._pools = {number: each for number, each in enumerate(self._views) if isinstance(each, LearnedPool)}
         if not self._pools:
             raise InputError(
-                f"method `{self.name}` learns how often each augmentation of a pool is drawn, and no view is one: make one by "
-                f"random2, random3, random4 or one_of; got {first!r} and {second!r}."
+                f"method `{self.name}` learns how often each augmentation of a pool is drawn, and no view is one: make "
+                f"one by random2, random3, random4 or one_of; got {first!r} and {second!r}."
             )
         self.distributions = nn.ModuleList(each.distribution for each in self._pools.values())
         self._new: tuple[Tensor, list[Tensor]] | None = None
