@@ -76,7 +76,7 @@ class OneOf(Augmentation):
         """Which member each graph gets, `[B]`."""
         if self.weights is None:
             return torch.randint(len(self.members), (num_graphs,), generator=generator, device=device)
-        return weighted_draw(torch.tensor(self.weights, device=device), num_graphs, generator)
+        return weighted_draw(torch.tensor(self.weights, dtype=torch.float64, device=device), num_graphs, generator)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Draw a member for each graph, then what each member draws for its graphs."""

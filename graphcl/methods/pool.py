@@ -30,8 +30,8 @@ class Distribution(nn.Module):
 
     def __init__(self, weights: list[float] | None, size: int) -> None:
         super().__init__()
-        start = torch.ones(size) if weights is None else torch.tensor(weights, dtype=torch.float)
-        self.register_buffer("p", start / start.sum())
+        start = torch.ones(size) if weights is None else torch.tensor(weights, dtype=torch.float64)
+        self.register_buffer("p", (start / start.sum()).float())
         self.register_buffer("losses", torch.zeros(size))
         self.register_buffer("draws", torch.zeros(size))
 

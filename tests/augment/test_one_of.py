@@ -18,6 +18,7 @@ from graphcl.augment import (
     Subgraph,
     apply,
 )
+from graphcl.errors import InputError
 from tests.strategies import (
     QUICK,
     assert_law,

@@ -44,6 +44,7 @@ SMALL = {
     "moco": {"queue_size": 16, "momentum": 0.9},
     "memory_bank": {"noise": 10, "warmup": 1},
     "byol": {"momentum": 0.9},
+    "simgrace": {"eta": 0.1},  # random graphs so few and small are hardly told apart beside a larger noise
 }
 LEARNED = ("joao", "joao_v2")
 """Methods made for their views, one of them a pool."""

@@ -309,7 +309,7 @@ def test_messages(kind):
     with pytest.raises(InputError, match=rf"^loss `simsiam` pushes nothing apart, so with method `{name}` all"):
         kind(model, Loss("simsiam"), Identity(), pool)
     method = kind(model, lambda z1, z2, reduction: infonce(z1, z2), Identity(), pool)
-    with pytest.raises(InputError, match=r"^the loss must give a term an anchor of 12 graphs, got \[\]\.$"):
+    with pytest.raises(InputError, match=r"^the loss must give a term for each anchor of 12 graphs, got \[\]\.$"):
         method(*views_of(method))
     batch: Batch = pick(graphs(), IDS)
     with pytest.raises(InputError, match=rf"^method `{name}` must know what each graph drew; .* own `augmentations"):

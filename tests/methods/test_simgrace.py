@@ -149,7 +149,7 @@ def test_a_parameter_of_one_number_and_an_encoder_with_edge_attributes():
 
 
 def test_training_and_nothing_kept():
-    method = SimGRACE(make_model(), Loss("adnce"))
+    method = SimGRACE(make_model(), Loss("adnce"), eta=0.1)
     assert {key.split(".")[0] for key in method.state_dict()} == {"model"}
     loader = ResidentLoader(graphs(), 8, shuffle=True, generator=seeded(0))
     history = train(method, loader, Identity(), Identity(), epochs=10, generator=seeded(1))
