@@ -149,7 +149,10 @@ def test_losses_of_augmentations_against_a_plain_loop(symmetric):
         for b in range(len(ids)):
             anchors = []
             for here, there in ((outcome.z1, outcome.z2), (outcome.z2, outcome.z1))[: 1 + symmetric]:
-                s = [float(torch.nn.functional.cosine_similarity(here[b], other, dim=0)) / 0.3 for other in there]
+                s = [
+                    float(torch.nn.functional.cosine_similarity(here[b], other, dim=0).detach()) / 0.3
+                    for other in there
+                ]
                 anchors.append(-s[b] + math.log(sum(math.exp(each) for each in s)))
             for view in (0, 1):
                 member = int(views[view].drawn[b])
