@@ -6,6 +6,7 @@ A `Batch` concatenates its graphs' attributes and remembers, per attribute, wher
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -247,6 +248,17 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
         keep_num_nodes = "num_nodes" in batch._store
         parts.append(assemble(_graph_class(batch), fields, part_slices, part_incs, ptr, graph, keep_num_nodes))
     return parts
+
+
+def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:
+    """A shallow copy of a batch with one more attribute, an entry for each graph `[B]`; `split` carries it along."""
+    out = copy.copy(batch)
+    out[key] = values
+    if (slices := getattr(batch, "_slice_dict", None)) is not None:
+        count = values.size(0)
+        out._slice_dict = {**slices, key: torch.arange(count + 1)}
+        out._inc_dict = {**batch._inc_dict, key: torch.zeros(count, dtype=torch.long)}
+    return out
 
 
 def _empty_batch(like: type[Data]) -> Batch:

@@ -112,11 +112,11 @@ def make_config(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         found += problems(error, _valid_keys)
         config = Config.model_validate(_without(values, error))
-    config = _with_method(config)
+    config = _with_views(_with_method(config))
     for prefix, spec, registry in _named_parts(config):
         found += _spec_problems(spec, registry, prefix)
     if not found:
-        found += _unfit_loss(config)
+        found += _unfit_loss(config) + _unfit_views(config)
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         found.append(f"`seeds` must be one or more different numbers, got {config.seeds}.")
     found += _eval_problems(config)
@@ -202,7 +202,9 @@ def set_value(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     default: Any = Config().model_dump()
     for key in path[:-1]:
         default = default.get(key) if isinstance(default, dict) else None
-        inner = values.get(key, default)
+        # What is a group of settings, not a name with arguments, is left to be completed: only what is said is chosen.
+        group = isinstance(default, dict) and "name" not in default
+        inner = values.get(key, {} if group else default)
         values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
         values = values[key]
     values[path[-1]] = value
@@ -261,6 +263,25 @@ def _with_method(config: Config) -> Config:
         return config
     method = losses.facts(loss)["method"] if isinstance(loss, str) and loss in losses else "two_views"
     return config.model_copy(update={"method": {**config.method, "name": method}})
+
+
+def _with_views(config: Config) -> Config:
+    """The settings with the views that the method takes, where none are chosen and it takes but one kind."""
+    method = config.method.get("name")
+    wanted = methods.facts(method).get("views") if isinstance(method, str) and method in methods else None
+    chosen = config.views.model_fields_set if "views" in config.model_fields_set else set()
+    views = {key: {"name": wanted} for key in Views.model_fields if wanted and key not in chosen}
+    return config.model_copy(update={"views": config.views.model_copy(update=views)})
+
+
+def _unfit_views(config: Config) -> list[str]:
+    """Why views and method do not go together, one line at most."""
+    method = config.method["name"]
+    wanted, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
+    if wanted is None or set(names) == {wanted}:
+        return []
+    got = " and ".join(names)
+    return [f"`views` must be {wanted} with method {method}, which takes the original graphs; got {got}."]
 
 
 def _unfit_loss(config: Config) -> list[str]:

@@ -68,8 +68,11 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
         InputError: a loss that does not fit the method.
     """
     arguments = {key: value for key, value in config.method.items() if key != "name"}
-    if "num_graphs" in methods.arguments(config.method["name"]).required:
-        arguments["num_graphs"] = len(dataset)
+    wanted = methods.arguments(config.method["name"]).required
+    known = {"num_graphs": len(dataset), "first": config.views.first, "second": config.views.second}
+    for name, value in known.items():
+        if name in wanted:
+            arguments[name] = build_augmentation(value) if isinstance(value, dict) else value
     device = next(model.parameters()).device
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -84,12 +87,13 @@ def rehearse(config: Config, dataset: GraphDataset) -> None:
         InputError: loss, method, views, encoder and data set do not fit together, or the features hold NaN.
     """
     batch = Batch.from_data_list([dataset[0], dataset[1]])
-    first, second = build_augmentation(config.views.first), build_augmentation(config.views.second)
-    views = two_views(batch, first, second, torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
     method = make_method(config, dataset, make_model(config, dataset))
+    first, second = build_augmentation(config.views.first), build_augmentation(config.views.second)
+    views = two_views(batch, *method.augmentations(first, second), generator)
     with torch.no_grad():
         try:
-            method(*views, ids=torch.arange(2))
+            method(*views, ids=torch.arange(2), generator=generator)
         except NonFiniteInputError:
             raise InputError(
                 f"the untrained encoder already gives NaN or infinity; look for them in the features of {dataset.name}."

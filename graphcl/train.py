@@ -37,7 +37,7 @@ class Epoch:
         uniformity: of the first view's projections.
         seconds: wall time of the epoch.
         data_seconds: the part of it spent on cutting out batches and augmenting them (on CUDA: on launching that).
-        diagnostics: where they were asked for, see `graphcl.diagnostics.diagnose`.
+        diagnostics: where they were asked for, see `graphcl.diagnostics.diagnose`; and what the method logs.
     """
 
     epoch: int
@@ -72,7 +72,7 @@ def train(
     Args:
         method: model and loss (`TwoViews(model, Loss("adnce"))`), trained in place, on the device where it is.
         loader: batches of graphs, all of them once an epoch.
-        first: augmentation that makes the first view.
+        first: augmentation that makes the first view; a method may put its own in its place.
         second: augmentation that makes the second view.
         epochs: passes over the data.
         steps: optimiser steps in all, instead of the epochs; the last epoch ends with the last of them.
@@ -91,6 +91,7 @@ def train(
         NonFiniteLossError: the loss became NaN or infinite.
         InputError: the loader gave no batch.
     """
+    first, second = method.augmentations(first, second)
     parameters = [each for each in method.parameters() if each.requires_grad]
     device = parameters[0].device
     optimiser = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=True)
@@ -130,10 +131,11 @@ def train(
             raise InputError(
                 f"`loader` gave no batch in epoch {epoch}; it must give all batches each time it is iterated."
             )
-        # The only place where an epoch waits for the device.
+        # Here alone an epoch waits for the device.
         table = torch.stack([torch.stack(list(step.values())) for step in measured]).cpu()
         _refuse_non_finite(table[:, 0].tolist(), epoch, loader)
         means = dict(zip(measured[0], table.mean(dim=0).tolist(), strict=True))
+        means |= method.after_epoch()
         main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
         record = Epoch(epoch, **main, seconds=time.perf_counter() - start, data_seconds=data_seconds, diagnostics=means)
         history.append(record)

@@ -26,6 +26,15 @@ def test_every_way_to_give_a_value():
     assert config.evaluation.folds == 5
 
 
+def test_a_view_that_is_not_named_is_not_chosen():
+    """Else a method with views of its own would take the other view's default for the user's choice."""
+    config = parse(["--method", "simgrace", "--views.first", "identity"])
+    assert config.views.second == {"name": "identity"}
+    config = parse(["--views.first.ratio", "0.1"])
+    assert config.views.first == {"name": "random4", "ratio": 0.1}
+    assert config.views.second["name"] == "random4"
+
+
 def test_a_number_may_be_a_name():
     assert parse(["--out", "2026", "--dataset", "123"]).out == "2026"
 

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,28 @@ def test_messages(values, line):
     assert found[0].startswith(line)
 
 
+@pytest.mark.parametrize("spec", ["simgrace", {"name": "simgrace", "eta": 0.1}])
+def test_a_method_of_original_graphs_has_them_for_its_views_by_default(spec):
+    for views in ({}, {"views": {}}, {"views": {"first": "identity"}}, {"views": {"second": {"name": "identity"}}}):
+        config = make_config({"method": spec, **views})
+        assert config.views.model_dump() == {"first": {"name": "identity"}, "second": {"name": "identity"}}
+        assert make_config(yaml.safe_load(to_yaml(config))) == config
+    assert make_config({"method": "two_views"}).views.second["name"] == "random4"
+
+
+@pytest.mark.parametrize(
+    ("views", "got"),
+    [
+        ({"first": "random4"}, "random4 and identity"),
+        ({"second": {"name": "node_drop", "ratio": 0.1}}, "identity and node_drop"),
+        ({"first": "subgraph", "second": "random4"}, "subgraph and random4"),
+    ],
+)
+def test_other_views_chosen_for_such_a_method(views, got):
+    line = f"`views` must be identity with method simgrace, which takes the original graphs; got {got}."
+    assert messages({"method": "simgrace", "views": views}) == [line]
+
+
 def test_nested_augmentations_are_built():
     spec = {"name": "compose", "members": ["node_drop", {"name": "one_of", "members": ["identity", "subgraph"]}]}
     config = make_config({"views": {"first": spec}})
@@ -145,8 +168,10 @@ def test_unreadable_files(tmp_path):
 
 
 def test_there_is_a_configuration_for_every_published_row():
-    sets = ["IMDB-BINARY", "MUTAG", "NCI1", "PROTEINS"]
-    assert sorted(shipped_configs()) == [f"{method}/{name}" for method in ("adnce", "graphcl") for name in sets]
+    here = ["IMDB-BINARY", "MUTAG", "NCI1", "PROTEINS"]
+    more = [*here, "COLLAB", "DD", "IMDB-MULTI", "REDDIT-BINARY", "REDDIT-MULTI-5K"]
+    rows = {"adnce": here, "graphcl": here, "joao": more, "joao_v2": more, "simgrace": more}
+    assert sorted(shipped_configs()) == sorted(f"{method}/{name}" for method, sets in rows.items() for name in sets)
 
 
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
@@ -154,7 +179,9 @@ def test_configurations_say_their_command_and_give_only_differences(name):
     file = shipped_configs()[name]
     lines = file.read_text().split("\n")
     assert lines[0] == f"# python -m graphcl.run --config {name}"
-    assert any("measured: " in line and "±" in line for line in lines[:8])
+    (measured,) = re.findall(r"^#.*\bmeasured: (.+)$", file.read_text(), re.MULTILINE)
+    assert re.fullmatch(r"\d+\.\d+ ± \d+\.\d+|not yet|the data set is not here", measured)
+    assert any("±" in line or "published: unknown to us" in line for line in lines[:10])
     values = yaml.safe_load(file.read_text())
     defaults = make_config({}).model_dump()
     assert all(defaults[key] != value for key, value in values.items())

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.data.datapipes import functional_transform
 
-from graphcl.arguments import Ratio
+from graphcl.arguments import NonNegative, Ratio
 from graphcl.augment.attribute_mask import AttributeMask
 from graphcl.augment.decision import Decision, apply, chain, join
 from graphcl.augment.edge_perturb import EdgePerturb
@@ -53,24 +53,41 @@ class Compose(Augmentation):
 @functional_transform("graphcl_one_of")
 @augmentations.register("one_of")
 class OneOf(Augmentation):
-    """Apply one of several augmentations, drawn uniformly and independently for each graph.
+    """Apply one of several augmentations, drawn independently for each graph.
 
     Args:
         members: the augmentations to draw from.
+        weights: of each member, >= 0; its share of their sum is its probability. All equal by default.
 
     Example:
         >>> OneOf([NodeDrop(0.1), Subgraph(0.1)]).members[1]
         Subgraph(ratio=0.1, growth='boundary')
+        >>> OneOf([NodeDrop(0.1), Subgraph(0.1)], weights=[3, 1]).weights  # three graphs of four lose nodes
+        [3, 1]
     """
 
-    def __init__(self, members: list[Augmentation]) -> None:
+    def __init__(self, members: list[Augmentation], weights: list[NonNegative] | None = None) -> None:
         self.members = _checked(members)
+        if weights is not None and (len(weights) != len(members) or sum(weights) == 0):
+            raise InputError(f"`weights` must be {len(members)} numbers, one a member and not all 0, got {weights}.")
+        self.weights = None if weights is None else list(weights)
+
+    def draw(self, num_graphs: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
+        """Which member each graph gets, `[B]`."""
+        if self.weights is None:
+            return torch.randint(len(self.members), (num_graphs,), generator=generator, device=device)
+        return weighted_draw(torch.tensor(self.weights, dtype=torch.float64, device=device), num_graphs, generator)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Draw a member for each graph, then what each member draws for its graphs."""
         ptr = Layout.of(batch).ptr
-        draw = torch.randint(len(self.members), (ptr.numel() - 1,), generator=generator, device=ptr.device)
-        mine = [draw == position for position in range(len(self.members))]
+        return self.decide_drawn(batch, self.draw(ptr.numel() - 1, generator, ptr.device), generator, graphs)
+
+    def decide_drawn(
+        self, batch: Batch, drawn: Tensor, generator: torch.Generator | None = None, graphs: Tensor | None = None
+    ) -> Decision:
+        """What the members draw on graphs that have drawn them already, `[B]`."""
+        mine = [drawn == position for position in range(len(self.members))]
         if graphs is not None:
             mine = [mask & graphs for mask in mine]
         # Members touch different graphs, so those that take one step do it together. Those that take several follow one
@@ -139,6 +156,14 @@ def random4(ratio: Ratio = 0.2) -> OneOf:
         the released code.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio), AttributeMask(ratio)])
+
+
+def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
+    """Positions `[count]`, each drawn with its share of `weights [n]`, >= 0; by the inverse of the distribution."""
+    levels = weights.double().cumsum(0)
+    # The last level is 1 exactly and a draw lies below it, so nothing of weight 0 is drawn.
+    where = torch.rand(count, generator=generator, dtype=torch.float64, device=weights.device)
+    return torch.searchsorted(levels / levels[-1], where, right=True)
 
 
 def _checked(members: list[Augmentation]) -> list[Augmentation]:

@@ -7,15 +7,33 @@
 | `memory_bank` | the graph's own entry in a bank                 | drawn from the bank       | an entry a graph |
 | `byol`        | a slow copy's projection, to be predicted       | of the batch, if any      | slow copy        |
 | `simsiam`     | the same encoder's, to be predicted, a constant | of the batch, if any      | nothing          |
+| `joao`        | as `two_views`, the augmentations' odds learned | of the batch              | the odds         |
+| `joao_v2`     | the same, through the augmentation's own head   | of the batch              | the odds, heads  |
+| `simgrace`    | a perturbed encoder's of the same graph         | of the batch              | nothing          |
 
 A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.train.train`.
 """
 
+from graphcl.methods.joao import JOAO
+from graphcl.methods.joao_v2 import JOAOv2
 from graphcl.methods.memory_bank import MemoryBank
 from graphcl.methods.method import Method, Outcome
 from graphcl.methods.moco import MoCo
 from graphcl.methods.queue import KeyQueue
 from graphcl.methods.siamese import BYOL, SimSiam
+from graphcl.methods.simgrace import SimGRACE
 from graphcl.methods.two_views import TwoViews
 
-__all__ = ["BYOL", "KeyQueue", "MemoryBank", "Method", "MoCo", "Outcome", "SimSiam", "TwoViews"]
+__all__ = [
+    "BYOL",
+    "JOAO",
+    "JOAOv2",
+    "KeyQueue",
+    "MemoryBank",
+    "Method",
+    "MoCo",
+    "Outcome",
+    "SimGRACE",
+    "SimSiam",
+    "TwoViews",
+]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss
 from graphcl.model import ContrastiveModel
@@ -64,12 +65,20 @@ class Method(nn.Module, ABC):
             generator: source of whatever the method draws.
         """
 
+    def augmentations(self, first: Augmentation, second: Augmentation) -> tuple[Augmentation, Augmentation]:
+        """What makes the two views, of what the user chose to make them; a method may put its own in their place."""
+        return first, second
+
     def setting(self, argument: str, otherwise: Any = None) -> Any:
         """The loss's value of an argument; `otherwise` where it has none, or is a function of one's own."""
         return self.loss.setting(argument, otherwise) if isinstance(self.loss, Loss) else otherwise
 
     def after_step(self) -> None:
         """To be called when the optimiser has made its step."""
+
+    def after_epoch(self) -> dict[str, float]:
+        """To be called when an epoch is over; gives what is to be logged of it."""
+        return {}
 
 
 def _as_loss(loss: LossOfViews) -> LossOfViews:
@@ -95,6 +104,15 @@ def follow(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
     targets: list[Tensor] = list(slow.parameters())
     sources: list[Tensor] = list(fast.parameters())
     torch._foreach_lerp_(targets, sources, 1 - momentum)
+
+
+def need_repulsion(loss: LossOfViews, method: str) -> None:
+    """Refuse a registered loss under which all graphs of one encoder would collapse."""
+    if isinstance(loss, Loss) and losses.facts(loss.name)["gathering"] == "local":
+        raise InputError(
+            f"loss `{loss.name}` pushes nothing apart, so with method `{method}` all graphs would collapse into one "
+            f"point; use method `{losses.facts(loss.name)['method']}`."
+        )
 
 
 def need(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:

@@ -374,7 +374,8 @@ def test_ratios_of_a_wrong_type(name, wrong):
 def test_every_argument_refuses_a_wrong_type(name):
     choices = dict(switches(name))
     for argument in augmentations.arguments(name).defaults:
-        for wrong in ([], "nonsense", None):
+        optional = augmentations.arguments(name).defaults[argument] is None
+        for wrong in ("nonsense", 3) if optional else ([], "nonsense", None):
             with pytest.raises(InputError, match=f"`{argument}` must be .*, got {re.escape(repr(wrong))}") as caught:
                 build(name, **{argument: wrong})
             assert "\n" not in str(caught.value)

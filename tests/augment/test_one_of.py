@@ -18,6 +18,7 @@ from graphcl.augment import (
     Subgraph,
     apply,
 )
+from graphcl.errors import InputError
 from tests.strategies import (
     QUICK,
     assert_law,
@@ -152,3 +153,27 @@ def test_compositions_as_members_keep_to_their_graphs():
     assert_true_batch(view)
     assert_same_batch(apply(batch, augment.decide(batch, seeded(0))), view)
     assert Counter(view.ptr.diff().tolist()).keys() == {3, 6}
+
+
+@pytest.mark.parametrize("weights", [[1, 1, 1], [0.2, 0.3, 0.5], [0, 3, 1], [0.0, 0.0, 7.5], [1e-300, 1e-300, 2e-300]])
+def test_members_are_drawn_by_their_weights(weights):
+    view = OneOf([masking(i) for i in range(3)], weights=weights)(unmasked(10_000), seeded(1))
+    assert_law(choices(view), {i: weight / sum(weights) for i, weight in enumerate(weights)})
+
+
+def test_uniform_draws_are_those_of_randint():
+    """What a seed gave before pools had weights, it gives still."""
+    drawn = OneOf([masking(i) for i in range(3)]).draw(1000, seeded(7), torch.device("cpu"))
+    assert torch.equal(drawn, torch.randint(3, (1000,), generator=seeded(7)))
+
+
+@pytest.mark.parametrize("weights", [[], [1], [1, 1, 1], [0, 0]])
+def test_weights_that_do_not_fit_the_members(weights):
+    with pytest.raises(InputError, match=r"^`weights` must be 2 numbers, one a member and not all 0, got \[.*\]\.$"):
+        OneOf([NodeDrop(0.5), Identity()], weights=weights)
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("nan"), float("inf")])
+def test_weights_out_of_range(weight):
+    with pytest.raises(InputError, match=r"^`weights\.1` must be in \[0, inf\), got "):
+        OneOf([NodeDrop(0.5), Identity()], weights=[0.5, weight])

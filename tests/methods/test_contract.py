@@ -14,7 +14,8 @@ import torch
 import yaml
 
 import graphcl.methods
-from graphcl.augment import Identity, NodeDrop
+from graphcl.augment import Identity, NodeDrop, OneOf, two_views
+from graphcl.batching import split
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss
@@ -32,7 +33,6 @@ from tests.methods.small import (
     step,
     through_a_file,
     trainable,
-    views_of,
 )
 
 NAMES = list(methods)
@@ -44,7 +44,10 @@ SMALL = {
     "moco": {"queue_size": 16, "momentum": 0.9},
     "memory_bank": {"noise": 10, "warmup": 1},
     "byol": {"momentum": 0.9},
+    "simgrace": {"eta": 0.1},  # random graphs so few and small are hardly told apart beside a larger noise
 }
+LEARNED = ("joao", "joao_v2")
+"""Methods made for their views, one of them a pool."""
 SMALL_LOSS = {"instance_nce": {"temperature": 0.3}}  # at 0.07, this few graphs make for a rough ride
 MOMENTA = [-0.001, 1.001, 7, math.nan, math.inf]
 OUT_OF_RANGE = {
@@ -53,6 +56,9 @@ OUT_OF_RANGE = {
     "memory_bank": {"momentum": MOMENTA, "noise": [0, -1], "warmup": [-1]},
     "byol": {"momentum": MOMENTA, "hidden": [0, -5]},
     "simsiam": {"hidden": [0, -5]},
+    "joao": {"gamma": [-0.1, math.nan, math.inf], "step_size": [0.0, -1.0, math.nan, math.inf]},
+    "joao_v2": {"gamma": [-0.1, math.nan, math.inf], "step_size": [0.0, -1.0, math.nan, math.inf]},
+    "simgrace": {"eta": [-0.1, math.nan, math.inf]},
 }
 """For each argument, values of its type that it must refuse; a switch has none."""
 
@@ -63,22 +69,36 @@ each_pair = pytest.mark.parametrize(
 )
 
 
-def build(name, loss=None, seed=0, **arguments):
+def pools(name, *members):
+    """Those augmentations as views, or pools of them for a method that learns to draw from a pool."""
+    return [OneOf([each, Identity()]) if name in LEARNED else each for each in members]
+
+
+def build(name, loss=None, seed=0, view=None, **arguments):
     """The method with small settings, a model and a loss; all of the seed."""
     wanted = set(methods.arguments(name).required) - {"self", "model", "loss"}
-    assert wanted <= {"num_graphs"}, f"do not know how to build {name}"
+    assert wanted <= {"num_graphs", "first", "second"}, f"do not know how to build {name}"
     loss = loss or OWN_LOSS.get(name, "infonce")
-    data = dict.fromkeys(wanted, N)
+    first, second = (view, view) if view else pools(name, NodeDrop(0.2), NodeDrop(0.3))
+    known = {"num_graphs": N, "first": first, "second": second}
+    data = {key: known[key] for key in wanted}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(100 + seed)
         chosen = Loss(loss, **SMALL_LOSS.get(loss, {}))
         return methods[name](make_model(seed), chosen, **data, **SMALL.get(name, {}) | arguments)
 
 
-def trained(name, loss=None, epochs=3, seed=0, generator=1, view=None, **options):
-    method = build(name, loss, seed)
+def views_of(method, data, ids, seed):
+    """Two different views of some graphs, always the same of the same seed."""
+    name = next(each for each in methods if methods[each] is type(method))
+    augmentations = method.augmentations(*pools(name, NodeDrop(0.2), NodeDrop(0.3)))
+    return two_views(pick(data, ids), *augmentations, seeded(seed))
+
+
+def trained(name, loss=None, epochs=3, seed=0, generator=1, **options):
+    (view,) = pools(name, NodeDrop(0.1))
+    method = build(name, loss, seed, view)
     loader = ResidentLoader(graphs(N), 8, shuffle=True, generator=seeded(seed))
-    view = view or NodeDrop(0.1)
     return method, train(method, loader, view, view, epochs=epochs, generator=seeded(generator), **options)
 
 
@@ -128,7 +148,7 @@ def test_every_loss_is_made_for_a_registered_method():
 def test_the_outcome(name, loss):
     method = build(name, loss)
     ids = list(range(8))
-    outcome = method(*views_of(graphs(N), ids, 0), ids=torch.tensor(ids), generator=seeded(0))
+    outcome = method(*views_of(method, graphs(N), ids, 0), ids=torch.tensor(ids), generator=seeded(0))
     assert isinstance(outcome, Outcome)
     assert outcome.loss.dim() == 0
     assert outcome.loss.isfinite()
@@ -168,18 +188,21 @@ def test_the_global_generator_is_left_alone(name):
 
 @each_pair
 def test_training_is_the_documented_step(name, loss):
-    """`train` does what a loop by hand does: forward with ids, backward, step, `after_step`."""
-    data, method, by_hand = graphs(N), build(name, loss), build(name, loss)
+    """`train` does what a loop by hand does: forward with ids, backward, step, `after_step`, and `after_epoch`."""
+    (same,) = pools(name, Identity())
+    data, method, by_hand = graphs(N), build(name, loss, view=same), build(name, loss, view=same)
     loader, generator = ResidentLoader(data, 8, shuffle=True, generator=seeded(0)), seeded(1)
-    history = train(method, loader, Identity(), Identity(), epochs=2, generator=generator)
+    history = train(method, loader, same, same, epochs=2, generator=generator)
 
     optimiser, generator = torch.optim.Adam(trainable(by_hand), lr=0.01, fused=True), seeded(1)
     order, means = seeded(0), []
     for _ in range(2):
         values = []
-        for ids in torch.randperm(N, generator=order).split(8):
-            batch = pick(data, ids.tolist())
-            values.append(step(by_hand, optimiser, (batch, batch), ids.tolist(), generator).loss.item())
+        ids = torch.randperm(N, generator=order)
+        views = two_views(pick(data, ids.tolist()), *by_hand.augmentations(same, same), generator)
+        for part, *pair in zip(ids.split(8), *(split(view, [8, 8, 8]) for view in views), strict=True):
+            values.append(step(by_hand, optimiser, pair, part.tolist(), generator).loss.item())
+        by_hand.after_epoch()
         means.append(sum(values) / len(values))
     assert_same_state(method.state_dict(), by_hand.state_dict())
     assert [record.loss for record in history] == pytest.approx(means, rel=1e-6)
@@ -197,14 +220,15 @@ def test_a_checkpoint_goes_on_identically(name, loss, steps):
     first, second = method_and_optimiser(0), method_and_optimiser(1)
     data, plan = graphs(N), schedule(N, 7, steps + 3)
     for number, ids in enumerate(plan[:steps]):
-        step(*first, views_of(data, ids, number), ids, seeded(number))
+        step(*first, views_of(first[0], data, ids, number), ids, seeded(number))
     assert not torch.equal(next(first[0].parameters()), next(second[0].parameters()))
     for old, new in zip(first, second, strict=True):
         new.load_state_dict(through_a_file(old.state_dict()))
     assert_same_state(second[0].state_dict(), first[0].state_dict())
     for number, ids in enumerate(plan[steps:]):
-        views = views_of(data, ids, 50 + number)
-        values = [step(*each, views, ids, seeded(number)).loss for each in (first, second)]
+        values = [
+            step(*each, views_of(each[0], data, ids, 50 + number), ids, seeded(number)).loss for each in (first, second)
+        ]
         assert torch.equal(*values), f"step {number + 1} after loading"
         assert_same_state(first[0].state_dict(), second[0].state_dict())
     states = [optimiser.state_dict()["state"] for _, optimiser in (first, second)]
@@ -217,10 +241,11 @@ def test_a_checkpoint_goes_on_identically(name, loss, steps):
 def test_a_copy_goes_on_by_itself(name, loss):
     method = build(name, loss)
     optimiser, data, ids = torch.optim.Adam(trainable(method), lr=0.03), graphs(N), list(range(8))
-    step(method, optimiser, views_of(data, ids, 0), ids, seeded(0))
+    step(method, optimiser, views_of(method, data, ids, 0), ids, seeded(0))
     twin = copy.deepcopy(method)
     before = copy.deepcopy(method.state_dict())
-    step(twin, torch.optim.Adam(trainable(twin), lr=0.03), views_of(data, ids, 1), ids, seeded(1))
+    step(twin, torch.optim.Adam(trainable(twin), lr=0.03), views_of(twin, data, ids, 1), ids, seeded(1))
+    twin.after_epoch()
     assert_same_state(method.state_dict(), before)
 
 
@@ -231,9 +256,10 @@ def test_labels_are_never_looked_at_unasked(name):
         data = graphs(N)
         for number, graph in enumerate(data):
             graph.y = torch.tensor([(number + shift) % 2])
-        method = build(name)
+        (view,) = pools(name, NodeDrop(0.1))
+        method = build(name, view=view)
         loader = ResidentLoader(data, 8, shuffle=True, generator=seeded(0))
-        train(method, loader, NodeDrop(0.1), NodeDrop(0.1), epochs=1, generator=seeded(1))
+        train(method, loader, view, view, epochs=1, generator=seeded(1))
         states.append(method.state_dict())
     assert_same_state(*states)
 
@@ -284,7 +310,7 @@ def test_arguments_of_a_wrong_type_get_one_line(name, argument):
 def test_the_ends_of_the_momentums_range_are_legal(name, momentum):
     method = build(name, momentum=momentum)
     ids = list(range(8))
-    step(method, torch.optim.Adam(trainable(method)), views_of(graphs(N), ids, 0), ids, seeded(0))
+    step(method, torch.optim.Adam(trainable(method)), views_of(method, graphs(N), ids, 0), ids, seeded(0))
     assert all(value.isfinite().all() for value in method.parameters())
 
 
@@ -308,6 +334,9 @@ def test_a_misspelt_name_brings_the_nearest(name):
 
 QUICK = ["--epochs", "2", "--seeds", "0", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden", "8", "--batch-size", "8"]
+ORIGINAL_AND_POOL = ["--views.first", "identity", "--views.second", "random4"]
+JOAO = ["--method", "joao_v2", "--method.gamma", "0.5", *ORIGINAL_AND_POOL]
+SIMGRACE = ["--method", "simgrace"]
 MOCO = ["--method", "moco", "--loss", "adnce", "--method.queue_size", "32"]
 
 
@@ -331,6 +360,9 @@ def go(saved_graphs, tmp_path, capfd):
         (["--loss", "instance_nce"], {"name": "memory_bank", "momentum": 0.5, "noise": 4096}, "instance_nce"),
         (["--loss", "byol"], {"name": "byol", "momentum": 0.99, "hidden": None}, "byol"),
         (["--loss", "simsiam"], {"name": "simsiam", "hidden": None}, "simsiam"),
+        (["--method", "joao"], {"name": "joao", "gamma": 0.1, "step_size": 1.0}, "infonce"),
+        ([*JOAO, "--loss", "adnce"], {"name": "joao_v2", "gamma": 0.5}, "adnce"),
+        (["--method", "simgrace", "--loss", "dcl"], {"name": "simgrace", "eta": 1.0}, "dcl"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -369,8 +401,8 @@ def test_settings_of_the_method_that_the_loss_is_made_for(words, method, capsys)
 
 @pytest.mark.parametrize(
     "words",
-    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"]],
-    ids=["moco", "instance_nce", "byol"],
+    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"], JOAO, SIMGRACE],
+    ids=["moco", "instance_nce", "byol", "joao_v2", "simgrace"],
 )
 def test_a_runs_configuration_repeats_it(go, words, tmp_path):
     _, _, _, out = go(*words)
@@ -394,6 +426,23 @@ def test_a_runs_configuration_repeats_it(go, words, tmp_path):
             ["--method", "byol", "--method.queue_size", "5"],
             "`method.queue_size` is not a known key; choose from: hidden",
         ),
+        (
+            ["--method", "joao", "--views.first", "identity", "--views.second", "node_drop"],
+            "method `joao` learns how often each augmentation of a pool is drawn, and no view is one: make one by",
+        ),
+        (
+            ["--method", "joao_v2", "--loss", "vicreg"],
+            "method `joao_v2` passes `reduction` to the loss, which `vicreg`",
+        ),
+        (["--method", "joao", "--loss", "barlow_twins"], "method `joao` passes `reduction` to the loss"),
+        (["--method", "joao", "--loss", "byol"], "loss `byol` pushes nothing apart, so with method `joao` all"),
+        (["--method", "joao", "--method.gamma", "-1"], "`method.gamma` must be in [0, inf), got -1."),
+        (
+            [*SIMGRACE, "--views.second", "random4"],
+            "`views` must be identity with method simgrace, which takes the original graphs; got identity and random4.",
+        ),
+        ([*SIMGRACE, "--loss", "simsiam"], "loss `simsiam` pushes nothing apart, so with method `simgrace` all"),
+        ([*SIMGRACE, "--method.eta", "-1"], "`method.eta` must be in [0, inf), got -1."),
         (["--method", "mocco"], "`method`: unknown method 'mocco'; did you mean moco"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

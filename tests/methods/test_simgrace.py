@@ -1,0 +1,171 @@
+"""`simgrace`: the same graphs through a perturbed encoder."""
+
+import copy
+import json
+import math
+
+import pytest
+import torch
+from scipy.stats import kstest
+from torch import nn
+
+from graphcl.augment import Identity
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError
+from graphcl.gin import GINE
+from graphcl.losses import Loss, infonce
+from graphcl.methods import SimGRACE
+from graphcl.model import ContrastiveModel
+from graphcl.run import main
+from graphcl.train import train
+from tests.methods.small import graphs, make_model, pick, seeded
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+IDS = list(range(12))
+
+
+def batch(dtype=torch.float32):
+    return pick(graphs(dtype=dtype), IDS)
+
+
+def noise_of(method, seed=0):
+    """What was added to each parameter, by its name in the model."""
+    own, found = dict(method.model.named_parameters()), method.perturbed(seeded(seed))
+    return {name: (found[name] - own[name]).detach() for name in found if name in own}
+
+
+@pytest.mark.parametrize("eta", [0.1, 1.0, 10.0])
+def test_the_law_of_the_perturbation(eta):
+    """Normal with eta times the standard deviation of each tensor's entries; Kolmogorov and Smirnov, alpha = 1e-6."""
+    method = SimGRACE(make_model().double(), Loss("infonce"), eta=eta)
+    own = dict(method.model.named_parameters())
+    standard = {name: [] for name in noise_of(method)}
+    for seed in range(40):
+        for name, noise in noise_of(method, seed).items():
+            values = own[name].flatten().tolist()
+            mean = sum(values) / len(values)
+            spread = math.sqrt(sum((each - mean) ** 2 for each in values) / (len(values) - 1))
+            if spread == 0:
+                assert not noise.any(), name
+            else:
+                standard[name] += (noise.flatten() / (eta * spread)).tolist()
+    spreading = {name: values for name, values in standard.items() if values}
+    assert {name for name in own if name.startswith("encoder.") and own[name].std() > 0} == set(spreading)
+    assert any("nn.0.weight" in name for name in spreading)
+    for name, values in spreading.items():
+        assert kstest(values, "norm").pvalue > 1e-6 / len(spreading), name
+    # Tensors and steps are independent of each other.
+    first, second = (noise_of(method, seed) for seed in (0, 1))
+    a, b = (torch.cat([each.flatten() for each in found.values()]) for found in (first, second))
+    assert not torch.equal(a, b)
+
+
+def test_the_encoder_alone_is_perturbed():
+    method = SimGRACE(make_model(), Loss("infonce"))
+    assert {name.split(".")[0] for name in noise_of(method)} == {"encoder"}
+    changed = {name for name, noise in noise_of(method).items() if noise.any()}
+    own = {f"encoder.{name}": each for name, each in method.model.encoder.named_parameters()}
+    assert changed == {name for name, each in own.items() if each.std() > 0}
+
+
+def test_the_projections_against_a_copy_with_those_weights():
+    method = SimGRACE(make_model().double(), infonce)
+    view = batch(torch.float64)
+    outcome = method(view, view, generator=seeded(4))
+    twin = make_model().double()
+    with torch.no_grad():
+        for name, value in method.perturbed(seeded(4)).items():
+            dict(twin.named_parameters() if name in dict(twin.named_parameters()) else twin.named_buffers())[
+                name
+            ].copy_(value)
+    plain = make_model().double()
+    torch.testing.assert_close(outcome.z1, plain(view))
+    torch.testing.assert_close(outcome.z2, twin(view))
+    torch.testing.assert_close(outcome.h, make_model().double().encode(view))
+    torch.testing.assert_close(outcome.loss, infonce(plain(view), twin(view)))
+    assert not torch.allclose(outcome.z1, outcome.z2)
+
+
+def test_the_encoder_is_left_as_it_was():
+    """Its weights, and BatchNorm's running statistics: they are those of one pass of the unperturbed encoder."""
+    model = make_model()
+    method, plain, view = SimGRACE(model, Loss("infonce")), copy.deepcopy(model), batch()
+    method(view, view, generator=seeded(0))
+    plain.encode(view)
+    for (name, mine), theirs in zip(model.state_dict().items(), plain.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, msg=name)
+    assert all(type(each) is nn.Parameter for each in model.parameters())
+
+
+def test_the_gradient_is_that_of_a_constant_second_side():
+    method = SimGRACE(make_model().double(), infonce)
+    view, plain = batch(torch.float64), make_model().double()
+    outcome = method(view, view, generator=seeded(0))
+    assert not outcome.z2.requires_grad
+    outcome.loss.backward()
+    infonce(plain(view), outcome.z2).backward()
+    for mine, theirs in zip(method.model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_the_generator_decides():
+    method, view = SimGRACE(make_model(), Loss("infonce")), batch()
+    draws = [method(view, view, generator=seeded(seed)).z2 for seed in (5, 5, 6)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    generator = seeded(5)
+    again = [method(view, view, generator=generator).z2 for _ in range(2)]
+    assert torch.equal(again[0], draws[0])
+    assert not torch.equal(again[1], again[0])
+    before = torch.get_rng_state()
+    method(view, view, generator=seeded(0))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_without_a_perturbation_both_sides_are_one():
+    method, view = SimGRACE(make_model(), Loss("infonce"), eta=0.0), batch()
+    outcome = method(view, view)
+    torch.testing.assert_close(outcome.z1.detach(), outcome.z2)
+
+
+def test_a_parameter_of_one_number_and_an_encoder_with_edge_attributes():
+    class Scaled(GINE):
+        def __init__(self):
+            super().__init__(4, 2, hidden=8, layers=2)
+            self.scale = nn.Parameter(torch.tensor([2.0]))
+
+        def forward(self, *arguments, edge_attr=None, **options):
+            return self.scale * super().forward(*arguments, edge_attr=edge_attr, **options)
+
+    data = graphs()
+    for graph in data:
+        graph.edge_attr = torch.ones(graph.num_edges, 2)
+    method = SimGRACE(ContrastiveModel(Scaled()), Loss("infonce"))
+    noise = noise_of(method)
+    assert noise["encoder.scale"] == 0
+    assert all(each.isfinite().all() for each in noise.values())
+    assert method(pick(data, IDS), pick(data, IDS)).loss.isfinite()
+
+
+def test_training_and_nothing_kept():
+    method = SimGRACE(make_model(), Loss("adnce"), eta=0.1)
+    assert {key.split(".")[0] for key in method.state_dict()} == {"model"}
+    loader = ResidentLoader(graphs(), 8, shuffle=True, generator=seeded(0))
+    history = train(method, loader, Identity(), Identity(), epochs=10, generator=seeded(1))
+    assert history[-1].loss < history[0].loss
+    assert history[-1].diagnostics == {}
+
+
+def test_a_loss_that_only_pulls_together_is_refused():
+    with pytest.raises(InputError, match=r"^loss `byol` pushes nothing apart, so with method `simgrace` .* `byol`\.$"):
+        SimGRACE(make_model(), Loss("byol"))
+
+
+@pytest.mark.parametrize("words", [[], ["--loss", "dcl", "--views.first", "identity", "--method.eta", "0.1"]])
+def test_the_command_line_on_synthetic(words, tmp_path, capsys):
+    words = ["--dataset", "synthetic", "--method", "simgrace", "--epochs", "2", "--seeds", "0", "--eval", "knn", *words]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().err == ""
+    config = json.loads((tmp_path / "run" / "result.json").read_text())["config"]
+    assert config["views"] == {"first": {"name": "identity"}, "second": {"name": "identity"}}
