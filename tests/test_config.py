@@ -146,7 +146,9 @@ def test_unreadable_files(tmp_path):
 
 def test_there_is_a_configuration_for_every_published_row():
     sets = ["IMDB-BINARY", "MUTAG", "NCI1", "PROTEINS"]
-    assert sorted(shipped_configs()) == [f"{method}/{name}" for method in ("adnce", "graphcl") for name in sets]
+    more = ["COLLAB", "DD", "REDDIT-BINARY", "REDDIT-MULTI-5K"]
+    rows = [f"{method}/{name}" for method in ("adnce", "graphcl", "infograph") for name in sets]
+    assert sorted(shipped_configs()) == sorted([*rows, *(f"infograph/{name}" for name in more)])
 
 
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
@@ -154,11 +156,31 @@ def test_configurations_say_their_command_and_give_only_differences(name):
     file = shipped_configs()[name]
     lines = file.read_text().split("\n")
     assert lines[0] == f"# python -m graphcl.run --config {name}"
-    assert any("measured: " in line and "±" in line for line in lines[:8])
+    words = ("published: ", "measured: ") if "not measured: " in file.read_text() else ("measured: ", "±")
+    assert any(all(word in line for word in words) for line in lines[:8])
     values = yaml.safe_load(file.read_text())
     defaults = make_config({}).model_dump()
     assert all(defaults[key] != value for key, value in values.items())
     assert make_config(values).dataset == Path(name).name
+
+
+def test_loss_and_method_follow_each_other_where_only_one_is_named():
+    found = [
+        (config.loss["name"], config.method["name"])
+        for config in map(
+            make_config,
+            [
+                {},
+                {"loss": "moco"},
+                {"method": "infograph"},
+                {"method": "byol"},
+                {"method": "infograph", "loss": {"name": "auto", "symmetric": False}},
+                {"method": "infograph", "loss": "infonce"},
+            ],
+        )
+    ]
+    expected = [("infonce", "two_views"), ("moco", "moco"), ("jsd", "infograph"), ("infonce", "byol")]
+    assert found == [*expected, ("jsd", "infograph"), ("infonce", "infograph")]
 
 
 def test_every_setting_is_described():

