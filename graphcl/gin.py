@@ -65,6 +65,11 @@ def _graphs(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
     return Groups.of(batch, int(batch.max()) + 1 if size is None else size)
 
 
+def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Groups, Groups]:
+    """The edges by source and by target."""
+    return Groups.of(edge_index[0], num_nodes), Groups.of(edge_index[1], num_nodes)
+
+
 @encoders.register("gin")
 class GIN(_Stack):
     r"""Graph isomorphism network, as GraphCL uses it on TU data sets.
@@ -103,6 +108,7 @@ class GIN(_Stack):
         batch: Tensor | None = None,
         size: int | None = None,
         parts: Sequence[int] | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         """Embeddings of whole graphs.
 
@@ -113,11 +119,17 @@ class GIN(_Stack):
             size: B, number of graphs; pass it so that it need not be read from `batch`.
             parts: numbers of nodes, adding up to N, that BatchNorm treats as batches of their own, such as two views;
                 all nodes as one by default.
+            edge_weight: what each edge's message is multiplied by `[E]`, by torch's operations; 1 by default.
 
         Returns:
             h `[B, L * H]`.
         """
-        neighbours, graphs = Neighbours.of(edge_index, x.size(0)), _graphs(x, batch, size)
+        graphs = _graphs(x, batch, size)
+        if edge_weight is not None:
+            by_source, by_target = _ends(edge_index, x.size(0))
+            weight = edge_weight[:, None]
+            return self._encode(x, graphs, parts, lambda _, x: x + group_sum(spread(x, by_source) * weight, by_target))
+        neighbours = Neighbours.of(edge_index, x.size(0))
         if parts is None:
             pools = stack(x, neighbours, graphs, [conv.nn for conv in self.convs], list(self.norms))
             if pools is not None:
@@ -182,7 +194,7 @@ class GINE(_Stack):
         if edge_attr.dim() not in (1, 2):
             raise InputError(f"encoder `gine` takes `edge_attr` of [E] or [E, D], got {list(edge_attr.shape)}.")
         attributes = (edge_attr if edge_attr.dim() == 2 else edge_attr[:, None]).to(x.dtype)
-        by_source, by_target = Groups.of(edge_index[0], x.size(0)), Groups.of(edge_index[1], x.size(0))
+        by_source, by_target = _ends(edge_index, x.size(0))
 
         def gather(conv: _Conv, x: Tensor) -> Tensor:
             assert conv.lin is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch_geometric.data import Batch
 from graphcl.errors import InputError
 
 Head = Literal["mlp", "linear", "residual"]
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 ONE_PASS = 8_192
 """Nodes of two views together, below which both are encoded in one pass on the CPU."""
 
@@ -56,9 +57,19 @@ class ContrastiveModel(nn.Module):
         """Another projector of the same form, with weights of its own."""
         return make_head(self.width, self.projection, self.head)
 
-    def encode(self, batch: Batch) -> Tensor:
-        """Embeddings h `[B, H]` of the graphs of a batch."""
-        return self._encode(batch.num_graphs, batch.x, batch.edge_index, batch.batch, batch.get("edge_attr"))
+    def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
+        """Embeddings h `[B, H]` of the graphs of a batch; with `edge_weight [E]`, by an encoder that takes that."""
+        given = batch.num_graphs, batch.x, batch.edge_index, batch.batch, batch.get("edge_attr")
+        return self._encode(*given, edge_weight=edge_weight)
+
+    def need(self, argument: str) -> None:
+        """Refuse an encoder that does not take an argument of that name.
+
+        Raises:
+            InputError: it does not.
+        """
+        if argument not in inspect.signature(self.encoder.forward).parameters:
+            raise InputError(f"{type(self.encoder).__name__} takes no `{argument}`; use gin, or give its forward one.")
 
     def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Embeddings h `[B, H]` of the graphs of a batch, and representations `[N, H]` of its nodes.
@@ -115,9 +126,13 @@ class ContrastiveModel(nn.Module):
         batch: Tensor,
         edge_attr: Tensor | None,
         parts: list[int] | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         known = {"size": size, "edge_attr": edge_attr, "parts": parts}
-        optional = {name: known[name] for name in self._optional}
+        optional: dict[str, Any] = {name: known[name] for name in self._optional}
+        if edge_weight is not None:
+            self.need("edge_weight")
+            optional["edge_weight"] = edge_weight
         h: Tensor = self.encoder(x, edge_index, batch=batch, **optional)
         if h.dim() != 2 or h.size(0) != size:
             raise InputError(
@@ -152,11 +167,17 @@ def make_head(width: int, out: int, form: Head = "mlp") -> nn.Module:
     else:
         hidden = [nn.Linear(width, width), nn.ReLU()] if form == "mlp" else []
         head = nn.Sequential(*hidden, nn.Linear(width, out))
-    for layer in head.modules():
+    return initialise(head)
+
+
+def initialise(module: AnyModule) -> AnyModule:
+    """The module, its linear layers' weights drawn anew (Xavier) and their biases 0."""
+    for layer in module.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-    return head
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module
 
 
 class _Residual(nn.Module):

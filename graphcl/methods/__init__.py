@@ -8,10 +8,12 @@
 | `byol`        | a slow copy's projection, to be predicted       | of the batch, if any      | slow copy        |
 | `simsiam`     | the same encoder's, to be predicted, a constant | of the batch, if any      | nothing          |
 | `infograph`   | of each node: the embedding of its own graph    | the batch's other graphs  | nothing          |
+| `ad_gcl`      | the same graph, edges weighted by an adversary  | of the batch              | the adversary    |
 
 A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.train.train`.
 """
 
+from graphcl.methods.ad_gcl import ADGCL
 from graphcl.methods.infograph import InfoGraph
 from graphcl.methods.memory_bank import MemoryBank
 from graphcl.methods.method import Method, Outcome
@@ -20,4 +22,4 @@ from graphcl.methods.queue import KeyQueue
 from graphcl.methods.siamese import BYOL, SimSiam
 from graphcl.methods.two_views import TwoViews
 
-__all__ = ["BYOL", "InfoGraph", "KeyQueue", "MemoryBank", "Method", "MoCo", "Outcome", "SimSiam", "TwoViews"]
+__all__ = ["ADGCL", "BYOL", "InfoGraph", "KeyQueue", "MemoryBank", "Method", "MoCo", "Outcome", "SimSiam", "TwoViews"]

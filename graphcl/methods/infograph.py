@@ -56,13 +56,14 @@ class InfoGraph(Method):
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """See `Method`; the sides that were compared are the nodes' `[N, D]` and their graphs' `[N, D]`."""
+        """See `Method`; of the nodes that were compared, `Outcome` shows the first of each graph."""
         if view1.num_graphs < 2:
             raise InputError(f"method `infograph` needs at least two graphs in a batch, got {view1.num_graphs}.")
         h, nodes = self.model.encode_nodes(view1)
-        graphs = self.model.projector(h)
-        anchors, own = self.local(nodes), graphs.index_select(0, view1.batch)
-        numbers = torch.arange(view1.num_graphs, device=h.device)
-        others = {"queue": graphs, "ids": view1.batch, "queue_ids": numbers}
+        anchors, graphs = self.local(nodes), self.model.projector(h)
+        number = torch.arange(nodes.size(0), device=h.device)
+        others = {"queue": graphs, "ids": view1.batch, "queue_ids": number[: view1.num_graphs]}
+        own = graphs.index_select(0, view1.batch)
         value = self.loss(anchors, own, negatives="queue", symmetric=False, **others)
-        return Outcome(value, h, anchors, own)
+        first = number.new_full((view1.num_graphs,), nodes.size(0) - 1).scatter_reduce_(0, view1.batch, number, "amin")
+        return Outcome(value, h, anchors.index_select(0, first), graphs)

@@ -29,8 +29,8 @@ class Outcome:
     Args:
         loss: the value to be minimised, a scalar.
         h: embeddings of the first view `[B, H]`.
-        z1: what the loss compared, first side `[B, D]` (or `[N, D]`, of nodes).
-        z2: second side, row by row the positives of the first.
+        z1: what the loss compared, first side `[B, D]` (of nodes: one of each graph).
+        z2: second side `[B, D]`.
     """
 
     loss: Tensor

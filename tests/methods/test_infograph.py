@@ -161,6 +161,15 @@ def test_the_second_view_is_not_looked_at():
     assert not torch.equal(method(view2, view1).loss, method(view1, view1).loss)
 
 
+def test_the_outcome_shows_the_first_node_of_each_graph_beside_the_graph():
+    method = build()
+    outcome = method(BATCH, BATCH)
+    local, globals_, of = sides(method, BATCH)
+    torch.testing.assert_close(outcome.z1, torch.stack([local[of.index(g)] for g in range(7)]), rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(outcome.z2, globals_, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(outcome.h, method.model.encode(BATCH), rtol=1e-8, atol=1e-10)
+
+
 def test_equal_nodes_and_graphs_are_told_apart_by_nothing():
     """Where all heads give zero: 2 log 2, whatever the sizes."""
     method = build()
