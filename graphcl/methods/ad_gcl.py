@@ -60,8 +60,7 @@ class ADGCL(Method):
         self.drop_penalty = drop_penalty
         self.adversary = initialise(copy.deepcopy(model))
         self.adversary.projector = nn.Identity()
-        layers = nn.Linear(2 * model.width, hidden), nn.ReLU(), nn.Linear(hidden, 1)
-        self.judge = initialise(nn.Sequential(*layers))
+        self.judge = initialise(_Judge(model.width, hidden))
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -77,15 +76,29 @@ class ADGCL(Method):
     def keep(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """How much of each edge the adversary keeps, w `[E]` in (0, 1)."""
         _, nodes = self.adversary.encode_nodes(batch)
-        source, target = batch.edge_index
-        ends = torch.cat([nodes.index_select(0, source), nodes.index_select(0, target)], dim=1)
-        logit = at_least_float32(self.judge(ends).squeeze(1))
+        logit = at_least_float32(self.judge(nodes, batch.edge_index))
         pair = connected_pairs(batch.edge_index, nodes.size(0))
         total = torch.zeros_like(logit).index_add(0, pair, logit)
         count = torch.zeros_like(logit).index_add(0, pair, torch.ones_like(logit)).clamp(min=1)
         draw = torch.rand(logit.shape, generator=generator, dtype=logit.dtype, device=logit.device)
         noise = (MARGIN + (1 - 2 * MARGIN) * draw).logit()
         return (total / count + noise).sigmoid().index_select(0, pair)
+
+
+class _Judge(nn.Module):
+    """A perceptron of both ends of each edge; its first layer is applied before edges look their ends up."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.source, self.target = nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False)
+        self.last = nn.Linear(hidden, 1)
+
+    def forward(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
+        """The logit of each edge `[E]`, of the nodes' representations `[N, H]`."""
+        source, target = edge_index
+        first = self.source(nodes).index_select(0, source) + self.target(nodes).index_select(0, target)
+        logit: Tensor = self.last(first.relu()).squeeze(1)
+        return logit
 
 
 def drop_ratio(batch: Batch, weight: Tensor) -> Tensor:

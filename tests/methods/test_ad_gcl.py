@@ -51,6 +51,13 @@ def numbered(edge_index):
     return [sorted(set(pairs)).index(pair) for pair in pairs]
 
 
+def perceptron(judge, u, v):
+    """Linear, ReLU, Linear of two rows side by side."""
+    weight = torch.cat([judge.source.weight, judge.target.weight], dim=1)
+    hidden = (weight @ torch.cat([u, v]) + judge.source.bias).relu()
+    return (judge.last.weight @ hidden + judge.last.bias).item()
+
+
 # -- weights in the encoder --------------------------------------------------------------------------------------------
 
 
@@ -118,7 +125,7 @@ def test_what_is_kept_by_a_plain_loop():
     draws = torch.rand(BATCH.num_edges, generator=seeded(3), dtype=torch.float64).tolist()
     pairs, logits = numbered(BATCH.edge_index), {}
     for pair, (u, v) in zip(pairs, BATCH.edge_index.T.tolist(), strict=True):
-        logits.setdefault(pair, []).append(method.judge(torch.cat([nodes[u], nodes[v]])).item())
+        logits.setdefault(pair, []).append(perceptron(method.judge, nodes[u], nodes[v]))
     for pair, got in zip(pairs, weight, strict=True):
         u = 1e-4 + (1 - 2e-4) * draws[pair]
         gate = math.fsum(logits[pair]) / len(logits[pair]) + math.log(u / (1 - u))
