@@ -10,7 +10,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Count, NonNegative
 from graphcl.losses.pairs import at_least_float32
-from graphcl.methods.method import LossOfViews, Method, Outcome
+from graphcl.methods.method import LossOfViews, Method, Outcome, must_push_apart
 from graphcl.model import ContrastiveModel, initialise
 from graphcl.registry import methods
 from graphcl.segment import connected_pairs
@@ -44,7 +44,7 @@ class ADGCL(Method):
         hidden: width of the perceptron's hidden layer.
 
     Raises:
-        InputError: an encoder that does not take edge weights or gives no nodes.
+        InputError: an encoder that does not take edge weights or gives no nodes, a loss that only pulls together.
 
     References:
         Suresh et al., "Adversarial Graph Augmentation to Improve Graph Contrastive Learning", NeurIPS 2021 (arXiv
@@ -55,6 +55,7 @@ class ADGCL(Method):
         self, model: ContrastiveModel, loss: LossOfViews, *, drop_penalty: NonNegative = 5.0, hidden: Count = 64
     ) -> None:
         super().__init__(model, loss)
+        must_push_apart(self.loss, "ad_gcl")
         model.need("edge_weight")
         model.node_encoder()
         self.drop_penalty = drop_penalty

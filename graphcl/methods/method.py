@@ -104,3 +104,12 @@ def need(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:
             f"method `{method}` passes {' and '.join(f'`{each}`' for each in missing)} to the loss, which "
             f"`{loss.name}` does not take; try infonce, adnce or another loss that does."
         )
+
+
+def must_push_apart(loss: LossOfViews, method: str) -> None:
+    """Refuse a registered loss that only pulls together."""
+    if isinstance(loss, Loss) and losses.facts(loss.name)["gathering"] == "local":
+        raise InputError(
+            f"loss `{loss.name}` pushes nothing apart, so with method `{method}` all graphs would collapse "
+            f"into one point; use method `{losses.facts(loss.name)['method']}`."
+        )

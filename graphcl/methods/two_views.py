@@ -8,9 +8,9 @@ from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.methods.method import LossOfViews, Method, Outcome
+from graphcl.methods.method import LossOfViews, Method, Outcome, must_push_apart
 from graphcl.model import ContrastiveModel
-from graphcl.registry import losses, methods
+from graphcl.registry import methods
 
 
 @methods.register("two_views")
@@ -32,11 +32,7 @@ class TwoViews(Method):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, labels: bool = False) -> None:
         super().__init__(model, loss)
-        if isinstance(self.loss, Loss) and losses.facts(self.loss.name)["gathering"] == "local":
-            raise InputError(
-                f"loss `{self.loss.name}` pushes nothing apart, so with method `two_views` all graphs would collapse "
-                f"into one point; use method `{losses.facts(self.loss.name)['method']}`."
-            )
+        must_push_apart(self.loss, "two_views")
         if isinstance(self.loss, Loss) and self.loss.accepts("labels") != labels:
             raise InputError(
                 f"`labels` is true, but loss `{self.loss.name}` takes none."

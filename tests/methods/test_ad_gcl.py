@@ -264,6 +264,12 @@ def test_an_encoder_without_edge_weights_is_refused():
         ContrastiveModel(Summed()).encode(BATCH, torch.ones(BATCH.num_edges))
 
 
+@pytest.mark.parametrize("loss", ["byol", "simsiam"])
+def test_a_loss_that_only_pulls_together_is_refused(loss):
+    with pytest.raises(InputError, match=rf"^loss `{loss}` pushes nothing apart, .*`ad_gcl`.*; use method `{loss}`\.$"):
+        build(loss=Loss(loss))
+
+
 def test_an_encoder_without_nodes_is_refused():
     class Weighted(Summed):
         def forward(self, x, edge_index, batch, size, edge_weight=None):
