@@ -71,8 +71,8 @@ class Config(_Frozen):
     views: Views = Field(Views(), description="the augmentations `first` and `second`")
     encoder: Named = Field({"name": "gin"}, description="the encoder")
     projection: Count | None = Field(None, description="width of the projection; default: the encoder's")
-    head: Head = Field("mlp", description="the projector: mlp, or linear (one layer)")
-    loss: Named = Field({"name": "infonce"}, description="the loss")
+    head: Head = Field("mlp", description="the projector: mlp, linear (one layer), residual (InfoGraph's)")
+    loss: Named = Field({"name": "auto"}, description="the loss; auto: as the method is meant, else infonce")
     method: Named = Field({"name": "auto"}, description="how views are contrasted; auto: as the loss is meant")
     epochs: Annotated[int, interval("[0, inf)")] = Field(20, description="passes over the data")
     steps: Count | None = Field(None, description="optimiser steps in all, instead of the epochs")
@@ -112,7 +112,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         found += problems(error, _valid_keys)
         config = Config.model_validate(_without(values, error))
-    config = _with_views(_with_method(config))
+    config = _with_views(_with_method(_with_loss(config)))
     for prefix, spec, registry in _named_parts(config):
         found += _spec_problems(spec, registry, prefix)
     if not found:
@@ -254,6 +254,16 @@ def _named_parts(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
         ("loss", config.loss, losses),
         ("method", config.method, methods),
     ]
+
+
+def _with_loss(config: Config) -> Config:
+    """The settings with the loss that the method is made for, where none is named."""
+    method = config.method.get("name")
+    if config.loss.get("name") != "auto":
+        return config
+    facts = methods.facts(method) if isinstance(method, str) and method in methods else {}
+    name = facts.get("loss", "infonce")
+    return config.model_copy(update={"loss": {**config.loss, "name": name}})
 
 
 def _with_method(config: Config) -> Config:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -42,14 +42,20 @@ class _Stack(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
-    def _encode(self, x: Tensor, graphs: Groups, parts: Sequence[int] | None, gather: Gather) -> Tensor:
-        pools = []
+    def _levels(self, x: Tensor, parts: Sequence[int] | None, gather: Gather) -> Iterator[Tensor]:
+        """The nodes' representations `[N, H]`, layer by layer."""
         for conv, norm in zip(self.convs, self.norms, strict=True):
             assert isinstance(conv, _Conv)
             out = conv.nn(gather(conv, x)).relu()
             x = norm(out) if parts is None else torch.cat([norm(part) for part in out.split(list(parts))])
-            pools.append(group_sum(x, graphs))
-        return torch.cat(pools, dim=1)
+            yield x
+
+    def _encode(self, x: Tensor, graphs: Groups, parts: Sequence[int] | None, gather: Gather) -> Tensor:
+        return torch.cat([group_sum(level, graphs) for level in self._levels(x, parts, gather)], dim=1)
+
+    def _with_nodes(self, x: Tensor, graphs: Groups, gather: Gather) -> tuple[Tensor, Tensor]:
+        nodes = torch.cat(list(self._levels(x, None, gather)), dim=1)
+        return group_sum(nodes, graphs), nodes
 
 
 def _graphs(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
@@ -57,6 +63,11 @@ def _graphs(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
     if batch is None:
         batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
     return Groups.of(batch, int(batch.max()) + 1 if size is None else size)
+
+
+def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Groups, Groups]:
+    """The edges by source and by target."""
+    return Groups.of(edge_index[0], num_nodes), Groups.of(edge_index[1], num_nodes)
 
 
 @encoders.register("gin")
@@ -97,6 +108,7 @@ class GIN(_Stack):
         batch: Tensor | None = None,
         size: int | None = None,
         parts: Sequence[int] | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         """Embeddings of whole graphs.
 
@@ -107,16 +119,32 @@ class GIN(_Stack):
             size: B, number of graphs; pass it so that it need not be read from `batch`.
             parts: numbers of nodes, adding up to N, that BatchNorm treats as batches of their own, such as two views;
                 all nodes as one by default.
+            edge_weight: what each edge's message is multiplied by `[E]`, by torch's operations; 1 by default.
 
         Returns:
             h `[B, L * H]`.
         """
-        neighbours, graphs = Neighbours.of(edge_index, x.size(0)), _graphs(x, batch, size)
+        graphs = _graphs(x, batch, size)
+        if edge_weight is not None:
+            by_source, by_target = _ends(edge_index, x.size(0))
+            weight = edge_weight[:, None]
+            return self._encode(x, graphs, parts, lambda _, x: x + group_sum(spread(x, by_source) * weight, by_target))
+        neighbours = Neighbours.of(edge_index, x.size(0))
         if parts is None:
             pools = stack(x, neighbours, graphs, [conv.nn for conv in self.convs], list(self.norms))
             if pools is not None:
                 return pools
         return self._encode(x, graphs, parts, lambda _, x: neighbours.sum(x, with_self=True))
+
+    def with_nodes(
+        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, size: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` whose sums they are.
+
+        By torch's operations: the compiled layers give no gradient to single nodes.
+        """
+        neighbours = Neighbours.of(edge_index, x.size(0))
+        return self._with_nodes(x, _graphs(x, batch, size), lambda _, x: neighbours.sum(x, with_self=True))
 
 
 @encoders.register("gine")
@@ -146,15 +174,30 @@ class GINE(_Stack):
         parts: Sequence[int] | None = None,
     ) -> Tensor:
         """Embeddings `[B, L * H]` of whole graphs, as for `GIN`; `edge_attr [E, edge_dim]` is required."""
+        return self._encode(x, _graphs(x, batch, size), parts, self._gather(x, edge_index, edge_attr))
+
+    def with_nodes(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        size: int | None = None,
+        edge_attr: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` whose sums they are."""
+        return self._with_nodes(x, _graphs(x, batch, size), self._gather(x, edge_index, edge_attr))
+
+    @staticmethod
+    def _gather(x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Gather:
         if edge_attr is None:
             raise InputError("encoder `gine` needs `edge_attr`, and these graphs have none; use `gin`.")
         if edge_attr.dim() not in (1, 2):
             raise InputError(f"encoder `gine` takes `edge_attr` of [E] or [E, D], got {list(edge_attr.shape)}.")
         attributes = (edge_attr if edge_attr.dim() == 2 else edge_attr[:, None]).to(x.dtype)
-        by_source, by_target = Groups.of(edge_index[0], x.size(0)), Groups.of(edge_index[1], x.size(0))
+        by_source, by_target = _ends(edge_index, x.size(0))
 
         def gather(conv: _Conv, x: Tensor) -> Tensor:
             assert conv.lin is not None
             return x + group_sum((spread(x, by_source) + conv.lin(attributes)).relu(), by_target)
 
-        return self._encode(x, _graphs(x, batch, size), parts, gather)
+        return gather

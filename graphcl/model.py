@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import Literal, get_args
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +13,8 @@ from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
 
-Head = Literal["mlp", "linear"]
+Head = Literal["mlp", "linear", "residual"]
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 ONE_PASS = 8_192
 """Nodes of two views together, below which both are encoded in one pass on the CPU."""
 
@@ -26,11 +29,12 @@ class ContrastiveModel(nn.Module):
     Args:
         encoder: gives embeddings h `[B, H]`; its `out_channels` is H.
         projection: D, width of the projection; H by default, as in GraphCL.
-        head: the projector: `mlp` (Linear, ReLU, Linear) or `linear` (one layer, as in MoCo v1).
+        head: the projector, see `make_head`.
         out_channels: H, where the encoder has no such attribute.
 
     Raises:
-        InputError: the width of the embeddings is unknown, or (when called) the encoder gives no row for each graph.
+        InputError: the width of the embeddings is unknown, there is no such head, or (when called) the encoder gives no
+            row for each graph.
     """
 
     def __init__(
@@ -44,21 +48,56 @@ class ContrastiveModel(nn.Module):
         width = out_channels or getattr(encoder, "out_channels", None)
         if width is None:
             raise InputError(f"{type(encoder).__name__} has no `out_channels`; pass `out_channels=` its output width.")
-        if head not in get_args(Head):
-            raise InputError(f"`head` must be 'mlp' or 'linear', got {head!r}.")
-        self.encoder, self.projection = encoder, projection or width
-        hidden = [nn.Linear(width, width), nn.ReLU()] if head == "mlp" else []
-        self.projector = nn.Sequential(*hidden, nn.Linear(width, self.projection))
-        for layer in self.projector:
-            if isinstance(layer, nn.Linear):
-                nn.init.xavier_uniform_(layer.weight)
-                nn.init.zeros_(layer.bias)
+        self.encoder, self.width, self.projection, self.head = encoder, width, projection or width, head
+        self.projector = self.new_head()
         accepted = inspect.signature(encoder.forward).parameters
         self._optional = [name for name in ("size", "edge_attr", "parts") if name in accepted]
 
-    def encode(self, batch: Batch) -> Tensor:
-        """Embeddings h `[B, H]` of the graphs of a batch."""
-        return self._encode(batch.num_graphs, batch.x, batch.edge_index, batch.batch, batch.get("edge_attr"))
+    def new_head(self) -> nn.Module:
+        """Another projector of the same form, with weights of its own."""
+        return make_head(self.width, self.projection, self.head)
+
+    def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
+        """Embeddings h `[B, H]` of the graphs of a batch; with `edge_weight [E]`, by an encoder that takes that."""
+        given = batch.num_graphs, batch.x, batch.edge_index, batch.batch, batch.get("edge_attr")
+        return self._encode(*given, edge_weight=edge_weight)
+
+    def need(self, argument: str) -> None:
+        """Refuse an encoder that does not take an argument of that name.
+
+        Raises:
+            InputError: it does not.
+        """
+        if argument not in inspect.signature(self.encoder.forward).parameters:
+            raise InputError(f"{type(self.encoder).__name__} takes no `{argument}`; use gin, or give its forward one.")
+
+    def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Embeddings h `[B, H]` of the graphs of a batch, and representations `[N, H]` of its nodes.
+
+        The encoder's `with_nodes(x, edge_index, batch=...)` gives both, as that of `GIN` does; like the encoder's
+        forward it may take `size` and `edge_attr` too.
+
+        Raises:
+            InputError: an encoder without that, or other shapes.
+        """
+        give, kind = self.node_encoder(), type(self.encoder).__name__
+        known = {"size": batch.num_graphs, "edge_attr": batch.get("edge_attr")}
+        optional = {name: each for name, each in known.items() if name in inspect.signature(give).parameters}
+        h, nodes = give(batch.x, batch.edge_index, batch=batch.batch, **optional)
+        wanted = [[batch.num_graphs, self.width], [batch.x.size(0), self.width]]
+        if (found := [list(h.shape), list(nodes.shape)]) != wanted:
+            raise InputError(f"{kind}.with_nodes gives {found[0]} and {found[1]}, not {wanted[0]} and {wanted[1]}.")
+        return h, nodes
+
+    def node_encoder(self) -> Callable[..., tuple[Tensor, Tensor]]:
+        """The encoder's `with_nodes`, see `encode_nodes`."""
+        give = getattr(self.encoder, "with_nodes", None)
+        if not callable(give):
+            raise InputError(
+                f"{type(self.encoder).__name__} gives no nodes' representations; use gin or gine, or give it a method "
+                f"`with_nodes(x, edge_index, batch)` that returns h [B, H] and the nodes' rows [N, H]."
+            )
+        return give
 
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
         """`encode` of two views; in one pass where the encoder takes `parts` and that is quicker.
@@ -87,9 +126,13 @@ class ContrastiveModel(nn.Module):
         batch: Tensor,
         edge_attr: Tensor | None,
         parts: list[int] | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         known = {"size": size, "edge_attr": edge_attr, "parts": parts}
-        optional = {name: known[name] for name in self._optional}
+        optional: dict[str, Any] = {name: known[name] for name in self._optional}
+        if edge_weight is not None:
+            self.need("edge_weight")
+            optional["edge_weight"] = edge_weight
         h: Tensor = self.encoder(x, edge_index, batch=batch, **optional)
         if h.dim() != 2 or h.size(0) != size:
             raise InputError(
@@ -101,4 +144,52 @@ class ContrastiveModel(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Projections z `[B, D]`."""
         z: Tensor = self.projector(self.encode(batch))
+        return z
+
+
+def make_head(width: int, out: int, form: Head = "mlp") -> nn.Module:
+    """A head of a form, Xavier-initialised with zero biases.
+
+    Args:
+        width: of its input, and of hidden layers.
+        out: of its output.
+        form: `mlp` (Linear, ReLU, Linear), `linear` (one layer, as in MoCo v1) or `residual` (three times Linear and
+            ReLU, and beside them a linear shortcut, as in InfoGraph).
+
+    Raises:
+        InputError: no such form.
+    """
+    if form not in get_args(Head):
+        raise InputError(f"`head` must be 'mlp', 'linear' or 'residual', got {form!r}.")
+    head: nn.Module
+    if form == "residual":
+        head = _Residual(width, out)
+    else:
+        hidden = [nn.Linear(width, width), nn.ReLU()] if form == "mlp" else []
+        head = nn.Sequential(*hidden, nn.Linear(width, out))
+    return initialise(head)
+
+
+def initialise(module: AnyModule) -> AnyModule:
+    """The module, its linear layers' weights drawn anew (Xavier) and their biases 0."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module
+
+
+class _Residual(nn.Module):
+    """Three times Linear and ReLU, plus a linear map of the input."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        widths = [width, width, width, out]
+        layers = [[nn.Linear(a, b), nn.ReLU()] for a, b in pairwise(widths)]
+        self.block = nn.Sequential(*(each for layer in layers for each in layer))
+        self.shortcut = nn.Linear(width, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.block(x) + self.shortcut(x)
         return z

@@ -47,7 +47,7 @@ class RunFolder:
             raise InputError(f"cannot make the folder {self.path}: {reason}; pass another with --out.") from None
         self._encoders: dict[int, Any] = {}
         self._embeddings: dict[int, np.ndarray] = {}
-        self._write("config.yaml", lambda file: file.write(to_yaml(config).encode()))
+        write_text(self.path / "config.yaml", to_yaml(config))
 
     def add_epoch(self, seed: int, epoch: Epoch) -> None:
         """Append a line to `metrics.jsonl`."""
@@ -72,7 +72,7 @@ class RunFolder:
 
     def add_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`, in place of that of fewer seeds."""
-        self._write("result.json", lambda file: file.write(json.dumps(result, indent=2).encode()))
+        write_text(self.path / "result.json", json.dumps(result, indent=2))
 
     def _write(self, name: str, write: Any) -> None:
         write_whole(self.path / name, write)
@@ -91,6 +91,11 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A text file that appears whole or not at all, in place of an earlier one."""
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _free_folder(config: Config) -> Path:

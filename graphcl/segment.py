@@ -66,6 +66,15 @@ def _sorted_with_position(key: Tensor) -> Tensor:
     return key
 
 
+def connected_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """The number of the pair of nodes that each edge connects `[E]`: both directions and parallel edges have one."""
+    low, high = torch.minimum(*edge_index), torch.maximum(*edge_index)
+    name, order = stable_sort(low * num_nodes + high, num_nodes**2)
+    new = torch.zeros_like(name)
+    new[1:] = name[1:] != name[:-1]
+    return torch.empty_like(order).index_copy_(0, order, new.cumsum(0))
+
+
 def segment_ids(ptr: Tensor, size: int | None = None) -> Tensor:
     """The segment of each element, `[ptr[-1]]`. Pass `size = ptr[-1]` where it is known, to spare a device sync."""
     ids = torch.arange(ptr.numel() - 1, device=ptr.device)

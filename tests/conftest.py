@@ -5,6 +5,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl import native
+from graphcl.datasets import load_dataset
 
 torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
 
@@ -51,6 +52,25 @@ def mirror():
     if not SHARED.is_dir():
         pytest.skip("the public archives are not beside this checkout (../shared/tu)")
     return str(SHARED)
+
+
+@pytest.fixture(scope="session")
+def few(tmp_path_factory):
+    """Saves forty graphs of a data set that is beside the checkout, or small made-up ones, and gives the path."""
+    files = {}
+
+    def save(name: str) -> str:
+        if name not in files:
+            files[name] = str(tmp_path_factory.mktemp("few") / f"{name}.pt")
+            if (SHARED / f"{name}.zip").is_file():
+                dataset = load_dataset(name, tmp_path_factory.getbasetemp() / "data", str(SHARED))
+                graphs = [dataset[i] for i in range(0, len(dataset), len(dataset) // 40)]
+            else:
+                graphs = small_graphs()
+            InMemoryDataset.save(graphs, files[name])
+        return files[name]
+
+    return save
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["compiled", "torch"])

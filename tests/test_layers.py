@@ -33,7 +33,7 @@ ALLOWED = {
     "model": set(),
     "diagnostics": {"losses"},
     "information": {"losses"},
-    "methods": {"augment", "batching", "losses", "model"},
+    "methods": {"augment", "batching", "losses", "model", "segment"},
     "train": {"methods", "model", "diagnostics", "augment", "batching", "losses"},
     "config": {"evaluate", "model"},
     "command_line": {"config", "datasets", "evaluate"},

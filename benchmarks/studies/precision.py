@@ -1,7 +1,8 @@
 """FlatNCE's claim for low precision, trained: python benchmarks/studies/precision.py
 
-InfoNCE and FlatNCE at tau 0.05, the model in bfloat16 and in float32 (the loss itself is float32 in both: this library
-compares projections in no less). docs/studies/precision.md tells; docs/figures/precision.py looks at the gradient alone.
+InfoNCE and FlatNCE at tau 0.05, the model in bfloat16 and in float32 (the loss itself is float32 in both: this
+library compares projections in no less). docs/studies/precision.md tells; docs/figures/precision.py
+looks at the gradient alone.
 """
 
 from study import Study

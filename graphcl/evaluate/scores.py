@@ -12,9 +12,9 @@ from graphcl.errors import InputError
 
 @dataclass(frozen=True)
 class FoldScores:
-    """One seed, by outer fold: the test accuracy in percent, the hyper-parameter `chosen` (C, or k), and its `inner` one.
+    """One seed, by outer fold: test accuracy in percent, the hyper-parameter `chosen` (C, or k), its `inner` accuracy.
 
-    The inner accuracy is that on the inner folds, which chose; it saw no test fold, so it may choose among settings too.
+    That is the one on the inner folds, by which it was chosen; no test fold was seen, so settings may be chosen by it.
     """
 
     seed: int

@@ -16,7 +16,8 @@ def jsd(pairs: Pairs) -> Tensor:
 
     Its negative plus 2 log 2 is a lower bound of twice the Jensen-Shannon divergence of positive from negative pairs.
 
-    Differs: InfoGraph contrasts nodes with graphs; here both sides are what is given. Its code adds -2 log 2.
+    Differs: InfoGraph contrasts nodes with graphs (method `infograph`); here both sides are what is given. Its code
+    adds -2 log 2.
 
     Args:
         pairs: anchors, positives and negatives.

@@ -10,10 +10,14 @@
 | `joao`        | as `two_views`, the augmentations' odds learned | of the batch              | the odds         |
 | `joao_v2`     | the same, through the augmentation's own head   | of the batch              | the odds, heads  |
 | `simgrace`    | a perturbed encoder's of the same graph         | of the batch              | nothing          |
+| `infograph`   | of each node: the embedding of its own graph    | the batch's other graphs  | nothing          |
+| `ad_gcl`      | the same graph, edges weighted by an adversary  | of the batch              | the adversary    |
 
 A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.train.train`.
 """
 
+from graphcl.methods.ad_gcl import ADGCL
+from graphcl.methods.infograph import InfoGraph
 from graphcl.methods.joao import JOAO
 from graphcl.methods.joao_v2 import JOAOv2
 from graphcl.methods.memory_bank import MemoryBank
@@ -25,8 +29,10 @@ from graphcl.methods.simgrace import SimGRACE
 from graphcl.methods.two_views import TwoViews
 
 __all__ = [
+    "ADGCL",
     "BYOL",
     "JOAO",
+    "InfoGraph",
     "JOAOv2",
     "KeyQueue",
     "MemoryBank",

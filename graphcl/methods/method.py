@@ -30,7 +30,7 @@ class Outcome:
     Args:
         loss: the value to be minimised, a scalar.
         h: embeddings of the first view `[B, H]`.
-        z1: what the loss compared, first side `[B, D]`.
+        z1: what the loss compared, first side `[B, D]` (of nodes: one of each graph).
         z2: second side `[B, D]`.
     """
 

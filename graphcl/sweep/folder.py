@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from graphcl.config import read_yaml
 from graphcl.errors import InputError
-from graphcl.report import write_whole
+from graphcl.report import write_text
 from graphcl.sweep.plan import Cell, Plan, changed
 from graphcl.version import __version__
 
@@ -64,7 +64,7 @@ class SweepFolder:
         """Keep what the sweep is made of, so that `--out FOLDER` alone goes on with it."""
         spec = {**plan.spec, "version": __version__}
         text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
-        write_whole(self.path / "sweep.yaml", lambda file: file.write(text.encode()))
+        write_text(self.path / "sweep.yaml", text)
 
     def records(self, plan: Plan | None = None) -> Records:
         """What is there, by key.
@@ -120,7 +120,7 @@ def perform(task: tuple[str, str, Any], device: str) -> dict[str, Any]:
 
 def keep(path: Path, record: Mapping[str, Any]) -> None:
     """Write a cell's record."""
-    write_whole(path, lambda file: file.write(json.dumps(record, indent=1).encode()))
+    write_text(path, json.dumps(record, indent=1))
 
 
 def read_spec(path: Path) -> dict[str, Any]:

@@ -16,19 +16,8 @@ from graphcl.errors import InputError
 
 NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "eval")
 """Settings that no figure of a cell should hang on, and those that are lists by themselves."""
-_IMMATERIAL = ("out", "data_root", "mirror", "threads", "device")
-_OF_THE_ENCODER = (
-    "dataset",
-    "data_root",
-    "mirror",
-    "features",
-    "max_degree",
-    "encoder",
-    "eval",
-    "evaluation",
-    "device",
-)
-_OF_THE_ENCODER += ("threads", "seeds")
+_HOW = ("out", "data_root", "mirror", "threads", "device")
+_OF_THE_ENCODER = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
 _KEYS = ("settings", "axes", "table", "version")
 _TABLE_KEYS = ("rows", "columns", "baseline")
 
@@ -105,11 +94,12 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         axes = {**axes, "dataset": [settings.get("dataset", "synthetic")]}
     points = {axis: list(_points(axis, values)) for axis, values in axes.items()}
     for axis, found in points.items():
-        labels = [label for label, _ in found]
-        if len(set(labels)) < len(labels):
-            raise InputError(f"axis `{axis}` must have different values, got {labels}.")
+        names = [label for label, _ in found]
+        if len(set(names)) < len(names):
+            raise InputError(f"axis `{axis}` must have different values, got {names}.")
 
     cells: list[Cell] = []
+    labels: dict[str, str]
     untrained: dict[str, Cell] = {}
     problems: dict[str, None] = {}
     for chosen in itertools.product(*points.values()):
@@ -141,7 +131,7 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The settings in which two configurations differ, one phrase each; those that no figure hangs on are left out."""
-    before, after = (dict(_flat({k: v for k, v in each.items() if k not in _IMMATERIAL})) for each in (old, new))
+    before, after = (dict(_flat({k: v for k, v in each.items() if k not in _HOW})) for each in (old, new))
     return [
         f"`{key}` was {before[key]!r} and is {after[key]!r}"
         if key in before and key in after
@@ -231,11 +221,13 @@ def _recipe(name: str, dataset: str) -> dict[str, Any]:
 
 def _before_training(config: Config) -> Config:
     """The settings of the same encoder, untrained: of what does not touch it, the defaults."""
-    return make_config({**{key: config.model_dump()[key] for key in _OF_THE_ENCODER}, "epochs": 0})
+    return make_config(
+        {**{key: config.model_dump()[key] for key in (*_OF_THE_ENCODER, *_HOW) if key != "out"}, "epochs": 0}
+    )
 
 
 def _key(config: Config) -> str:
-    material = {key: value for key, value in config.model_dump().items() if key not in _IMMATERIAL}
+    material = {key: value for key, value in config.model_dump().items() if key not in _HOW}
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
 
 

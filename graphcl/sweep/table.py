@@ -138,7 +138,8 @@ def _entry(
 def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
     """The scores that a finished cell's record holds."""
     values = record["scores"][evaluator]
-    return FoldScores(**{key: tuple(each) if isinstance(each, list) else each for key, each in values.items()})
+    lists = {key: tuple(values[key]) for key in ("accuracy", "chosen", "inner")}
+    return FoldScores(seed=values["seed"], folds=values["folds"], inner_folds=values["inner_folds"], **lists)
 
 
 def _twin(place: Place, plan: Plan) -> Place:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.report import write_whole
+from graphcl.report import write_text
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import UNTRAINED, Difference, Entry, Labels, Table, scores_of
 
@@ -27,7 +27,7 @@ def write_tables(
         "cells.csv": to_csv(plan, records),
     }
     for name, text in texts.items():
-        write_whole(folder / name, lambda file, text=text: file.write(text.encode()))
+        write_text(folder / name, text)
 
 
 def to_markdown(table: Table) -> str:
@@ -149,7 +149,7 @@ def _legend(table: Table) -> str:
     folds = sorted({score.folds for entry in entries for score in entry.scores})
     return (
         f"{' or '.join(map(str, seeds))} seeds, {' or '.join(map(str, folds))} folds; the best of a column in bold. "
-        f"p: two-sided corrected t-test of repeated cross-validation, adjusted (Holm) for all comparisons of its table; "
+        f"p: two-sided corrected t-test of repeated cross-validation, adjusted (Holm) for all comparisons of a table; "
         f"bold below 0.05."
     )
 

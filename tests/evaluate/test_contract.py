@@ -67,7 +67,8 @@ def leaks(name, evaluate, monkeypatch):
         for wrong in (1 - y[test], np.random.default_rng(0).permutation(y[test])):
             fooled = y.copy()
             fooled[test] = wrong
-            if evaluate(h, fooled).chosen[fold] != right.chosen[fold]:
+            found = evaluate(h, fooled)
+            if (found.chosen[fold], found.inner[fold]) != (right.chosen[fold], right.inner[fold]):
                 return True
     return False
 
@@ -85,7 +86,7 @@ def test_a_leak_would_be_seen(name, monkeypatch):
     def selects_on_test(h, y):
         each = [run(name, h, y, grid=(candidate,)) for candidate in grid]
         best = np.argmax([one.accuracy for one in each], axis=0)
-        return FoldScores(0, each[0].accuracy, tuple(grid[i] for i in best), 3, 3)
+        return FoldScores(0, each[0].accuracy, tuple(grid[i] for i in best), each[0].inner, 3, 3)
 
     assert leaks(name, selects_on_test, monkeypatch)
 
@@ -97,7 +98,9 @@ def test_no_embedding_of_the_test_fold_reaches_the_choice(name):
     for fold, (_, test) in enumerate(StratifiedKFold(3, shuffle=True, random_state=0).split(h, y)):
         other = h.copy()
         other[test] = 1e3 * np.random.default_rng(0).normal(size=(len(test), 5))
-        assert run(name, other, y).chosen[fold] == right.chosen[fold]
+        found = run(name, other, y)
+        assert found.chosen[fold] == right.chosen[fold]
+        assert found.inner[fold] == pytest.approx(right.inner[fold])
 
 
 @every

@@ -40,6 +40,7 @@ N = 24
 FILES = {"byol": "test_siamese.py", "simsiam": "test_siamese.py"}
 """Methods that share a test file."""
 OWN_LOSS = {losses.facts(name)["method"]: name for name in losses} | {"two_views": "infonce"}
+OWN_LOSS |= {name: methods.facts(name)["loss"] for name in methods if "loss" in methods.facts(name)}
 SMALL = {
     "moco": {"queue_size": 16, "momentum": 0.9},
     "memory_bank": {"noise": 10, "warmup": 1},
@@ -59,6 +60,8 @@ OUT_OF_RANGE = {
     "joao": {"gamma": [-0.1, math.nan, math.inf], "step_size": [0.0, -1.0, math.nan, math.inf]},
     "joao_v2": {"gamma": [-0.1, math.nan, math.inf], "step_size": [0.0, -1.0, math.nan, math.inf]},
     "simgrace": {"eta": [-0.1, math.nan, math.inf]},
+    "infograph": {},
+    "ad_gcl": {"drop_penalty": [-0.1, -5, math.nan, math.inf], "hidden": [0, -5]},
 }
 """For each argument, values of its type that it must refuse; a switch has none."""
 
@@ -163,6 +166,8 @@ def test_the_outcome(name, loss):
 @each_pair
 def test_it_learns(name, loss):
     """Where something fills up first, from the second epoch on: until then there are more and more negatives."""
+    if name == "ad_gcl":
+        pytest.skip("a game's value need not fall; test_ad_gcl.py looks at each player, and at what is learnt")
     _, history = trained(name, loss, epochs=24)
     values = [record.loss for record in history]
     assert all(math.isfinite(value) for value in values)
@@ -363,6 +368,13 @@ def go(saved_graphs, tmp_path, capfd):
         (["--method", "joao"], {"name": "joao", "gamma": 0.1, "step_size": 1.0}, "infonce"),
         ([*JOAO, "--loss", "adnce"], {"name": "joao_v2", "gamma": 0.5}, "adnce"),
         (["--method", "simgrace", "--loss", "dcl"], {"name": "simgrace", "eta": 1.0}, "dcl"),
+        (["--method", "infograph"], {"name": "infograph"}, "jsd"),
+        (["--method", "ad_gcl"], {"name": "ad_gcl", "drop_penalty": 5.0, "hidden": 64}, "dcl"),
+        (
+            ["--method", "infograph", "--loss", "infonce", "--head", "residual"],
+            {"name": "infograph"},
+            "infonce",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -401,8 +413,8 @@ def test_settings_of_the_method_that_the_loss_is_made_for(words, method, capsys)
 
 @pytest.mark.parametrize(
     "words",
-    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"], JOAO, SIMGRACE],
-    ids=["moco", "instance_nce", "byol", "joao_v2", "simgrace"],
+    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"], JOAO, SIMGRACE, ["--method", "infograph"]],
+    ids=["moco", "instance_nce", "byol", "joao_v2", "simgrace", "infograph"],
 )
 def test_a_runs_configuration_repeats_it(go, words, tmp_path):
     _, _, _, out = go(*words)
@@ -418,6 +430,11 @@ def test_a_runs_configuration_repeats_it(go, words, tmp_path):
         (["--method", "memory_bank", "--loss", "barlow_twins"], "method `memory_bank` passes `queue` and `symmetric`"),
         (["--method", "moco", "--loss", "byol"], "method `moco` passes `queue` and `symmetric` to the loss"),
         (["--method", "two_views", "--loss", "simsiam"], "loss `simsiam` pushes nothing apart"),
+        (
+            ["--method", "infograph", "--loss", "vicreg"],
+            "method `infograph` passes `queue` and `symmetric` to the loss",
+        ),
+        (["--method", "infograph", "--loss.negatives", "all"], "`negatives` all means nothing to method `infograph`"),
         (["--loss", "supcon", "--method.labels", "true"], "`loss` supcon trains on the labels"),
         (["--method", "two_views", "--method.labels", "true"], "`labels` is true, but loss `infonce` takes none."),
         (["--method", "moco", "--method.momentum", "1.5"], "`method.momentum` must be in [0, 1], got 1.5."),
