@@ -64,8 +64,8 @@ class Config(_Frozen):
     dataset: str = Field("synthetic", description="TU name, `synthetic`, a .pt file, a folder in TU layout or on disk")
     data_root: str = Field("datasets", description="where downloaded and processed data sets lie")
     mirror: str | None = Field(None, description="folder, file:// or http(s) URL holding NAME.zip")
-    features: Literal["auto", "labels", "constant", "degree", "labels+degree"] = Field(
-        "auto", description="node features; auto: labels where there are any, else constant"
+    features: Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"] = Field(
+        "auto", description="node features; auto: labels where there are any, else constant (auto+degree: no constant)"
     )
     max_degree: Count = Field(64, description="degrees above it share a column")
     views: Views = Field(Views(), description="the augmentations `first` and `second`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from graphcl.errors import InputError
 from graphcl.registry import encoders
 from graphcl.stack import compiled, stack
 
+Readout = Literal["sum", "mean"]
 Gather = Callable[["_Conv", Tensor], Tensor]
 
 
@@ -29,10 +31,13 @@ class _Conv(nn.Module):
 
 
 class _Stack(nn.Module):
-    """L times conv -> ReLU -> BatchNorm; each layer is sum-pooled and the pools are concatenated."""
+    """L times conv -> ReLU -> BatchNorm; each layer is pooled and the pools are concatenated."""
 
-    def __init__(self, in_channels: int, hidden: int, layers: int, edge_dim: int | None = None) -> None:
+    def __init__(
+        self, in_channels: int, hidden: int, layers: int, readout: Readout, edge_dim: int | None = None
+    ) -> None:
         super().__init__()
+        self.readout = readout
         widths = [in_channels] + [hidden] * (layers - 1)
         self.convs = nn.ModuleList(_Conv(width, hidden, edge_dim) for width in widths)
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in widths)
@@ -51,11 +56,16 @@ class _Stack(nn.Module):
             yield x
 
     def _encode(self, x: Tensor, graphs: Groups, parts: Sequence[int] | None, gather: Gather) -> Tensor:
-        return torch.cat([group_sum(level, graphs) for level in self._levels(x, parts, gather)], dim=1)
+        sums = torch.cat([group_sum(level, graphs) for level in self._levels(x, parts, gather)], dim=1)
+        return self._pooled(sums, graphs)
+
+    def _pooled(self, sums: Tensor, graphs: Groups) -> Tensor:
+        """The readout, from the sums over each graph's nodes."""
+        return sums if self.readout == "sum" else sums / graphs.ptr.diff().clamp(min=1)[:, None]
 
     def _with_nodes(self, x: Tensor, graphs: Groups, gather: Gather) -> tuple[Tensor, Tensor]:
         nodes = torch.cat(list(self._levels(x, None, gather)), dim=1)
-        return group_sum(nodes, graphs), nodes
+        return self._pooled(group_sum(nodes, graphs), graphs), nodes
 
 
 def _graphs(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
@@ -83,6 +93,7 @@ class GIN(_Stack):
         in_channels: F, width of the node features.
         hidden: H, width of each layer.
         layers: L, number of layers.
+        readout: `sum` over a graph's nodes, or their `mean`.
 
     Example:
         >>> encoder = GIN(7, hidden=32, layers=3)
@@ -93,8 +104,8 @@ class GIN(_Stack):
         Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019, Eq. 4.1 and 4.2 (arXiv 1810.00826).
     """
 
-    def __init__(self, in_channels: int, hidden: Count = 32, layers: Count = 3) -> None:
-        super().__init__(in_channels, hidden, layers)
+    def __init__(self, in_channels: int, hidden: Count = 32, layers: Count = 3, readout: Readout = "sum") -> None:
+        super().__init__(in_channels, hidden, layers, readout)
 
     @property
     def one_pass(self) -> bool:
@@ -133,13 +144,13 @@ class GIN(_Stack):
         if parts is None:
             pools = stack(x, neighbours, graphs, [conv.nn for conv in self.convs], list(self.norms))
             if pools is not None:
-                return pools
+                return self._pooled(pools, graphs)
         return self._encode(x, graphs, parts, lambda _, x: neighbours.sum(x, with_self=True))
 
     def with_nodes(
         self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, size: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` whose sums they are.
+        """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` that they pool.
 
         By torch's operations: the compiled layers give no gradient to single nodes.
         """
@@ -156,13 +167,16 @@ class GINE(_Stack):
         edge_dim: width of the edge attributes.
         hidden: H, width of each layer.
         layers: L, number of layers.
+        readout: `sum` over a graph's nodes, or their `mean`.
 
     References:
         Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265).
     """
 
-    def __init__(self, in_channels: int, edge_dim: int, hidden: Count = 32, layers: Count = 3) -> None:
-        super().__init__(in_channels, hidden, layers, edge_dim)
+    def __init__(
+        self, in_channels: int, edge_dim: int, hidden: Count = 32, layers: Count = 3, readout: Readout = "sum"
+    ) -> None:
+        super().__init__(in_channels, hidden, layers, readout, edge_dim)
 
     def forward(
         self,
@@ -184,7 +198,7 @@ class GINE(_Stack):
         size: int | None = None,
         edge_attr: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` whose sums they are."""
+        """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` that they pool."""
         return self._with_nodes(x, _graphs(x, batch, size), self._gather(x, edge_index, edge_attr))
 
     @staticmethod

@@ -86,7 +86,10 @@ def test_everything_wrong_is_said_at_once():
         ({"seeds": []}, "`seeds` must be one or more different numbers, got []."),
         ({"seeds": [1, 1]}, "`seeds` must be one or more different numbers, got [1, 1]."),
         ({"seeds": [-1]}, "`seeds.0` must be in [0, 4294967296), got -1."),
-        ({"features": "degre"}, "`features` must be 'auto', 'labels', 'constant', 'degree' or 'labels+degree'"),
+        (
+            {"features": "degre"},
+            "`features` must be 'auto', 'labels', 'constant', 'degree', 'labels+degree' or 'auto+degree'",
+        ),
         ({"eval": "svm, nn"}, "`eval`: unknown evaluator 'nn'; did you mean knn? choose from: knn, logreg, svm."),
         ({"eval": ["svm", "knn,logreg"]}, "`eval`: unknown evaluator 'knn,logreg'; did you mean"),
         ({"eval": 3}, "`eval` must be a list, got 3."),

@@ -79,6 +79,24 @@ def test_empty_graphs_at_the_end_keep_their_rows(pair, batch):
     assert (h[:4] != 0).any(dim=1).all()
 
 
+@pytest.mark.parametrize("kind", ["gin", "gine", "gin compiled"])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mean_is_the_sum_over_the_number_of_nodes(kind, training, batch):
+    kwargs = {"edge_dim": 3} if kind == "gine" else {}
+    make, more = (GINE, {"edge_attr": batch.edge_attr}) if kind == "gine" else (GIN, {})
+    dtype = torch.float32 if kind == "gin compiled" else torch.float64  # the compiled layers are float32
+    by_sum, by_mean = (
+        make(5, hidden=16, layers=2, readout=readout, **kwargs).to(dtype).train(training) for readout in ("sum", "mean")
+    )
+    by_mean.load_state_dict(by_sum.state_dict())
+    arguments = (batch.x.to(dtype), batch.edge_index, batch.batch, batch.num_graphs)
+    sums, means = by_sum(*arguments, **more), by_mean(*arguments, **more)
+    nodes = torch.tensor([graph.num_nodes for graph in batch.to_data_list()])[:, None]
+    assert torch.allclose(means * nodes, sums, atol=1e-5)
+    h, _ = by_mean.with_nodes(*arguments, **more)
+    assert torch.allclose(h, by_mean(*arguments, **more), atol=1e-4)
+
+
 def test_order_of_nodes_and_edges_does_not_matter(pair, batch):
     encoder, ours, _, attr = pair
     encoder.eval()

@@ -7,6 +7,7 @@
 | `degree` | one-hot of the degree; degrees from `max_degree` on share the last column |
 | `labels+degree` | both, side by side |
 | `auto` | `labels` where there is an `x`, else `constant` |
+| `auto+degree` | `labels+degree` where there is an `x`, else `degree` |
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch_geometric.data import Data
 
 from graphcl.errors import InputError, InputTypeError
 
-FEATURES = ("auto", "labels", "constant", "degree", "labels+degree")
+FEATURES = ("auto", "labels", "constant", "degree", "labels+degree", "auto+degree")
 
 
 def check_features(features: object, max_degree: object) -> None:
@@ -51,6 +52,8 @@ def node_features(
     """
     if features == "auto":
         features = "constant" if data.x is None else "labels"
+    if features == "auto+degree":
+        features = "degree" if data.x is None else "labels+degree"
     if "labels" in features and data.x is None:
         raise InputError(
             f"`features` is {features!r}, but {what} has no node labels (no `x`); choose 'constant' or 'degree'."

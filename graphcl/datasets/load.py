@@ -46,8 +46,8 @@ def load_dataset(
         root: folder for downloads and caches.
         mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; only read, and only if the set is not
             under `root`.
-        features: "labels" (`x` as given; TU: node labels one-hot), "constant", "degree", "labels+degree", or "auto":
-            labels where there are some, else constant.
+        features: "labels" (`x` as given; TU: node labels one-hot), "constant", "degree", "labels+degree", "auto":
+            labels where there are some, else constant; or "auto+degree": the same with degrees, and no constant.
         max_degree: the largest degree with a column of its own.
 
     Returns:

@@ -63,12 +63,19 @@ def test_auto(given, resolved):
     assert load_dataset(two(**given), features=resolved).x.equal(dataset.x)
 
 
+@pytest.mark.parametrize(("given", "resolved"), [({"x": X}, "labels+degree"), ({"num_nodes": 4}, "degree")])
+def test_auto_with_degree(given, resolved):
+    dataset = load_dataset(two(**given), features="auto+degree")
+    assert dataset.features == resolved
+    assert load_dataset(two(**given), features=resolved).x.equal(dataset.x)
+
+
 @pytest.mark.parametrize("features", FEATURES)
 def test_every_choice_is_a_float_matrix(features):
     dataset = load_dataset(two(x=X.to(torch.int64)), features=features)
     assert dataset.x.dtype == torch.float32
     assert dataset.x.shape[0] == 8
-    assert dataset.features in set(FEATURES) - {"auto"}
+    assert dataset.features in set(FEATURES) - {"auto", "auto+degree"}
 
 
 @pytest.mark.parametrize("features", ["labels", "labels+degree"])
