@@ -55,8 +55,8 @@ def adnce_auto(
     1e3 with `tilt`), so that equal cosines, or a single negative, have equal weights as in `dcl`.
 
     Negatives far above c* are hardly pushed, so a low peak lets them meet: at peak 0.5 projections gathered about two
-    poles (the cosines' standard deviation grew from 0.3 to 0.7 or 0.8 in 20 epochs of MUTAG, PROTEINS, IMDB-BINARY);
-    at 0.9 they did not.
+    poles (the cosines' standard deviation grew from 0.3 to 0.7 or 0.8 in 20 epochs, on MUTAG, PROTEINS and IMDB-BINARY,
+    a seed each); at 0.9 they did not.
 
     Statistics are those of an anchor, not of the batch: how many of its negatives are its like, and how near, differs
     between anchors; and every engine holds an anchor's negatives at once. Of time, forward and backward on two views of
