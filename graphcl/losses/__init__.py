@@ -4,6 +4,7 @@
 """
 
 from graphcl.losses.adnce import adnce
+from graphcl.losses.adnce_auto import adnce_auto
 from graphcl.losses.alpha_cl import alpha_cl
 from graphcl.losses.barlow_twins import barlow_twins
 from graphcl.losses.byol import byol
@@ -37,6 +38,7 @@ __all__ = [
     "Loss",
     "Pairs",
     "adnce",
+    "adnce_auto",
     "alpha_cl",
     "barlow_twins",
     "byol",

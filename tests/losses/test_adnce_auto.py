@@ -1,0 +1,248 @@
+"""adnce_auto against float64 loops that solve for the width by bisection, and what its weights are by definition."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcl.errors import InputError
+from graphcl.losses import adnce, adnce_auto, dcl
+
+from . import numeric
+
+RULES = ["quantile", "radius", "tilt"]
+COSINES = [-0.61, 0.05, -0.2, 0.31, 0.74, 0.22, -0.05, 0.5, 0.12, 0.93]
+
+
+def weights_of(f, beta):
+    """softmax(beta f)."""
+    top = max(f)
+    density = [math.exp(beta * (each - top)) for each in f]
+    return [each / math.fsum(density) for each in density]
+
+
+def divergence(q):
+    """KL(Q, uniform)."""
+    return math.fsum(p * math.log(p * len(q)) for p in q if p > 0)
+
+
+def worst(cosines, rule="quantile", peak=0.9, scale=1.0, share=0.5):
+    """Q of one anchor's negatives, from the table of the docstring."""
+    count, radius = len(cosines), -math.log(share)
+    top = sorted(cosines)[max(1, math.ceil(peak * count)) - 1]
+    f = list(cosines) if rule == "tilt" else [-((c - top) ** 2) / 2 for c in cosines]
+    if rule == "quantile":
+        mean = math.fsum(cosines) / count
+        sigma = max(scale * math.sqrt(math.fsum((c - mean) ** 2 for c in cosines) / count), 1e-4)
+        return weights_of(f, 1 / sigma**2)
+    most = 1e3 if rule == "tilt" else 1e8
+    if share == 1 or divergence(weights_of(f, most)) <= radius:
+        return weights_of(f, 0 if share == 1 else most)
+    low, high = math.log(1e-3), math.log(most)
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if divergence(weights_of(f, math.exp(middle))) < radius else (low, middle)
+    return weights_of(f, math.exp(low))
+
+
+def term(positive, negatives, temperature, frozen, **own):
+    """log sum_j w_j e^{s_j} - s+, w_j = Q_j e^{-s_j} over its mean, made of the frozen cosines."""
+    weights = [q * math.exp(-c / temperature) for q, c in zip(worst(frozen, **own), frozen, strict=True)]
+    mean = math.fsum(weights) / len(weights)
+    pull = math.fsum(w / mean * math.exp(c / temperature) for w, c in zip(weights, negatives, strict=True))
+    return math.log(pull) - positive / temperature
+
+
+BATCH = numeric.each(term, freeze=True)
+KINDS = [
+    {},
+    {"peak": 0.5, "scale": 0.4},
+    {"peak": 1.0, "scale": 2.0},
+    {"rule": "radius", "share": 0.7},
+    {"rule": "radius", "peak": 0.6, "share": 0.37},
+    {"rule": "tilt", "share": 0.7},
+    {"rule": "tilt", "share": 1.0},
+]
+
+
+def shares(slopes, cosines=COSINES, **own):
+    """What part of the gradient each negative gets."""
+    own = {"temperature": 0.2, **own}
+    return np.array(slopes(adnce_auto, 0.4, cosines, **own)[1:]) * own["temperature"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    data=st.data(),
+    rule=st.sampled_from(RULES),
+    peak=st.floats(0, 1),
+    scale=st.floats(0.1, 10),
+    share=st.sampled_from([0.97, 0.83, 0.61, 0.37, 0.13, 1.0]),
+)
+def test_equals_the_loops_everywhere(reference, data, rule, peak, scale, share):
+    z1, z2 = data.draw(reference.projections())
+    common = data.draw(reference.settings_common())
+    own = {"rule": rule, "peak": peak, "scale": scale, "share": share, "temperature": common.pop("temperature")}
+    numeric.check(adnce_auto, BATCH, z1, z2, common, gradient=False, **own)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (6, 4)])
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns, own):
+    """The loops hold the weights fixed: they are constants to the gradient."""
+    context = {"negatives": negatives, "symmetric": symmetric}
+    for temperature in (0.2, 0.7):
+        numeric.check(adnce_auto, BATCH, *views(count, columns, seed=count), context, temperature=temperature, **own)
+
+
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
+    numeric.check_shared(adnce_auto, BATCH, *views(4, 3), temperature=0.3, **own)
+    numeric.check_engines(adnce_auto, count=500, **own)
+    numeric.check_explicit(adnce_auto, BATCH, temperature=0.3, **own)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_defaults(views, rule):
+    z1, z2 = views(5, 3)
+    own = {"temperature": 0.2, "rule": rule, "peak": 0.9, "scale": 1.0, "share": 0.5}
+    assert adnce_auto(z1, z2, rule=rule).item() == pytest.approx(numeric.mean(BATCH, z1, z2, {}, **own), rel=1e-11)
+
+
+@pytest.mark.parametrize(("temperature", "own"), [(0.2, KINDS[0]), (0.7, KINDS[1]), (0.1, KINDS[4])])
+def test_it_is_adnce_with_that_mu_and_sigma(at_cosines, slopes, temperature, own):
+    """mu = c* - sigma^2 / tau, c* being the quantile and sigma what the shares of the gradient show."""
+    top = sorted(COSINES)[math.ceil(own.get("peak", 0.9) * len(COSINES)) - 1]
+    q = shares(slopes, **own)
+    j, k = np.argsort(q)[[0, -2]]
+    beta = 2 * math.log(q[k] / q[j]) / ((COSINES[j] - top) ** 2 - (COSINES[k] - top) ** 2)
+    if own.get("rule") != "radius":
+        assert beta == pytest.approx((own.get("scale", 1.0) * np.std(COSINES)) ** -2, rel=1e-9)
+    by_hand = {"temperature": temperature, "mu": top - 1 / beta / temperature, "sigma": beta**-0.5}
+    got = adnce_auto(*at_cosines(0.4, COSINES), temperature=temperature, reduction="none", **own)[0].item()
+    assert got == pytest.approx(adnce(*at_cosines(0.4, COSINES), reduction="none", **by_hand)[0].item(), rel=1e-9)
+    np.testing.assert_allclose(
+        slopes(adnce_auto, 0.4, COSINES, temperature=temperature, **own),
+        slopes(adnce, 0.4, COSINES, **by_hand),
+        rtol=1e-8,
+    )
+
+
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_the_gradient_is_the_worst_weights_whatever_the_temperature(slopes, own):
+    for temperature in (0.02, 0.2, 2.0):
+        np.testing.assert_allclose(shares(slopes, temperature=temperature, **own), worst(COSINES, **own), rtol=1e-8)
+
+
+@pytest.mark.parametrize("own", KINDS, ids=str)
+def test_shifting_and_stretching_the_cosines_changes_no_weight(slopes, own):
+    """One setting for all data sets: what counts is where a negative stands among the others."""
+    expected = shares(slopes, **own)
+    for offset, factor in ((0.0, 0.1), (0.9, 0.05), (-0.5, 0.5)):
+        moved = [offset + factor * c for c in COSINES]
+        np.testing.assert_allclose(shares(slopes, moved, **own), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rule", ["quantile", "radius"])
+@pytest.mark.parametrize("peak", [0.0, 0.3, 0.5, 0.75, 0.9, 1.0])
+def test_the_pull_peaks_at_the_quantile_and_falls_on_both_sides(slopes, rule, peak):
+    order = np.argsort(COSINES)
+    q = shares(slopes, rule=rule, peak=peak)[order]
+    place = max(1, math.ceil(peak * len(COSINES))) - 1
+    assert q.argmax() == place
+    assert (np.diff(q[: place + 1]) > 0).all()
+    assert (np.diff(q[place:]) < 0).all()
+
+
+@pytest.mark.parametrize("share", [0.99, 0.7, 0.5, 0.25, 0.11])
+@pytest.mark.parametrize("rule", ["radius", "tilt"])
+def test_the_radius_is_kept(slopes, rule, share):
+    assert divergence(shares(slopes, rule=rule, share=share)) == pytest.approx(-math.log(share), rel=1e-9)
+
+
+def test_tilted_weights_are_the_worst_within_the_radius(slopes):
+    """max of E_Q c over KL(Q, uniform) <= radius: the constrained form of what `cl_dro` prices."""
+    q = shares(slopes, rule="tilt", share=0.6)
+    random = np.random.default_rng(0)
+    inside = [p for a in (0.3, 1, 3) for p in random.dirichlet(np.full(10, a), 400) if divergence(p) <= -math.log(0.6)]
+    assert len(inside) > 100
+    assert q @ COSINES > max(p @ COSINES for p in inside)
+    # They are the weights of `dcl` at the temperature that the radius asks for.
+    low, high = np.argsort(COSINES)[[0, -1]]
+    temperature = (COSINES[high] - COSINES[low]) / math.log(q[high] / q[low])
+    same = np.array(slopes(dcl, 0.4, COSINES, temperature=temperature)[1:]) * temperature
+    np.testing.assert_allclose(q, same, rtol=1e-8)
+
+
+def test_the_radius_rises_with_beta_at_a_fixed_peak_but_not_at_a_fixed_mu():
+    def radii(f_of):
+        return np.array([divergence(weights_of([f_of(c, beta) for c in COSINES], 1.0)) for beta in betas])
+
+    betas = np.geomspace(1e-2, 1e3, 200)
+    for top in (-0.2, 0.22, 0.93):
+        assert (np.diff(radii(lambda c, beta: -beta * (c - top) ** 2 / 2)) > 0).all()  # noqa: B023 (called at once)
+    steps = np.diff(radii(lambda c, beta: c / 0.1 - beta * (c - np.mean(COSINES)) ** 2 / 2))
+    assert steps.min() < -1e-3
+    assert steps.max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "own", [{"scale": 1e6}, {"rule": "radius", "share": 1.0}, {"rule": "tilt", "share": 1.0}], ids=str
+)
+def test_in_the_limit_all_negatives_weigh_the_same(slopes, own):
+    np.testing.assert_allclose(shares(slopes, **own), 0.1, rtol=1e-9)
+
+
+@pytest.mark.parametrize("own", [{"scale": 1e-3}, {"rule": "radius", "share": 0.01}], ids=str)
+@pytest.mark.parametrize("peak", [0.0, 0.5, 0.9, 1.0])
+def test_in_the_other_limit_only_the_one_at_the_quantile_is_left(slopes, own, peak):
+    place = max(1, math.ceil(peak * len(COSINES))) - 1
+    expected = np.eye(len(COSINES))[np.argsort(COSINES)[place]]
+    np.testing.assert_allclose(shares(slopes, peak=peak, **own), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_or_nearly_equal_negatives_give_dcl(at_cosines, gradients, rule, dtype):
+    """An encoder whose projections all but coincide, down to rounding; batches of two graphs."""
+    generator = torch.Generator().manual_seed(0)
+    noise = 1e-7 * torch.randn(2, 8, 5, generator=generator, dtype=torch.float64)
+    close = [(1 + each).to(dtype) for each in noise]
+    for views in (close, [close[0], close[0]], torch.randn(2, 2, 5, generator=generator, dtype=dtype)):
+        got = adnce_auto(*views, rule=rule, reduction="none")
+        torch.testing.assert_close(got, dcl(*views, reduction="none"), rtol=0, atol=2e-5)
+        slopes = [gradients(loss, *views) for loss in (lambda a, b: adnce_auto(a, b, rule=rule), dcl)]
+        np.testing.assert_allclose(*slopes, atol=1e-3 * np.abs(slopes[1]).max() + 1e-7)
+
+
+@pytest.mark.parametrize("own", [KINDS[0], KINDS[1], KINDS[3], KINDS[5]], ids=str)
+def test_single_precision_at_a_low_temperature(views, own):
+    numeric.check_single(adnce_auto, BATCH, views, **own)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_single_precision_finds_the_radius(views, gradients, rule):
+    z1, z2 = views(128, 16)
+    exact = gradients(lambda a, b: adnce_auto(a, b, rule=rule, share=0.3), z1, z2)
+    single = gradients(lambda a, b: adnce_auto(a, b, rule=rule, share=0.3), z1.float(), z2.float())
+    np.testing.assert_allclose(single, exact, atol=1e-3 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize(
+    ("argument", "rule", "wrong"),
+    [("peak", r"\[0, 1\]", w) for w in (-0.1, 1.5, math.nan)]
+    + [("scale", r"\(0, inf\)", w) for w in (0.0, -1.0, math.inf, math.nan)]
+    + [("share", r"\(0, 1\]", w) for w in (0.0, -0.5, 1.1, math.nan)],
+)
+def test_arguments_out_of_range(views, argument, rule, wrong):
+    with pytest.raises(InputError, match=rf"`{argument}` must be in {rule}, got {wrong}"):
+        adnce_auto(*views(3, 2), **{argument: wrong})
+
+
+def test_an_unknown_rule_lists_the_choices(views):
+    with pytest.raises(InputError, match="`rule` must be 'quantile', 'radius' or 'tilt', got 'meta'"):
+        adnce_auto(*views(3, 2), rule="meta")
