@@ -14,15 +14,17 @@ MUS = (0.3, 0.7, 1.5)
 SIGMAS = (0.3, 0.5, 1.0)
 
 
+def sweeps(study, dataset):
+    """The grid over (mu, sigma), and the baseline."""
+    axes = {"recipe": ["adnce"], "dataset": [dataset], "loss.mu": list(MUS), "loss.sigma": list(SIGMAS)}
+    base, evaluator = {"recipe": ["adnce_baseline"], "dataset": [dataset]}, "logreg" if dataset == "NCI1" else "svm"
+    grid = study.run(dataset, axes, of="adnce_weights", diagnostics=True, eval=evaluator)
+    return grid, study.run(f"{dataset}-baseline", base, of="adnce_weights", eval=evaluator)
+
+
 def main():
     study = Study("adnce_weights")
-    found = {}
-    for dataset in study.sets(*SETS):
-        axes = {"recipe": ["adnce"], "dataset": [dataset], "loss.mu": list(MUS), "loss.sigma": list(SIGMAS)}
-        evaluator = "logreg" if dataset == "NCI1" else "svm"
-        cells = study.run(dataset, axes, diagnostics=True, eval=evaluator)
-        base = study.run(f"{dataset}-baseline", {"recipe": ["adnce_baseline"], "dataset": [dataset]}, eval=evaluator)
-        found[dataset] = cells, base
+    found = {dataset: sweeps(study, dataset) for dataset in study.sets(*SETS)}
 
     points = [(mu, sigma) for sigma in SIGMAS for mu in MUS]
     tests = {}

@@ -43,14 +43,14 @@ class Study:
         """The data sets of the study, or those asked for."""
         return [name for name in names if self.given.sets is None or name in self.given.sets]
 
-    def run(self, part: str, axes: dict, table: dict | None = None, **settings) -> Cells:
-        """A sweep of the study, finished cells left as they are."""
+    def run(self, part: str, axes: dict, table: dict | None = None, of: str | None = None, **settings) -> Cells:
+        """A sweep of the study (or `of` another, whose cells are shared), finished cells left as they are."""
         given = self.given
         common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
         spec = {"axes": axes, "settings": {"epochs": given.epochs, **common, **settings}, "table": table or {}}
         try:
             plan = make_plan(spec)
-            outcome = sweep(plan, given.out / f"{self.name}-{part}", given.workers, Progress(plan, 0, sys.stderr))
+            outcome = sweep(plan, given.out / f"{of or self.name}-{part}", given.workers, Progress(plan, 0, sys.stderr))
         except InputError as error:
             sys.exit(f"{self.name}: {error}")
         if outcome.failed:

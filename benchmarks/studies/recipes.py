@@ -1,0 +1,168 @@
+"""The strongest recipe for each set, and one for sets nobody tuned on: python benchmarks/studies/recipes.py
+
+First round: a base recipe, and every change of one thing. Second round: the best three changes of a set together, two
+at a time and all; likewise for all sets, by mean rank. Recipes are chosen by the accuracy on inner folds of training
+parts, with selection seeds; what is chosen is then scored once with fresh seeds. Two estimates tell what the choice
+itself is worth: `nested` chooses anew in every outer fold, by its own inner folds, and tests on the fold held out;
+`left out` chooses the general recipe without a set, and tests there. docs/studies/recipes.md tells.
+"""
+
+import itertools
+
+import numpy as np
+from study import Study, markdown
+
+SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
+BASE = {
+    "features": "auto+degree",
+    "loss": "infonce",
+    "loss.temperature": 0.2,
+    "views.first": "identity",
+    "views.second": "random4",
+}
+CHANGES = {
+    "auto features": {"features": "auto"},
+    "five layers": {"encoder.layers": 5},
+    "64 wide": {"encoder.hidden": 64},
+    "mean readout": {"encoder.readout": "mean"},
+    "scaled": {"evaluation.scale": True},
+    "dcl": {"loss": "dcl"},
+    "adnce_auto": {"loss": "adnce_auto"},
+    "tau 0.1": {"loss.temperature": 0.1},
+    "tau 0.5": {"loss.temperature": 0.5},
+    "both views": {"views.first": "random4"},
+    "random2": {"views.second": "random2"},
+    "node drop": {"views.second": "node_drop"},
+    "edge perturbation": {"views.second": "edge_perturb"},
+    "ratio 0.1": {"views.second": {"name": "random4", "ratio": 0.1}},
+    "ratio 0.4": {"views.second": {"name": "random4", "ratio": 0.4}},
+    "lr 0.001": {"lr": 0.001},
+    "40 epochs": {"epochs": 40},
+}
+SELECTION_SEEDS = {"MUTAG": (100, 101, 102, 103), "PROTEINS": (100, 101, 102), "NCI1": (100, 101)}
+FRESH = (0, 1, 2, 3, 4)
+
+
+def recipe(changes):
+    """The base with some changes."""
+    values = dict(BASE)
+    for change in changes:
+        values |= CHANGES[change]
+    return values
+
+
+def name(changes):
+    """A recipe's label."""
+    return " + ".join(changes) or "base"
+
+
+def combinations(changes):
+    """Two or three of the changes at a time, those that do not undo each other."""
+    for size in (2, 3):
+        for some in itertools.combinations(changes, size):
+            keys = [key for change in some for key in CHANGES[change]]
+            if len(set(keys)) == len(keys):
+                yield some
+
+
+class Search:
+    """What is known of recipes: inner and test accuracies by set, of the selection seeds.
+
+    Args:
+        study: its sweeps.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self.study, self.known = study, {}
+
+    def run(self, dataset: str, recipes: list) -> None:
+        """Score recipes on a set, with folds enough for a choice."""
+        groups = {name(changes): recipe(changes) for changes in recipes}
+        # Other seeds and coarser folds than those of the scores that are reported.
+        protocol = {"seeds": list(SELECTION_SEEDS.get(dataset, SELECTION_SEEDS["PROTEINS"]))}
+        protocol |= {"evaluation.folds": 5, "evaluation.inner_folds": 3}
+        cells = self.study.run(dataset, {"dataset": [dataset], "recipe of": groups}, **protocol)
+        for changes in recipes:
+            self.known[dataset, changes] = cells.scores(recipe_of=name(changes))
+
+    def inner(self, dataset: str, changes) -> float:
+        """Mean accuracy on inner folds."""
+        return float(np.mean([each.inner for each in self.known[dataset, changes]]))
+
+    def test(self, dataset: str, changes) -> float:
+        """Mean accuracy on test folds: chooses nothing."""
+        return float(np.mean([each.accuracy for each in self.known[dataset, changes]]))
+
+    def recipes(self, dataset: str) -> list:
+        """Those known for a set."""
+        return [changes for known, changes in self.known if known == dataset]
+
+    def mean_rank(self, sets, changes) -> float:
+        """Mean place of a recipe among those that all sets have, 1 for the best."""
+        common = set.intersection(*(set(self.recipes(dataset)) for dataset in sets))
+        places = []
+        for dataset in sets:
+            mine = self.inner(dataset, changes)
+            places.append(1 + sum(self.inner(dataset, other) > mine for other in common))
+        return float(np.mean(places))
+
+    def nested(self, dataset: str) -> float:
+        """Accuracy where every outer fold chooses its recipe by its own inner folds."""
+        scores = [self.known[dataset, changes] for changes in self.recipes(dataset)]
+        inner, test = (
+            np.array([[getattr(s, what) for s in each] for each in scores]) for what in ("inner", "accuracy")
+        )
+        return float(np.take_along_axis(test, inner.argmax(0)[None], 0).mean())
+
+
+def main():
+    study = Study("recipes")
+    sets = study.sets(*SETS)
+    search = Search(study)
+    singles = [(), *((change,) for change in CHANGES)]
+    for dataset in sets:
+        search.run(dataset, singles)
+
+    def best_three(score):
+        improving = [each for each in CHANGES if score((each,)) > score(())]
+        return sorted(improving, key=lambda each: -score((each,)))[:3]
+
+    pairs = {dataset: list(combinations(best_three(lambda c, d=dataset: search.inner(d, c)))) for dataset in sets}
+    general = list(combinations(best_three(lambda c: -search.mean_rank(sets, c))))
+    for dataset in sets:
+        if more := list(dict.fromkeys([*pairs[dataset], *general])):
+            search.run(dataset, more)
+
+    def choice(others):
+        return min([*singles, *general], key=lambda c: search.mean_rank(others, c))
+
+    best = {dataset: max(search.recipes(dataset), key=lambda c: search.inner(dataset, c)) for dataset in sets}
+    default = choice(sets)
+    print({dataset: name(changes) for dataset, changes in best.items()}, "default:", name(default))
+
+    lines = []
+    for changes in dict.fromkeys([*singles, *general, *(each for some in pairs.values() for each in some)]):
+        cells = [f"{search.inner(d, changes):.2f}" if (d, changes) in search.known else "" for d in sets]
+        cells = [f"**{cell}**" if best[d] == changes else cell for d, cell in zip(sets, cells, strict=True)]
+        rank = f"{search.mean_rank(sets, changes):.1f}" if changes in [*singles, *general] else ""
+        lines.append([name(changes), *cells, f"**{rank}**" if changes == default else rank])
+    tables = {"inner": markdown(["recipe", *sets, "mean rank"], lines)}
+
+    final, rows = {}, []
+    for dataset in sets:
+        groups = {"best": recipe(best[dataset]), "default": recipe(default)}
+        final[dataset] = study.run(f"{dataset}-final", {"dataset": [dataset], "recipe of": groups}, seeds=list(FRESH))
+        without = choice([each for each in sets if each != dataset])
+        for kind, changes in (("best", best[dataset]), ("default", default)):
+            scores, before = final[dataset].scores(recipe_of=kind), final[dataset].untrained(recipe_of=kind)
+            means = [np.array([each.mean for each in some]) for some in (scores, before)]
+            estimate = search.nested(dataset) if kind == "best" else search.test(dataset, without)
+            gain = (means[0] - means[1]).mean()
+            texts = [f"{each.mean():.2f} ± {each.std():.2f}" for each in means]
+            rows.append([dataset, f"{kind}: {name(changes)}", texts[1], texts[0], f"{gain:+.2f}", f"{estimate:.2f}"])
+    head = ["set", "recipe", "untrained", "trained", "gain", "nested / left out"]
+    study.keep(None, **tables, final=markdown(head, rows))
+
+
+if __name__ == "__main__":
+    main()
