@@ -81,9 +81,9 @@ class Search:
         # Other seeds and coarser folds than those of the scores that are reported.
         protocol = {"seeds": list(SELECTION_SEEDS.get(dataset, SELECTION_SEEDS["PROTEINS"]))}
         protocol |= {"evaluation.folds": 5, "evaluation.inner_folds": 3}
-        cells = self.study.run(dataset, {"dataset": [dataset], "recipe of": groups}, **protocol)
+        cells = self.study.run(dataset, {"dataset": [dataset], "changes": groups}, **protocol)
         for changes in recipes:
-            self.known[dataset, changes] = cells.scores(recipe_of=name(changes))
+            self.known[dataset, changes] = cells.scores(changes=name(changes))
 
     def inner(self, dataset: str, changes) -> float:
         """Mean accuracy on inner folds."""
@@ -151,10 +151,10 @@ def main():
     final, rows = {}, []
     for dataset in sets:
         groups = {"best": recipe(best[dataset]), "default": recipe(default)}
-        final[dataset] = study.run(f"{dataset}-final", {"dataset": [dataset], "recipe of": groups}, seeds=list(FRESH))
+        final[dataset] = study.run(f"{dataset}-final", {"dataset": [dataset], "changes": groups}, seeds=list(FRESH))
         without = choice([each for each in sets if each != dataset])
         for kind, changes in (("best", best[dataset]), ("default", default)):
-            scores, before = final[dataset].scores(recipe_of=kind), final[dataset].untrained(recipe_of=kind)
+            scores, before = final[dataset].scores(changes=kind), final[dataset].untrained(changes=kind)
             means = [np.array([each.mean for each in some]) for some in (scores, before)]
             estimate = search.nested(dataset) if kind == "best" else search.test(dataset, without)
             gain = (means[0] - means[1]).mean()
