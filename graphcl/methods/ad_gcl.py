@@ -29,8 +29,8 @@ class ADGCL(Method):
     with u_e uniform: a relaxed choice of edges (binary concrete at temperature 1), by which messages are multiplied.
     The adversary phi is another encoder of the model's form, and a perceptron of both ends of an edge. Both directions
     of an edge, and parallel edges, have one weight, of the mean of their logits. One optimiser moves both players: the
-    gradient that reaches w is turned round. (Both views are the graph itself in the paper: `--views.first identity
-    --views.second identity`; the second is the one that is weighted.)
+    gradient that reaches w is turned round. In a configuration both views are `identity`; the second is the one that is
+    weighted.
 
     Differs: the released code moves the players by turns, each with an Adam and a draw of its own, the encoder in
     evaluation mode in the adversary's turn; here both move in one step on one draw, in training mode. It also draws

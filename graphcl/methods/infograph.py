@@ -22,8 +22,8 @@ class InfoGraph(Method):
     with sp = softplus, h_v all layers of node v side by side, h_G their sum over G: the loss `jsd`. Any other loss that
     takes external negatives fits, such as `infonce`: the anchors are the nodes, their negatives the graphs that they
     are not of. phi and psi, the local and the global head, have the form of the model's projector, which is psi. Both
-    sides are of the first view; the second is not looked at. (The paper augments nothing: `--views.first identity
-    --views.second identity`.)
+    sides are of the first view; the second is not looked at. The paper augments nothing: in a configuration both views
+    are `identity`.
 
     Many nodes against many graphs are never held at once, see `graphcl.losses.tiled`. The encoder runs by torch's
     operations, as the compiled layers give no gradient to single nodes.

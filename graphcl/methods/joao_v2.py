@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 import torch
 from torch import Tensor, nn
 
 from graphcl.arguments import NonNegative, Positive
 from graphcl.augment.transform import Augmentation
 from graphcl.methods.joao import JOAO
-from graphcl.methods.method import AnyModule, LossOfViews
+from graphcl.methods.method import LossOfViews
 from graphcl.methods.pool import LearnedPool
 from graphcl.model import ContrastiveModel
 from graphcl.registry import methods
@@ -64,7 +62,7 @@ class JOAOv2(JOAO):
         for view in self._views:
             members = view.members if isinstance(view, LearnedPool) else [view]
             self._heads.append([numbers.setdefault(repr(each), len(numbers)) for each in members])
-        self.others = nn.ModuleList(_fresh(model.projector) for _ in range(len(numbers) - 1))
+        self.others = nn.ModuleList(model.new_head() for _ in range(len(numbers) - 1))
 
     def head(self, number: int) -> nn.Module:
         """A head by its number: the model's own projector, then the others."""
@@ -78,13 +76,3 @@ class JOAOv2(JOAO):
             return z
         every = torch.stack([self.head(number)(h) for number in self._heads[view]])
         return every.gather(0, drawn[None, :, None].expand(1, *every.shape[1:]))[0]
-
-
-def _fresh(projector: AnyModule) -> AnyModule:
-    """A copy with weights of its own."""
-    twin = copy.deepcopy(projector)
-    for layer in twin.modules():
-        if isinstance(layer, nn.Linear):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
-    return twin

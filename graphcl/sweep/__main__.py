@@ -40,10 +40,9 @@ def _run(command: Command, plan: Plan) -> int:
     total = len(plan.cells) + len(plan.untrained)
     done = _finished(command, plan)
     workers = command.workers or fitting_workers(total - done)
-    seeds = len({cell.coordinates["seed"] for cell in plan.cells})
     print(
-        f"{total} cells: {len(plan.cells) // seeds} settings and {len(plan.untrained) // seeds} untrained encoders x "
-        f"{seeds} seeds; {done} finished; {workers} worker{'s' if workers > 1 else ''}; {command.out}/"
+        f"{total} cells, {len(plan.untrained)} of them untrained encoders; {done} finished; "
+        f"{workers} worker{'s' if workers > 1 else ''}; {command.out}/"
     )
     if command.dry_run:
         return 0

@@ -1,7 +1,9 @@
 """A sweep as a user runs it: its files, what it does when killed, when a cell fails, and when it is started twice."""
 
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from filelock import FileLock
 
 import graphcl
 from graphcl.run import main as run
+from graphcl.sweep import make_plan, progress
 from graphcl.sweep.__main__ import main
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
@@ -41,7 +44,7 @@ def test_killed_and_gone_on_with(saved_graphs, tmp_path, capfd):
     words = ["--dataset", saved_graphs(), *QUICK, *AXES, "--baseline", "infonce"]
     assert main([*words, "--out", str(whole), "--workers", "1"]) == 0
     printed, shown = capfd.readouterr()
-    assert "9 cells: 2 settings and 1 untrained encoders x 3 seeds; 0 finished; 1 worker;" in printed
+    assert "9 cells, 3 of them untrained encoders; 0 finished; 1 worker;" in printed
     assert (whole / "table.md").read_text().strip() in printed
     assert len(shown.strip().split("\n")) == 9
     assert {path.name for path in whole.iterdir()} >= {"sweep.yaml", "cells", "table.md", "table.tex", "cells.csv"}
@@ -64,7 +67,7 @@ def test_killed_and_gone_on_with(saved_graphs, tmp_path, capfd):
     capfd.readouterr()
     assert main([*words, "--loss", "infonce", "dcl", "hcl", "--out", str(broken)]) == 0
     printed, shown = capfd.readouterr()
-    assert "12 cells: 3 settings and 1 untrained encoders x 3 seeds; 9 finished" in printed
+    assert "12 cells, 3 of them untrained encoders; 9 finished" in printed
     assert len(shown.strip().split("\n")) == 3
 
     # A cell is what `graphcl.run` gives, and its file repeats it.
@@ -154,3 +157,30 @@ def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeyp
 def test_help_names_what_comes_with_it(capfd):
     assert main(["--help"]) == 0
     assert "published" in capfd.readouterr().out
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_live_table_is_drawn_over_itself(monkeypatch):
+    plan = make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}})
+    scores = {"seed": 0, "accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2}
+    done = {"status": "done", "scores": {"svm": {**scores, "inner_folds": 2}}, "seconds": {}}
+    monkeypatch.setattr(progress, "REDRAW", -1.0)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "24")
+    screen, records = Terminal(), {}
+    show = progress.Progress(plan, 0, screen)
+    for cell in [*plan.untrained, *plan.cells]:
+        records[cell.key] = done
+        show(cell, records)
+    drawings = screen.getvalue().split("\x1b[J")
+    rows = [len(each.strip("\n").split("\n")) for each in drawings[:3]]
+    assert rows == [6, 6, 6]  # head, rule, untrained, two rows, what is left
+    assert [f"\x1b[{rows[0]}F" in each for each in drawings[:3]] == [False, True, True]
+    assert "| dcl       | **85.00 ± 0.00** |" in drawings[2] or "| infonce   | **85.00 ± 0.00** |" in drawings[2]
+    assert "[3/3, 0 s left]" in drawings[2]
+    plain = [re.sub(r"\x1b\[\d*[FKJ]", "", line) for line in screen.getvalue().split("\n")]
+    assert max(map(len, plain)) < 40  # a line that wraps would spoil the next drawing
