@@ -16,7 +16,7 @@ from graphcl.methods import Method, Outcome
 from graphcl.registry import methods
 
 TEMPERATURES = (0.05, 0.1, 0.2, 0.5, 1.0)
-SHARES = (1.0, 0.5, 0.25, 0.0)
+SHARES = (1.0, 0.5, 0.0)
 
 
 @methods.register("fewer_false_negatives")
