@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphcl import experiment
 from graphcl import run as run_module
 from graphcl.config import make_config, read_config, shipped_configs
 from graphcl.datasets import load_dataset
@@ -189,7 +190,7 @@ def test_mistakes_get_lines_and_code_2(go, words, options, line):
 
 def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
     """The second seed's loss turns NaN: the first seed's outcome is there, whole."""
-    honest, calls = run_module.train, []
+    honest, calls = experiment.train, []
 
     def train(*arguments, **options):
         calls.append(1)
@@ -198,7 +199,7 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
             options["epochs"] = 5
         return honest(*arguments, **options)
 
-    monkeypatch.setattr(run_module, "train", train)
+    monkeypatch.setattr(experiment, "train", train)
     code, printed, err, out = go()
     assert code == 2
     assert "became NaN or infinite" in err

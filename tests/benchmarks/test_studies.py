@@ -4,7 +4,6 @@ import importlib.util
 import math
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -45,6 +44,19 @@ class PlannedError(Exception):
     """Raised in place of running."""
 
 
+class Nothing:
+    """What a sweep that was only planned has found."""
+
+    def scores(self, **_):
+        return []
+
+    untrained = scores
+
+    @property
+    def tables(self):
+        raise PlannedError
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_sweep_can_be_planned(studies, name, monkeypatch, tmp_path):
     """All cells of the first sweep of each study are configurations that there are; none is run."""
@@ -58,7 +70,7 @@ def test_every_sweep_can_be_planned(studies, name, monkeypatch, tmp_path):
         planned.append(make_plan({"axes": axes, "settings": settings, "table": table or {}}))
         if len(planned) > 1:
             raise PlannedError
-        return SimpleNamespace(scores=lambda **_: [], untrained=lambda **_: [])
+        return Nothing()
 
     monkeypatch.setattr(study.Study, "run", run)
     monkeypatch.setattr(sys, "argv", [name, "--docs", str(tmp_path)])
