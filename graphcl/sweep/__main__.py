@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(command: Command, plan: Plan) -> int:
-    total = len(plan.cells) + len(plan.untrained)
+    total = len(plan.tasks)
     done = _finished(command, plan)
     workers = command.workers or fitting_workers(total - done)
     print(
@@ -62,7 +62,7 @@ def _run(command: Command, plan: Plan) -> int:
 
 def _finished(command: Command, plan: Plan) -> int:
     records = SweepFolder(command.out).records(plan)
-    return sum(records.get(cell.key, {}).get("status") == "done" for cell in (*plan.untrained, *plan.cells))
+    return sum(records.get(cell.key, {}).get("status") == "done" for cell in plan.tasks)
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> NoReturn:

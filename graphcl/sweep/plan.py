@@ -65,6 +65,11 @@ class Plan:
     spec: Mapping[str, Any]
 
     @property
+    def tasks(self) -> list[Cell]:
+        """All cells to be run, each once: the untrained encoders first."""
+        return list({cell.key: cell for cell in (*self.untrained, *self.cells)}.values())
+
+    @property
     def evaluators(self) -> list[str]:
         """The evaluators that every cell is scored by."""
         return [name for name in self.cells[0].config.eval if all(name in cell.config.eval for cell in self.cells)]

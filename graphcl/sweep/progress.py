@@ -25,7 +25,7 @@ class Progress:
 
     def __init__(self, plan: Plan, done: int, stream: IO[str]) -> None:
         self.plan, self.stream, self.live = plan, stream, stream.isatty()
-        self.total = len(plan.cells) + len(plan.untrained)
+        self.total = len(plan.tasks)
         self.done = self.before = done
         self.failed = 0
         self.start, self.drawn, self.height = time.monotonic(), 0.0, 0

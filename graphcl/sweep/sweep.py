@@ -45,7 +45,7 @@ def sweep(plan: Plan, folder: str | Path, workers: int | None = None, show: Show
     with SweepFolder(folder) as kept:
         records = kept.records(plan)
         kept.add_plan(plan)
-        cells = [*plan.untrained, *plan.cells]
+        cells = plan.tasks
         left = [cell for cell in cells if records.get(cell.key, {}).get("status") != "done"]
         tasks = {kept.cells / f"{cell.key}.json": cell for cell in left}
         work = [task(kept, cell) for cell in left]

@@ -48,6 +48,11 @@ def test_untrained_encoders_are_shared():
         assert twin.config.evaluation == cell.config.evaluation
 
 
+def test_a_cell_without_training_is_its_own_twin():
+    found = plan({"epochs": [0, 1]}, seeds=[0])
+    assert (len(found.cells), len(found.untrained), len(found.tasks)) == (2, 1, 2)
+
+
 def test_groups_of_settings():
     found = plan({"budget": {"epochs": {"epochs": 3}, "steps": {"steps": 7, "batch_size": 8}}}, seeds=[0])
     assert {cell.coordinates["budget"]: (cell.config.epochs, cell.config.steps) for cell in found.cells} == {
