@@ -21,18 +21,19 @@ from graphcl.train import embed
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
     """The record of one seed: `status` done, with `scores` by evaluator, or failed, with the `error`."""
     seconds: dict[str, float] = {}
+    place = torch.device("cpu")
     try:
-        found = _run(config, seconds, device)
+        place = pick_device(device if config.device == "auto" else config.device)
+        found = _run(config, seconds, place)
     except InputError as error:
         found = {"status": "failed", "error": str(error)}
     except Exception as error:  # of whatever kind: the other cells go on, and the file tells
         found = {"status": "failed", "error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-    return {**found, "seconds": seconds, **environment(torch.device("cpu")), "config": config.model_dump()}
+    return {**found, "seconds": seconds, **environment(place), "config": config.model_dump()}
 
 
-def _run(config: Config, seconds: dict[str, float], device_name: str) -> dict[str, Any]:
+def _run(config: Config, seconds: dict[str, float], device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
-    device = pick_device(device_name if config.device == "auto" else config.device)
     torch.set_num_threads(config.threads)
     with timed(seconds, "load"):
         dataset = _dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
