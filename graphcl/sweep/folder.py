@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from graphcl.config import read_yaml
+from graphcl.config import make_config, read_yaml
 from graphcl.errors import InputError
 from graphcl.report import write_text
-from graphcl.sweep.plan import Cell, Plan, changed
+from graphcl.sweep.plan import Cell, Plan, changed, key_of
 from graphcl.version import __version__
 
 Records = dict[str, dict[str, Any]]  # by key
@@ -67,11 +67,12 @@ class SweepFolder:
         write_text(self.path / "sweep.yaml", text)
 
     def records(self, plan: Plan | None = None) -> Records:
-        """What is there, by key.
+        """What is there, by key; a cell of an earlier version counts where that left out only what is default now.
 
         Raises:
             InputError: a cell of the plan was run with other settings, by another version or after a change.
         """
+        planned = {cell.key for cell in plan.tasks} if plan is not None else set()
         found: Records = {}
         for file in sorted(self.cells.glob("*.json")):
             try:
@@ -79,7 +80,8 @@ class SweepFolder:
             except (ValueError, OSError):  # half a file from another program; it is run again
                 continue
             if isinstance(record, dict) and isinstance(record.get("config"), dict):
-                found[file.stem] = record
+                key = file.stem if file.stem in planned or plan is None else _present_key(record["config"])
+                found[key or file.stem] = record
         if plan is not None:
             self._refuse_changed(plan, found)
         return found
@@ -132,6 +134,14 @@ def read_spec(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"there is no file {path}.")
     return read_yaml(path)
+
+
+def _present_key(config: Mapping[str, Any]) -> str | None:
+    """The key of a configuration that an earlier version completed, with today's defaults for what is new."""
+    try:
+        return key_of(make_config(config))
+    except InputError:  # a setting that is no more
+        return None
 
 
 def _place(coordinates: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

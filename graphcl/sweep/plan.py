@@ -117,10 +117,10 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         for seed in config.seeds:
             one = config.model_copy(update={"seeds": [seed]})
             before = _before_training(one)
-            key = _key(before)
+            key = key_of(before)
             where = {"dataset": labels["dataset"], "seed": str(seed)}
             untrained.setdefault(key, Cell(key, {"encoder": "untrained", **where}, before, key))
-            cells.append(Cell(_key(one), {**labels, "seed": str(seed)}, one, key))
+            cells.append(Cell(key_of(one), {**labels, "seed": str(seed)}, one, key))
     if problems:
         lines = list(problems)
         more = [f"... and {len(lines) - 10} more."] if len(lines) > 10 else []
@@ -231,7 +231,8 @@ def _before_training(config: Config) -> Config:
     )
 
 
-def _key(config: Config) -> str:
+def key_of(config: Config) -> str:
+    """A digest of all settings that a figure hangs on."""
     material = {key: value for key, value in config.model_dump().items() if key not in _HOW}
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
 

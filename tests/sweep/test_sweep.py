@@ -15,9 +15,11 @@ import yaml
 from filelock import FileLock
 
 import graphcl
+from graphcl.errors import InputError
 from graphcl.run import main as run
 from graphcl.sweep import make_plan, progress
 from graphcl.sweep.__main__ import main
+from graphcl.sweep.folder import SweepFolder
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden", "8"]
@@ -99,6 +101,27 @@ def test_a_failing_cell_does_not_stop_the_others(saved_graphs, tmp_path, capfd):
     assert sorted(states) == ["done", "done", "failed"]
     assert main(["--out", str(out), "--dry-run"]) == 0
     assert "2 finished" in capfd.readouterr().out
+
+
+def test_a_cell_of_an_earlier_version(tmp_path):
+    """One that lacks a setting which is default now still counts; one of another value does not, and is named."""
+    plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
+    (cell,) = plan.cells
+    (tmp_path / "cells").mkdir()
+
+    def keep(change):
+        config = cell.config.model_dump()
+        change(config)
+        record = {"status": "done", "coordinates": dict(cell.coordinates), "config": config}
+        (tmp_path / "cells" / "earlier.json").write_text(json.dumps(record))
+        return SweepFolder(tmp_path).records(plan)
+
+    assert cell.key in keep(lambda config: config["encoder"].pop("readout"))
+    assert cell.key in keep(lambda config: config.pop("steps"))
+    with pytest.raises(InputError, match=r"of other settings, run by graphcl \?: `lr` was 0\.1 and is 0\.01\. Pass"):
+        keep(lambda config: config.update(lr=0.1))
+    with pytest.raises(InputError, match=r"`momentum` is no more"):
+        keep(lambda config: config.update(momentum=0.9))
 
 
 def test_one_sweep_at_a_time(tmp_path, capfd):
