@@ -24,6 +24,7 @@ CHANGES = {
     "auto features": {"features": "auto"},
     "five layers": {"encoder.layers": 5},
     "64 wide": {"encoder.hidden": 64},
+    "128 wide": {"encoder.hidden": 128},
     "mean readout": {"encoder.readout": "mean"},
     "scaled": {"evaluation.scale": True},
     "dcl": {"loss": "dcl"},
@@ -36,6 +37,7 @@ CHANGES = {
     "edge perturbation": {"views.second": "edge_perturb"},
     "ratio 0.1": {"views.second": {"name": "random4", "ratio": 0.1}},
     "ratio 0.4": {"views.second": {"name": "random4", "ratio": 0.4}},
+    "batch 32": {"batch_size": 32},
     "lr 0.001": {"lr": 0.001},
     "40 epochs": {"epochs": 40},
 }
@@ -125,7 +127,8 @@ def main():
 
     def best_three(score):
         improving = [each for each in CHANGES if score((each,)) > score(())]
-        return sorted(improving, key=lambda each: -score((each,)))[:3]
+        best = sorted(improving, key=lambda each: -score((each,)))[:3]
+        return [each for each in CHANGES if each in best]  # in one order, so that a combination has one name
 
     pairs = {dataset: list(combinations(best_three(lambda c, d=dataset: search.inner(d, c)))) for dataset in sets}
     general = list(combinations(best_three(lambda c: -search.mean_rank(sets, c))))
