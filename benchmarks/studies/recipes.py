@@ -118,6 +118,7 @@ class Search:
 
 
 def main():
+    """Run the procedure; gives what it chose, and how that scored."""
     study = Study("recipes")
     sets = study.sets(*SETS)
     search = Search(study)
@@ -165,6 +166,7 @@ def main():
             rows.append([dataset, f"{kind}: {name(changes)}", texts[1], texts[0], f"{gain:+.2f}", f"{estimate:.2f}"])
     head = ["set", "recipe", "untrained", "trained", "gain", "nested / left out"]
     study.keep(None, **tables, final=markdown(head, rows))
+    return best, default, final, search
 
 
 if __name__ == "__main__":
