@@ -41,7 +41,7 @@ CHANGES = {
     "lr 0.001": {"lr": 0.001},
     "40 epochs": {"epochs": 40},
 }
-SELECTION_SEEDS = {"MUTAG": (100, 101, 102, 103), "PROTEINS": (100, 101, 102), "NCI1": (100, 101)}
+SELECTION_SEEDS = {"MUTAG": (100, 101, 102, 103), "PROTEINS": (100, 101, 102), "NCI1": (100,)}
 FRESH = (0, 1, 2, 3, 4)
 
 
