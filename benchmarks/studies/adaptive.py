@@ -8,7 +8,7 @@ test folds. docs/studies/adaptive.md tells.
 import numpy as np
 from adnce_weights import MUS, SETS, SIGMAS, sweeps
 from meta_adnce import MetaADNCE  # registers the method, in the workers too
-from study import COLOURS, Study, figure, markdown, plus_minus
+from study import COLOURS, Study, figure, markdown, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_gain, paired_test
 
@@ -29,9 +29,8 @@ def main():
     rows, lines, tests = {}, [], {}
     for dataset in study.sets(*SETS):
         grid, base = sweeps(study, dataset)
-        evaluator = "logreg" if dataset == "NCI1" else "svm"
         axes = {"recipe": ["graphcl"], "dataset": [dataset], "rule": RULES}
-        cells = study.run(dataset, axes, diagnostics=True, eval=evaluator)
+        cells = study.run(dataset, axes, diagnostics=True, **protocol(dataset))
         points = {(mu, sigma): grid.scores(loss__mu=mu, loss__sigma=sigma) for mu in MUS for sigma in SIGMAS}
         chosen = max(points, key=lambda point: np.mean([each.inner for each in points[point]]))
         rows[dataset] = {

@@ -5,7 +5,7 @@ same temperature and views. docs/studies/adnce_weights.md tells.
 """
 
 import numpy as np
-from study import Study, figure, markdown, plus_minus
+from study import Study, figure, markdown, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_gain, paired_test
 
@@ -17,9 +17,9 @@ SIGMAS = (0.3, 0.5, 1.0)
 def sweeps(study, dataset):
     """The grid over (mu, sigma), and the baseline."""
     axes = {"recipe": ["adnce"], "dataset": [dataset], "loss.mu": list(MUS), "loss.sigma": list(SIGMAS)}
-    base, evaluator = {"recipe": ["adnce_baseline"], "dataset": [dataset]}, "logreg" if dataset == "NCI1" else "svm"
-    grid = study.run(dataset, axes, of="adnce_weights", diagnostics=True, eval=evaluator)
-    return grid, study.run(f"{dataset}-baseline", base, of="adnce_weights", eval=evaluator)
+    base = {"recipe": ["adnce_baseline"], "dataset": [dataset]}
+    grid = study.run(dataset, axes, of="adnce_weights", diagnostics=True, **protocol(dataset))
+    return grid, study.run(f"{dataset}-baseline", base, of="adnce_weights", **protocol(dataset))
 
 
 def main():

@@ -4,7 +4,7 @@ KL is InfoNCE over the negatives alone (`dcl`); chi-square and its unclipped for
 linearly in their similarity instead of exponentially. docs/studies/dro.md tells.
 """
 
-from study import COLOURS, Study, figure
+from study import COLOURS, Study, figure, protocol
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
 LOSSES = (
@@ -29,7 +29,7 @@ def main():
             "loss.temperature": list(TEMPERATURES),
         }
         table = {"rows": ["loss", "loss.temperature"], "baseline": {"loss": "infonce"}}
-        found[dataset] = study.run(dataset, axes, table, eval="logreg" if dataset == "NCI1" else "svm")
+        found[dataset] = study.run(dataset, axes, table, **protocol(dataset))
 
     picture, plots = figure(len(found), width=2.6)
     labels = ("InfoNCE", "KL", "chi-square", "mean-variance")

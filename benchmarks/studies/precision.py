@@ -5,7 +5,7 @@ library compares projections in no less). docs/studies/precision.md tells; docs/
 looks at the gradient alone.
 """
 
-from study import Study
+from study import Study, protocol
 
 from graphcl.sweep.write import to_markdown
 
@@ -23,8 +23,7 @@ def main():
             "amp": [False, True],
         }
         table = {"rows": ["loss", "amp"], "baseline": {"amp": False}}
-        evaluator = "logreg" if dataset == "NCI1" else "svm"
-        cells = study.run(dataset, axes, table, diagnostics=True, eval=evaluator)
+        cells = study.run(dataset, axes, table, diagnostics=True, **protocol(dataset))
         tables[dataset] = to_markdown(next(iter(cells.tables.values())))
     study.keep(None, **tables)
 

@@ -6,7 +6,7 @@ no scores of a method; what is compared is where their maximum lies. docs/studie
 """
 
 import torch
-from study import COLOURS, Study, curve, figure, markdown, plus_minus
+from study import COLOURS, Study, curve, figure, markdown, plus_minus, protocol
 from torch.nn.functional import softplus
 
 from graphcl.arguments import Fraction
@@ -67,8 +67,9 @@ def main():
             "loss": ["infonce"],
             "loss.temperature": list(TEMPERATURES),
         }
-        evaluator = "svm" if dataset == "PROTEINS" else "logreg"
-        found[dataset] = study.run(dataset, axes, {"columns": "loss.temperature"}, diagnostics=True, eval=evaluator)
+        found[dataset] = study.run(
+            dataset, axes, {"columns": "loss.temperature"}, diagnostics=True, **protocol(dataset)
+        )
 
     picture, plots = figure(3, len(sets))
     tables = {}
