@@ -154,11 +154,12 @@ def main():
 
     final, rows = {}, []
     for dataset in sets:
-        groups = {"best": recipe(best[dataset]), "default": recipe(default)}
+        groups = {name(changes): recipe(changes) for changes in (best[dataset], default)}  # they may be one
         final[dataset] = study.run(f"{dataset}-final", {"dataset": [dataset], "changes": groups}, seeds=list(FRESH))
         without = choice([each for each in sets if each != dataset])
         for kind, changes in (("best", best[dataset]), ("default", default)):
-            scores, before = final[dataset].scores(changes=kind), final[dataset].untrained(changes=kind)
+            label = name(changes)
+            scores, before = final[dataset].scores(changes=label), final[dataset].untrained(changes=label)
             means = [np.array([each.mean for each in some]) for some in (scores, before)]
             estimate = search.nested(dataset) if kind == "best" else search.test(dataset, without)
             gain = (means[0] - means[1]).mean()
