@@ -160,6 +160,7 @@ def test_stopped_by_hand(saved_graphs, tmp_path):
         (["nowhere.yaml", "--out", "x"], "there is no file or sweep 'nowhere.yaml'"),
         (["--loss", "dcl", "hcl", "--out", "x", "--workers", "none"], "`--workers` must be a whole number"),
         (["--loss", "dcl", "hcl", "--out", "here"], "here is not the folder of a sweep, and holds something"),
+        (["list.yaml", "--out", "x"], "`settings` must be a mapping, got [1, 2]"),
         (["bad.yaml", "--out", "x"], "is not readable as YAML"),
         (["old.yaml", "--out", "x"], "`settings`: `tau` is no setting"),
     ],
@@ -169,12 +170,13 @@ def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeyp
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "precious").write_text("x")
     (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "list.yaml").write_text("settings: [1, 2]")
     (tmp_path / "old.yaml").write_text(yaml.safe_dump({"axes": {"loss": ["dcl"]}, "settings": {"tau": 1}}))
     assert main(words) == 2
     error = capfd.readouterr().err
     assert message in error
     assert "Traceback" not in error
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "here", "old.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "here", "list.yaml", "old.yaml"]
 
 
 def test_help_names_what_comes_with_it(capfd):
