@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -60,15 +61,22 @@ def run_tasks(
         theirs.close()
         return _Worker(process, ours)
 
-    def hand_out(worker: _Worker) -> None:
-        worker.task = waiting.pop() if waiting else None
-        if worker.task is not None:
-            worker.connection.send(worker.task)
+    def hand_out(number: int) -> None:
+        task = team[number].task = waiting.pop() if waiting else None
+        if task is None:
+            return
+        try:
+            team[number].connection.send(task)
+        except OSError:  # died since its last outcome, which is no fault of this task
+            team[number] = hire(number)
+            team[number].task = task
+            with suppress(OSError):  # if that one is dead too, its outcome will tell
+                team[number].connection.send(task)
 
     try:
         for number in range(min(workers, len(tasks))):
             team.append(hire(number))
-            hand_out(team[-1])
+            hand_out(number)
         while any(worker.task is not None for worker in team):
             ready = wait([worker.connection for worker in team if worker.task is not None])
             for number, worker in enumerate(team):
@@ -77,12 +85,12 @@ def run_tasks(
                 task = worker.task
                 try:
                     outcome, how = worker.connection.recv(), ""
-                except (EOFError, ConnectionError):
+                except (EOFError, OSError):  # nothing more, or half an outcome
                     worker.process.join()
                     outcome, how = None, _cause(worker.process.exitcode)
                     if waiting:
-                        worker = team[number] = hire(number)
-                hand_out(worker)
+                        team[number] = hire(number)
+                hand_out(number)
                 yield task, outcome, how
     finally:
         for worker in team:

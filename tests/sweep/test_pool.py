@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 
 from graphcl.sweep.pool import fitting_workers, run_tasks
@@ -39,6 +40,22 @@ def test_no_worker_outlives_the_caller_that_stops():
     except ProcessLookupError:
         gone = True
     assert gone
+
+
+def kill_yourself_soon(task, device):
+    # After the outcome is sent, most likely while the worker is without a task.
+    if task == 0:
+        subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -9 {os.getpid()}"])
+    return task
+
+
+def test_a_death_between_tasks():
+    found = []
+    for task, outcome, how in run_tasks([0, 1, 2], kill_yourself_soon, 1):
+        found.append((task, outcome, bool(how)))
+        if task == 0:
+            time.sleep(1.5)
+    assert found == [(0, 0, False), (1, 1, False), (2, 2, False)]
 
 
 def test_as_many_workers_as_fit():
