@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
 
+MEMINFO = Path("/proc/meminfo")
 GIGABYTES = 1.5
 """Memory that a worker may need: torch, a data set of thousands of graphs, its kernel matrices."""
 
@@ -22,11 +24,17 @@ def fitting_workers(cells: int) -> int:
     if torch.cuda.is_available():
         return max(1, min(cells, torch.cuda.device_count()))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = _available()
+    return max(1, min(cells, cores, cores if free is None else int(free / GIGABYTES)))
+
+
+def _available() -> float | None:
+    """Gigabytes that a program can still get: free ones, and those that only cache files. None where it is not told."""
     try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    except (AttributeError, ValueError, OSError):  # not told here
-        free = GIGABYTES * cores
-    return max(1, min(cells, cores, int(free / GIGABYTES)))
+        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024 / 1e9
+    except (OSError, ValueError, KeyError):  # not Linux
+        return None
 
 
 @dataclass

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+from graphcl.sweep import pool
 from graphcl.sweep.pool import fitting_workers, run_tasks
 
 
@@ -62,3 +63,14 @@ def test_as_many_workers_as_fit():
     assert fitting_workers(0) == 1
     assert fitting_workers(1) == 1
     assert 1 <= fitting_workers(1000) <= (os.cpu_count() or 1)
+
+
+def test_memory_that_caches_files_is_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(pool.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
+    for available, workers in ((16_000_000, 4), (3_500_000, 2), (100, 1)):
+        pool.MEMINFO.write_text(f"MemFree: 100 kB\nMemAvailable:   {available} kB\nOdd: 0\n")
+        assert fitting_workers(1000) == workers
+    pool.MEMINFO.unlink()
+    assert fitting_workers(1000) == 4
