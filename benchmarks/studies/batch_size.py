@@ -4,6 +4,7 @@ Five losses x six batch sizes x three temperatures, in equal epochs and in equal
 configurations, all other projections as negatives, learning rate 0.01 throughout. docs/studies/batch_size.md tells.
 """
 
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -77,6 +78,14 @@ def main():
     study.keep(picture, **tables)
 
 
+def averaged(found, seeds):
+    """Scores by seed, fold by fold the mean of several settings: these are no independent repetitions of a test."""
+    return [
+        replace(found[0][seed], accuracy=tuple(np.mean([each[seed].accuracy for each in found], axis=0).tolist()))
+        for seed in seeds
+    ]
+
+
 def gaps(sets, scores):
     """DCL's claim: its lead over InfoNCE shrinks as the batch grows. The lead at each batch size, with a test."""
     places, tests = [], []
@@ -84,15 +93,15 @@ def gaps(sets, scores):
         for budget in BUDGETS:
             for loss in LOSSES[1:]:
                 for batch in BATCHES:
-                    mine, base = [], []
-                    for temperature in TEMPERATURES:
-                        pair = (
-                            scores(dataset, budget, loss, temperature, batch),
-                            scores(dataset, budget, "infonce", temperature, batch),
-                        )
-                        seeds = {each.seed for each in pair[0]} & {each.seed for each in pair[1]}
-                        mine += [each for each in pair[0] if each.seed in seeds]
-                        base += [each for each in pair[1] if each.seed in seeds]
+                    found = [
+                        {each.seed: each for each in scores(dataset, budget, name, temperature, batch)}
+                        for name in (loss, "infonce")
+                        for temperature in TEMPERATURES
+                    ]
+                    seeds = sorted(set.intersection(*map(set, found)))
+                    mine, base = (
+                        averaged(some, seeds) for some in (found[: len(TEMPERATURES)], found[-len(TEMPERATURES) :])
+                    )
                     if mine:
                         places.append((dataset, budget, loss, batch))
                         tests.append(paired_test(mine, base))
@@ -102,7 +111,10 @@ def gaps(sets, scores):
     for dataset, budget, loss in dict.fromkeys(place[:3] for place in places):
         cells = []
         for batch in BATCHES:
-            p = adjusted[dataset, budget, loss, batch]
+            p = adjusted.get((dataset, budget, loss, batch))
+            if p is None:
+                cells.append("-")
+                continue
             text = f"{means[dataset, budget, loss, batch]:+.2f} ({p:.2f})"
             cells.append(f"**{text}**" if p < 0.05 else text)
         lines.append([dataset, budget, loss, *cells])

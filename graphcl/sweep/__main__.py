@@ -25,6 +25,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if not words or "--help" in words or "-h" in words:
         print(HELP + ", ".join(sorted(shipped_sweeps())))
         return 0 if words else 2
+    command = None
     try:
         command = parse(words)
         return _run(command, make_plan(command.spec))
@@ -32,8 +33,14 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\ngraphcl: stopped; {command.out} keeps all finished cells, the same command goes on.", file=sys.stderr)
+        kept = f"; {command.out} keeps all finished cells, the same command goes on" if command else ""
+        print(f"\ngraphcl: stopped{kept}.", file=sys.stderr)
         return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        return 0
+    except OSError as error:
+        print(f"graphcl: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr)
+        return 2
 
 
 def _run(command: Command, plan: Plan) -> int:
@@ -48,7 +55,7 @@ def _run(command: Command, plan: Plan) -> int:
         return 0
     signal.signal(signal.SIGTERM, _as_interrupt)
     outcome = sweep(plan, command.out, workers, Progress(plan, done, sys.stderr))
-    print("\n".join(["", *(to_markdown(table) for table in outcome.tables.values())]))
+    print("\n" + "\n\n".join(to_markdown(table) for table in outcome.tables.values()))
     print(f"\nkept in {command.out}/: table.md, table.tex, cells.csv, and a file for each cell")
     for cell, error in list(outcome.failed.items())[:10]:
         print(f"graphcl: {cell} failed: {error}", file=sys.stderr)

@@ -26,10 +26,18 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
         place = pick_device(device if config.device == "auto" else config.device)
         found = _run(config, seconds, place)
     except InputError as error:
-        found = {"status": "failed", "error": str(error)}
+        found = {"status": "failed", "error": _line(error)}
     except Exception as error:  # of whatever kind: the other cells go on, and the file tells
-        found = {"status": "failed", "error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        found = {
+            "status": "failed",
+            "error": f"{type(error).__name__}: {_line(error)}",
+            "traceback": traceback.format_exc(),
+        }
     return {**found, "seconds": seconds, **environment(place), "config": config.model_dump()}
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _run(config: Config, seconds: dict[str, float], device: torch.device) -> dict[str, Any]:

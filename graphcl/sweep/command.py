@@ -12,6 +12,7 @@ from graphcl.command_line import read_value, split_options
 from graphcl.config import Config, parse_value, shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.sweep.folder import read_spec
+from graphcl.sweep.plan import PARTS, parts_of
 
 HELP = """\
 usage: python -m graphcl.sweep [FILE] [--KEY VALUE [VALUE ...]] ... --out FOLDER
@@ -61,8 +62,8 @@ def parse(words: Sequence[str]) -> Command:
     given = dict(options)
     out = Path(_only("out", given["out"])) if "out" in given else _default_folder(file)
     spec = read_spec(_file(file)) if file else _of_folder(out, options)
-    spec = {key: dict(spec.get(key) or {}) if key in ("settings", "axes", "table") else spec[key] for key in spec}
-    settings, axes, table = (spec.setdefault(part, {}) for part in ("settings", "axes", "table"))
+    settings, axes, table = parts = parts_of(spec)
+    spec = {**spec, **dict(zip(PARTS, parts, strict=True))}
     for key, values in options:
         if key in ("out", "workers", "dry_run"):
             continue

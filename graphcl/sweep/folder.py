@@ -15,6 +15,7 @@ from graphcl.config import make_config, read_yaml
 from graphcl.errors import InputError
 from graphcl.report import write_text
 from graphcl.sweep.plan import Cell, Plan, changed, key_of
+from graphcl.sweep.table import scores_of
 from graphcl.version import __version__
 
 Records = dict[str, dict[str, Any]]  # by key
@@ -37,9 +38,12 @@ class SweepFolder:
         self._lock = FileLock(self.path / ".lock")
 
     def __enter__(self) -> SweepFolder:
-        if self.path.exists() and not (self.path / "sweep.yaml").exists() and any(self.path.iterdir()):
-            raise InputError(f"{self.path} is not the folder of a sweep, and holds something; pass another with --out.")
         try:
+            own = (self.path / "sweep.yaml").exists() or self.cells.is_dir()
+            if self.path.exists() and not own and any(self.path.iterdir()):
+                raise InputError(
+                    f"{self.path} is not the folder of a sweep, and holds something; pass another with --out."
+                )
             self.cells.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout:
@@ -79,9 +83,11 @@ class SweepFolder:
                 record = json.loads(file.read_text())
             except (ValueError, OSError):  # half a file from another program; it is run again
                 continue
-            if isinstance(record, dict) and isinstance(record.get("config"), dict):
+            if _is_record(record):
                 key = file.stem if file.stem in planned or plan is None else _present_key(record["config"])
-                found[key or file.stem] = record
+                key = key or file.stem
+                if found.get(key, {}).get("status") != "done":  # else the cell of an earlier version was run again
+                    found[key] = record
         if plan is not None:
             self._refuse_changed(plan, found)
         return found
@@ -134,6 +140,20 @@ def read_spec(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"there is no file {path}.")
     return read_yaml(path)
+
+
+def _is_record(record: Any) -> bool:
+    """Whether a cell's file holds what a worker wrote; else it is as if it were not there."""
+    if not isinstance(record, dict) or not isinstance(record.get("coordinates"), dict):
+        return False
+    if not isinstance(config := record.get("config"), dict):
+        return False
+    if record.get("status") != "done":
+        return record.get("status") == "failed" and isinstance(record.get("error"), str)
+    try:
+        return all(scores_of(record, name).mean >= 0 for name in config["eval"]) and isinstance(record["seconds"], dict)
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _present_key(config: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,8 @@ NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "eval"
 """Settings that no figure of a cell should hang on, and those that are lists by themselves."""
 _HOW = ("out", "data_root", "mirror", "threads", "device")
 _OF_THE_ENCODER = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
-_KEYS = ("settings", "axes", "table", "version")
+PARTS = ("settings", "axes", "table")
+_KEYS = (*PARTS, "version")
 _TABLE_KEYS = ("rows", "columns", "baseline")
 
 
@@ -92,8 +93,9 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         >>> len(plan.cells), len(plan.untrained), plan.rows
         (4, 2, ['loss'])
     """
-    settings, axes, table = _parts(spec)
-    if "dataset" not in axes and "dataset" not in settings and "recipe" in axes:
+    settings, axes, table = parts_of(spec)
+    _check_parts(spec, settings, axes, table)
+    if "dataset" not in axes and "dataset" not in settings and "recipe" in {**settings, **axes}:
         raise InputError("`recipe` needs the data sets to which it is applied; name them as `dataset`.")
     if "dataset" not in axes:
         axes = {**axes, "dataset": [settings.get("dataset", "synthetic")]}
@@ -125,6 +127,10 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         lines = list(problems)
         more = [f"... and {len(lines) - 10} more."] if len(lines) > 10 else []
         raise InputError("\n".join(lines[:10] + more))
+    if not set.intersection(*(set(cell.config.eval) for cell in cells)):
+        raise InputError(
+            "`eval` must be the same for all cells, so that they can be compared; set it under `settings`."
+        )
     if len({cell.key for cell in cells}) < len(cells):
         raise InputError(f"two cells of the sweep have the same settings: {_twins(cells)}.")
     labels_of = {axis: [label for label, _ in found] for axis, found in points.items()}
@@ -146,16 +152,25 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _parts(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def parts_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Settings, axes and table of a specification, copied; empty where it leaves them out.
+
+    Raises:
+        InputError: one of them is no mapping.
+    """
+    parts = {name: spec.get(name) or {} for name in PARTS}
+    if found := [
+        f"`{name}` must be a mapping, got {part!r}." for name, part in parts.items() if not isinstance(part, dict)
+    ]:
+        raise InputError("\n".join(found))
+    settings, axes, table = (dict(part) for part in parts.values())
+    return settings, axes, table
+
+
+def _check_parts(
+    spec: Mapping[str, Any], settings: Mapping[str, Any], axes: Mapping[str, Any], table: Mapping[str, Any]
+) -> None:
     found = [f"`{key}` is no part of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
-    parts: list[dict[str, Any]] = []
-    for name in ("settings", "axes", "table"):
-        part = spec.get(name) or {}
-        if not isinstance(part, dict):
-            found.append(f"`{name}` must be a mapping, got {part!r}.")
-            part = {}
-        parts.append(part)
-    settings, axes, table = parts
     known = [*Config.model_fields, "recipe"]
     for key in settings:
         if str(key).split(".")[0] not in known:
@@ -164,10 +179,7 @@ def _parts(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dic
         if str(axis).split(".")[0] in NOT_VARIED:
             found.append(f"`{axis}` cannot be an axis; give it under `settings`, the same for all cells.")
         elif isinstance(values, dict):
-            if axis in known or not all(isinstance(each, dict) for each in values.values()) or not values:
-                found.append(
-                    f"axis `{axis}`: a list of values is wanted, or, under a name of your own, groups of them."
-                )
+            found += _group_problems(axis, values, known)
         elif str(axis).split(".")[0] not in known:
             found.append(f"`{axis}` is no axis; {nearest(str(axis), known)}.")
         elif not isinstance(values, list) or not values:
@@ -175,7 +187,23 @@ def _parts(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dic
     found += [f"`table.{key}` is unknown; {nearest(str(key), _TABLE_KEYS)}." for key in table if key not in _TABLE_KEYS]
     if found:
         raise InputError("\n".join(found))
-    return settings, axes, table
+
+
+def _group_problems(axis: Any, groups: Mapping[Any, Any], known: Sequence[str]) -> list[str]:
+    """What is wrong with an axis of groups of settings, one line each."""
+    if axis in known or not all(isinstance(each, dict) for each in groups.values()) or not groups:
+        return [f"axis `{axis}`: a list of values is wanted, or, under a name of your own, groups of them."]
+    if not isinstance(axis, str) or axis == "seed":
+        return [f"axis `{axis}` must have another name: a text, and not `seed`, which each cell has."]
+    keys = dict.fromkeys(str(key) for group in groups.values() for key in group)
+    fixed = [key for key in keys if key.split(".")[0] in (*NOT_VARIED, "dataset")]
+    return [
+        f"axis `{axis}`: `{key}` cannot be in a group; give it under `settings` or as an axis." for key in fixed
+    ] + [
+        f"axis `{axis}`: `{key}` is no setting; {nearest(key, known)}."
+        for key in keys
+        if key.split(".")[0] not in known
+    ]
 
 
 def _points(axis: str, values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -191,7 +219,7 @@ def _label(value: Any) -> str:
         arguments = ", ".join(f"{key}={_label(each)}" for key, each in value.items() if key != "name")
         return f"{value['name']}({arguments})" if arguments else str(value["name"])
     if isinstance(value, (dict, list)):
-        return json.dumps(value)
+        return json.dumps(value, default=str, ensure_ascii=False)
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
@@ -251,17 +279,21 @@ def _layout(
 ) -> tuple[list[str], str, Mapping[str, str] | None]:
     columns = table.get("columns") or "dataset"
     rows = table.get("rows") or [axis for axis, labels in axes.items() if axis != columns and len(labels) > 1]
-    rows = [rows] if isinstance(rows, str) else list(rows)
+    rows = list(rows) if isinstance(rows, list) else [rows]
     for axis in [columns, *rows]:
-        if axis not in axes:
+        if not isinstance(axis, str) or axis not in axes:
             raise InputError(f"`table`: `{axis}` is no axis of this sweep; {nearest(str(axis), axes)}.")
+    if len({columns, *rows}) <= len(rows):
+        raise InputError(f"`table`: rows and columns must be different axes, got rows {rows} and columns {columns}.")
     left = [axis for axis, labels in axes.items() if len(labels) > 1 and axis not in [columns, *rows]]
     if left:
         raise InputError(f"`table.rows` must name every axis but the columns'; `{left[0]}` is missing.")
     baseline = table.get("baseline")
-    if baseline is None:
+    if baseline is None or baseline == {}:
         return rows, columns, None
     if not isinstance(baseline, dict):
+        if not rows:
+            raise InputError(f"`table.baseline` {baseline} has nothing to be compared with: the table has one row.")
         if len(rows) != 1:
             raise InputError(f"`table.baseline` must say of which axis, such as {{{rows[0]}: {baseline}}}.")
         baseline = {rows[0]: baseline}

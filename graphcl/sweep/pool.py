@@ -6,12 +6,15 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
 
+MEMINFO = Path("/proc/meminfo")
 GIGABYTES = 1.5
 """Memory that a worker may need: torch, a data set of thousands of graphs, its kernel matrices."""
 
@@ -21,11 +24,17 @@ def fitting_workers(cells: int) -> int:
     if torch.cuda.is_available():
         return max(1, min(cells, torch.cuda.device_count()))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    free = _available()
+    return max(1, min(cells, cores, cores if free is None else int(free / GIGABYTES)))
+
+
+def _available() -> float | None:
+    """Gigabytes that a program can still get: free ones, and those that only cache files. None where it is not told."""
     try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e9
-    except (AttributeError, ValueError, OSError):  # not told here
-        free = GIGABYTES * cores
-    return max(1, min(cells, cores, int(free / GIGABYTES)))
+        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        return int(lines["MemAvailable"].split()[0]) * 1024 / 1e9
+    except (OSError, ValueError, KeyError):  # not Linux
+        return None
 
 
 @dataclass
@@ -60,15 +69,22 @@ def run_tasks(
         theirs.close()
         return _Worker(process, ours)
 
-    def hand_out(worker: _Worker) -> None:
-        worker.task = waiting.pop() if waiting else None
-        if worker.task is not None:
-            worker.connection.send(worker.task)
+    def hand_out(number: int) -> None:
+        task = team[number].task = waiting.pop() if waiting else None
+        if task is None:
+            return
+        try:
+            team[number].connection.send(task)
+        except OSError:  # died since its last outcome, which is no fault of this task
+            team[number] = hire(number)
+            team[number].task = task
+            with suppress(OSError):  # if that one is dead too, its outcome will tell
+                team[number].connection.send(task)
 
     try:
         for number in range(min(workers, len(tasks))):
             team.append(hire(number))
-            hand_out(team[-1])
+            hand_out(number)
         while any(worker.task is not None for worker in team):
             ready = wait([worker.connection for worker in team if worker.task is not None])
             for number, worker in enumerate(team):
@@ -77,12 +93,12 @@ def run_tasks(
                 task = worker.task
                 try:
                     outcome, how = worker.connection.recv(), ""
-                except (EOFError, ConnectionError):
+                except (EOFError, OSError):  # nothing more, or half an outcome
                     worker.process.join()
                     outcome, how = None, _cause(worker.process.exitcode)
                     if waiting:
-                        worker = team[number] = hire(number)
-                hand_out(worker)
+                        team[number] = hire(number)
+                hand_out(number)
                 yield task, outcome, how
     finally:
         for worker in team:

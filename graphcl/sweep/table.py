@@ -149,12 +149,15 @@ def _twin(place: Place, plan: Plan) -> Place:
 
 
 def _differences(pairs: Mapping[Place, tuple[Entry, Entry]]) -> dict[Place, Difference]:
-    """Paired over the seeds that both have; p corrected for their number."""
+    """Paired over the seeds that both have, where their folds are the same; p corrected for their number."""
     tests = {}
     for place, (after, before) in pairs.items():
-        common = {each.seed for each in after.scores} & {each.seed for each in before.scores}
+        splits = [{(each.seed, each.folds) for each in entry.scores} for entry in (after, before)]
+        common = splits[0] & splits[1]
         if common:
-            mine, other = ([each for each in entry.scores if each.seed in common] for entry in (after, before))
+            mine, other = (
+                [each for each in entry.scores if (each.seed, each.folds) in common] for entry in (after, before)
+            )
             tests[place] = (paired_test(mine, other), len(common))
     adjusted = holm([test.p for test, _ in tests.values()])
     return {

@@ -15,6 +15,9 @@ from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import UNTRAINED, Difference, Entry, Labels, Table, scores_of
 
 Lines = list[str]
+_LATEX = {character: "\\" + character for character in "_&%#${}"}
+# A bracket at the start of a row would be taken for an argument of the line break before it, as a star would.
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "*": "{*}"}
 
 
 def write_tables(
@@ -89,7 +92,7 @@ def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, star: str = "") -> list[Lines]:
     """Rows of texts: the untrained encoders, then what was trained."""
-    best = {column: table.best(column) for column in table.columns}
+    best = {column: _mean(table, table.best(column), column) for column in table.columns}
     out = []
     distinct = table.untrained_rows()
     for rows, entries in distinct:
@@ -99,11 +102,21 @@ def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, st
         texts = []
         for column in table.columns:
             text = _text(table.entries.get((row, column)), plus_minus)
-            text = bold(text) if best[column] == row and len(table.rows) > 1 else text
+            text = (
+                bold(text)
+                if best[column] and _mean(table, row, column) == best[column] and len(table.rows) > 1
+                else text
+            )
             gain = table.against.get((row, column))
             texts.append(text + star if gain is not None and gain.significant and gain.mean > 0 else text)
         out.append([*(row or ("trained",)), *texts])
     return out
+
+
+def _mean(table: Table, row: Labels | None, column: str) -> str:
+    """A place's mean as it is shown: what looks the same is as good."""
+    entry = table.entries.get((row, column)) if row is not None else None
+    return f"{entry.mean:.2f}" if entry is not None and entry.mean is not None else ""
 
 
 def _untrained_labels(table: Table, rows: Sequence[Labels], encoders: int) -> Lines:
@@ -148,14 +161,15 @@ def _legend(table: Table) -> str:
     seeds = sorted({entry.wanted for entry in entries})
     folds = sorted({score.folds for entry in entries for score in entry.scores})
     return (
-        f"{' or '.join(map(str, seeds))} seeds, {' or '.join(map(str, folds))} folds; the best of a column in bold. "
+        f"Seeds: {' or '.join(map(str, seeds))}; folds: {' or '.join(map(str, folds))}. The best trained encoder of a "
+        f"column in bold. "
         f"p: two-sided corrected t-test of repeated cross-validation, adjusted (Holm) for all comparisons of a table; "
         f"bold below 0.05."
     )
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Lines:
-    texts = [[each.replace("|", r"\|") for each in line] for line in (head, *rows)]
+    texts = [[" ".join(each.split()).replace("|", r"\|") for each in line] for line in (head, *rows)]
     widths = [max(3, *(len(line[i]) for line in texts)) for i in range(len(head))]
     lines = [
         "| " + " | ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)) + " |" for line in texts
@@ -164,6 +178,4 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Lines:
 
 
 def _escape(text: str) -> str:
-    for character in "_&%#":
-        text = text.replace(character, "\\" + character)
-    return text
+    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))

@@ -123,6 +123,28 @@ def test_a_recipe_is_chosen_by_inner_folds_only(studies):
     assert [search.mean_rank(["T"], c) for c in ((), ("dcl",))] == [2, 1]
 
 
+def test_the_lead_is_tested_fold_by_fold_over_the_mean_of_temperatures(studies, monkeypatch):
+    """Temperatures of one seed share its folds: as repetitions, three times as many, they would count as more."""
+    batch_size = studies("batch_size")
+    tested = []
+    test = batch_size.paired_test
+    monkeypatch.setattr(batch_size, "paired_test", lambda *pair: tested.append(pair) or test(*pair))
+
+    def scores(dataset, budget, loss, temperature, batch):
+        if batch == 8:  # nothing finished
+            return []
+        seeds = (0, 1) if temperature == 0.1 and loss == "dcl" else (0, 1, 2)
+        value = 10 * temperature + (loss == "dcl")
+        return [FoldScores(seed, (value, value + seed + 1), (1.0,) * 2, (value,) * 2, 2, 2) for seed in seeds]
+
+    text = batch_size.gaps(["PROTEINS"], scores)
+    mine, base = tested[batch_size.LOSSES[1:].index("dcl") * (len(batch_size.BATCHES) - 1)]
+    assert [each.seed for each in mine] == [each.seed for each in base] == [0, 1]
+    assert mine[0].accuracy == pytest.approx((8 / 3 + 1, 8 / 3 + 2))
+    assert base[1].accuracy == pytest.approx((8 / 3, 8 / 3 + 2))
+    assert "| dcl | - | **+1.00 (0.00)**" in text
+
+
 def test_tables_of_a_page_are_replaced_and_its_words_kept(studies, tmp_path, monkeypatch):
     study = studies("study")
     monkeypatch.setattr(sys, "argv", ["x", "--docs", str(tmp_path)])

@@ -1,5 +1,7 @@
 """Which cells a sweep has, and what it says to one that cannot be."""
 
+from datetime import date
+
 import pytest
 
 from graphcl.errors import InputError
@@ -109,6 +111,19 @@ def test_labels():
         ({"axis": {}}, r"`axis` is no part of a sweep; .*axes"),
         ({"settings": []}, None),
         ({"settings": [1]}, r"`settings` must be a mapping, got \[1\]"),
+        ({"axes": "loss"}, r"`axes` must be a mapping, got 'loss'"),
+        ({"axes": {1: {"a": {"epochs": 1}}}}, r"axis `1` must have another name"),
+        ({"axes": {"seed": {"a": {"epochs": 1}}}}, r"axis `seed` must have another name"),
+        ({"axes": {"mine": {"a": {5: 1}}}}, r"axis `mine`: `5` is no setting"),
+        ({"axes": {"mine": {"a": {"eval": "knn"}}}}, r"axis `mine`: `eval` cannot be in a group"),
+        ({"axes": {"mine": {"a": {"dataset": "MUTAG"}}}}, r"axis `mine`: `dataset` cannot be in a group"),
+        ({"axes": {"views.second": [[date(2020, 1, 1)]]}}, r'\["2020-01-01"\], synthetic: `views.second` must be'),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": 5}}, r"`table`: `5` is no axis of this sweep"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"columns": ["loss"]}}, r"`table`: `\['loss'\]` is no axis"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "dataset"]}}, r"must be different axes"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "loss"]}}, r"must be different axes"),
+        ({"axes": {"loss": ["dcl"]}, "table": {"baseline": "dcl"}}, r"has nothing to be compared with: the table has"),
+        ({"settings": {"recipe": "graphcl/MUTAG"}}, r"`recipe` needs the data sets"),
         ({"table": {"row": "loss"}}, r"`table.row` is unknown; .*rows"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is no axis of this sweep"),
         ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
@@ -131,6 +146,13 @@ def test_mistakes(spec, message):
     with pytest.raises(InputError, match=message) as caught:
         make_plan(spec)
     assert all(line.endswith(".") for line in str(caught.value).split("\n"))
+
+
+def test_cells_share_an_evaluator(tmp_path):
+    for name in ("svm", "knn"):
+        (tmp_path / f"{name}.yaml").write_text(f"eval: {name}\n")
+    with pytest.raises(InputError, match=r"`eval` must be the same for all cells"):
+        plan({"recipe": [str(tmp_path / "svm.yaml"), str(tmp_path / "knn.yaml")], "dataset": ["synthetic"]})
 
 
 def test_what_changed():

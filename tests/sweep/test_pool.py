@@ -2,8 +2,10 @@
 
 import os
 import signal
+import subprocess
 import time
 
+from graphcl.sweep import pool
 from graphcl.sweep.pool import fitting_workers, run_tasks
 
 
@@ -41,7 +43,34 @@ def test_no_worker_outlives_the_caller_that_stops():
     assert gone
 
 
+def kill_yourself_soon(task, device):
+    # After the outcome is sent, most likely while the worker is without a task.
+    if task == 0:
+        subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -9 {os.getpid()}"])
+    return task
+
+
+def test_a_death_between_tasks():
+    found = []
+    for task, outcome, how in run_tasks([0, 1, 2], kill_yourself_soon, 1):
+        found.append((task, outcome, bool(how)))
+        if task == 0:
+            time.sleep(1.5)
+    assert found == [(0, 0, False), (1, 1, False), (2, 2, False)]
+
+
 def test_as_many_workers_as_fit():
     assert fitting_workers(0) == 1
     assert fitting_workers(1) == 1
     assert 1 <= fitting_workers(1000) <= (os.cpu_count() or 1)
+
+
+def test_memory_that_caches_files_is_free(tmp_path, monkeypatch):
+    monkeypatch.setattr(pool, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(pool.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
+    for available, workers in ((16_000_000, 4), (3_500_000, 2), (100, 1)):
+        pool.MEMINFO.write_text(f"MemFree: 100 kB\nMemAvailable:   {available} kB\nOdd: 0\n")
+        assert fitting_workers(1000) == workers
+    pool.MEMINFO.unlink()
+    assert fitting_workers(1000) == 4

@@ -19,10 +19,13 @@ from graphcl.errors import InputError
 from graphcl.run import main as run
 from graphcl.sweep import make_plan, progress
 from graphcl.sweep.__main__ import main
+from graphcl.sweep.cell import run_cell
 from graphcl.sweep.folder import SweepFolder
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden", "8"]
+FOLDS = {"accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2, "inner_folds": 2}
+SCORED = {"scores": {"svm": {"seed": 0, **FOLDS}}, "seconds": {}}
 AXES = ["--loss", "infonce", "dcl", "--seeds", "0", "1", "2"]
 
 
@@ -112,7 +115,7 @@ def test_a_cell_of_an_earlier_version(tmp_path):
     def keep(change):
         config = cell.config.model_dump()
         change(config)
-        record = {"status": "done", "coordinates": dict(cell.coordinates), "config": config}
+        record = {"status": "done", "coordinates": dict(cell.coordinates), "config": config, **SCORED}
         (tmp_path / "cells" / "earlier.json").write_text(json.dumps(record))
         return SweepFolder(tmp_path).records(plan)
 
@@ -160,6 +163,7 @@ def test_stopped_by_hand(saved_graphs, tmp_path):
         (["nowhere.yaml", "--out", "x"], "there is no file or sweep 'nowhere.yaml'"),
         (["--loss", "dcl", "hcl", "--out", "x", "--workers", "none"], "`--workers` must be a whole number"),
         (["--loss", "dcl", "hcl", "--out", "here"], "here is not the folder of a sweep, and holds something"),
+        (["list.yaml", "--out", "x"], "`settings` must be a mapping, got [1, 2]"),
         (["bad.yaml", "--out", "x"], "is not readable as YAML"),
         (["old.yaml", "--out", "x"], "`settings`: `tau` is no setting"),
     ],
@@ -169,17 +173,93 @@ def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeyp
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "precious").write_text("x")
     (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "list.yaml").write_text("settings: [1, 2]")
     (tmp_path / "old.yaml").write_text(yaml.safe_dump({"axes": {"loss": ["dcl"]}, "settings": {"tau": 1}}))
     assert main(words) == 2
     error = capfd.readouterr().err
     assert message in error
     assert "Traceback" not in error
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "here", "old.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "here", "list.yaml", "old.yaml"]
 
 
 def test_help_names_what_comes_with_it(capfd):
     assert main(["--help"]) == 0
     assert "published" in capfd.readouterr().out
+
+
+def test_a_cell_file_of_another_shape_is_as_if_not_there(tmp_path):
+    plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
+    (cell,) = plan.cells
+    good = {"status": "done", "coordinates": dict(cell.coordinates), "config": cell.config.model_dump(), **SCORED}
+    cells = tmp_path / "cells"
+    cells.mkdir()
+
+    def known(text):
+        (cells / f"{cell.key}.json").write_text(text)
+        return cell.key in SweepFolder(tmp_path).records(plan)
+
+    assert known(json.dumps(good))
+    assert known(json.dumps({**good, "status": "failed", "error": "why"}))
+    for text in ("", "{", "[]", "null", '"done"', "\ud800".encode("utf-8", "replace").decode() + "{}"):
+        assert not known(text)
+    for key in good:
+        assert not known(json.dumps({each: value for each, value in good.items() if each != key}))
+        assert not known(json.dumps({**good, key: 3}))
+    assert not known(json.dumps({**good, "scores": {"svm": {}}}))
+    assert not known(json.dumps({**good, "scores": {"knn": good["scores"]["svm"]}}))
+    assert not known(json.dumps({**good, "scores": {"svm": {**good["scores"]["svm"], "accuracy": None}}}))
+
+
+def test_what_an_earlier_version_failed_at_does_not_hide_what_is_done(tmp_path):
+    plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
+    (cell,) = plan.cells
+    (tmp_path / "cells").mkdir()
+    config = cell.config.model_dump()
+    record = {"status": "done", "coordinates": dict(cell.coordinates), "config": config, **SCORED}
+    (tmp_path / "cells" / f"{cell.key}.json").write_text(json.dumps(record))
+    del config["steps"]
+    for name in ("0", "z"):  # before and after it, in the order of names
+        (tmp_path / "cells" / f"{name}.json").write_text(json.dumps({**record, "status": "failed", "error": "why"}))
+    assert SweepFolder(tmp_path).records(plan)[cell.key]["status"] == "done"
+
+
+def test_folders_that_cannot_be_used(tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("x")
+    for out in ("file", "file/below"):
+        assert main(["--loss", "dcl", "hcl", "--out", out]) == 2
+        assert f"cannot make the folder {out}: Not a directory; pass another with --out." in capfd.readouterr().err
+    # A sweep that was killed as it started left a folder of cells, and no harm; so does one that lost its sweep.yaml.
+    (tmp_path / "started" / "cells").mkdir(parents=True)
+    (tmp_path / "started" / "table.md").write_text("")
+    with SweepFolder(tmp_path / "started"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "\ngraphcl: stopped.\n"),
+        (OSError(28, "No space left on device", "x/table.md"), 2, "graphcl: No space left on device: x/table.md.\n"),
+        (BrokenPipeError(), 0, ""),
+    ],
+)
+def test_whatever_comes_there_is_no_traceback(raised, code, message, capfd, monkeypatch):
+    def stop(words):
+        raise raised
+
+    monkeypatch.setattr("graphcl.sweep.__main__.parse", stop)
+    assert main(["published"]) == code
+    assert capfd.readouterr().err == message
+
+
+def test_an_error_is_one_line(monkeypatch):
+    def stop(*arguments):
+        raise RuntimeError("one\n  two")
+
+    monkeypatch.setattr("graphcl.sweep.cell.load_dataset", stop)
+    (planned,) = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0], "data_root": "nowhere"}}).cells
+    assert run_cell(planned.config, "cpu")["error"] == "RuntimeError: one two"
 
 
 class Terminal(io.StringIO):
@@ -189,8 +269,7 @@ class Terminal(io.StringIO):
 
 def test_the_live_table_is_drawn_over_itself(monkeypatch):
     plan = make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}})
-    scores = {"seed": 0, "accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2}
-    done = {"status": "done", "scores": {"svm": {**scores, "inner_folds": 2}}, "seconds": {}}
+    done = {"status": "done", **SCORED}
     monkeypatch.setattr(progress, "REDRAW", -1.0)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("LINES", "24")

@@ -123,3 +123,42 @@ def test_a_row_for_each_untrained_encoder():
     records = {cell.key: record(rng, cell, 80) for cell in [*plan.cells, *plan.untrained]}
     rows = [line.split("|")[1:3] for line in to_markdown(make_table(plan, records)).split("\n") if "untrained" in line]
     assert [[each.strip() for each in row] for row in rows[:2]] == [["untrained 2", ""], ["untrained 3", ""]]
+
+
+def table_of(loss_means, **spec):
+    plan = make_plan({"axes": {"loss": list(loss_means)}, "settings": {"seeds": [0]}, **spec})
+    rng = np.random.default_rng(0)
+    found = {cell.key: record(rng, cell, 80) for cell in (*plan.untrained, *plan.cells)}
+    for cell in plan.cells:
+        found[cell.key]["scores"]["svm"]["accuracy"] = [loss_means[cell.coordinates["loss"]]] * 10
+    return make_table(plan, found)
+
+
+def test_equal_means_are_equally_best():
+    text = to_markdown(table_of({"infonce": 80.001, "dcl": 80.0, "hcl": 79.0}))
+    assert text.count("**80.00 ± 0.00**") == 2
+    assert "| 79.00 ± 0.00" in text
+
+
+def test_other_folds_are_not_compared():
+    """They hold other test graphs: nothing is paired, and nothing fails."""
+    plan = make_plan({"axes": {"evaluation.folds": [3, 10]}, "settings": {"seeds": [0]}, "table": {"baseline": 10}})
+    found = {cell.key: record(np.random.default_rng(0), cell, 80) for cell in (*plan.untrained, *plan.cells)}
+    for cell in (*plan.untrained, *plan.cells):
+        scores = found[cell.key]["scores"]["svm"]
+        scores["folds"] = cell.config.evaluation.folds
+        scores["accuracy"] = scores["accuracy"][: scores["folds"]]
+    table = make_table(plan, found)
+    assert not table.against
+    assert len(table.gains) == 2
+
+
+def test_labels_that_mean_something_to_latex_and_markdown():
+    groups = {"[a_b]": {"epochs": 1}, "50%\n{x} $~^\\": {"epochs": 2}, "p|q *": {"epochs": 3}}
+    plan = make_plan({"axes": {"mine": groups}, "settings": {"seeds": [0]}})
+    table = make_table(plan, {})
+    latex, text = to_latex(table), to_markdown(table)
+    assert r"{[}a\_b] & - \\" in latex
+    assert r"50\% \{x\} \$\textasciitilde{}\textasciicircum{}\textbackslash{} & - \\" in latex
+    assert "\n| 50% {x} $~^\\ " in text
+    assert r"| p\|q * " in text
