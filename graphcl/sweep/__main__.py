@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from graphcl.config import shipped_sweeps
 from graphcl.errors import InputError
+from graphcl.experiment import pick_device
 from graphcl.sweep.command import HELP, Command, parse
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.plan import Plan, make_plan
@@ -46,6 +47,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(command: Command, plan: Plan) -> int:
     total = len(plan.tasks)
     done = _finished(command, plan)
+    for name in {cell.config.device for cell in plan.cells}:
+        pick_device(name)  # refused at once, not cell by cell
     workers = command.workers or fitting_workers(total - done)
     print(
         f"{total} cells, {len(plan.untrained)} of them untrained encoders; {done} finished; "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -21,9 +20,11 @@ GIGABYTES = 1.5
 
 def fitting_workers(cells: int) -> int:
     """Workers that this machine has room for: a core each, memory for each, and one for each CUDA device."""
+    from joblib import cpu_count
+
     if torch.cuda.is_available():
         return max(1, min(cells, torch.cuda.device_count()))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = cpu_count()  # those that this process may use, in a container too
     free = _available()
     return max(1, min(cells, cores, cores if free is None else int(free / GIGABYTES)))
 

@@ -165,6 +165,7 @@ def test_stopped_by_hand(saved_graphs, tmp_path):
         (["--loss", "dcl", "hcl", "--out", "here"], "here is not the folder of a sweep, and holds something"),
         (["list.yaml", "--out", "x"], "`settings` must be a mapping, got [1, 2]"),
         (["bad.yaml", "--out", "x"], "is not readable as YAML"),
+        (["--loss", "dcl", "hcl", "--device", "cuda:63", "--out", "x"], "`device` is cuda:63, but torch sees"),
         (["old.yaml", "--out", "x"], "`settings`: `tau` is no setting"),
     ],
 )
