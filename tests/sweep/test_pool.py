@@ -68,7 +68,7 @@ def test_as_many_workers_as_fit():
 def test_memory_that_caches_files_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(pool.torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 4)
     for available, workers in ((16_000_000, 4), (3_500_000, 2), (100, 1)):
         pool.MEMINFO.write_text(f"MemFree: 100 kB\nMemAvailable:   {available} kB\nOdd: 0\n")
         assert fitting_workers(1000) == workers
