@@ -217,5 +217,16 @@ def test_loss_and_method_follow_each_other_where_only_one_is_named():
     assert found == [*expected, ("jsd", "infograph"), ("infonce", "infograph")]
 
 
+def test_the_recipes_of_our_own_say_how_they_were_chosen():
+    own = {name: file.read_text() for name, file in shipped_configs().items() if name.startswith("best/")}
+    assert sorted(own) == sorted(f"best/{name}" for name in [*HERE, "default"])
+    for name, text in own.items():
+        assert text.split("\n")[0].startswith(f"# python -m graphcl.run --config {name}")
+        assert "docs/studies/recipes.md" in text
+        assert "accuracy on inner folds" in text
+        assert re.search(r"\d+\.\d+ ± \d+\.\d+.*untrained", text, re.DOTALL)
+    assert "dataset" not in yaml.safe_load(own["best/default"])
+
+
 def test_every_setting_is_described():
     assert all(field.description for field in Config.model_fields.values())
