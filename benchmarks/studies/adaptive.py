@@ -19,6 +19,7 @@ RULES = {
     "quantile, scale 0.5": {"loss": {**AUTO, "scale": 0.5}},
     "radius": {"loss": {**AUTO, "rule": "radius"}},
     "radius, tilt": {"loss": {**AUTO, "rule": "tilt"}},
+    "radius, tilt, share 0.25": {"loss": {**AUTO, "rule": "tilt", "share": 0.25}},
     "meta-gradient": {"loss": META, "method": "meta_adnce"},
 }
 
