@@ -273,7 +273,14 @@ def test_from_any_directory_as_a_module(tmp_path, saved_graphs):
 def test_interrupting_says_where_things_are(tmp_path, saved_graphs):
     words = [sys.executable, "-m", "graphcl.run", "--dataset", saved_graphs(), *QUICK, "--epochs", "100000"]
     process = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment()
+        words,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+        # What was started in the background ignores interrupts, and so would its child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     while not (tmp_path / "runs" / "own-infonce-1" / "metrics.jsonl").exists():
         assert process.poll() is None
