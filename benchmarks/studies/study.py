@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from graphcl.errors import InputError
-from graphcl.sweep import make_plan, sweep
+from graphcl.sweep import make_plan, make_table, sweep
+from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.progress import Progress
 from graphcl.sweep.table import scores_of
 
@@ -42,6 +43,7 @@ class Study:
         parser.add_argument("--epochs", type=int, default=20)
         parser.add_argument("--docs", type=Path, default=DOCS, help="where the figure and the page are")
         parser.add_argument("--sets", nargs="+", help="only these data sets")
+        parser.add_argument("--finished", action="store_true", help="run nothing: tables and figure of what is there")
         self.name, self.given = name, parser.parse_args()
 
     def sets(self, *names: str) -> list[str]:
@@ -54,13 +56,16 @@ class Study:
         common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
         spec = {"axes": axes, "settings": {"epochs": given.epochs, **common, **settings}, "table": table or {}}
         try:
-            plan = make_plan(spec)
-            outcome = sweep(plan, given.out / f"{of or self.name}-{part}", given.workers, Progress(plan, 0, sys.stderr))
+            plan, folder = make_plan(spec), given.out / f"{of or self.name}-{part}"
+            if given.finished:
+                records = SweepFolder(folder).records(plan)
+                return Cells(plan, {name: make_table(plan, records, name) for name in plan.evaluators}, records)
+            outcome = sweep(plan, folder, given.workers, Progress(plan, 0, sys.stderr))
         except InputError as error:
             sys.exit(f"{self.name}: {error}")
         if outcome.failed:
             print("\n".join(f"failed: {cell}: {error}" for cell, error in outcome.failed.items()), file=sys.stderr)
-        return Cells(plan, outcome)
+        return Cells(plan, outcome.tables, outcome.records)
 
     def keep(self, figure, **tables: str) -> None:
         """Write the figure beside the study's page, and each table between the page's marks of its name."""
@@ -78,8 +83,8 @@ class Study:
 class Cells:
     """The finished cells of a sweep."""
 
-    def __init__(self, plan, outcome) -> None:
-        self.plan, self.tables, self.records = plan, outcome.tables, outcome.records
+    def __init__(self, plan, tables, records) -> None:
+        self.plan, self.tables, self.records = plan, tables, records
         done = [(cell, self.records.get(cell.key, {})) for cell in plan.cells]
         self.done = [(cell, record) for cell, record in done if record.get("status") == "done"]
 
