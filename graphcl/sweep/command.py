@@ -12,7 +12,7 @@ from graphcl.command_line import read_value, split_options
 from graphcl.config import Config, parse_value, shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.sweep.folder import read_spec
-from graphcl.sweep.plan import PARTS, parts_of
+from graphcl.sweep.spec import PARTS, parts_of
 
 HELP = """\
 usage: python -m graphcl.sweep [FILE] [--KEY VALUE [VALUE ...]] ... --out FOLDER

@@ -13,14 +13,10 @@ from typing import Any
 from graphcl.arguments import nearest
 from graphcl.config import Config, ConfigError, make_config, read_config, set_value, shipped_configs
 from graphcl.errors import InputError
+from graphcl.sweep.spec import check_parts, layout, parts_of, points_on
 
-NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "eval")
-"""Settings that no figure of a cell should hang on, and those that are lists by themselves."""
 _HOW = ("out", "data_root", "mirror", "threads", "device")
 _OF_THE_ENCODER = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
-PARTS = ("settings", "axes", "table")
-_KEYS = (*PARTS, "version")
-_TABLE_KEYS = ("rows", "columns", "baseline")
 
 
 @dataclass(frozen=True)
@@ -94,12 +90,12 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         (4, 2, ['loss'])
     """
     settings, axes, table = parts_of(spec)
-    _check_parts(spec, settings, axes, table)
+    check_parts(spec, settings, axes, table)
     if "dataset" not in axes and "dataset" not in settings and "recipe" in {**settings, **axes}:
         raise InputError("`recipe` needs the data sets to which it is applied; name them as `dataset`.")
     if "dataset" not in axes:
         axes = {**axes, "dataset": [settings.get("dataset", "synthetic")]}
-    points = {axis: list(_points(axis, values)) for axis, values in axes.items()}
+    points = {axis: list(points_on(axis, values)) for axis, values in axes.items()}
     for axis, found in points.items():
         names = [label for label, _ in found]
         if len(set(names)) < len(names):
@@ -134,7 +130,7 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
     if len({cell.key for cell in cells}) < len(cells):
         raise InputError(f"two cells of the sweep have the same settings: {_twins(cells)}.")
     labels_of = {axis: [label for label, _ in found] for axis, found in points.items()}
-    rows, columns, baseline = _layout(table, labels_of)
+    rows, columns, baseline = layout(table, labels_of)
     # A seed of every configuration first, so that the table fills evenly.
     cells.sort(key=lambda cell: cell.config.seeds[0])
     return Plan(labels_of, cells, list(untrained.values()), rows, columns, baseline, dict(spec))
@@ -150,77 +146,6 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         for key in dict.fromkeys([*before, *after])
         if key not in before or key not in after or before[key] != after[key]
     ]
-
-
-def parts_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Settings, axes and table of a specification, copied; empty where it leaves them out.
-
-    Raises:
-        InputError: one of them is no mapping.
-    """
-    parts = {name: spec.get(name) or {} for name in PARTS}
-    if found := [
-        f"`{name}` must be a mapping, got {part!r}." for name, part in parts.items() if not isinstance(part, dict)
-    ]:
-        raise InputError("\n".join(found))
-    settings, axes, table = (dict(part) for part in parts.values())
-    return settings, axes, table
-
-
-def _check_parts(
-    spec: Mapping[str, Any], settings: Mapping[str, Any], axes: Mapping[str, Any], table: Mapping[str, Any]
-) -> None:
-    found = [f"`{key}` is no part of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
-    known = [*Config.model_fields, "recipe"]
-    for key in settings:
-        if str(key).split(".")[0] not in known:
-            found.append(f"`settings`: `{key}` is no setting; {nearest(str(key), known)}.")
-    for axis, values in axes.items():
-        if str(axis).split(".")[0] in NOT_VARIED:
-            found.append(f"`{axis}` cannot be an axis; give it under `settings`, the same for all cells.")
-        elif isinstance(values, dict):
-            found += _group_problems(axis, values, known)
-        elif str(axis).split(".")[0] not in known:
-            found.append(f"`{axis}` is no axis; {nearest(str(axis), known)}.")
-        elif not isinstance(values, list) or not values:
-            found.append(f"axis `{axis}` must be a list of one or more values, got {values!r}.")
-    found += [f"`table.{key}` is unknown; {nearest(str(key), _TABLE_KEYS)}." for key in table if key not in _TABLE_KEYS]
-    if found:
-        raise InputError("\n".join(found))
-
-
-def _group_problems(axis: Any, groups: Mapping[Any, Any], known: Sequence[str]) -> list[str]:
-    """What is wrong with an axis of groups of settings, one line each."""
-    if axis in known or not all(isinstance(each, dict) for each in groups.values()) or not groups:
-        return [f"axis `{axis}`: a list of values is wanted, or, under a name of your own, groups of them."]
-    if not isinstance(axis, str) or axis == "seed":
-        return [f"axis `{axis}` must have another name: a text, and not `seed`, which each cell has."]
-    keys = dict.fromkeys(str(key) for group in groups.values() for key in group)
-    fixed = [key for key in keys if key.split(".")[0] in (*NOT_VARIED, "dataset")]
-    return [
-        f"axis `{axis}`: `{key}` cannot be in a group; give it under `settings` or as an axis." for key in fixed
-    ] + [
-        f"axis `{axis}`: `{key}` is no setting; {nearest(key, known)}."
-        for key in keys
-        if key.split(".")[0] not in known
-    ]
-
-
-def _points(axis: str, values: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The labels on an axis, with the settings that each stands for."""
-    if isinstance(values, dict):
-        yield from ((str(label), dict(group)) for label, group in values.items())
-    else:
-        yield from ((_label(value), {axis: value}) for value in values)
-
-
-def _label(value: Any) -> str:
-    if isinstance(value, dict) and "name" in value:
-        arguments = ", ".join(f"{key}={_label(each)}" for key, each in value.items() if key != "name")
-        return f"{value['name']}({arguments})" if arguments else str(value["name"])
-    if isinstance(value, (dict, list)):
-        return json.dumps(value, default=str, ensure_ascii=False)
-    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Config:
@@ -239,9 +164,10 @@ def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) ->
 
 def _recipe(name: str, dataset: str) -> dict[str, Any]:
     """The configuration `NAME/DATASET`, of those that come with the package or of a folder; else that called NAME."""
-    for each in (f"{name}/{Path(dataset).stem}", f"{name}/{Path(dataset).stem}.yaml"):
-        if each in shipped_configs() or Path(each).is_file():
-            return {**read_config(each)}
+    for file in (Path(dataset).stem, "default"):  # a folder's default is for sets without one of their own
+        for each in (f"{name}/{file}", f"{name}/{file}.yaml"):
+            if each in shipped_configs() or Path(each).is_file():
+                return {**read_config(each)}
     folders = {each.rsplit("/", 1)[0] for each in shipped_configs()}
     if name in folders:
         raise InputError(f"recipe {name!r} has no configuration for {dataset!r}; write one, or leave the set out.")
@@ -272,39 +198,6 @@ def _twins(cells: Sequence[Cell]) -> str:
             return f"{seen[cell.key]} and {cell}"
         seen[cell.key] = cell
     return ""
-
-
-def _layout(
-    table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]
-) -> tuple[list[str], str, Mapping[str, str] | None]:
-    columns = table.get("columns") or "dataset"
-    rows = table.get("rows") or [axis for axis, labels in axes.items() if axis != columns and len(labels) > 1]
-    rows = list(rows) if isinstance(rows, list) else [rows]
-    for axis in [columns, *rows]:
-        if not isinstance(axis, str) or axis not in axes:
-            raise InputError(f"`table`: `{axis}` is no axis of this sweep; {nearest(str(axis), axes)}.")
-    if len({columns, *rows}) <= len(rows):
-        raise InputError(f"`table`: rows and columns must be different axes, got rows {rows} and columns {columns}.")
-    left = [axis for axis, labels in axes.items() if len(labels) > 1 and axis not in [columns, *rows]]
-    if left:
-        raise InputError(f"`table.rows` must name every axis but the columns'; `{left[0]}` is missing.")
-    baseline = table.get("baseline")
-    if baseline is None or baseline == {}:
-        return rows, columns, None
-    if not isinstance(baseline, dict):
-        if not rows:
-            raise InputError(f"`table.baseline` {baseline} has nothing to be compared with: the table has one row.")
-        if len(rows) != 1:
-            raise InputError(f"`table.baseline` must say of which axis, such as {{{rows[0]}: {baseline}}}.")
-        baseline = {rows[0]: baseline}
-    for axis, label in baseline.items():
-        if axis not in rows:
-            raise InputError(f"`table.baseline`: `{axis}` is no axis of the rows; {nearest(str(axis), rows)}.")
-        if _label(label) not in axes[axis]:
-            raise InputError(
-                f"`table.baseline`: {label!r} does not occur on `{axis}`; {nearest(_label(label), axes[axis])}."
-            )
-    return rows, columns, {axis: _label(label) for axis, label in baseline.items()}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -72,6 +72,12 @@ def test_recipes_are_configurations_of_the_data_set():
     assert all(config.epochs == 2 for config in settings.values())
 
 
+def test_a_folders_default_is_for_sets_without_one_of_their_own():
+    found = plan({"recipe": ["best"], "dataset": ["NCI1", "IMDB-BINARY", "AIDS"]}, seeds=[0])
+    assert [cell.config.dataset for cell in found.cells] == ["NCI1", "IMDB-BINARY", "AIDS"]
+    assert [cell.config.evaluation.scale for cell in found.cells] == [True, False, True]
+
+
 def test_a_recipe_may_be_a_folder(tmp_path):
     (tmp_path / "MUTAG.yaml").write_text("dataset: MUTAG\nloss: hcl\n")
     found = plan({"recipe": [str(tmp_path)], "dataset": ["MUTAG"]}, seeds=[0])
