@@ -12,7 +12,7 @@ from study import COLOURS, Study, figure, markdown, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_gain, paired_test
 
-AUTO = {"name": "adnce_auto", "temperature": 0.2, "symmetric": False}
+AUTO = {"name": "adnce_auto", "rule": "quantile", "temperature": 0.2, "symmetric": False}
 META = {"name": "adnce", "temperature": 0.2, "symmetric": False, "negative_reduction": "mean"}
 RULES = {
     "quantile": {"loss": AUTO},

@@ -28,7 +28,7 @@ CHANGES = {
     "mean readout": {"encoder.readout": "mean"},
     "scaled": {"evaluation.scale": True},
     "dcl": {"loss": "dcl"},
-    "adnce_auto": {"loss": "adnce_auto"},
+    "adnce_auto": {"loss": {"name": "adnce_auto", "rule": "quantile"}},
     "tau 0.1": {"loss.temperature": 0.1},
     "tau 0.5": {"loss.temperature": 0.5},
     "both views": {"views.first": "random4"},

@@ -29,7 +29,7 @@ def divergence(q):
     return math.fsum(p * math.log(p * len(q)) for p in q if p > 0)
 
 
-def worst(cosines, rule="quantile", peak=0.9, scale=1.0, share=0.5):
+def worst(cosines, rule="tilt", peak=0.9, scale=1.0, share=0.5):
     """Q of one anchor's negatives, from the table of the docstring."""
     count, radius = len(cosines), -math.log(share)
     top = sorted(cosines)[max(1, math.ceil(peak * count)) - 1]
@@ -59,8 +59,9 @@ def term(positive, negatives, temperature, frozen, **own):
 BATCH = numeric.each(term, freeze=True)
 KINDS = [
     {},
-    {"peak": 0.5, "scale": 0.4},
-    {"peak": 1.0, "scale": 2.0},
+    {"rule": "quantile"},
+    {"rule": "quantile", "peak": 0.5, "scale": 0.4},
+    {"rule": "quantile", "peak": 1.0, "scale": 2.0},
     {"rule": "radius", "share": 0.7},
     {"rule": "radius", "peak": 0.6, "share": 0.37},
     {"rule": "tilt", "share": 0.7},
@@ -113,7 +114,7 @@ def test_defaults(views, rule):
     assert adnce_auto(z1, z2, rule=rule).item() == pytest.approx(numeric.mean(BATCH, z1, z2, {}, **own), rel=1e-11)
 
 
-@pytest.mark.parametrize(("temperature", "own"), [(0.2, KINDS[0]), (0.7, KINDS[1]), (0.1, KINDS[4])])
+@pytest.mark.parametrize(("temperature", "own"), [(0.2, KINDS[1]), (0.7, KINDS[2]), (0.1, KINDS[5])])
 def test_it_is_adnce_with_that_mu_and_sigma(at_cosines, slopes, temperature, own):
     """mu = c* - sigma^2 / tau, c* being the quantile and sigma what the shares of the gradient show."""
     top = sorted(COSINES)[math.ceil(own.get("peak", 0.9) * len(COSINES)) - 1]
@@ -191,13 +192,15 @@ def test_the_radius_rises_with_beta_at_a_fixed_peak_but_not_at_a_fixed_mu():
 
 
 @pytest.mark.parametrize(
-    "own", [{"scale": 1e6}, {"rule": "radius", "share": 1.0}, {"rule": "tilt", "share": 1.0}], ids=str
+    "own",
+    [{"rule": "quantile", "scale": 1e6}, {"rule": "radius", "share": 1.0}, {"rule": "tilt", "share": 1.0}],
+    ids=str,
 )
 def test_in_the_limit_all_negatives_weigh_the_same(slopes, own):
     np.testing.assert_allclose(shares(slopes, **own), 0.1, rtol=1e-9)
 
 
-@pytest.mark.parametrize("own", [{"scale": 1e-3}, {"rule": "radius", "share": 0.01}], ids=str)
+@pytest.mark.parametrize("own", [{"rule": "quantile", "scale": 1e-3}, {"rule": "radius", "share": 0.01}], ids=str)
 @pytest.mark.parametrize("peak", [0.0, 0.5, 0.9, 1.0])
 def test_in_the_other_limit_only_the_one_at_the_quantile_is_left(slopes, own, peak):
     place = max(1, math.ceil(peak * len(COSINES))) - 1
