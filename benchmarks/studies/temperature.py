@@ -87,7 +87,7 @@ def main():
             lines.append(["", "variance of negatives", *(f"{each.mean():.4f}" for each in negative)])
             lines.append(["", "mean positive cosine", *(f"{each.mean():.3f}" for each in positive)])
         tables[dataset] = markdown(["false negatives", "measure", *map(str, TEMPERATURES)], lines)
-        titles = ("accuracy, %", "variance of an anchor's negative cosines", "mean cosine of positives")
+        titles = ("accuracy, %", "variance of negatives", "mean cosine of positives")
         for axis, title in zip(plots[row], titles, strict=True):
             axis.set_xscale("log")
             axis.set_xticks(TEMPERATURES, [str(each) for each in TEMPERATURES])
