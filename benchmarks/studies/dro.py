@@ -45,7 +45,7 @@ def main():
         axis.set_xticks(range(len(keys)), labels, rotation=30, ha="right")
         axis.set_title(dataset)
     plots[0][0].set_ylabel("accuracy, %")
-    plots[0][0].legend(fontsize=7)
+    picture.legend(*plots[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
     from graphcl.sweep.write import to_markdown
 
     tables = {dataset: to_markdown(next(iter(cells.tables.values()))) for dataset, cells in found.items()}
