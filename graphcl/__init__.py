@@ -31,7 +31,8 @@ from graphcl.augment import (
     random4,
     two_views,
 )
-from graphcl.config import Config, make_config, read_config
+from graphcl.config import Config, make_config
+from graphcl.config_files import read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
 from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError

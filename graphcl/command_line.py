@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from graphcl.arguments import nearest
-from graphcl.config import Config, make_config, parse_value, read_config, set_value, shipped_configs, to_yaml
+from graphcl.config import Config, make_config, set_value, to_yaml
+from graphcl.config_files import parse_value, read_config, shipped_configs
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS
 from graphcl.registry import Registry, augmentations, encoders, losses, methods

@@ -36,7 +36,8 @@ ALLOWED = {
     "methods": {"augment", "batching", "losses", "model", "segment"},
     "train": {"methods", "model", "diagnostics", "augment", "batching", "losses"},
     "config": {"evaluate", "model"},
-    "command_line": {"config", "datasets", "evaluate"},
+    "config_files": set(),
+    "command_line": {"config", "config_files", "datasets", "evaluate"},
     "report": {"config", "train"},
     "pack": {"datasets"},
     "experiment": {"augment", "config", "datasets", "evaluate", "losses", "methods", "model", "train"},
@@ -55,6 +56,7 @@ ALLOWED = {
     "sweep": {
         "command_line",
         "config",
+        "config_files",
         "datasets",
         "evaluate",
         "experiment",

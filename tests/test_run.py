@@ -13,7 +13,8 @@ import torch
 
 from graphcl import experiment
 from graphcl import run as run_module
-from graphcl.config import make_config, read_config, shipped_configs
+from graphcl.config import make_config
+from graphcl.config_files import read_config, shipped_configs
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import EVALUATORS, svm
 from graphcl.experiment import pick_device

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from graphcl.config import shipped_sweeps
+from graphcl.config_files import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.experiment import pick_device
 from graphcl.sweep.command import HELP, Command, parse

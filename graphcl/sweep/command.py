@@ -9,7 +9,8 @@ from typing import Any
 
 from graphcl.arguments import nearest
 from graphcl.command_line import read_value, split_options
-from graphcl.config import Config, parse_value, shipped_sweeps
+from graphcl.config import Config
+from graphcl.config_files import parse_value, shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.sweep.folder import read_spec
 from graphcl.sweep.spec import PARTS, parts_of

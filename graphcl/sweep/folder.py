@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from graphcl.config import make_config, read_yaml
+from graphcl.config import make_config
+from graphcl.config_files import read_yaml
 from graphcl.errors import InputError
 from graphcl.report import write_text
 from graphcl.sweep.plan import Cell, Plan, changed, key_of

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest
-from graphcl.config import Config, ConfigError, make_config, read_config, set_value, shipped_configs
+from graphcl.config import Config, ConfigError, make_config, set_value
+from graphcl.config_files import read_config, shipped_configs
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_parts, layout, parts_of, points_on
 
