@@ -184,30 +184,32 @@ def _named_parts(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
 
 def _with_loss(config: Config) -> Config:
     """The settings with the loss that the method is made for, where none is named."""
-    method = config.method.get("name")
     if config.loss.get("name") != "auto":
         return config
-    facts = methods.facts(method) if isinstance(method, str) and method in methods else {}
-    name = facts.get("loss", "infonce")
+    name = _facts(config.method, methods).get("loss", "infonce")
     return config.model_copy(update={"loss": {**config.loss, "name": name}})
 
 
 def _with_method(config: Config) -> Config:
     """The settings with the method that the loss is made for, where none is named."""
-    loss = config.loss.get("name")
     if config.method.get("name") != "auto":
         return config
-    method = losses.facts(loss)["method"] if isinstance(loss, str) and loss in losses else "two_views"
-    return config.model_copy(update={"method": {**config.method, "name": method}})
+    name = _facts(config.loss, losses).get("method", "two_views")
+    return config.model_copy(update={"method": {**config.method, "name": name}})
 
 
 def _with_views(config: Config) -> Config:
     """The settings with the views that the method takes, where none are chosen and it takes but one kind."""
-    method = config.method.get("name")
-    wanted = methods.facts(method).get("views") if isinstance(method, str) and method in methods else None
+    wanted = _facts(config.method, methods).get("views")
     chosen = config.views.model_fields_set if "views" in config.model_fields_set else set()
     views = {key: {"name": wanted} for key in Views.model_fields if wanted and key not in chosen}
     return config.model_copy(update={"views": config.views.model_copy(update=views)})
+
+
+def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
+    """What is known of the named thing; nothing where there is none of that name, which is said elsewhere."""
+    name = spec.get("name")
+    return registry.facts(name) if isinstance(name, str) and name in registry else {}
 
 
 def _unfit_views(config: Config) -> list[str]:
