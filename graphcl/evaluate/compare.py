@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphcl.errors import InputError
-from graphcl.evaluate.scores import FoldScores
+from graphcl.evaluate.scores import FoldScores, check_same_splits
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,7 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
         Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 2003. Bouckaert and Frank,
         "Evaluating the Replicability of Significance Tests for Comparing Learning Algorithms", PAKDD 2004.
     """
-    splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]
-    if splits[0] != splits[1] or not splits[0]:
-        raise InputError(f"`before` must have the (seed, folds) of `after`, {splits[0]}, got {splits[1]}.")
+    check_same_splits(after, before)
     from scipy.special import stdtr
 
     folds = min(score.folds for score in after)

@@ -67,14 +67,19 @@ def summarise(scores: Sequence[FoldScores]) -> Summary:
     return Summary(float(np.mean(means)), float(np.std(means)), float(np.mean(within)), seeds)
 
 
+def check_same_splits(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> None:
+    """Raises `InputError` unless both hold the same seeds in the same order, with the same folds, and at least one."""
+    splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]
+    if splits[0] != splits[1] or not splits[0]:
+        raise InputError(f"`before` must have the (seed, folds) of `after`, {splits[0]}, got {splits[1]}.")
+
+
 def paired_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Gain:
     """What `after` gains over `before`, fold by fold: the luck of a split, common to both, cancels.
 
     Raises `InputError` unless both hold the same seeds in the same order, with the same folds.
     """
-    splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]
-    if splits[0] != splits[1]:
-        raise InputError(f"`before` must have the (seed, folds) of `after`, {splits[0]}, got {splits[1]}.")
+    check_same_splits(after, before)
     seeds = summarise(after).seeds
     pairs = zip(after, before, strict=True)
     gains = np.array([np.mean(np.subtract(new.accuracy, old.accuracy)) for new, old in pairs])
