@@ -113,9 +113,9 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         except ConfigError as error:
             problems |= dict.fromkeys(f"{', '.join(labels.values())}: {line}" for line in str(error).split("\n"))
             continue
+        encoder = _before_training(config)
         for seed in config.seeds:
-            one = config.model_copy(update={"seeds": [seed]})
-            before = _before_training(one)
+            one, before = (each.model_copy(update={"seeds": [seed]}) for each in (config, encoder))
             key = key_of(before)
             where = {"dataset": labels["dataset"], "seed": str(seed)}
             untrained.setdefault(key, Cell(key, {"encoder": "untrained", **where}, before, key))
@@ -181,9 +181,8 @@ def _recipe(name: str, dataset: str) -> dict[str, Any]:
 
 def _before_training(config: Config) -> Config:
     """The settings of the same encoder, untrained: of what does not touch it, the defaults."""
-    return make_config(
-        {**{key: config.model_dump()[key] for key in (*_OF_THE_ENCODER, *_HOW) if key != "out"}, "epochs": 0}
-    )
+    values = config.model_dump()
+    return make_config({**{key: values[key] for key in (*_OF_THE_ENCODER, *_HOW) if key != "out"}, "epochs": 0})
 
 
 def key_of(config: Config) -> str:
