@@ -31,7 +31,7 @@ def parse(words: Sequence[str]) -> Config | None:
     shown = False
     for key, given in options:
         if key == "config":
-            values = read_config(_one(key, given))
+            values = read_config(one_value(key, given))
         elif key == "print_config":
             shown = True
     for key, given in options:
@@ -123,13 +123,18 @@ def read_value(key: str, given: list[str]) -> Any:
         return words if isinstance(words, list) else " ".join(given)
     if not given:
         return True
-    value = parse_value(_one(key, given))
+    value = parse_value(one_value(key, given))
     # A text is meant where a text is wanted, whatever it looks like: `--dataset 123`, `--out 2026`.
     wanted = Config.model_fields[key].annotation if key in Config.model_fields else None
     return given[0] if wanted in (str, str | None) and value is not None else value
 
 
-def _one(key: str, given: list[str]) -> str:
+def one_value(key: str, given: list[str]) -> str:
+    """The word given to an option.
+
+    Raises:
+        InputError: none is given, or several.
+    """
     if len(given) != 1:
         raise InputError(f"`{_flag(key)}` takes one value, got {len(given)}.")
     return given[0]

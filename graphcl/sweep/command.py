@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest
-from graphcl.command_line import read_value, split_options
+from graphcl.command_line import one_value, read_value, split_options
 from graphcl.config import Config
-from graphcl.config_files import parse_value, shipped_sweeps
+from graphcl.config_files import parse_value, read_yaml, shipped_sweeps
 from graphcl.errors import InputError
-from graphcl.sweep.folder import read_spec
 from graphcl.sweep.spec import PARTS, parts_of
 
 HELP = """\
@@ -61,8 +60,8 @@ def parse(words: Sequence[str]) -> Command:
     file = words[0] if words and not words[0].startswith("--") else None
     options = split_options(words[1:] if file else words, [*Config.model_fields, *_OWN])
     given = dict(options)
-    out = Path(_only("out", given["out"])) if "out" in given else _default_folder(file)
-    spec = read_spec(_file(file)) if file else _of_folder(out, options)
+    out = Path(one_value("out", given["out"])) if "out" in given else _default_folder(file)
+    spec = read_yaml(_file(file)) if file else _of_folder(out, options)
     settings, axes, table = parts = parts_of(spec)
     spec = {**spec, **dict(zip(PARTS, parts, strict=True))}
     for key, values in options:
@@ -77,7 +76,7 @@ def parse(words: Sequence[str]) -> Command:
             axes[key] = [read_value(key, [value]) for value in values]
         else:
             settings[key] = read_value(key, values)
-    workers = parse_value(_only("workers", given["workers"])) if "workers" in given else None
+    workers = parse_value(one_value("workers", given["workers"])) if "workers" in given else None
     if workers is not None and (type(workers) is not int or workers < 1):
         raise InputError(f"`--workers` must be a whole number of at least 1, got {workers!r}.")
     return Command(spec, out, workers, "dry_run" in given)
@@ -90,7 +89,7 @@ def _of_folder(out: Path, options: Sequence[tuple[str, list[str]]]) -> dict[str,
         return {}
     if not (out / "sweep.yaml").exists():
         raise InputError(f"{out} holds no sweep to go on with; name a FILE, or axes such as --loss infonce dcl.")
-    return read_spec(out / "sweep.yaml")
+    return read_yaml(out / "sweep.yaml")
 
 
 def _file(name: str) -> Path:
@@ -110,15 +109,9 @@ def _default_folder(file: str | None) -> Path:
 
 def _table_value(key: str, values: list[str]) -> Any:
     if key == "columns":
-        return _only(key, values)
+        return one_value(key, values)
     if key == "rows":
         return values
     if all("=" in value for value in values):
         return dict(value.split("=", 1) for value in values)
-    return _only(key, values)
-
-
-def _only(key: str, values: list[str]) -> str:
-    if len(values) != 1:
-        raise InputError(f"`--{key}` takes one value, got {len(values)}.")
-    return values[0]
+    return one_value(key, values)

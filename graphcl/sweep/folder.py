@@ -12,7 +12,6 @@ import yaml
 from filelock import FileLock, Timeout
 
 from graphcl.config import make_config
-from graphcl.config_files import read_yaml
 from graphcl.errors import InputError
 from graphcl.report import write_text
 from graphcl.sweep.plan import Cell, Plan, changed, key_of
@@ -130,17 +129,6 @@ def perform(task: tuple[str, str, Any], device: str) -> dict[str, Any]:
 def keep(path: Path, record: Mapping[str, Any]) -> None:
     """Write a cell's record."""
     write_text(path, json.dumps(record, indent=1))
-
-
-def read_spec(path: Path) -> dict[str, Any]:
-    """The specification in a YAML file.
-
-    Raises:
-        InputError: there is none, or it is no mapping.
-    """
-    if not path.is_file():
-        raise InputError(f"there is no file {path}.")
-    return read_yaml(path)
 
 
 def _is_record(record: Any) -> bool:
