@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
@@ -161,6 +162,7 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+@functools.cache  # each cell of a sweep asks; and it is the code that was loaded which counts
 def _commit() -> str | None:
     """The commit of this very file, with `-dirty` where the checkout differs from it; None outside of a checkout."""
 
