@@ -68,15 +68,12 @@ class RunFolder:
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
         if y is not None:
             arrays["y"] = y.numpy()
-        self._write("encoder.pt", lambda file: torch.save(self._encoders, file))
-        self._write("embeddings.npz", lambda file: np.savez(file, **arrays))
+        write_whole(self.path / "encoder.pt", lambda file: torch.save(self._encoders, file))
+        write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
 
     def add_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`, in place of that of fewer seeds."""
         write_text(self.path / "result.json", json.dumps(result, indent=2))
-
-    def _write(self, name: str, write: Any) -> None:
-        write_whole(self.path / name, write)
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
