@@ -9,7 +9,7 @@ from typing import IO
 from graphcl.sweep.folder import Records
 from graphcl.sweep.plan import Cell, Plan
 from graphcl.sweep.table import make_table, scores_of
-from graphcl.sweep.write import to_markdown
+from graphcl.sweep.write import accuracy_lines
 
 REDRAW = 0.5  # seconds between drawings, so that thousands of small cells do not wait for the screen
 
@@ -47,7 +47,7 @@ class Progress:
 
     def _draw(self, records: Records) -> None:
         table = make_table(self.plan, records, self.plan.evaluators[0])
-        body = to_markdown(table).split("\n\n")[1].split("\n")
+        body = accuracy_lines(table)
         failed = f", {self.failed} failed" if self.failed else ""
         size = shutil.get_terminal_size()
         # A longer line would wrap, and a taller table scroll: the next drawing would not find its place.

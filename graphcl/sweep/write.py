@@ -37,7 +37,7 @@ def to_markdown(table: Table) -> str:
     """Accuracies, gains over the untrained encoder and differences to the baseline, with what they mean."""
     head = [*(table.header or ("",)), *table.columns]
     lines = [f"### {table.evaluator}: accuracy in %, mean ± deviation between seeds", ""]
-    lines += _markdown(head, _accuracy_rows(table, lambda text: f"**{text}**", "±"))
+    lines += accuracy_lines(table)
     lines += ["", "Gain over the untrained encoder of the same seeds and folds, in percentage points (p):", ""]
     lines += _markdown(head, _difference_rows(table, table.gains))
     if table.baseline is not None:
@@ -46,6 +46,11 @@ def to_markdown(table: Table) -> str:
         lines += _markdown(head, _difference_rows(table, table.against))
     lines += ["", _legend(table)]
     return "\n".join(lines)
+
+
+def accuracy_lines(table: Table) -> Lines:
+    """The accuracies alone, as lines of a Markdown table."""
+    return _markdown([*(table.header or ("",)), *table.columns], _accuracy_rows(table, "**{}**".format, "±"))
 
 
 def to_latex(table: Table) -> str:
