@@ -60,10 +60,9 @@ def to_latex(table: Table) -> str:
     left = len(head) - len(table.columns)
     lines = [rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
-    for row in rows:
-        lines.append(" & ".join([*map(_escape, row[:left]), *row[left:]]) + r" \\")
-        if row[0].startswith(UNTRAINED) and row is rows[len(table.untrained_rows()) - 1]:
-            lines.append(r"\midrule")
+    body = [" & ".join([*map(_escape, row[:left]), *row[left:]]) + r" \\" for row in rows]
+    trained = len(table.untrained_rows())  # those come first
+    lines += [*body[:trained], r"\midrule", *body[trained:]]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
