@@ -8,7 +8,7 @@ test folds. docs/studies/adaptive.md tells.
 import numpy as np
 from adnce_weights import MUS, SETS, SIGMAS, sweeps
 from meta_adnce import MetaADNCE  # registers the method, in the workers too
-from study import COLOURS, Study, figure, markdown, plus_minus, protocol
+from study import COLOURS, Study, figure, markdown, means, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_gain, paired_test
 
@@ -46,17 +46,16 @@ def main():
     for dataset, found in rows.items():
         for name, scores in found.items():
             gain = paired_gain(scores, found["untrained"]).mean
-            means = np.array([each.mean for each in scores])
             test = tests.get((dataset, name))
             against = f"{test.mean:+.2f} ({adjusted[dataset, name]:.3f})" if test else ""
-            lines.append([dataset, name, plus_minus(means), f"{gain:+.2f}", against])
+            lines.append([dataset, name, plus_minus(means(scores)), f"{gain:+.2f}", against])
 
     picture, plots = figure(len(rows), width=2.6)
     for axis, (dataset, found) in zip(plots[0], rows.items(), strict=True):
         for place, (name, scores) in enumerate(found.items()):
-            means = [each.mean for each in scores]
+            values = means(scores)
             colour = COLOURS[0] if name in RULES else COLOURS[1] if "tuned" in name else "#777777"
-            axis.errorbar(np.mean(means), -place, xerr=np.std(means), fmt="o", markersize=4, color=colour)
+            axis.errorbar(values.mean(), -place, xerr=values.std(), fmt="o", markersize=4, color=colour)
         names = [name.split(" (")[0] for name in found]
         axis.set_yticks([-place for place in range(len(names))], names if axis is plots[0][0] else [""] * len(names))
         axis.set_title(f"{dataset}, accuracy %")

@@ -4,8 +4,7 @@ The ADNCE configuration of each set over (mu, sigma), beside its own baseline: t
 same temperature and views. docs/studies/adnce_weights.md tells.
 """
 
-import numpy as np
-from study import Study, figure, markdown, plus_minus, protocol
+from study import Study, figure, markdown, means, plus_minus, protocol
 
 from graphcl.evaluate import holm, paired_gain, paired_test
 
@@ -37,7 +36,7 @@ def main():
     lines = []
     for dataset, (cells, base) in found.items():
         gain = paired_gain(base.scores(), base.untrained())
-        lines.append([dataset, "untrained", plus_minus(np.array([each.mean for each in base.untrained()])), "", "", ""])
+        lines.append([dataset, "untrained", plus_minus(means(base.untrained())), "", "", ""])
         lines.append([dataset, "equal weights", plus_minus(base.accuracy()), f"{gain.mean:+.2f}", "", ""])
         for mu, sigma in points:
             where = {"loss__mu": mu, "loss__sigma": sigma}

@@ -4,11 +4,12 @@ Five losses x six batch sizes x three temperatures, in equal epochs and in equal
 configurations, all other projections as negatives, learning rate 0.01 throughout. docs/studies/batch_size.md tells.
 """
 
+import itertools
 from dataclasses import replace
 from math import ceil
 
 import numpy as np
-from study import COLOURS, Study, curve, figure, markdown, plus_minus
+from study import COLOURS, Study, curve, figure, markdown, means, plus_minus
 
 from graphcl.evaluate import holm, paired_test
 
@@ -51,7 +52,7 @@ def main():
         return found[dataset, kind].scores(**where)
 
     def accuracy(*place):
-        return np.array([each.mean for each in scores(*place)])
+        return means(scores(*place))
 
     picture, plots = figure(len(TEMPERATURES), len(sets) * 2, height=2.2)
     tables = {}
@@ -68,7 +69,7 @@ def main():
             axis.set_title(f"{dataset}, {budget}, tau {temperature}")
         plots[row][0].set_ylabel("accuracy, %")
         untrained = found[dataset, BUDGETS[0]].untrained()
-        lines.append(["", "untrained", plus_minus(np.array([each.mean for each in untrained])), *[""] * 5])
+        lines.append(["", "untrained", plus_minus(means(untrained)), *[""] * 5])
         tables[f"{dataset} {budget}"] = markdown(["tau", "loss", *map(str, BATCHES)], lines)
     for axis in plots[-1]:
         axis.set_xlabel("batch size")
@@ -88,34 +89,27 @@ def averaged(found, seeds):
 
 def gaps(sets, scores):
     """DCL's claim: its lead over InfoNCE shrinks as the batch grows. The lead at each batch size, with a test."""
-    places, tests = [], []
-    for dataset in sets:
-        for budget in BUDGETS:
-            for loss in LOSSES[1:]:
-                for batch in BATCHES:
-                    found = [
-                        {each.seed: each for each in scores(dataset, budget, name, temperature, batch)}
-                        for name in (loss, "infonce")
-                        for temperature in TEMPERATURES
-                    ]
-                    seeds = sorted(set.intersection(*map(set, found)))
-                    mine, base = (
-                        averaged(some, seeds) for some in (found[: len(TEMPERATURES)], found[-len(TEMPERATURES) :])
-                    )
-                    if mine:
-                        places.append((dataset, budget, loss, batch))
-                        tests.append(paired_test(mine, base))
-    adjusted = dict(zip(places, holm([test.p for test in tests]), strict=True))
-    means = dict(zip(places, (test.mean for test in tests), strict=True))
+    tests = {}
+    for dataset, budget, loss, batch in itertools.product(sets, BUDGETS, LOSSES[1:], BATCHES):
+        found = [
+            {each.seed: each for each in scores(dataset, budget, name, temperature, batch)}
+            for name in (loss, "infonce")
+            for temperature in TEMPERATURES
+        ]
+        seeds = sorted(set.intersection(*map(set, found)))
+        mine, base = (averaged(some, seeds) for some in (found[: len(TEMPERATURES)], found[-len(TEMPERATURES) :]))
+        if mine:
+            tests[dataset, budget, loss, batch] = paired_test(mine, base)
+    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
     lines = []
-    for dataset, budget, loss in dict.fromkeys(place[:3] for place in places):
+    for dataset, budget, loss in dict.fromkeys(place[:3] for place in tests):
         cells = []
         for batch in BATCHES:
             p = adjusted.get((dataset, budget, loss, batch))
             if p is None:
                 cells.append("-")
                 continue
-            text = f"{means[dataset, budget, loss, batch]:+.2f} ({p:.2f})"
+            text = f"{tests[dataset, budget, loss, batch].mean:+.2f} ({p:.2f})"
             cells.append(f"**{text}**" if p < 0.05 else text)
         lines.append([dataset, budget, loss, *cells])
     return markdown(["set", "budget", "over infonce", *map(str, BATCHES)], lines)

@@ -4,7 +4,7 @@ KL is InfoNCE over the negatives alone (`dcl`); chi-square and its unclipped for
 linearly in their similarity instead of exponentially. docs/studies/dro.md tells.
 """
 
-from study import COLOURS, Study, figure, protocol
+from study import COLOURS, Study, figure, means, protocol
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
 LOSSES = (
@@ -38,17 +38,15 @@ def main():
         for offset, temperature, colour in zip((-0.2, 0.2), TEMPERATURES, COLOURS, strict=False):
             values = [cells.accuracy(loss=key, loss__temperature=temperature) for key in keys]
             places = np.arange(len(keys)) + offset
-            means, deviations = [each.mean() for each in values], [each.std() for each in values]
-            axis.errorbar(places, means, deviations, fmt="o", markersize=4, color=colour, label=f"tau {temperature}")
-        before = np.mean([each.mean for each in cells.untrained()])
+            centres, deviations = [each.mean() for each in values], [each.std() for each in values]
+            axis.errorbar(places, centres, deviations, fmt="o", markersize=4, color=colour, label=f"tau {temperature}")
+        before = means(cells.untrained()).mean()
         axis.axhline(before, color="#777777", linestyle=":", label="untrained")
         axis.set_xticks(range(len(keys)), labels, rotation=30, ha="right")
         axis.set_title(dataset)
     plots[0][0].set_ylabel("accuracy, %")
     picture.legend(*plots[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
-    from graphcl.sweep.write import to_markdown
-
-    tables = {dataset: to_markdown(next(iter(cells.tables.values()))) for dataset, cells in found.items()}
+    tables = {dataset: cells.markdown() for dataset, cells in found.items()}
     study.keep(picture, **tables)
 
 

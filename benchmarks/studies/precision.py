@@ -7,8 +7,6 @@ looks at the gradient alone.
 
 from study import Study, protocol
 
-from graphcl.sweep.write import to_markdown
-
 SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
 
 
@@ -24,7 +22,7 @@ def main():
         }
         table = {"rows": ["loss", "amp"], "baseline": {"amp": False}}
         cells = study.run(dataset, axes, table, diagnostics=True, **protocol(dataset))
-        tables[dataset] = to_markdown(next(iter(cells.tables.values())))
+        tables[dataset] = cells.markdown()
     study.keep(None, **tables)
 
 

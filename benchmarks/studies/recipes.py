@@ -10,7 +10,7 @@ itself is worth: `nested` chooses anew in every outer fold, by its own inner fol
 import itertools
 
 import numpy as np
-from study import Study, markdown
+from study import Study, markdown, means
 
 SETS = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY")
 BASE = {
@@ -160,11 +160,11 @@ def main():
         for kind, changes in (("best", best[dataset]), ("default", default)):
             label = name(changes)
             scores, before = final[dataset].scores(changes=label), final[dataset].untrained(changes=label)
-            means = [np.array([each.mean for each in some]) for some in (scores, before)]
+            after, start = means(scores), means(before)
             estimate = search.nested(dataset) if kind == "best" else search.test(dataset, without)
-            gain = (means[0] - means[1]).mean()
-            texts = [f"{each.mean():.2f} ± {each.std():.2f}" for each in means]
-            rows.append([dataset, f"{kind}: {name(changes)}", texts[1], texts[0], f"{gain:+.2f}", f"{estimate:.2f}"])
+            gain = (after - start).mean()
+            texts = [f"{each.mean():.2f} ± {each.std():.2f}" for each in (start, after)]
+            rows.append([dataset, f"{kind}: {name(changes)}", *texts, f"{gain:+.2f}", f"{estimate:.2f}"])
     head = ["set", "recipe", "untrained", "trained", "gain", "nested / left out"]
     study.keep(None, **tables, final=markdown(head, rows))
     return best, default, final, search

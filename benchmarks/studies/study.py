@@ -14,6 +14,7 @@ from graphcl.sweep import make_plan, make_table, sweep
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.progress import Progress
 from graphcl.sweep.table import scores_of
+from graphcl.sweep.write import to_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 # Okabe and Ito's colours, which a colour-blind reader tells apart.
@@ -102,7 +103,7 @@ class Cells:
 
     def accuracy(self, **where: str) -> np.ndarray:
         """Mean accuracy of each seed, in percent."""
-        return np.array([each.mean for each in self.scores(**where)])
+        return means(self.scores(**where))
 
     def untrained(self, evaluator: str | None = None, **where: str):
         """Fold scores of the untrained encoders of the cells at the given labels, by seed."""
@@ -110,9 +111,18 @@ class Cells:
         keys = dict.fromkeys(cell.untrained for cell, _ in self.pick(**where))
         return sorted((scores_of(self.records[key], name) for key in keys), key=lambda each: each.seed)
 
+    def markdown(self) -> str:
+        """The tables of the first evaluator."""
+        return to_markdown(next(iter(self.tables.values())))
+
     def metric(self, name: str, **where: str) -> np.ndarray:
         """A measure of the last epoch, for each seed."""
         return np.array([record["metrics"][name] for _, record in self.pick(**where)])
+
+
+def means(scores) -> np.ndarray:
+    """Mean accuracy of each of several scores, in percent."""
+    return np.array([each.mean for each in scores])
 
 
 def figure(columns: int, rows: int = 1, width: float = 3.1, height: float = 2.7):
@@ -126,10 +136,10 @@ def figure(columns: int, rows: int = 1, width: float = 3.1, height: float = 2.7)
 
 def curve(axis, xs, seeds, colour: str, label: str | None = None, **style) -> None:
     """Means with a band of one standard error, over an array of seeds for each x."""
-    means = np.array([each.mean() for each in seeds])
+    centres = np.array([each.mean() for each in seeds])
     errors = np.array([each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0 for each in seeds])
-    axis.plot(xs, means, color=colour, label=label, marker="o", markersize=3, linewidth=1.3, **style)
-    axis.fill_between(xs, means - errors, means + errors, color=colour, alpha=0.15, linewidth=0)
+    axis.plot(xs, centres, color=colour, label=label, marker="o", markersize=3, linewidth=1.3, **style)
+    axis.fill_between(xs, centres - errors, centres + errors, color=colour, alpha=0.15, linewidth=0)
 
 
 def plus_minus(values: np.ndarray) -> str:

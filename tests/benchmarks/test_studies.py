@@ -52,8 +52,7 @@ class Nothing:
 
     untrained = scores
 
-    @property
-    def tables(self):
+    def markdown(self):
         raise PlannedError
 
 
