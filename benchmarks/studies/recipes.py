@@ -109,10 +109,12 @@ class Search:
         return float(np.mean(places))
 
     def nested(self, dataset: str) -> float:
-        """Accuracy where every outer fold chooses its recipe by its own inner folds."""
-        scores = [self.known[dataset, changes] for changes in self.recipes(dataset)]
+        """Accuracy where every outer fold chooses its recipe by its own inner folds, over the seeds that all have."""
+        scores = [{each.seed: each for each in self.known[dataset, changes]} for changes in self.recipes(dataset)]
+        seeds = sorted(set.intersection(*map(set, scores)))
         inner, test = (
-            np.array([[getattr(s, what) for s in each] for each in scores]) for what in ("inner", "accuracy")
+            np.array([[getattr(each[seed], what) for seed in seeds] for each in scores])
+            for what in ("inner", "accuracy")
         )
         return float(np.take_along_axis(test, inner.argmax(0)[None], 0).mean())
 

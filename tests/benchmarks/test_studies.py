@@ -122,6 +122,20 @@ def test_a_recipe_is_chosen_by_inner_folds_only(studies):
     assert [search.mean_rank(["T"], c) for c in ((), ("dcl",))] == [2, 1]
 
 
+def test_a_recipe_that_lacks_a_seed_is_chosen_among_the_seeds_that_all_have(studies):
+    recipes = studies("recipes")
+    search = recipes.Search(None)
+
+    def scores(**by_seed):
+        return [FoldScores(int(s[1:]), (test,), (1.0,), (inner,), 1, 3) for s, (inner, test) in by_seed.items()]
+
+    search.known = {
+        ("S", ()): scores(s5=(70.0, 50.0), s6=(70.0, 60.0)),
+        ("S", ("dcl",)): scores(s6=(80.0, 20.0)),  # the cell of seed 5 failed
+    }
+    assert search.nested("S") == 20.0
+
+
 def test_the_lead_is_tested_fold_by_fold_over_the_mean_of_temperatures(studies, monkeypatch):
     """Temperatures of one seed share its folds: as repetitions, three times as many, they would count as more."""
     batch_size = studies("batch_size")
