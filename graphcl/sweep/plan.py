@@ -105,13 +105,15 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
     cells: list[Cell] = []
     labels: dict[str, str]
     untrained: dict[str, Cell] = {}
-    problems: dict[str, None] = {}
-    for chosen in itertools.product(*points.values()):
+    problems: dict[str, list[str]] = {}
+    combinations = list(itertools.product(*points.values()))
+    for chosen in combinations:
         labels = {axis: label for axis, (label, _) in zip(points, chosen, strict=True)}
         try:
             config = _config(settings, [values for _, values in chosen])
         except ConfigError as error:
-            problems |= dict.fromkeys(f"{', '.join(labels.values())}: {line}" for line in str(error).split("\n"))
+            for line in str(error).split("\n"):
+                problems.setdefault(line, []).append(", ".join(labels.values()))
             continue
         encoder = _before_training(config)
         for seed in config.seeds:
@@ -121,7 +123,11 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
             untrained.setdefault(key, Cell(key, {"encoder": "untrained", **where}, before, key))
             cells.append(Cell(key_of(one), {**labels, "seed": str(seed)}, one, key))
     if problems:
-        lines = list(problems)
+        lines = []
+        for line, places in problems.items():
+            # What is wrong everywhere is no fault of a combination.
+            everywhere = len(places) == len(combinations)
+            lines += [line] if everywhere else [f"{place}: {line}" for place in places]
         more = [f"... and {len(lines) - 10} more."] if len(lines) > 10 else []
         raise InputError("\n".join(lines[:10] + more))
     if not set.intersection(*(set(cell.config.eval) for cell in cells)):
