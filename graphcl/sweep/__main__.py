@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -29,7 +32,8 @@ def main(words: Sequence[str] | None = None) -> int:
     command = None
     try:
         command = parse(words)
-        return _run(command, make_plan(command.spec))
+        with _within(command.start):
+            return _run(command, make_plan(command.spec))
     except InputError as error:
         print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
         return 2
@@ -42,6 +46,16 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"graphcl: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr)
         return 2
+
+
+@contextmanager
+def _within(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def _run(command: Command, plan: Plan) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ never run again: the same command, or `--out FOLDER` alone, goes on where a swee
   --KEY VALUE VALUE     an axis: a cell for each value; any setting but seeds, eval and those of the machine
   --recipe NAME ...     configurations: `graphcl` stands for `graphcl/DATASET` on every data set
   --seeds S S ...       a cell each; 0 to 4 by default
-  --out FOLDER          a new folder, or that of the sweep to go on with
+  --out FOLDER          a new folder, or that of the sweep to go on with (relative paths: from where that was started)
   --workers N           processes [as many as the machine has cores and memory for; one for each GPU]
   --columns AXIS        whose values are the table's columns [dataset]
   --rows AXIS ...       whose values are its rows [all others]
@@ -43,12 +43,13 @@ _OWN = ("out", "workers", "columns", "rows", "baseline", "dry_run", "recipe")
 
 @dataclass(frozen=True)
 class Command:
-    """What a command line asks for."""
+    """What a command line asks for; relative paths in the specification are meant from the folder `start`."""
 
     spec: dict[str, Any]
     out: Path
     workers: int | None
     dry_run: bool
+    start: Path
 
 
 def parse(words: Sequence[str]) -> Command:
@@ -62,6 +63,7 @@ def parse(words: Sequence[str]) -> Command:
     given = dict(options)
     out = Path(one_value("out", given["out"])) if "out" in given else _default_folder(file)
     spec = read_yaml(_file(file)) if file else _of_folder(out, options)
+    start = Path.cwd() if file else _start(spec)
     settings, axes, table = parts = parts_of(spec)
     spec = {**spec, **dict(zip(PARTS, parts, strict=True))}
     for key, values in options:
@@ -79,7 +81,7 @@ def parse(words: Sequence[str]) -> Command:
     workers = parse_value(one_value("workers", given["workers"])) if "workers" in given else None
     if workers is not None and (type(workers) is not int or workers < 1):
         raise InputError(f"`--workers` must be a whole number of at least 1, got {workers!r}.")
-    return Command(spec, out, workers, "dry_run" in given)
+    return Command(spec, out if start == Path.cwd() else out.absolute(), workers, "dry_run" in given, start)
 
 
 def _of_folder(out: Path, options: Sequence[tuple[str, list[str]]]) -> dict[str, Any]:
@@ -90,6 +92,12 @@ def _of_folder(out: Path, options: Sequence[tuple[str, list[str]]]) -> dict[str,
     if not (out / "sweep.yaml").exists():
         raise InputError(f"{out} holds no sweep to go on with; name a FILE, or axes such as --loss infonce dcl.")
     return read_yaml(out / "sweep.yaml")
+
+
+def _start(spec: Mapping[str, Any]) -> Path:
+    """Where a sweep that goes on was started, as long as there is such a folder here; else the present one."""
+    start = Path(str(spec.get("folder", "")))
+    return start if start.is_absolute() and start.is_dir() else Path.cwd()
 
 
 def _file(name: str) -> Path:

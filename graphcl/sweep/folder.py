@@ -66,7 +66,7 @@ class SweepFolder:
 
     def add_plan(self, plan: Plan) -> None:
         """Keep what the sweep is made of, so that `--out FOLDER` alone goes on with it."""
-        spec = {**plan.spec, "version": __version__}
+        spec = {**plan.spec, "version": __version__, "folder": str(Path.cwd())}
         text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
         write_text(self.path / "sweep.yaml", text)
 

@@ -13,7 +13,7 @@ from graphcl.errors import InputError
 NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "eval")
 """Settings that no figure of a cell should hang on, and those that are lists by themselves."""
 PARTS = ("settings", "axes", "table")
-_KEYS = (*PARTS, "version")
+_KEYS = (*PARTS, "version", "folder")
 _TABLE_KEYS = ("rows", "columns", "baseline")
 
 

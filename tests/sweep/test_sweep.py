@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from filelock import FileLock
+from torch_geometric.data import InMemoryDataset
 
 import graphcl
 from graphcl.errors import InputError
@@ -21,12 +22,24 @@ from graphcl.sweep import make_plan, progress
 from graphcl.sweep.__main__ import main
 from graphcl.sweep.cell import run_cell
 from graphcl.sweep.folder import SweepFolder
+from tests.conftest import small_graphs
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden", "8"]
 FOLDS = {"accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2, "inner_folds": 2}
 SCORED = {"scores": {"svm": {"seed": 0, **FOLDS}}, "seconds": {}}
 AXES = ["--loss", "infonce", "dcl", "--seeds", "0", "1", "2"]
+
+
+@pytest.fixture
+def inline(monkeypatch):
+    """Cells are run in this process, which costs no start of another."""
+
+    def run_here(tasks, work, workers):
+        return ((task, work(task, "cpu"), "") for task in tasks)
+
+    module = sys.modules["graphcl.sweep.sweep"]  # `graphcl.sweep.sweep` itself is the function
+    monkeypatch.setattr(module, "run_tasks", run_here)
 
 
 def command(*words):
@@ -88,6 +101,33 @@ def test_killed_and_gone_on_with(saved_graphs, tmp_path, capfd):
     assert "holds a cell `infonce, " in (error := capfd.readouterr().err)
     assert "of other settings, run by graphcl" in error
     assert "`lr` was 0.01 and is 0.5. Pass another --out" in error
+
+
+def test_gone_on_with_from_another_folder(inline, tmp_path, monkeypatch, capfd):
+    """What is relative means what it meant where the sweep was started: data set, recipe, data folder, mirror."""
+    start, other = tmp_path / "start", tmp_path / "other"
+    start.mkdir()
+    other.mkdir()
+    InMemoryDataset.save(small_graphs(), str(start / "own.pt"))
+    InMemoryDataset.save(small_graphs(n=12), str(other / "own.pt"))
+    (start / "mine.yaml").write_text("lr: 0.02\n")
+    out = tmp_path / "sweep"
+    monkeypatch.chdir(start)
+    words = ["--dataset", "own.pt", "--recipe", "mine.yaml", *QUICK, "--seeds", "0", "--out", "../sweep"]
+    assert main(words) == 0
+    files, whole = set(out.rglob("*.json")), table(out)
+    cell = next(path for path in out.rglob("*.json") if '"lr": 0.02' in path.read_text())
+    cell.unlink()
+    monkeypatch.chdir(other)
+    assert main(["--out", "../sweep"]) == 0
+    assert Path.cwd() == other
+    assert "2 cells, 1 of them untrained encoders; 1 finished" in capfd.readouterr().out
+    assert (set(out.rglob("*.json")), table(out)) == (files, whole)
+    # Where that folder is no more, it is the present one that counts.
+    start.rename(tmp_path / "moved")
+    monkeypatch.chdir(tmp_path / "moved")
+    assert main(["--out", "../sweep", "--dry-run"]) == 0
+    assert "2 finished" in capfd.readouterr().out
 
 
 def test_a_failing_cell_does_not_stop_the_others(saved_graphs, tmp_path, capfd):
