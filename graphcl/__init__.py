@@ -41,6 +41,7 @@ from graphcl.gin import GIN, GINE
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.model import ContrastiveModel
+from graphcl.molecule import MoleculeGINE
 from graphcl.train import embed, train
 from graphcl.version import __version__
 
@@ -57,6 +58,7 @@ __all__ = [
     "Identity",
     "InputError",
     "Loss",
+    "MoleculeGINE",
     "NodeDrop",
     "OneOf",
     "ResidentLoader",

@@ -68,7 +68,7 @@ class _Stack(nn.Module):
         return self._pooled(group_sum(nodes, graphs), graphs), nodes
 
 
-def _graphs(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
+def graph_groups(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
     """The nodes by graph."""
     if batch is None:
         batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
@@ -135,7 +135,7 @@ class GIN(_Stack):
         Returns:
             h `[B, L * H]`.
         """
-        graphs = _graphs(x, batch, size)
+        graphs = graph_groups(x, batch, size)
         if edge_weight is not None:
             by_source, by_target = _ends(edge_index, x.size(0))
             weight = edge_weight[:, None]
@@ -155,7 +155,7 @@ class GIN(_Stack):
         By torch's operations: the compiled layers give no gradient to single nodes.
         """
         neighbours = Neighbours.of(edge_index, x.size(0))
-        return self._with_nodes(x, _graphs(x, batch, size), lambda _, x: neighbours.sum(x, with_self=True))
+        return self._with_nodes(x, graph_groups(x, batch, size), lambda _, x: neighbours.sum(x, with_self=True))
 
 
 @encoders.register("gine")
@@ -188,7 +188,7 @@ class GINE(_Stack):
         parts: Sequence[int] | None = None,
     ) -> Tensor:
         """Embeddings `[B, L * H]` of whole graphs, as for `GIN`; `edge_attr [E, edge_dim]` is required."""
-        return self._encode(x, _graphs(x, batch, size), parts, self._gather(x, edge_index, edge_attr))
+        return self._encode(x, graph_groups(x, batch, size), parts, self._gather(x, edge_index, edge_attr))
 
     def with_nodes(
         self,
@@ -199,7 +199,7 @@ class GINE(_Stack):
         edge_attr: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` that they pool."""
-        return self._with_nodes(x, _graphs(x, batch, size), self._gather(x, edge_index, edge_attr))
+        return self._with_nodes(x, graph_groups(x, batch, size), self._gather(x, edge_index, edge_attr))
 
     @staticmethod
     def _gather(x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Gather:

@@ -23,11 +23,11 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     Args:
         kind: what is registered, for messages ("loss").
-        package: the package or module whose files register themselves; imported at the first look-up.
+        *packages: the packages or modules whose files register themselves; imported at the first look-up.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
-        self.kind, self.package = kind, package
+    def __init__(self, kind: str, *packages: str) -> None:
+        self.kind, self.packages = kind, packages
         self._targets: dict[str, Callable[..., Any]] = {}
         self._arguments: dict[str, Arguments] = {}
         self._facts: dict[str, dict[str, str]] = {}
@@ -98,12 +98,13 @@ class Registry(Mapping[str, Callable[..., Any]]):
     def _discover(self) -> None:
         if not self._discovered:
             self._discovered = True
-            package = importlib.import_module(self.package)
-            for module in pkgutil.iter_modules(getattr(package, "__path__", []), f"{self.package}."):
-                importlib.import_module(module.name)
+            for name in self.packages:
+                package = importlib.import_module(name)
+                for module in pkgutil.iter_modules(getattr(package, "__path__", []), f"{name}."):
+                    importlib.import_module(module.name)
 
 
 losses = Registry("loss", "graphcl.losses")
 augmentations = Registry("augmentation", "graphcl.augment")
-encoders = Registry("encoder", "graphcl.gin")
+encoders = Registry("encoder", "graphcl.gin", "graphcl.molecule")
 methods = Registry("method", "graphcl.methods")

@@ -17,6 +17,9 @@ from graphcl.errors import InputError
 from graphcl.registry import augmentations
 from graphcl.segment import positions, random_subset, share
 
+MASK = -1
+"""What a masked row of categories holds; `graphcl.molecule.MASK` is the same."""
+
 
 @functional_transform("graphcl_attribute_mask")
 @augmentations.register("attribute_mask")
@@ -29,9 +32,12 @@ class AttributeMask(Augmentation):
     | `zero`     | zeros                                                         |
     | `mean`     | the mean row of all graphs that are augmented at once         |
 
+    Whole numbers in `x` stand for categories, such as elements in OGB's molecules, between which there is no noise:
+    there `gaussian` writes -1 (`MASK`), for which an encoder with embedding tables has rows of its own.
+
     Args:
         ratio: fraction of the nodes to mask, in [0, 1).
-        fill: what replaces a row, see the table; integer features take `zero` only.
+        fill: what replaces a row, see the table; for whole numbers there is no `mean`.
         noise_mean: mean of the noise, in the unit of `x`.
         noise_std: its standard deviation, >= 0.
 
@@ -61,13 +67,16 @@ class AttributeMask(Augmentation):
         x = batch.get("x")
         if x is None:
             raise InputError("attribute_mask needs node features `x`, and this batch has none.")
-        if self.fill != "zero" and not x.is_floating_point():
+        whole = not x.is_floating_point()
+        if whole and (self.fill == "mean" or (self.fill == "gaussian" and not x.dtype.is_signed)):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")
         layout = Layout.of(batch)
         k = share(self.ratio, layout.nodes)
         masked = positions(random_subset(layout.ptr, k if graphs is None else k * graphs, generator))
         rows = (masked.numel(), *x.shape[1:])
-        if self.fill == "gaussian":
+        if self.fill == "gaussian" and whole:
+            features = x.new_full(rows, MASK)
+        elif self.fill == "gaussian":
             noise = torch.randn(rows, generator=generator, device=x.device, dtype=x.dtype)
             features = self.noise_mean + self.noise_std * noise
         elif self.fill == "mean":

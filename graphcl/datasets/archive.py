@@ -1,8 +1,9 @@
-"""Checks of a zip archive before anything of it is written, and extraction of the TU text files in it."""
+"""Checks of a zip archive before anything of it is written, and extraction of the files in it that are wanted."""
 
 from __future__ import annotations
 
 import errno
+import fnmatch
 import hashlib
 import logging
 import shutil
@@ -10,6 +11,7 @@ import stat
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from graphcl.datasets.names import TESTED_ARCHIVES, listing, reason
@@ -39,15 +41,57 @@ def unpack(archive: Path, name: str, target: Path, origin: str) -> None:
     Raises:
         InputError: not a zip, damaged, unsafe (paths that escape, links, a bomb), or without `NAME_A.txt`.
     """
+    _extract(archive, origin, target, lambda entries: _choose(entries, name, origin))
+    _note_checksum(archive, name, origin)
+
+
+def unpack_folder(archive: Path, folder: str, keep: Sequence[str], target: Path, origin: str) -> None:
+    """Extract what lies in a folder of an archive into the folder `target`, which is made.
+
+    Every entry is checked before the first byte is written, the others too.
+
+    Args:
+        archive: path of the zip.
+        folder: name of the folder at its top.
+        keep: patterns of the names to extract, within the folder.
+        target: the new folder.
+        origin: where the archive came from, for messages.
+
+    Raises:
+        InputError: not a zip, damaged, unsafe (paths that escape, links, a bomb), or nothing matches the first pattern.
+    """
+
+    def choose(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+        files = {entry.filename: entry for entry in entries if not entry.is_dir()}
+        top = f"{folder}/"
+        inside = {name.removeprefix(top): each for name, each in files.items() if name.startswith(top)}
+        chosen = {name: each for name, each in inside.items() if any(fnmatch.fnmatch(name, rule) for rule in keep)}
+        if not fnmatch.filter(chosen, keep[0]):
+            raise InputError(
+                f"{origin} is not the archive that is wanted: no {folder}/{keep[0]} in it. It holds: {listing(files)}."
+            )
+        return chosen
+
+    _extract(archive, origin, target, choose)
+
+
+def _extract(
+    archive: Path,
+    origin: str,
+    target: Path,
+    choose: Callable[[list[zipfile.ZipInfo]], dict[str, zipfile.ZipInfo]],
+) -> None:
+    """Check all entries, and write those that `choose` gives, by their name under `target`."""
     try:
         with zipfile.ZipFile(archive) as zipped:
             entries = zipped.infolist()
             _check_safe(entries, archive.stat().st_size, origin)
-            chosen = _choose(entries, name, origin)
+            chosen = choose(entries)
             target.mkdir(parents=True)
-            for file_name, entry in chosen.items():
+            for name, entry in chosen.items():
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
                 # zipfile never gives more than the entry's declared (and checked) size, and compares its CRC.
-                with zipped.open(entry) as source, (target / file_name).open("wb") as sink:
+                with zipped.open(entry) as source, (target / name).open("wb") as sink:
                     shutil.copyfileobj(source, sink, 2**20)
     except InputError:
         raise
@@ -60,13 +104,12 @@ def unpack(archive: Path, name: str, target: Path, origin: str) -> None:
         if not start.startswith(b"PK"):
             raise InputError(f"{origin} is not a zip archive: it starts with {start!r}.") from None
         raise InputError(f"{origin} is damaged: {reason(error)}; fetch the file again.") from None
-    _note_checksum(archive, name, origin)
 
 
 def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> None:
     """Nothing that writes outside of its folder, is not a plain file, or fills the disk."""
     if len(entries) > MOST_ENTRIES:
-        raise InputError(f"{origin} is refused: {len(entries)} entries, a TU archive has a dozen.")
+        raise InputError(f"{origin} is refused: {len(entries)} entries, such an archive has a dozen.")
     for entry in entries:
         # `filename` is already cleaned for the platform; the original name is what the archive says.
         path, kind = PurePosixPath(entry.orig_filename), stat.S_IFMT(entry.external_attr >> 16)

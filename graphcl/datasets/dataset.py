@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What a benchmark prescribes for a data set: who is trained on and who is tested, and by which metric.
+
+    Args:
+        name: by which the benchmark's own evaluator knows the set.
+        split: numbers of the graphs in the parts `train`, `valid` and `test`.
+        task_type: what is predicted, as the benchmark calls it, such as "binary classification".
+        eval_metric: `rocauc`, `ap`, `acc` or `rmse`.
+        num_tasks: columns of `y`.
+    """
+
+    name: str
+    split: Mapping[str, Tensor]
+    task_type: str
+    eval_metric: str
+    num_tasks: int
 
 
 class GraphDataset(InMemoryDataset):
@@ -15,6 +37,8 @@ class GraphDataset(InMemoryDataset):
         features: what the columns of `x` are: "labels", "constant", "degree" or "labels+degree".
         labelled: whether every graph has one whole number as its class `y`.
         classes: the class values as they were given, `[C]`; `y` counts 0..C-1 in this order. `None` if not labelled.
+        benchmark: the split and metric of a benchmark's set, whose `y [n, tasks]` holds numbers, NaN for those that are
+            missing, and whose `x` may hold category numbers (integers); `None` for other sets.
 
     Args:
         data: all graphs in one.
@@ -22,6 +46,7 @@ class GraphDataset(InMemoryDataset):
         name: see above.
         features: see above.
         classes: see above.
+        benchmark: see above.
 
     >>> from graphcl.datasets import load_dataset
     >>> pair = torch.tensor([[0, 1], [1, 0]])
@@ -39,15 +64,21 @@ class GraphDataset(InMemoryDataset):
         name: str,
         features: str,
         classes: Tensor | None = None,
+        benchmark: Benchmark | None = None,
     ) -> None:
         super().__init__()
         self._data, self.slices = data, slices
-        self.name, self.features, self.classes = name, features, classes
+        self.name, self.features, self.classes, self.benchmark = name, features, classes, benchmark
 
     @property
     def labelled(self) -> bool:
         """Whether every graph has one whole number as its class."""
         return self.classes is not None
+
+    @property
+    def scored(self) -> bool:
+        """Whether an embedding can be scored: the graphs are labelled, or a benchmark says how."""
+        return self.labelled or self.benchmark is not None
 
     @property
     def num_classes(self) -> int:
@@ -58,7 +89,12 @@ class GraphDataset(InMemoryDataset):
         width = self.num_features
         graphs = f"{len(self)} graph{'s' * (len(self) != 1)}"
         columns = f"x: {width} column{'s' * (width != 1)} ({self.features})"
-        return f"{type(self).__name__}({self.name!r}, {graphs}, {columns}, {self.num_classes or 'no'} classes)"
+        if self.benchmark is not None:
+            tasks = f"{self.benchmark.num_tasks} task{'s' * (self.benchmark.num_tasks != 1)}"
+            targets = f"{tasks} ({self.benchmark.task_type})"
+        else:
+            targets = f"{self.num_classes or 'no'} classes"
+        return f"{type(self).__name__}({self.name!r}, {graphs}, {columns}, {targets})"
 
 
 def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[Tensor, Tensor] | None:

@@ -32,7 +32,13 @@ def check_features(features: object, max_degree: object) -> None:
 
 
 def node_features(
-    data: Data, edge_slices: Tensor, ptr: Tensor, features: str, max_degree: int, what: str
+    data: Data,
+    edge_slices: Tensor,
+    ptr: Tensor,
+    features: str,
+    max_degree: int,
+    what: str,
+    categories: bool = False,
 ) -> tuple[Tensor, str]:
     """The feature matrix of a collated data set and the choice it stands for.
 
@@ -43,12 +49,13 @@ def node_features(
         features: see the table above.
         max_degree: the largest degree with a column of its own.
         what: the name of the data set, for messages.
+        categories: whether integers in `x` are numbers of categories, for embedding tables, and stay integers.
 
     Returns:
-        `x [N, F]` of torch's default floating type, and the choice with `auto` resolved.
+        `x [N, F]` of torch's default floating type (or of categories), and the choice with `auto` resolved.
 
     Raises:
-        InputError: labels are asked for, but there is no `x`.
+        InputError: labels are asked for, but there is no `x`; or degrees beside categories.
     """
     if features == "auto":
         features = "constant" if data.x is None else "labels"
@@ -58,6 +65,13 @@ def node_features(
         raise InputError(
             f"`features` is {features!r}, but {what} has no node labels (no `x`); choose 'constant' or 'degree'."
         )
+    if categories and "labels" in features and not data.x.is_floating_point():
+        if features != "labels":
+            raise InputError(
+                f"`features` is {features!r}, but `x` of {what} numbers categories, beside which no degrees can stand; "
+                "choose 'labels' or 'degree'."
+            )
+        return data.x, features
     kind, columns = torch.get_default_dtype(), []
     if "labels" in features:
         columns.append(data.x.to(kind))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -11,7 +12,7 @@ from urllib.request import Request, url2pathname, urlopen
 
 from torch_geometric.datasets import TUDataset
 
-from graphcl.datasets.names import SYNTHETIC, TU_NAMES, listing, nearest, reason
+from graphcl.datasets.names import OGB_NAMES, SYNTHETIC, TU_NAMES, listing, nearest, reason
 from graphcl.errors import InputError, InputTypeError
 
 TIMEOUT = 30.0
@@ -21,46 +22,60 @@ MOST_BYTES = 4 * 2**30
 
 
 def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tuple[Path, str]:
-    """The archive of `name` on the local disk, and where it came from (for messages).
+    """The archive of the TU set `name` on the local disk, see `fetch_archive`.
+
+    Raises:
+        InputError: a name that is not known, without a mirror; or see `fetch_archive`.
+    """
+    if mirror is None and name not in TU_NAMES:
+        raise InputError(
+            f"unknown data set {name!r}; {nearest(name, [SYNTHETIC, *TU_NAMES, *OGB_NAMES])}Known: {listing(TU_NAMES)} "
+            f"(all: dataset_names()). Another TU set loads from a folder that holds {name}.zip, given as `mirror` "
+            f"(--mirror FOLDER){_folder_here(name)}."
+        )
+    return fetch_archive(name, TUDataset.url, mirror, staging)
+
+
+def fetch_archive(
+    name: str, server: str, mirror: str | os.PathLike[str] | None, staging: Path, most: int | None = None
+) -> tuple[Path, str]:
+    """The archive NAME.zip on the local disk, and where it came from (for messages).
 
     Args:
-        name: name of a TU set.
-        mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; `None`: the public TU server. A local
+        name: of the archive.
+        server: URL of the public folder that holds it.
+        mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; `None`: the public server. A local
             mirror is only read.
         staging: folder for the download; the caller removes it.
+        most: bytes beyond which nothing is downloaded; default: `MOST_BYTES`.
 
     Raises:
         InputError: there is no such mirror, file or connection; the message says how to get the file.
     """
+    most = MOST_BYTES if most is None else most
     if mirror is None:
-        if name not in TU_NAMES:
-            raise InputError(
-                f"unknown data set {name!r}; {nearest(name, [SYNTHETIC, *TU_NAMES])}Known: {listing(TU_NAMES)} "
-                f"(all: dataset_names()). Another TU set loads from a folder that holds {name}.zip, given as `mirror` "
-                f"(--mirror FOLDER){_folder_here(name)}."
-            )
-        return _download(name, TUDataset.url, staging)
+        return _download(name, server, staging, server, most)
     if not isinstance(mirror, str | os.PathLike):
         raise InputTypeError(f"`mirror` must be a folder or a URL, got {type(mirror).__name__}.")
     mirror = os.fspath(mirror)
     scheme = mirror.partition("://")[0].lower() if "://" in mirror else ""
     if scheme in ("http", "https"):
-        return _download(name, mirror, staging)
+        return _download(name, mirror, staging, server, most)
     if scheme == "file":
         parts = urlsplit(mirror)
         if parts.netloc not in ("", "localhost"):
             raise InputError(f"`mirror` {mirror!r} names another machine; a local folder is file:///folder.")
-        return _local(name, Path(url2pathname(parts.path)))
+        return _local(name, Path(url2pathname(parts.path)), server)
     if scheme:
         raise InputError(f"`mirror` must be a folder, a file:// or an http(s):// URL, got {mirror!r}.")
-    return _local(name, Path(os.path.expanduser(mirror)))
+    return _local(name, Path(os.path.expanduser(mirror)), server)
 
 
 def _folder_here(name: str) -> str:
     return f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
 
 
-def _local(name: str, folder: Path) -> tuple[Path, str]:
+def _local(name: str, folder: Path, public: str) -> tuple[Path, str]:
     if not folder.is_dir():
         what = "is a file, not the folder that holds the archives" if folder.exists() else "does not exist"
         raise InputError(f"`mirror` {str(folder)!r} {what}; give the folder that holds {name}.zip.")
@@ -70,24 +85,28 @@ def _local(name: str, folder: Path) -> tuple[Path, str]:
     there = [path.stem for path in folder.glob("*.zip")]
     raise InputError(
         f"`mirror` {str(folder)!r} has no {name}.zip; {nearest(name, there)}"
-        f"Archives there: {listing(there)}. Put {name}.zip there (public source: {TUDataset.url}/{name}.zip)."
+        f"Archives there: {listing(there)}. Put {name}.zip there (public source: {public}/{name}.zip)."
     )
 
 
-def _download(name: str, server: str, staging: Path) -> tuple[Path, str]:
+def _download(name: str, server: str, staging: Path, public: str, most: int) -> tuple[Path, str]:
     url, target = f"{server.rstrip('/')}/{name}.zip", staging / f"{name}.zip"
     elsewhere = (
-        f"Get {name}.zip elsewhere (public source: {TUDataset.url}/{name}.zip), put it into a folder and pass that "
+        f"Get {name}.zip elsewhere (public source: {public}/{name}.zip), put it into a folder and pass that "
         f"folder as `mirror` (--mirror FOLDER), or use the embedded data set '{SYNTHETIC}'."
     )
     try:
         with urlopen(Request(url, headers={"User-Agent": "graphcl"}), timeout=TIMEOUT) as answer:
             announced, size = answer.headers.get("Content-Length"), 0
+            if announced is not None and announced.isdigit():
+                if int(announced) > most:
+                    raise InputError(f"{url} is larger than {most} bytes ({announced}). {elsewhere}")
+                print(f"graphcl: downloading {url} ({int(announced) / 1e6:.1f} MB)", file=sys.stderr)
             with target.open("wb") as file:
                 while block := answer.read(2**20):
                     size += len(block)
-                    if size > MOST_BYTES:
-                        raise InputError(f"{url} is larger than {MOST_BYTES} bytes; this is no TU archive.")
+                    if size > most:
+                        raise InputError(f"{url} is larger than {most} bytes. {elsewhere}")
                     file.write(block)
     except HTTPError as error:
         error.close()

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from graphcl.datasets.dataset import GraphDataset, class_labels
+from graphcl.datasets.dataset import Benchmark, GraphDataset, class_labels
 from graphcl.datasets.features import check_features, node_features
 from graphcl.datasets.names import SYNTHETIC, reason
 from graphcl.datasets.networks import convert_networkx, is_networkx
+from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs
 from graphcl.datasets.store import check_finite, check_store
@@ -34,6 +35,7 @@ def load_dataset(
     | source | what it is |
     |---|---|
     | `"PROTEINS"` | a TU set: from the cache `root/PROTEINS`, else from `mirror`, else from the server |
+    | `"ogbg-molhiv"` | a set of OGB, with its split: from `root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
     | `"synthetic"` | the embedded set: no file, no network |
     | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (`x` on nodes, `y` in `G.graph`) |
     | a PyG data set | in memory: its tensors are shared, not copied; a `GraphDataset` with "auto": returned as it is |
@@ -51,7 +53,7 @@ def load_dataset(
         max_degree: the largest degree with a column of its own.
 
     Returns:
-        The data set; `x` is there for every graph, in torch's default floating type.
+        The data set; `x` is there for every graph, in torch's default floating type (atoms of OGB: category numbers).
 
     Raises:
         InputError: on anything that cannot be used, in one line that says what to do. Nothing half-written remains.
@@ -70,15 +72,29 @@ def load_dataset(
         return source
     if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
         return _with_its_features(open_on_disk(source), features)
+    folder = Path(os.path.abspath(os.path.expanduser(root)))
+    # The split of a set is no split of a part of it.
+    benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
     try:
-        name, (data, slices) = _collate(source, Path(os.path.abspath(os.path.expanduser(root))), mirror)
+        if is_ogb(source):
+            name = str(source)
+            (data, slices), benchmark = load_ogb(name, folder, mirror)
+        else:
+            name, (data, slices) = _collate(source, folder, mirror)
     except OSError as error:
         raise InputError(f"cannot load {source!r}: {reason(error)}.") from None
-    return prepare(data, slices, name, features, max_degree)
+    categories = benchmark is not None or isinstance(source, GraphDataset)
+    return prepare(data, slices, name, features, max_degree, benchmark, categories)
 
 
 def prepare(
-    given: object, slices: dict[str, Tensor] | None, name: str, features: str = "auto", max_degree: int = 64
+    given: object,
+    slices: dict[str, Tensor] | None,
+    name: str,
+    features: str = "auto",
+    max_degree: int = 64,
+    benchmark: Benchmark | None = None,
+    categories: bool = False,
 ) -> GraphDataset:
     """Check a collated data set and give it features and class numbers; the inputs stay as they are.
 
@@ -88,13 +104,15 @@ def prepare(
         name: what to call it.
         features: see `load_dataset`.
         max_degree: see `load_dataset`.
+        benchmark: for a set that comes with a split and a metric: `y` stays what it is, in floating numbers.
+        categories: whether integers in `x` number categories and stay integers, see `node_features`.
 
     Raises:
         InputError: see `check_store` and `node_features`.
     """
     data, slices, ptr = check_store(given, slices, name)
     num_graphs = ptr.numel() - 1
-    x, features = node_features(data, slices["edge_index"], ptr, features, max_degree, name)
+    x, features = node_features(data, slices["edge_index"], ptr, features, max_degree, name, categories)
     check_finite(x, ptr, "x", name)
     data.x, slices["x"] = x, ptr.cpu()
     # A node count beside `x` would go stale in views that drop nodes.
@@ -102,6 +120,9 @@ def prepare(
     if hasattr(data, "_num_nodes"):
         del data._num_nodes
 
+    if benchmark is not None:
+        data.y = data.y.float()
+        return GraphDataset(data, slices, name, features, benchmark=benchmark)
     if isinstance(data.y, list):  # numpy's numbers, which PyG does not put into a tensor; or something else
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))

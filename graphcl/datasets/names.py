@@ -23,8 +23,15 @@ TU_NAMES = (
     "reddit_threads", "twitch_egos", "TWITTER-Real-Graph-Partial", "COLORS-3", "SYNTHETIC", "SYNTHETICnew", "Synthie",
     "TRIANGLES",
 )
-# fmt: on
 """Well-known classification sets of the TU collection (small molecules, bioinformatics, vision, social, synthetic)."""
+
+OGB_NAMES = (
+    "ogbg-molbace", "ogbg-molbbbp", "ogbg-molchembl", "ogbg-molclintox", "ogbg-molesol", "ogbg-molfreesolv",
+    "ogbg-molhiv", "ogbg-mollipo", "ogbg-molmuv", "ogbg-molpcba", "ogbg-molsider", "ogbg-moltox21", "ogbg-moltoxcast",
+    "ogbg-ppa",
+)
+# fmt: on
+"""Sets of the Open Graph Benchmark for predicting properties of whole graphs."""
 
 TESTED_ARCHIVES = {
     "IMDB-BINARY": "b291ec8b26d85c70faa2ba0a2433e1f407ed2ef5d0fc072d36b9a95e49a1bb27",
@@ -36,12 +43,12 @@ TESTED_ARCHIVES = {
 
 
 def dataset_names() -> list[str]:
-    """The embedded set and the well-known TU sets, for help texts; a TU name outside of the list loads as well.
+    """The embedded set, the well-known TU sets and OGB's, for help texts; a TU name outside of the list loads as well.
 
     >>> dataset_names()[0], "PROTEINS" in dataset_names()
     ('synthetic', True)
     """
-    return [SYNTHETIC, *TU_NAMES]
+    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES]
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
     FOLDER/graphcl.json     name, features, number of graphs, classes; each attribute and whose slices cut it
     FOLDER/x.npy            an attribute of all graphs, one after the other, as PyG collates it
     FOLDER/x.slices.npy     where each graph's part starts, `[n + 1]`; attributes that are cut alike share it
+    FOLDER/split.train.npy  of a benchmark's set: numbers of the training graphs; split.valid.npy, split.test.npy
 
 No pickles; `numpy.load(file, mmap_mode="r")` reads each file. `graphcl.datasets.write` writes such a folder, and checks
 the values then, once; at each opening only what is cheap is looked at: the files' headers, sizes and ends.
@@ -25,7 +26,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES
 from graphcl.datasets.names import reason
 from graphcl.errors import InputError, InputTypeError
@@ -66,6 +67,7 @@ class MappedDataset(GraphDataset):
         name: see `GraphDataset`.
         features: see `GraphDataset`.
         classes: see `GraphDataset`.
+        benchmark: see `GraphDataset`.
     """
 
     def __init__(
@@ -76,8 +78,9 @@ class MappedDataset(GraphDataset):
         name: str,
         features: str,
         classes: Tensor | None = None,
+        benchmark: Benchmark | None = None,
     ) -> None:
-        super().__init__(data, slices, name, features, classes)
+        super().__init__(data, slices, name, features, classes, benchmark)
         self.folder = folder
 
     def get(self, idx: int) -> Data:
@@ -132,15 +135,34 @@ def _open(path: Path) -> MappedDataset:
             raise InputError(f"{path}: {key}.npy has {size} entries, but {cut_as}.slices.npy ends at {int(cut[-1])}.")
         data[key], slices[key] = value, cut
     x, edge_index = data.x, data.edge_index
-    if x.dim() != 2 or not x.is_floating_point():
-        raise InputError(f"{path}: x.npy must be [N, F] of floating numbers, got {_told(x)}.")
+    if x.dim() != 2 or not (x.is_floating_point() or x.dtype == torch.long):
+        raise InputError(f"{path}: x.npy must be [N, F] of floating numbers or int64, got {_told(x)}.")
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.long:
         raise InputError(f"{path}: edge_index.npy must be [2, E] of int64, got {_told(edge_index)}.")
     if classes is not None and (data.y is None or data.y.shape != (num_graphs,) or data.y.dtype != torch.long):
         got = "none" if data.y is None else _told(data.y)
         raise InputError(f"{path}: y.npy must be [{num_graphs}] of int64, as there are classes; got {got}.")
     classes = None if classes is None else torch.tensor(classes, dtype=torch.long)
-    return MappedDataset(path, data, slices, meta["name"], meta["features"], classes)
+    benchmark = _benchmark(path, meta["benchmark"], num_graphs)
+    if benchmark is not None and (data.y is None or data.y.shape != (num_graphs, benchmark.num_tasks)):
+        got = "none" if data.y is None else _told(data.y)
+        raise InputError(f"{path}: y.npy must be [{num_graphs}, {benchmark.num_tasks}], a column a task; got {got}.")
+    return MappedDataset(path, data, slices, meta["name"], meta["features"], classes, benchmark)
+
+
+def _benchmark(path: Path, facts: Mapping[str, Any] | None, num_graphs: int) -> Benchmark | None:
+    """What a benchmark prescribes, its split in files of its own."""
+    if facts is None:
+        return None
+    split = {}
+    for part in ("train", "valid", "test"):
+        graphs = split[part] = _mapped(path / f"split.{part}.npy")
+        inside = (
+            graphs.dim() == 1 and graphs.dtype == torch.long and bool(((graphs >= 0) & (graphs < num_graphs)).all())
+        )
+        if not inside:
+            raise InputError(f"{path}: split.{part}.npy must be numbers of graphs, int64 below {num_graphs}.")
+    return Benchmark(split=split, **facts)
 
 
 def _meta(file: Path) -> dict[str, Any]:
@@ -173,6 +195,10 @@ def _meta(file: Path) -> dict[str, Any]:
     need(
         classes is None or (isinstance(classes, list) and all(map(_whole, classes))), "classes", "whole numbers or null"
     )
+    benchmark = meta.setdefault("benchmark", None)
+    keys = {"name": str, "task_type": str, "eval_metric": str, "num_tasks": int}
+    told = isinstance(benchmark, dict) and {key: type(each) for key, each in benchmark.items()} == keys
+    need(benchmark is None or told, "benchmark", f"a mapping with {', '.join(keys)}, or null")
     attributes: Any = meta.get("attributes")
     fits = isinstance(attributes, dict) and {"x", "edge_index"} <= attributes.keys()
     rule = "x, edge_index and others, each with the attribute whose slices cut it"

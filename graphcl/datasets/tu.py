@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from torch_geometric.datasets import TUDataset
 from graphcl.datasets.archive import unpack
 from graphcl.datasets.fetch import fetch
 from graphcl.datasets.names import check_name, listing, reason
+from graphcl.datasets.staging import staged
 from graphcl.datasets.text import PARTS, check_text
 from graphcl.errors import InputError
 
@@ -125,25 +125,12 @@ def _load(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
 
 
 def _build(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
-    made = not root.exists()
-    staging: Path | None = None
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=root))
+    with staged(name, root) as staging:
         origin = fill(staging)
         check_text(staging / name / "raw", name, origin)
         collated = _process(name, staging, origin)
         _move(staging / name, root / name)
-        made = False
         return collated
-    except OSError as error:
-        raise InputError(f"cannot prepare {name} under `root` {str(root)!r}: {reason(error)}.") from None
-    finally:
-        if staging is not None:
-            shutil.rmtree(staging, ignore_errors=True)
-        if made:
-            with contextlib.suppress(OSError):
-                root.rmdir()
 
 
 def _process(name: str, staging: Path, origin: str) -> Collated:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDataset
 
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import check_features
 from graphcl.datasets.load import load_dataset, prepare
 from graphcl.datasets.names import reason
@@ -112,7 +112,8 @@ def _shards(source: Iterable[object], name: str, features: str) -> Iterator[tupl
 
     def prepared(data: Data, slices: dict[str, Tensor] | None) -> GraphDataset:
         nonlocal chosen
-        shard = prepare(data, slices, name if done == 0 else f"{name} (graphs from {done} on)", chosen)
+        what = name if done == 0 else f"{name} (graphs from {done} on)"
+        shard = prepare(data, slices, what, chosen, categories=isinstance(source, GraphDataset))
         chosen = shard.features
         return shard
 
@@ -167,6 +168,7 @@ class _Writer:
         self._num_graphs = 0
         self._features = ""
         self._classes: Tensor | None = torch.empty(0, dtype=torch.long)
+        self._benchmark: Benchmark | None = None
 
     def add(self, shard: GraphDataset, count: int) -> None:
         """Append the first `count` graphs of a data set."""
@@ -176,7 +178,7 @@ class _Writer:
         for key in slices:
             if not isinstance(data[key], Tensor):
                 raise InputError(f"{self._name}: `{key}` cannot be stored, only tensors and numbers; remove it.")
-        self._features = shard.features
+        self._features, self._benchmark = shard.features, shard.benchmark
         self._classes = None if self._classes is None or shard.classes is None else self._classes
         if not self._columns:
             for key in slices:
@@ -217,9 +219,16 @@ class _Writer:
             "classes": None if self._classes is None else self._classes.tolist(),
             "attributes": cut_as,
         }
-        with (self._folder / META).open("x") as file:
-            file.write(json.dumps(meta, indent=1) + "\n")
-            _to_disk(file)
+        if self._benchmark is not None:
+            meta["benchmark"] = {key: each for key, each in vars(self._benchmark).items() if key != "split"}
+            for part, graphs in self._benchmark.split.items():
+                with (self._folder / f"split.{part}.npy").open("xb") as file:
+                    file.write(_npy_header(torch.long, tuple(graphs.shape)))
+                    _append(file, graphs)
+                    _to_disk(file)
+        with (self._folder / META).open("x") as text:
+            text.write(json.dumps(meta, indent=1) + "\n")
+            _to_disk(text)
 
 
 class _Column:

@@ -10,6 +10,7 @@ from scipy.stats import kstest
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment import AttributeMask
+from graphcl.augment.attribute_mask import MASK
 from graphcl.augment.decision import Decision, apply
 from graphcl.errors import InputError
 from tests.strategies import (
@@ -92,13 +93,18 @@ def test_the_mean_is_that_of_the_whole_batch():
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
-def test_whole_numbers_can_be_zeroed_only(dtype):
+def test_whole_numbers_become_zero_or_the_mask_s_number(dtype):
     batch = make_batch((4, path(4)), (6, []))
     batch.x = torch.ones(10, 2, dtype=dtype)
     view = AttributeMask(0.5, "zero")(batch, seeded(0))
     assert view.x.dtype == dtype
     assert [int((view[g].x == 0).all(dim=1).sum()) for g in range(2)] == [2, 3]
-    for fill in ("gaussian", "mean"):
+    if dtype.is_signed:
+        view = AttributeMask(0.5)(batch, seeded(0))
+        assert view.x.dtype == dtype
+        assert [int((view[g].x == MASK).all(dim=1).sum()) for g in range(2)] == [2, 3]
+        assert int((view.x == 1).all(dim=1).sum()) == 5
+    for fill in ("mean",) if dtype.is_signed else ("gaussian", "mean"):
         with pytest.raises(InputError, match=rf"fill='{fill}' needs floating-point `x`, got {dtype}"):
             AttributeMask(0.5, fill)(batch)
 

@@ -10,6 +10,7 @@ from torch_geometric.datasets import TUDataset
 
 import graphcl.datasets.fetch as fetch
 from graphcl.datasets import dataset_names, load_dataset
+from graphcl.errors import InputError
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -96,6 +97,14 @@ def test_login_page_instead_of_the_archive(server, refused):
 def test_too_large_download(server, refused, monkeypatch):
     monkeypatch.setattr(fetch, "MOST_BYTES", 100)
     refused("TINY", "larger than 100 bytes", mirror=server.url)
+
+
+def test_a_download_says_its_size_and_stops_at_a_limit(server, tmp_path, capfd):
+    path, origin = fetch.fetch_archive("TINY", server.url, None, tmp_path)
+    assert (path.read_bytes(), origin) == (server.content, f"{server.url}/TINY.zip")
+    assert capfd.readouterr() == ("", f"graphcl: downloading {server.url}/TINY.zip (0.0 MB)\n")
+    with pytest.raises(InputError, match=rf"TINY\.zip is larger than 100 bytes \({len(server.content)}\)\. Get TINY"):
+        fetch.fetch_archive("TINY", server.url, None, tmp_path, most=100)
 
 
 def test_connection_refused(refused, monkeypatch):

@@ -300,7 +300,7 @@ DAMAGE = {
     "pickle": (array("x.npy", np.array([{}, "a"])), ["x.npy", "'|O'"]),
     "other-order": (array("x.npy", np.ones((35, 2), ">f4")), ["x.npy", "'>f4'"]),
     "fortran": (array("x.npy", np.ones((35, 2), np.float32, "F")), ["x.npy", "Fortran"]),
-    "whole-numbers": (array("x.npy", np.ones((35, 2), np.int64)), ["x.npy", "floating", "int64"]),
+    "whole-numbers": (array("x.npy", np.ones((35, 2), np.int32)), ["x.npy", "floating numbers or int64", "int32"]),
     "other-length": (array("x.npy", np.ones((34, 2), np.float32)), ["x.npy", "34", "35"]),
     "narrow-edges": (array("edge_index.npy", np.ones((2, 48), np.int32)), ["edge_index.npy", "int64", "int32"]),
     "edges-across": (array("edge_index.npy", np.ones((3, 48), np.int64)), ["edge_index.npy", "[2, E]", "[3, 48]"]),

@@ -1,0 +1,192 @@
+"""Sets of the Open Graph Benchmark for properties of whole graphs, made by OGB's own reader, and their splits.
+
+    root/ogbg_molhiv/raw/*.csv.gz, split/scaffold/*.csv.gz, mapping/*, RELEASE_v1.txt      as OGB's archive has them
+    root/ogbg_molhiv/processed/geometric_data_processed.pt      PyG's collated form: what a second load reads
+
+The layout is OGB's own, so `PygGraphPropPredDataset(name, root)` reads the same cache. What differs from calling it: a
+set is fetched, from a `mirror` too, and made in a hidden folder, and appears when it is whole; nothing is asked on
+standard input; files saved by torch are read with `weights_only=True`, so no code in them is run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphcl.datasets.archive import unpack_folder
+from graphcl.datasets.dataset import Benchmark
+from graphcl.datasets.fetch import fetch_archive
+from graphcl.datasets.names import OGB_NAMES, listing, nearest, reason
+from graphcl.datasets.staging import staged
+from graphcl.datasets.tu import Collated, allow_pyg_containers
+from graphcl.errors import InputError
+from graphcl.optional import import_ogb
+
+MOST_BYTES = 2**30
+"""The largest archive that is downloaded without being put into a folder by hand."""
+_PARTS = ("raw/*", "split/*", "mapping/*", "RELEASE_v*.txt")
+_PROCESSED = Path("processed") / "geometric_data_processed.pt"
+
+
+def is_ogb(source: object) -> bool:
+    """Whether a data set of OGB is meant, possibly one that there is not."""
+    return isinstance(source, str) and source.lower().startswith(("ogbg-", "ogbn-", "ogbl-")) and "/" not in source
+
+
+def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> tuple[Collated, Benchmark]:
+    """The OGB set `name` and what OGB prescribes for it: from the cache under `root`, else from an archive.
+
+    Args:
+        name: such as "ogbg-molhiv".
+        root: absolute folder of all data sets; only this set's files are touched.
+        mirror: folder or URL that holds the archive under OGB's name for it (`hiv.zip`); only read.
+
+    Raises:
+        InputError: no such set, or one that is not supported; ogb is not installed; see `fetch_archive` and
+            `unpack_folder`; or the files cannot be read.
+    """
+    _check_name(name)
+    facts = _facts(name)
+    home = root / name.replace("-", "_")
+    release = f"RELEASE_v{facts['version']}.txt"
+    if home.is_dir() and any(home.iterdir()) and not (home / release).is_file():
+        # Here OGB's reader would ask on standard input whether to delete it.
+        raise InputError(f"the folder {home} has no {release}, so it is not the {name} that is known; delete it.")
+    if (home / _PROCESSED).is_file():
+        try:
+            return _read(name, root, facts)
+        except Exception as error:
+            raise InputError(
+                f"the cached copy of {name} cannot be read ({reason(error)}): delete the folder {home} and load again."
+            ) from None
+    with staged(name, root) as staging:
+        made = staging / home.name
+        if (home / "raw").is_dir():
+            origin = f"{home} (delete this folder to fetch {name} again)"
+            shutil.copytree(home, made, ignore=shutil.ignore_patterns("processed"))
+        else:
+            server, _, file = facts["url"].rpartition("/")
+            archive, origin = fetch_archive(file.removesuffix(".zip"), server, mirror, staging, MOST_BYTES)
+            unpack_folder(archive, facts["download_name"], _PARTS, made, origin)
+            if not (made / release).is_file():
+                raise InputError(f"{origin} has no {release} in it: it is another release of {name}.")
+        print(f"graphcl: preparing {name}, once", file=sys.stderr)
+        try:
+            found = _read(name, staging, facts)
+        except Exception as error:
+            raise InputError(f"{origin}: OGB's reader cannot make graphs of {name}: {reason(error)}.") from None
+        _move(made, home)
+        return found
+
+
+def _check_name(name: str) -> None:
+    if not name.startswith("ogbg-"):
+        raise InputError(
+            f"{name!r} is not supported: of OGB only sets of many graphs are, whose names start with 'ogbg-'; "
+            f"{nearest(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}."
+        )
+    if name == "ogbg-code2":
+        raise InputError(
+            "'ogbg-code2' is not supported: its targets are sequences of words, which no linear probe predicts."
+        )
+    if name not in OGB_NAMES:
+        raise InputError(f"unknown data set {name!r}; {nearest(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}.")
+
+
+def _facts(name: str) -> dict[str, str]:
+    """What OGB's own table says of a set."""
+    table = Path(str(import_ogb().__file__)).parent / "master.csv"
+    with table.open(newline="") as file:
+        rows = list(csv.reader(file))
+    column = rows[0].index(name)
+    return {row[0]: row[column] for row in rows[1:]}
+
+
+def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Benchmark]:
+    """The set under `root`, made of its text files where that has not been done; OGB's reader does both."""
+
+    class Reader(import_ogb().PygGraphPropPredDataset):  # type: ignore[misc]
+        """Without download and console lines; the first is done already."""
+
+        def _download(self) -> None:
+            pass
+
+        def _process(self) -> None:
+            if not os.path.exists(self.processed_paths[0]):
+                os.makedirs(self.processed_dir, exist_ok=True)
+                self.process()
+
+    with _safely():
+        reader: Any = Reader(name, str(root))
+        split = reader.get_idx_split()
+    data, slices = reader._data, reader.slices
+    num_graphs = slices["y"].numel() - 1
+    benchmark = Benchmark(name, _checked(split, num_graphs), reader.task_type, reader.eval_metric, reader.num_tasks)
+    if data.y.shape != (num_graphs, benchmark.num_tasks):
+        raise InputError(f"y must be [{num_graphs}, {benchmark.num_tasks}], got {list(data.y.shape)}")
+    if facts["data type"] == "mol":
+        _check_categories(data)
+    return (data, slices), benchmark
+
+
+def _checked(split: Mapping[str, Any], num_graphs: int) -> dict[str, Tensor]:
+    """The parts of a split, which may not overlap and must be within the data set."""
+    parts = {part: torch.as_tensor(split[part], dtype=torch.long).flatten() for part in ("train", "valid", "test")}
+    every = torch.cat(list(parts.values()))
+    if every.unique().numel() != every.numel() or bool(((every < 0) | (every >= num_graphs)).any()):
+        raise InputError(f"the parts of its split must be different graphs of 0 .. {num_graphs - 1}")
+    for part, graphs in parts.items():
+        if graphs.numel() == 0:
+            raise InputError(f"the part {part} of its split is empty")
+    return parts
+
+
+def _check_categories(data: Any) -> None:
+    """Atoms and bonds have the columns, and these the values, that OGB's own tables have."""
+    from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+
+    for key, sizes in (("x", get_atom_feature_dims()), ("edge_attr", get_bond_feature_dims())):
+        values = data[key]
+        if values.dim() != 2 or values.size(1) != len(sizes) or values.is_floating_point():
+            raise InputError(f"`{key}` must be [*, {len(sizes)}] of whole numbers, got {list(values.shape)}")
+        wrong = ((values < 0) | (values >= torch.tensor(sizes))).any(dim=1).nonzero()
+        if wrong.numel():
+            raise InputError(f"row {int(wrong[0])} of `{key}`, {values[wrong[0, 0]].tolist()}, is beyond {sizes}")
+
+
+@contextlib.contextmanager
+def _safely() -> Iterator[None]:
+    """Files saved by torch are read without running code, by torch < 2.6 too; lines meant for a console are dropped."""
+    allow_pyg_containers()
+    variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        silent = io.StringIO()
+        with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pandas' arrays that torch may not write to, and does not
+            yield
+    finally:
+        del os.environ[variable]
+        if before is not None:
+            os.environ[variable] = before
+
+
+def _move(made: Path, home: Path) -> None:
+    """Put a finished set into the cache, or only what was made of the files that are there; whoever is first wins."""
+    with contextlib.suppress(OSError):
+        if home.is_dir() and any(home.iterdir()):
+            os.replace(made / "processed", home / "processed")
+        else:
+            os.replace(made, home)

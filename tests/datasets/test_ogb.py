@@ -1,0 +1,278 @@
+"""Sets of OGB, read by its own reader from files in its layout; no network and no standard input."""
+
+import builtins
+import importlib.util
+import pickle
+import socket
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Batch
+
+from graphcl.augment import two_views
+from graphcl.config import build_augmentation
+from graphcl.datasets import load_dataset, open_on_disk, write_on_disk
+from graphcl.datasets.ogb import load_ogb
+from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.errors import InputError
+from graphcl.molecule import MASK
+from graphcl.registry import augmentations
+from tests.datasets.ogb_files import files_of, make_molecules, write_archive, write_home
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
+GRAPHS = make_molecules(30)
+FILES = files_of(GRAPHS)
+
+
+@pytest.fixture(autouse=True)
+def nothing_from_outside(monkeypatch):
+    """Whoever looks at the network or at standard input fails."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the network or standard input was used")
+
+    for name in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(builtins, "input", refuse)
+    monkeypatch.setattr(sys, "stdin", None)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return write_archive(tmp_path / "archives", FILES)
+
+
+@pytest.fixture
+def dataset(archive, root):
+    return load_dataset("ogbg-molhiv", root, archive)
+
+
+@pytest.fixture
+def refused(root):
+    """Loading is refused in one line with these words, and leaves nothing behind."""
+
+    def check(*words, name="ogbg-molhiv", mirror=None):
+        before = sorted(map(str, root.rglob("*"))) if root.exists() else []
+        with pytest.raises(InputError) as caught:
+            load_dataset(name, root, mirror)
+        message = str(caught.value)
+        assert "\n" not in message
+        for word in words:
+            assert word in message, message
+        assert (sorted(map(str, root.rglob("*"))) if root.exists() else []) == before
+
+    return check
+
+
+def test_atoms_bonds_labels_and_split(dataset, capfd):
+    assert repr(dataset) == (
+        "GraphDataset('ogbg-molhiv', 30 graphs, x: 9 columns (labels), 1 task (binary classification))"
+    )
+    for graph, (x, ends, bonds, y) in zip(dataset, GRAPHS, strict=True):
+        assert graph.x.dtype == graph.edge_attr.dtype == torch.long
+        assert graph.x.tolist() == x.tolist()
+        # Each bond in both directions, one beside the other.
+        assert graph.edge_index[:, ::2].T.tolist() == ends.tolist()
+        assert graph.edge_index[:, 1::2].flip(0).T.tolist() == ends.tolist()
+        assert graph.edge_attr[::2].tolist() == graph.edge_attr[1::2].tolist() == bonds.tolist()
+        assert graph.y.tolist() == [y.tolist()]
+    assert {part: graphs.tolist() for part, graphs in dataset.benchmark.split.items()} == {
+        "train": list(range(18)), "valid": list(range(18, 24)), "test": list(range(24, 30)),
+    }  # fmt: skip
+    facts = dataset.benchmark
+    assert (facts.name, facts.task_type, facts.eval_metric) == ("ogbg-molhiv", "binary classification", "rocauc")
+    assert (facts.num_tasks, dataset.labelled, dataset.scored, dataset.y.dtype) == (1, False, True, torch.float32)
+
+
+def test_the_reader_s_lines_are_not_shown(archive, root, capfd):
+    load_dataset("ogbg-molhiv", root, archive)
+    assert capfd.readouterr() == ("", "graphcl: preparing ogbg-molhiv, once\n")
+    load_dataset("ogbg-molhiv", root)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_cache_is_ogb_s_own(dataset, root):
+    assert sorted(path.name for path in root.iterdir()) == ["ogbg_molhiv"]
+    assert sorted(path.name for path in (root / "ogbg_molhiv").iterdir()) == [
+        "RELEASE_v1.txt", "mapping", "processed", "raw", "split",
+    ]  # fmt: skip
+    # What the archive itself may hold there is pickled, and not taken.
+    assert [path.name for path in (root / "ogbg_molhiv" / "processed").iterdir()] == ["geometric_data_processed.pt"]
+    from ogb.graphproppred import PygGraphPropPredDataset
+
+    theirs = PygGraphPropPredDataset("ogbg-molhiv", str(root))
+    assert torch.equal(theirs[3].x, dataset[3].x)
+    assert torch.equal(theirs.get_idx_split()["test"], dataset.benchmark.split["test"])
+
+
+def test_files_that_ogb_unpacked_are_read_where_they_are(root, archive):
+    write_home(root / "ogbg_molhiv", FILES)
+    assert len(load_dataset("ogbg-molhiv", root)) == 30
+    assert (root / "ogbg_molhiv" / "processed" / "geometric_data_processed.pt").is_file()
+
+
+def test_missing_labels_and_several_tasks(tmp_path, root):
+    graphs = make_molecules(20, tasks=12, missing=0.3)
+    dataset = load_dataset("ogbg-moltox21", root, write_archive(tmp_path / "m", files_of(graphs), "tox21"))
+    assert dataset.benchmark.num_tasks == 12
+    np.testing.assert_array_equal(dataset.y.numpy(), np.stack([y for *_, y in graphs]).astype(np.float32))
+    assert dataset.y.isnan().any()
+
+
+def test_regression(tmp_path, root):
+    graphs = make_molecules(20, metric="rmse")
+    dataset = load_dataset("ogbg-molesol", root, write_archive(tmp_path / "m", files_of(graphs), "esol"))
+    assert (dataset.benchmark.eval_metric, dataset.benchmark.task_type) == ("rmse", "regression")
+    assert dataset.y[:, 0].tolist() == pytest.approx([y[0] for *_, y in graphs], rel=1e-6)
+
+
+def test_without_node_features_they_are_constant(tmp_path, root):
+    files = {key: value for key, value in files_of(make_molecules(20), "species").items() if "node-feat" not in key}
+    archives = write_archive(tmp_path / "m", files, "ogbg_ppi_medium")
+    dataset = load_dataset("ogbg-ppa", root, archives)
+    assert (dataset.x.unique().tolist(), dataset.features) == ([1.0], "constant")
+
+
+def test_other_features(dataset, root):
+    assert load_dataset("ogbg-molhiv", root, features="degree").x.is_floating_point()
+    with pytest.raises(InputError, match=r"`features` is 'labels\+degree', but `x` of ogbg-molhiv numbers categories"):
+        load_dataset("ogbg-molhiv", root, features="labels+degree")
+
+
+def test_names(refused):
+    refused("unknown data set 'ogbg-molhvi'; did you mean ogbg-molhiv", name="ogbg-molhvi")
+    refused("'ogbg-code2' is not supported: its targets are sequences", name="ogbg-code2")
+    refused("'ogbn-arxiv' is not supported: of OGB only sets of many graphs", name="ogbn-arxiv")
+    refused("'OGBG-molhiv' is not supported", "did you mean ogbg-molhiv", name="OGBG-molhiv")
+    refused("unknown data set 'molhiv'; did you mean ogbg-molhiv", name="molhiv")
+
+
+def test_offline_without_the_archive(refused, monkeypatch):
+    def offline(*args, **kwargs):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", offline)
+    for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
+    url = "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip"
+    refused(f"cannot download {url}", "Name or service not known", "Get hiv.zip elsewhere", "--mirror FOLDER")
+
+
+def test_a_mirror_without_it(refused, tmp_path):
+    other = write_archive(tmp_path / "m", FILES, "bace")
+    url = "http://snap.stanford.edu/ogb/data/graphproppred/csv_mol_download/hiv.zip"
+    refused("has no hiv.zip", "Archives there: bace", f"public source: {url}", mirror=other)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"RELEASE_v1.txt": None}, ["has no RELEASE_v1.txt in it"]),
+        ({"raw/edge.csv.gz": None}, ["OGB's reader cannot make graphs of ogbg-molhiv", "No necessary file"]),
+        ({"raw/edge.csv.gz": b"text"}, ["OGB's reader cannot make graphs of ogbg-molhiv", "gzip"]),
+        ({"split/scaffold/test.csv.gz": None}, ["OGB's reader cannot make graphs", "test.csv.gz"]),
+        ({"raw/node-feat.csv.gz": "atoms"}, ["of `x`", "is beyond [119, 5"]),
+        ({"split/scaffold/test.csv.gz": "overlap"}, ["the parts of its split must be different graphs of 0 .. 29"]),
+    ],
+)
+def test_damaged_archives(change, words, tmp_path, refused):
+    files = dict(FILES)
+    for path, content in change.items():
+        if content == "atoms":
+            x = [(np.where(x == x.max(), 119, x), *rest) for x, *rest in GRAPHS]
+            content = files_of(x)[path]
+        elif content == "overlap":
+            content = FILES["split/scaffold/valid.csv.gz"]
+        files[path] = content
+    kept = {path: content for path, content in files.items() if content is not None}
+    refused(*words, mirror=write_archive(tmp_path / "m", kept))
+
+
+def test_archives_of_something_else(tmp_path, refused):
+    folder = tmp_path / "m"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "hiv.zip", "w") as archive:
+        archive.writestr("other/raw/edge.csv.gz", b"")
+    refused("is not the archive that is wanted: no hiv/raw/* in it. It holds: other/raw/edge.csv.gz.", mirror=folder)
+    with zipfile.ZipFile(folder / "hiv.zip", "a") as archive:
+        archive.writestr("hiv/raw/../../evil", b"")
+    refused("leads out of the folder", mirror=folder)
+
+
+def test_another_release_asks_nothing(root, refused):
+    write_home(root / "ogbg_molhiv", {path: content for path, content in FILES.items() if "RELEASE" not in path})
+    refused(f"the folder {root / 'ogbg_molhiv'} has no RELEASE_v1.txt")
+
+
+class Trap:
+    def __reduce__(self):
+        return Path.touch, (Path("trapped"),)
+
+
+def test_code_in_the_cache_is_not_run(dataset, root, refused, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    path = root / "ogbg_molhiv" / "processed" / "geometric_data_processed.pt"
+    torch.save((Trap(), None), path)
+    refused("the cached copy of ogbg-molhiv cannot be read", "delete the folder")
+    path.write_bytes(pickle.dumps(Trap()))
+    refused("the cached copy of ogbg-molhiv cannot be read")
+    assert not (tmp_path / "trapped").exists()
+
+
+def test_batches_keep_categories(dataset, loops):
+    (batch,) = ResidentLoader(dataset, 30)
+    expected = Batch.from_data_list([dataset[i] for i in range(30)])
+    for key in ("x", "edge_index", "edge_attr", "y", "batch"):
+        assert torch.equal(batch[key], expected[key]), key
+        assert batch[key].dtype == expected[key].dtype
+
+
+@pytest.mark.parametrize("name", [name for name in augmentations if name not in ("compose", "one_of")])
+def test_augmentations_keep_categories(name, dataset, loops):
+    (batch,) = ResidentLoader(dataset, 30)
+    augment = build_augmentation({"name": name})
+    view, _ = two_views(batch, augment, augment, torch.Generator().manual_seed(0))
+    assert view.x.dtype == view.edge_attr.dtype == torch.long
+    there = {*map(tuple, batch.x.tolist()), (MASK,) * 9}
+    assert {*map(tuple, view.x.tolist())} <= there
+    assert view.edge_attr.size(0) == view.edge_index.size(1)
+    if name == "attribute_mask":
+        assert (view.x == MASK).all(dim=1).any()
+
+
+def test_on_disk(dataset, tmp_path):
+    mapped = write_on_disk(dataset, tmp_path / "packed")
+    assert repr(mapped) == repr(dataset).replace("GraphDataset", "MappedDataset")
+    for part, graphs in dataset.benchmark.split.items():
+        assert torch.equal(mapped.benchmark.split[part], graphs)
+    assert {**vars(mapped.benchmark), "split": None} == {**vars(dataset.benchmark), "split": None}
+    for ours, theirs in zip(make_loader(mapped, 8), make_loader(dataset, 8), strict=True):
+        assert torch.equal(ours.x, theirs.x)
+        assert torch.equal(ours.y, theirs.y)
+    np.save(tmp_path / "packed" / "split.test.npy", np.array([30]))
+    with pytest.raises(InputError, match=r"split\.test\.npy must be numbers of graphs, int64 below 30"):
+        open_on_disk(tmp_path / "packed")
+
+
+def test_parts_of_it_and_other_features(dataset, tmp_path):
+    again = load_dataset(dataset, features="labels")
+    assert torch.equal(again.x, dataset.x)
+    assert again.benchmark is dataset.benchmark
+    degrees = load_dataset(dataset, features="degree")
+    assert degrees.x.is_floating_point()
+    assert degrees.benchmark is dataset.benchmark
+    part = write_on_disk(dataset[5:15], tmp_path / "part")
+    assert torch.equal(part.x, torch.cat([dataset[i].x for i in range(5, 15)]))
+    assert (part.benchmark, part.y.shape) == (None, (10, 1))
+
+
+def test_it_says_what_a_benchmark_is(archive, root):
+    (data, slices), benchmark = load_ogb("ogbg-molhiv", root, archive)
+    assert data.y.shape == (30, 1)
+    assert slices["y"].tolist() == list(range(31))
+    assert benchmark.num_tasks == 1
