@@ -12,7 +12,7 @@ from graphcl.arguments import nearest
 from graphcl.config import Config, make_config, set_value, to_yaml
 from graphcl.config_files import parse_value, read_config, shipped_configs
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS
+from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
 from graphcl.version import __version__
 
@@ -162,7 +162,8 @@ def _listing(title: str, registry: Registry) -> str:
 
 
 def _evaluators() -> str:
-    lines = [f"  {name:15} {(inspect.getdoc(EVALUATORS[name]) or '').splitlines()[0]}" for name in EVALUATORS]
+    known = {**EVALUATORS, **SPLIT_EVALUATORS}
+    lines = [f"  {name:15} {(inspect.getdoc(known[name]) or '').splitlines()[0]}" for name in known]
     return "\n".join(["evaluators:", *lines])
 
 

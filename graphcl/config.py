@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from graphcl.arguments import Count, NonNegative, Positive, interval, nearest, problems
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS
+from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS
 from graphcl.model import Head
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
 
@@ -60,7 +60,7 @@ class Evaluation(_Frozen):
 class Config(_Frozen):
     """All settings of a run."""
 
-    dataset: str = Field("synthetic", description="TU name, `synthetic`, a .pt file, a folder in TU layout or on disk")
+    dataset: str = Field("synthetic", description="TU or OGB name, `synthetic`, .pt file, TU folder or one on disk")
     data_root: str = Field("datasets", description="where downloaded and processed data sets lie")
     mirror: str | None = Field(None, description="folder, file:// or http(s) URL holding NAME.zip")
     features: Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"] = Field(
@@ -68,7 +68,7 @@ class Config(_Frozen):
     )
     max_degree: Count = Field(64, description="degrees above it share a column")
     views: Views = Field(Views(), description="the augmentations `first` and `second`")
-    encoder: Named = Field({"name": "gin"}, description="the encoder")
+    encoder: Named = Field({"name": "auto"}, description="the encoder; auto: gin, for OGB's molecules molecule_gine")
     projection: Count | None = Field(None, description="width of the projection; default: the encoder's")
     head: Head = Field("mlp", description="the projector: mlp, linear (one layer), residual (InfoGraph's)")
     loss: Named = Field({"name": "auto"}, description="the loss; auto: as the method is meant, else infonce")
@@ -85,7 +85,9 @@ class Config(_Frozen):
     amp: bool = Field(False, description="compute in bfloat16")
     diagnostics: bool = Field(False, description="log ranks, negatives and weights of each epoch too")
     seeds: list[Annotated[int, interval("[0, 4294967296)")]] = Field([0, 1, 2, 3, 4], description="one run each")
-    eval: Words = Field(["svm"], description="how embeddings are scored, one or more: knn, logreg, svm")
+    eval: Words = Field(
+        ["svm"], description="how embeddings are scored, one or more: knn, logreg, svm; for OGB's sets: ogb"
+    )
     evaluation: Evaluation = Field(Evaluation(), description="folds of the scores, and whether the SVM scales columns")
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
@@ -111,7 +113,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         found += problems(error, _valid_keys)
         config = Config.model_validate(_without(values, error))
-    config = _with_views(_with_method(_with_loss(config)))
+    config = _with_benchmark(_with_views(_with_method(_with_loss(config))))
     for prefix, spec, registry in _named_parts(config):
         found += _spec_problems(spec, registry, prefix)
     if not found:
@@ -212,6 +214,18 @@ def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
     return registry.facts(name) if isinstance(name, str) and name in registry else {}
 
 
+def _with_benchmark(config: Config) -> Config:
+    """The settings with an encoder and an evaluator, those of OGB's sets for them, where none are named."""
+    is_ogb = config.dataset.startswith("ogbg-")
+    update: dict[str, Any] = {}
+    if config.encoder.get("name") == "auto":
+        molecules = is_ogb and config.dataset != "ogbg-ppa" and config.features in ("auto", "labels")
+        update["encoder"] = {**config.encoder, "name": "molecule_gine" if molecules else "gin"}
+    if is_ogb and "eval" not in config.model_fields_set:
+        update["eval"] = ["ogb"]
+    return config.model_copy(update=update)
+
+
 def _unfit_views(config: Config) -> list[str]:
     """Why views and method do not go together, one line at most."""
     method = config.method["name"]
@@ -243,9 +257,8 @@ def _eval_problems(config: Config) -> list[str]:
     names = config.eval
     if not names or len(set(names)) < len(names):
         return [f"`eval` must be one or more different evaluators, got {names}."]
-    found = [
-        f"`eval`: unknown evaluator {name!r}; {nearest(name, EVALUATORS)}." for name in names if name not in EVALUATORS
-    ]
+    known = [*EVALUATORS, *SPLIT_EVALUATORS]
+    found = [f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}." for name in names if name not in known]
     if config.evaluation.scale and "svm" not in names:
         found.append(f"`evaluation.scale` means nothing without svm, got `eval` {', '.join(names)}.")
     return found

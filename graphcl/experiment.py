@@ -16,10 +16,10 @@ from torch_geometric.data import Batch
 
 from graphcl.augment import two_views
 from graphcl.config import Config, build_augmentation
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, FoldScores, usable_folds
+from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, usable_folds
 from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -47,10 +47,16 @@ def make_model(config: Config, dataset: GraphDataset, seed: int = 0) -> Contrast
     """The untrained model of a seed, on the CPU; torch's global generator is left as it was.
 
     Raises:
-        InputError: the encoder needs edge attributes and the graphs have none.
+        InputError: the encoder needs edge attributes and the graphs have none, or it takes numbers and their features
+            are categories.
     """
     arguments = {key: value for key, value in config.encoder.items() if key != "name"}
     graph = dataset[0]
+    if not graph.x.is_floating_point() and encoders.facts(config.encoder["name"]).get("x") != "categories":
+        raise InputError(
+            f"encoder `{config.encoder['name']}` computes with `x`, and that of {dataset.name} numbers categories; use "
+            "--encoder molecule_gine, or --features degree."
+        )
     if "edge_dim" in encoders.arguments(config.encoder["name"]).required:
         if graph.get("edge_attr") is None:
             raise InputError(f"encoder `{config.encoder['name']}` needs `edge_attr`, {dataset.name} has none; use gin.")
@@ -130,15 +136,42 @@ def train_seed(
     )
 
 
-def score(config: Config, name: str, h: Tensor, y: Tensor, seed: int = 0, workers: int | None = None) -> FoldScores:
-    """The score of an embedding `[n, H]` by the evaluator `name`, under the protocol of the configuration."""
-    taken = inspect.signature(EVALUATORS[name]).parameters  # `scale` is for the SVM only
-    settings = {key: value for key, value in config.evaluation.model_dump().items() if key in taken}
-    return EVALUATORS[name](h, y, seed=seed, workers=workers, **settings)
+def score(
+    config: Config,
+    name: str,
+    h: Tensor,
+    y: Tensor,
+    seed: int = 0,
+    workers: int | None = None,
+    benchmark: Benchmark | None = None,
+) -> FoldScores:
+    """The score of an embedding `[n, H]` by the evaluator `name`, under the protocol of the configuration.
+
+    What a `benchmark` prescribes is for the evaluators that score by its split.
+    """
+    evaluator = EVALUATORS[name] if name in EVALUATORS else SPLIT_EVALUATORS[name]
+    taken = inspect.signature(evaluator).parameters  # `scale` is for the SVM only
+    known = {**config.evaluation.model_dump(), **(vars(benchmark) if benchmark is not None else {})}
+    settings = {key: value for key, value in known.items() if key in taken}
+    return evaluator(h, y, seed=seed, workers=workers, **settings)
 
 
-def with_usable_folds(config: Config, dataset: GraphDataset) -> Config:
-    """The settings with as many folds as the smallest class allows; a note says so where those are fewer."""
+def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
+    """The settings with as many folds as the smallest class allows; a note says so where those are fewer.
+
+    Raises:
+        InputError: an evaluator that the data set's labels do not fit.
+    """
+    if not dataset.scored:
+        return config
+    fitting = EVALUATORS if dataset.benchmark is None else SPLIT_EVALUATORS
+    if unfit := [name for name in config.eval if name not in fitting]:
+        why = "has no split of its own" if dataset.benchmark is None else "is scored on its own split"
+        raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {max(fitting)}.")
+    return config if dataset.benchmark is not None else _with_usable_folds(config, dataset)
+
+
+def _with_usable_folds(config: Config, dataset: GraphDataset) -> Config:
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)

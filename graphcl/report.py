@@ -21,6 +21,7 @@ import torch
 from graphcl import native
 from graphcl.config import Config, to_yaml
 from graphcl.errors import InputError
+from graphcl.evaluate import METRICS
 from graphcl.train import Epoch
 
 
@@ -116,7 +117,7 @@ def check_folder(config: Config) -> None:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Versions, commit and hardware: what a figure depends on besides the settings."""
-    packages = ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx")
+    packages = ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb")
     found = {}
     for package in packages:
         try:
@@ -141,21 +142,26 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 def score_lines(result: Mapping[str, Any]) -> list[str]:
     """The outcome as a small table, plus what its figures mean."""
-    lines = [f"{'':28}{'accuracy %':>12}{'± seeds':>10}{'± folds':>10}"]
+    on_folds = "folds" in result
+    metric = METRICS[next(iter(result["scores"].values()))["metric"]]
+    lines = [f"{'':28}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
     for evaluator, scores in result["scores"].items():
         for name in ("untrained", "trained"):
             row, label = scores[name], f"{evaluator}, {name} encoder"
-            lines.append(f"{label:28}{row['mean']:12.2f}{row['std_seeds']:10.2f}{row['std_folds']:10.2f}")
+            folds = f"{row['std_folds']:10.2f}" if on_folds else ""
+            lines.append(f"{label:28}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
         gain, label = scores["gain"], f"{evaluator}, gain, paired"
         lines.append(f"{label:28}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
     seeds = len(gain["seeds"])
-    chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
     steps = result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
-    lines.append(
-        f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid; "
-        f"mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
-    )
+    if on_folds:
+        chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
+        how = f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
+    else:
+        train, valid, test = result["split"].values()
+        how = f"OGB's split: {train} training graphs, C by {valid} for validation, scored on {test}"
+    lines.append(f"{how}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}.")
     return lines
 
 

@@ -17,8 +17,8 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, paired_gain, summarise
-from graphcl.experiment import make_model, pick_device, rehearse, score, timed, train_seed, with_usable_folds
+from graphcl.evaluate import METRICS, FoldScores, paired_gain, summarise
+from graphcl.experiment import make_model, pick_device, rehearse, score, timed, train_seed, with_usable_evaluation
 from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
 from graphcl.model import ContrastiveModel
@@ -63,8 +63,7 @@ def run(config: Config) -> dict[str, Any]:
     config = config.model_copy(update={"features": dataset.features})
     # What does not fit together is refused before anything is written.
     rehearse(config, dataset)
-    if dataset.labelled:
-        config = with_usable_folds(config, dataset)
+    config = with_usable_evaluation(config, dataset)
     folder = RunFolder(config)
     told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
     print(f"{dataset}, features: {dataset.features}; {told}; {folder.path}/")
@@ -82,18 +81,19 @@ def run(config: Config) -> dict[str, Any]:
         with timed(seconds, "embed"):
             h, y = embed(model, whole)
         folder.add_seed(seed, model.encoder, h, y)
-        if dataset.labelled and y is not None:
+        if dataset.scored and y is not None:
             for name in config.eval:
                 with timed(seconds, "evaluate"):
-                    untrained[name].append(score(config, name, h_before, y, seed))
-                    trained[name].append(score(config, name, h, y, seed))
-                before, after = untrained[name][-1].mean, trained[name][-1].mean
-                print(f"seed {seed}: untrained {before:.2f}, trained {after:.2f} % ({name})")
+                    untrained[name].append(score(config, name, h_before, y, seed, benchmark=dataset.benchmark))
+                    trained[name].append(score(config, name, h, y, seed, benchmark=dataset.benchmark))
+                before, after = untrained[name][-1], trained[name][-1]
+                unit = "%" if after.metric == "accuracy" else METRICS[after.metric]
+                print(f"seed {seed}: untrained {before.mean:.2f}, trained {after.mean:.2f} {unit} ({name})")
         # After each seed, so that no score is lost with a later one.
-        result = _result(config, untrained, trained, history, seconds, device)
+        result = _result(config, dataset, untrained, trained, history, seconds, device)
         folder.add_result(result)
 
-    if dataset.labelled:
+    if dataset.scored:
         print("\n".join(score_lines(result)))
     else:
         print("These graphs have no class labels, so the embedding is kept but not scored.")
@@ -109,6 +109,7 @@ def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed:
 
 def _result(
     config: Config,
+    dataset: GraphDataset,
     untrained: Scores,
     trained: Scores,
     history: list[Epoch],
@@ -117,6 +118,7 @@ def _result(
 ) -> dict[str, Any]:
     scores = {
         name: {
+            "metric": trained[name][0].metric,
             "untrained": vars(summarise(untrained[name])),
             "trained": vars(summarise(trained[name])),
             "gain": vars(paired_gain(trained[name], untrained[name])),
@@ -128,7 +130,9 @@ def _result(
         for name in config.eval
         if trained[name]
     }
-    protocol = {"folds": config.evaluation.folds, "inner_folds": config.evaluation.inner_folds}
+    protocol: dict[str, Any] = {"folds": config.evaluation.folds, "inner_folds": config.evaluation.inner_folds}
+    if dataset.benchmark is not None:
+        protocol = {"split": {part: len(graphs) for part, graphs in dataset.benchmark.split.items()}}
     total = sum(epoch.seconds for epoch in history)
     return {
         **({"scores": scores, **protocol} if scores else {}),

@@ -78,8 +78,8 @@ def test_print_config_prints_and_stops(capsys):
         (["--seeds"], "`seeds` must be one or more different numbers, got []."),
         (["--eval"], "`eval` must be one or more different evaluators, got []."),
         (["--eval", "svm,knn,svm"], "`eval` must be one or more different evaluators, got ['svm', 'knn', 'svm']."),
-        (["--eval", "svn"], "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, svm."),
-        (["--eval", "5"], "`eval`: unknown evaluator '5'; choose from: knn, logreg, svm."),
+        (["--eval", "svn"], "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, ogb, svm."),
+        (["--eval", "5"], "`eval`: unknown evaluator '5'; choose from: knn, logreg, ogb, svm."),
         (["--eval", "[1, svm]"], "`eval.0` must be a text, got 1."),
         (
             ["--eval", "knn,logreg", "--evaluation.scale"],

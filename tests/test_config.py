@@ -78,7 +78,7 @@ def test_everything_wrong_is_said_at_once():
             {"features": "degre"},
             "`features` must be 'auto', 'labels', 'constant', 'degree', 'labels+degree' or 'auto+degree'",
         ),
-        ({"eval": "svm, nn"}, "`eval`: unknown evaluator 'nn'; did you mean knn? choose from: knn, logreg, svm."),
+        ({"eval": "svm, nn"}, "`eval`: unknown evaluator 'nn'; did you mean knn? choose from: knn, logreg, ogb, svm."),
         ({"eval": ["svm", "knn,logreg"]}, "`eval`: unknown evaluator 'knn,logreg'; did you mean"),
         ({"eval": 3}, "`eval` must be a list, got 3."),
         ({"eval": []}, "`eval` must be one or more different evaluators, got []."),

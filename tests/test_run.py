@@ -171,7 +171,7 @@ def test_a_class_smaller_than_the_folds(go):
         (
             ["--eval", "svm,svn"],
             {},
-            "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, svm.",
+            "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, ogb, svm.",
         ),
         (["--lr", "1e30", "--epochs", "5"], {}, "became"),
         ([], {"n": 1}, "graph"),

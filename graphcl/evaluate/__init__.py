@@ -1,6 +1,7 @@
 """Scores for frozen embeddings. scikit-learn is loaded at the first call, not at import.
 
 A new evaluator is one file, which gives `make_folds(...).scores` its own way to fit, and one entry of `EVALUATORS`.
+Those of `SPLIT_EVALUATORS` score by the split and the metric that a benchmark prescribes, not by folds.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,13 +11,18 @@ from graphcl.evaluate.compare import PairedTest, holm, paired_test
 from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.knn import knn
 from graphcl.evaluate.logreg import logreg
-from graphcl.evaluate.scores import FoldScores, Gain, Summary, paired_gain, summarise
+from graphcl.evaluate.ogb import ogb
+from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, paired_gain, summarise
 from graphcl.evaluate.svm import svm
 
 EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType({"knn": knn, "logreg": logreg, "svm": svm})
+SPLIT_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType({"ogb": ogb})
 
 __all__ = [
     "EVALUATORS",
+    "LOWER",
+    "METRICS",
+    "SPLIT_EVALUATORS",
     "FoldScores",
     "Gain",
     "PairedTest",
@@ -24,6 +30,7 @@ __all__ = [
     "holm",
     "knn",
     "logreg",
+    "ogb",
     "paired_gain",
     "paired_test",
     "summarise",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphcl.evaluate.scores import FoldScores, check_same_splits
+from graphcl.evaluate.scores import FoldScores, gains_by_fold
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
 
     over S seeds and K folds, with SK - 1 degrees of freedom. Training parts of different folds overlap, so accuracies
     of different folds are no independent draws; the term 1 / (K - 1), test over training graphs, makes up for that. A
-    plain t-test over all folds calls noise a win several times as often as it says.
+    plain t-test over all folds calls noise a win several times as often as it says. Where a benchmark fixes the split,
+    K is 1 and the term is left out: the paired t-test over seeds, which speaks of this split only (one seed: p = 1).
 
     Args:
         after: scores, one a seed.
@@ -44,15 +45,17 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
         Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 2003. Bouckaert and Frank,
         "Evaluating the Replicability of Significance Tests for Comparing Learning Algorithms", PAKDD 2004.
     """
-    check_same_splits(after, before)
+    d = np.concatenate(gains_by_fold(after, before))
     from scipy.special import stdtr
 
     folds = min(score.folds for score in after)
-    d = np.concatenate([np.subtract(new.accuracy, old.accuracy) for new, old in zip(after, before, strict=True)])
+    if d.size == 1:
+        return PairedTest(float(d[0]), 1.0)
     mean, variance = float(d.mean()), float(d.var(ddof=1))
     if variance == 0:
         return PairedTest(mean, float(mean == 0))
-    t = mean / np.sqrt((1 / d.size + 1 / (folds - 1)) * variance)
+    overlap = 1 / (folds - 1) if folds > 1 else 0.0
+    t = mean / np.sqrt((1 / d.size + overlap) * variance)
     return PairedTest(mean, float(2 * stdtr(d.size - 1, -abs(t))))
 
 

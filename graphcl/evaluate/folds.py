@@ -71,7 +71,7 @@ def make_folds(
     from joblib import cpu_count
     from sklearn.model_selection import StratifiedKFold
 
-    h = _embedding(h)
+    h = embedding(h)
     classes, labels = _classes(y, len(h))
     workers = cpu_count() if workers is None else workers
     rules = ("folds", folds, 2), ("inner_folds", inner_folds, 2), ("workers", workers, 1), ("seed", seed, 0)
@@ -131,7 +131,8 @@ def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def _embedding(h: Tensor | np.ndarray) -> np.ndarray:
+def embedding(h: Tensor | np.ndarray) -> np.ndarray:
+    """The rows of an embedding in float64, checked."""
     h = h.detach().to("cpu", torch.float64).numpy() if isinstance(h, Tensor) else h
     h = np.ascontiguousarray(h, dtype=np.float64)
     if h.ndim != 2 or h.shape[1] == 0:

@@ -1,4 +1,4 @@
-"""Test accuracies of one seed, and what is said of several; `graphcl.evaluate.svm` explains the two spreads."""
+"""Test scores of one seed, and what is said of several; `graphcl.evaluate.svm` explains the two spreads."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ import numpy as np
 
 from graphcl.errors import InputError
 
+METRICS = {
+    "accuracy": "accuracy %",
+    "rocauc": "ROC-AUC %",
+    "ap": "AP %",
+    "acc": "accuracy %",
+    "rmse": "RMSE",
+}
+"""Metric -> how it is printed."""
+LOWER = {"rmse"}
+"""Metrics that are the better the lower."""
+
 
 @dataclass(frozen=True)
 class FoldScores:
     """One seed, by outer fold: test accuracy in percent, the hyper-parameter `chosen` (C, or k), its `inner` accuracy.
 
     That is the one on the inner folds, by which it was chosen; no test fold was seen, so settings may be chosen by it.
+    Where a benchmark fixes the split, its test part is the only fold and its validation part the only inner one, and
+    `metric`, of `METRICS`, says what stands in the place of the accuracy.
     """
 
     seed: int
@@ -23,6 +36,7 @@ class FoldScores:
     inner: tuple[float, ...]
     folds: int
     inner_folds: int
+    metric: str = "accuracy"
 
     @property
     def mean(self) -> float:
@@ -45,7 +59,10 @@ class Summary:
 
 @dataclass(frozen=True)
 class Gain:
-    """Accuracy gained on the same test folds, in percentage points, and the share of seeds whose mean rose."""
+    """Accuracy gained on the same test folds, in percentage points, and the share of seeds whose mean rose.
+
+    Of an error, such as RMSE, what it fell by.
+    """
 
     mean: float
     std_seeds: float
@@ -77,10 +94,17 @@ def check_same_splits(after: Sequence[FoldScores], before: Sequence[FoldScores])
 def paired_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Gain:
     """What `after` gains over `before`, fold by fold: the luck of a split, common to both, cancels.
 
-    Raises `InputError` unless both hold the same seeds in the same order, with the same folds.
+    Raises `InputError` unless both hold the same seeds in the same order, with the same folds and metric.
     """
+    gains = np.array([np.mean(each) for each in gains_by_fold(after, before)])
+    return Gain(float(gains.mean()), float(gains.std()), float((gains > 0).mean()), summarise(after).seeds)
+
+
+def gains_by_fold(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> list[np.ndarray]:
+    """What `after` gains over `before` in each fold, seed by seed; see `paired_gain`."""
     check_same_splits(after, before)
-    seeds = summarise(after).seeds
-    pairs = zip(after, before, strict=True)
-    gains = np.array([np.mean(np.subtract(new.accuracy, old.accuracy)) for new, old in pairs])
-    return Gain(float(gains.mean()), float(gains.std()), float((gains > 0).mean()), seeds)
+    metrics = {score.metric for score in (*after, *before)}
+    if len(metrics) > 1:
+        raise InputError(f"scores by different metrics cannot be compared, got {', '.join(sorted(metrics))}.")
+    sign = -1 if metrics & LOWER else 1
+    return [sign * np.subtract(new.accuracy, old.accuracy) for new, old in zip(after, before, strict=True)]

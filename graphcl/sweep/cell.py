@@ -13,7 +13,7 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.experiment import make_model, pick_device, rehearse, score, timed, train_seed, with_usable_folds
+from graphcl.experiment import make_model, pick_device, rehearse, score, timed, train_seed, with_usable_evaluation
 from graphcl.report import environment
 from graphcl.train import embed
 
@@ -45,9 +45,9 @@ def _run(config: Config, seconds: dict[str, float], device: torch.device) -> dic
     torch.set_num_threads(config.threads)
     with timed(seconds, "load"):
         dataset = _dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
-    if not dataset.labelled:
+    if not dataset.scored:
         raise InputError(f"{dataset.name} has no class labels, so there is nothing to compare by.")
-    config = with_usable_folds(config, dataset)
+    config = with_usable_evaluation(config, dataset)
     model = make_model(config, dataset, seed).to(device)
     metrics: dict[str, Any] = {}
     if config.epochs or config.steps:
@@ -64,7 +64,7 @@ def _run(config: Config, seconds: dict[str, float], device: torch.device) -> dic
     for name in config.eval:
         with timed(seconds, "evaluate"):
             # One worker of the sweep, one core: no threads within.
-            scores[name] = vars(score(config, name, h, y, seed, workers=config.threads))
+            scores[name] = vars(score(config, name, h, y, seed, config.threads, dataset.benchmark))
     return {"status": "done", "scores": scores, "metrics": metrics}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphcl.evaluate import FoldScores, holm, paired_test, summarise
+from graphcl.evaluate import LOWER, FoldScores, holm, paired_test, summarise
 from graphcl.sweep.plan import Cell, Plan
 
 Labels = tuple[str, ...]
@@ -49,7 +49,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows x columns of one evaluator's accuracies.
+    """Rows x columns of one evaluator's accuracies, or what else it measures by.
 
     Args:
         evaluator: its name.
@@ -74,10 +74,18 @@ class Table:
     baseline: Mapping[str, str] | None
 
     def best(self, column: str) -> Labels | None:
-        """The row of the highest mean in a column."""
-        known = {row: self.entries[row, column].mean for row in self.rows if (row, column) in self.entries}
-        finished = {row: mean for row, mean in known.items() if mean is not None}
-        return max(finished, key=lambda row: finished[row]) if finished else None
+        """The row of the highest mean in a column, or of the lowest if it is an error."""
+        known = {row: self.entries[row, column] for row in self.rows if (row, column) in self.entries}
+        finished = {row: entry.mean for row, entry in known.items() if entry.mean is not None}
+        lower = any(score.metric in LOWER for entry in known.values() for score in entry.scores)
+        choose = min if lower else max
+        return choose(finished, key=lambda row: finished[row]) if finished else None
+
+    @property
+    def metrics(self) -> list[str]:
+        """What the entries are measured by, names of `METRICS`."""
+        found = dict.fromkeys(score.metric for entry in self.entries.values() for score in entry.scores)
+        return list(found) or ["accuracy"]
 
     def untrained_rows(self) -> list[tuple[list[Labels], dict[str, Entry]]]:
         """The different untrained encoders: the rows that start from each, and its entries by column."""
@@ -138,8 +146,9 @@ def _entry(
 def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
     """The scores that a finished cell's record holds."""
     values = record["scores"][evaluator]
-    lists = {key: tuple(values[key]) for key in ("accuracy", "chosen", "inner")}
-    return FoldScores(seed=values["seed"], folds=values["folds"], inner_folds=values["inner_folds"], **lists)
+    accuracy, chosen, inner = (tuple(values[key]) for key in ("accuracy", "chosen", "inner"))
+    metric = values.get("metric", "accuracy")
+    return FoldScores(values["seed"], accuracy, chosen, inner, values["folds"], values["inner_folds"], metric)
 
 
 def _twin(place: Place, plan: Plan) -> Place:

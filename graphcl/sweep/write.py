@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphcl.evaluate import LOWER, METRICS
 from graphcl.report import write_text
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import UNTRAINED, Difference, Entry, Labels, Table, scores_of
@@ -36,9 +37,11 @@ def write_tables(
 def to_markdown(table: Table) -> str:
     """Accuracies, gains over the untrained encoder and differences to the baseline, with what they mean."""
     head = [*(table.header or ("",)), *table.columns]
-    lines = [f"### {table.evaluator}: accuracy in %, mean ± deviation between seeds", ""]
+    metrics = ", ".join(METRICS[each].replace(" %", " in %") for each in table.metrics)
+    lines = [f"### {table.evaluator}: {metrics}, mean ± deviation between seeds", ""]
     lines += accuracy_lines(table)
-    lines += ["", "Gain over the untrained encoder of the same seeds and folds, in percentage points (p):", ""]
+    unit = "the metric's unit, an error's fall as a gain" if LOWER & {*table.metrics} else "percentage points"
+    lines += ["", f"Gain over the untrained encoder of the same seeds and folds, in {unit} (p):", ""]
     lines += _markdown(head, _difference_rows(table, table.gains))
     if table.baseline is not None:
         named = ", ".join(f"{axis} {label}" for axis, label in table.baseline.items())
@@ -164,10 +167,13 @@ def _legend(table: Table) -> str:
         return "No cell is finished yet."
     seeds = sorted({entry.wanted for entry in entries})
     folds = sorted({score.folds for entry in entries for score in entry.scores})
+    fixed = folds == [1]
+    splits = "the benchmark's split" if fixed else f"folds: {' or '.join(map(str, folds))}"
+    test = "paired t-test over seeds" if fixed else "corrected t-test of repeated cross-validation"
     return (
-        f"Seeds: {' or '.join(map(str, seeds))}; folds: {' or '.join(map(str, folds))}. The best trained encoder of a "
+        f"Seeds: {' or '.join(map(str, seeds))}; {splits}. The best trained encoder of a "
         f"column in bold. "
-        f"p: two-sided corrected t-test of repeated cross-validation, adjusted (Holm) for all comparisons of a table; "
+        f"p: two-sided {test}, adjusted (Holm) for all comparisons of a table; "
         f"bold below 0.05."
     )
 

@@ -1,0 +1,171 @@
+"""The probe on a benchmark's split: against scikit-learn's own pieces, and what may not influence it."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, ogb, paired_gain, paired_test, summarise
+from graphcl.evaluate.folds import C_GRID
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
+N = 150
+SPLIT = dict(zip(("train", "valid", "test"), np.split(np.random.default_rng(9).permutation(N), [90, 120]), strict=True))
+
+
+def data(tasks: int, seed: int = 0, missing: float = 0.2):
+    generator = np.random.default_rng(seed)
+    h = generator.normal(size=(N, 6)) * 10.0 ** np.arange(-2, 4) + 5
+    signal = (h - 5) / 10.0 ** np.arange(-2, 4) @ generator.normal(size=(6, tasks))
+    y = (signal + 2 * generator.normal(size=(N, tasks)) > 0).astype(float)
+    y[generator.random((N, tasks)) < missing] = np.nan
+    return h, y
+
+
+def by_hand(h, y, split, score):
+    """(C, its mean over tasks on the validation part, that on the test part), by whole pipelines of scikit-learn."""
+    rows = []
+    for c in C_GRID:
+        means = []
+        for part in ("valid", "test"):
+            found = []
+            for task in range(y.shape[1]):
+                fit, held = (split[each][~np.isnan(y[split[each], task])] for each in ("train", part))
+                model = LogisticRegression(C=c, tol=1e-10, max_iter=100_000)
+                scaler = StandardScaler().fit(h[split["train"]])  # all training graphs, labelled for the task or not
+                model.fit(scaler.transform(h[fit]), y[fit, task])
+                found.append(score(y[held, task], model.decision_function(scaler.transform(h[held]))))
+            means.append(100 * np.mean(found))
+        rows.append((c, *means))
+    return max(rows, key=lambda row: row[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "tasks", "score"),
+    [
+        ("ogbg-molhiv", "rocauc", 1, roc_auc_score),
+        ("ogbg-moltox21", "rocauc", 12, roc_auc_score),
+        ("ogbg-molmuv", "ap", 17, average_precision_score),
+    ],
+)
+def test_classification_is_scikit_learn_s_by_task(name, metric, tasks, score):
+    h, y = data(tasks)
+    found = ogb(h, y, name=name, split=SPLIT, eval_metric=metric, seed=3)
+    c, inner, test = by_hand(h, y, SPLIT, score)
+    assert found == FoldScores(3, (pytest.approx(test),), (c,), (pytest.approx(inner),), 1, 1, metric)
+    # Tensors, threads and the order of the grid change nothing.
+    split = {part: torch.from_numpy(rows) for part, rows in SPLIT.items()}
+    tensors = torch.from_numpy(h), torch.from_numpy(y)
+    again = ogb(*tensors, name=name, split=split, eval_metric=metric, seed=3, workers=3, grid=C_GRID[::-1])
+    assert again == found
+
+
+def test_regression_is_ridge_regression():
+    h, _ = data(1)
+    y = (h[:, :1] * 100 + np.random.default_rng(1).normal(size=(N, 1))) / 50
+    y[::7] = np.nan
+    found = ogb(h, y, name="ogbg-molesol", split=SPLIT, eval_metric="rmse")
+    parts = {part: rows[~np.isnan(y[rows, 0])] for part, rows in SPLIT.items()}
+    errors = []
+    for c in C_GRID:
+        scaler = StandardScaler().fit(h[SPLIT["train"]])
+        model = make_pipeline(scaler, Ridge(1 / c))
+        model[-1].fit(scaler.transform(h[parts["train"]]), y[parts["train"], 0])
+        errors.append([np.sqrt(np.mean((model.predict(h[parts[p]]) - y[parts[p], 0]) ** 2)) for p in ("valid", "test")])
+    inner, test = min(errors)
+    assert (found.inner, found.accuracy) == ((pytest.approx(inner),), (pytest.approx(test),))
+    assert found.chosen == (C_GRID[[row[0] for row in errors].index(inner)],)
+
+
+def test_several_classes_are_counted_right():
+    h, _ = data(1)
+    y = np.digitize(h[:, :1], np.quantile(h[:, 0], [1 / 3, 2 / 3])).astype(float)
+    found = ogb(h, y, name="ogbg-ppa", split=SPLIT, eval_metric="acc")
+    assert found.mean > 80
+    assert found.metric == "acc"
+
+
+def test_no_test_graph_chooses_anything():
+    h, y = data(2)
+    first = ogb(h, y, name="ogbg-molclintox", split=SPLIT, eval_metric="rocauc")
+    h[SPLIT["test"]] = np.random.default_rng(5).normal(size=(30, 6)) * 1e3
+    y[SPLIT["test"]] = 1 - y[SPLIT["test"]]
+    second = ogb(h, y, name="ogbg-molclintox", split=SPLIT, eval_metric="rocauc")
+    assert (first.chosen, first.inner) == (second.chosen, second.inner)
+    assert first.accuracy != second.accuracy
+
+
+def test_validation_graphs_choose_c_and_nothing_else():
+    h, y = data(2)
+    first = ogb(h, y, name="ogbg-molclintox", split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    h[SPLIT["valid"]] *= -3
+    second = ogb(h, y, name="ogbg-molclintox", split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    assert first.accuracy == second.accuracy
+    assert first.inner != second.inner
+
+
+def test_a_task_of_one_class_in_the_training_part_scores_as_a_guess():
+    h, y = data(2, missing=0)
+    y[SPLIT["train"], 1] = 1
+    both = ogb(h, y, name="ogbg-molclintox", split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    one = ogb(h, y[:, :1], name="ogbg-molhiv", split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    assert both.mean == pytest.approx((one.mean + 50) / 2)
+    y[SPLIT["train"], 1] = np.nan
+    assert ogb(h, y, name="ogbg-molclintox", split=SPLIT, eval_metric="rocauc", grid=[1.0]).mean == both.mean
+
+
+H, Y = data(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": Y[:, 0]}, r"`y` must be \[150, tasks\], got shape \[150\]\."),
+        ({"split": {"train": SPLIT["train"]}}, r"`split` must have the parts train, valid and test, got train\."),
+        (
+            {"split": {**SPLIT, "test": SPLIT["valid"]}},
+            r"`split` must have three parts of different graphs out of the 150",
+        ),
+        ({"split": {**SPLIT, "test": [150]}}, r"`split` must have three parts of different graphs out of the 150"),
+        ({"split": {**SPLIT, "test": []}}, r"`split` must have three parts of different graphs out of the 150"),
+        ({"eval_metric": "f1"}, r"`eval_metric` must be rocauc, ap, acc or rmse, got 'f1'\."),
+        ({"grid": [0.0]}, r"`grid` must hold one C or more, each positive and finite"),
+        ({"workers": 0}, r"`workers` must be at least 1, got 0\."),
+        ({"y": np.ones((N, 1))}, r"OGB's evaluator of ogbg-molhiv: No positively labeled data available"),
+        ({"h": H * np.nan}, r"`h` must be finite"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change, message):
+    arguments = {"h": H, "y": Y, "name": "ogbg-molhiv", "split": SPLIT, "eval_metric": "rocauc", **change}
+    with pytest.raises(InputError, match=message):
+        ogb(arguments.pop("h"), arguments.pop("y"), **arguments)
+
+
+def score(seed: int, value: float, metric: str = "rocauc") -> FoldScores:
+    return FoldScores(seed, (value,), (1.0,), (value,), 1, 1, metric)
+
+
+def test_seeds_are_summarised_and_compared():
+    after, before = [score(0, 70.0), score(1, 74.0)], [score(0, 69.0), score(1, 72.0)]
+    assert (summarise(after).mean, summarise(after).std_seeds, summarise(after).std_folds) == (72.0, 2.0, 0.0)
+    assert paired_gain(after, before).mean == 1.5
+    found = paired_test(after, before)
+    from scipy.stats import ttest_rel
+
+    assert (found.mean, found.p) == (1.5, pytest.approx(ttest_rel([70.0, 74.0], [69.0, 72.0]).pvalue))
+    assert paired_test(after[:1], before[:1]).p == 1  # one seed says nothing
+
+
+def test_an_error_gains_by_falling():
+    after, before = [score(0, 0.5, "rmse"), score(1, 0.7, "rmse")], [score(0, 0.9, "rmse"), score(1, 0.9, "rmse")]
+    assert paired_gain(after, before).mean == pytest.approx(0.3)
+    assert paired_gain(after, before).positive == 1
+    assert paired_test(after, before).mean == pytest.approx(0.3)
+    with pytest.raises(InputError, match="scores by different metrics cannot be compared, got rmse, rocauc"):
+        paired_gain(after, [score(0, 1.0), score(1, 1.0)])

@@ -1,0 +1,168 @@
+"""A set of OGB on the command line: trained, scored on its split, and in a sweep."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from graphcl import run as run_module
+from graphcl.config import make_config
+from graphcl.datasets import load_dataset
+from graphcl.errors import InputError
+from graphcl.evaluate import ogb
+from graphcl.experiment import rehearse
+from graphcl.molecule import MoleculeGINE
+from graphcl.pack import main as pack
+from graphcl.registry import methods
+from graphcl.run import main
+from graphcl.sweep.cell import run_cell
+from graphcl.sweep.plan import make_plan
+from graphcl.sweep.table import make_table
+from graphcl.sweep.write import to_markdown
+from tests.datasets.ogb_files import files_of, make_molecules, write_archive
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
+SMALL = ["--encoder.hidden", "8", "--encoder.layers", "2", "--batch-size", "16", "--epochs", "1"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the archives of a set for each kind of task, and a root."""
+    folder = tmp_path_factory.mktemp("ogb")
+    write_archive(folder / "archives", files_of(make_molecules(40)), "hiv")
+    write_archive(folder / "archives", files_of(make_molecules(40, tasks=12, missing=0.2)), "tox21")
+    write_archive(folder / "archives", files_of(make_molecules(40, metric="rmse")), "esol")
+    return folder
+
+
+@pytest.fixture
+def where(place):
+    return ["--mirror", str(place / "archives"), "--data-root", str(place / "root")]
+
+
+def test_a_run_is_scored_on_the_split(place, where, tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ["--config", "ogb/ogbg-molhiv", *where, *SMALL, "--seeds", "0", "1", "--out", str(out)]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "                               ROC-AUC %   ± seeds\nogb, untrained encoder" in printed
+    assert "OGB's split: 24 training graphs, C by 8 for validation, scored on 8; mean over 2 seeds at" in printed
+
+    result = json.loads((out / "result.json").read_text())
+    assert result["split"] == {"train": 24, "valid": 8, "test": 8}
+    assert (result["config"]["encoder"]["name"], result["config"]["eval"]) == ("molecule_gine", ["ogb"])
+    assert result["versions"]["ogb"] != "not installed"
+    scores, arrays = result["scores"]["ogb"], np.load(out / "embeddings.npz")
+    assert (scores["metric"], arrays["h"].shape, arrays["y"].shape) == ("rocauc", (2, 40, 8), (40, 1))
+    benchmark = load_dataset("ogbg-molhiv", place / "root").benchmark
+    again = [ogb(h, arrays["y"], name=benchmark.name, split=benchmark.split, eval_metric="rocauc") for h in arrays["h"]]
+    assert [each["trained"]["accuracy"] for each in scores["per_seed"]] == [list(each.accuracy) for each in again]
+    assert scores["trained"]["mean"] == pytest.approx(np.mean([each.mean for each in again]))
+    assert scores["gain"]["mean"] == pytest.approx(scores["trained"]["mean"] - scores["untrained"]["mean"])
+
+    encoder = MoleculeGINE(9, 3, hidden=8, layers=2)
+    encoder.load_state_dict(torch.load(out / "encoder.pt", weights_only=True)[1])
+    graph = load_dataset("ogbg-molhiv", place / "root")[5]
+    h = encoder.eval()(graph.x, graph.edge_index, edge_attr=graph.edge_attr)
+    torch.testing.assert_close(h[0], torch.from_numpy(arrays["h"][1, 5]), rtol=1e-3, atol=1e-4)
+
+
+def test_test_labels_change_nothing_but_the_score(place, where, tmp_path, monkeypatch):
+    """Training, the scale and C are the same; the score is of the other labels."""
+    found = []
+    for flip in (False, True):
+
+        def load(*arguments, flip=flip):
+            dataset = load_dataset(*arguments)
+            if flip:
+                test = dataset.benchmark.split["test"]
+                dataset._data.y[test] = 1 - dataset._data.y[test]
+            return dataset
+
+        monkeypatch.setattr(run_module, "load_dataset", load)
+        out = tmp_path / str(flip)
+        assert main(["--dataset", "ogbg-molhiv", *where, *SMALL, "--seeds", "0", "--out", str(out)]) == 0
+        score = json.loads((out / "result.json").read_text())["scores"]["ogb"]["per_seed"][0]["trained"]
+        found.append((score["chosen"], score["inner"], np.load(out / "embeddings.npz")["h"], score["accuracy"]))
+    (c, inner, h, test), (c_flipped, inner_flipped, h_flipped, test_flipped) = found
+    assert (c, inner) == (c_flipped, inner_flipped)
+    assert np.array_equal(h, h_flipped)
+    assert test_flipped == pytest.approx([100 - test[0]])
+
+
+def test_regression_prints_an_error(where, tmp_path, capsys):
+    words = ["--dataset", "ogbg-molesol", *where, *SMALL, "--seeds", "0", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "                                    RMSE   ± seeds\n" in printed
+    scores = json.loads((tmp_path / "run" / "result.json").read_text())["scores"]["ogb"]
+    assert scores["gain"]["mean"] == pytest.approx(scores["untrained"]["mean"] - scores["trained"]["mean"])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--eval", "svm"], "`eval` svm does not fit ogbg-molhiv, which is scored on its own split; pass --eval ogb."),
+        (["--encoder", "gin"], "encoder `gin` computes with `x`, and that of ogbg-molhiv numbers categories;"),
+        (["--dataset", "own", "--eval", "ogb"], "`eval` ogb does not fit own, which has no split of its own; pass"),
+        (["--dataset", "own", "--encoder", "molecule_gine"], "encoder `molecule_gine` needs `edge_attr`"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(words, line, where, tmp_path, saved_graphs, capsys):
+    out = tmp_path / "run"
+    words = [saved_graphs() if word == "own" else word for word in words]
+    given = [] if "--dataset" in words else ["--dataset", "ogbg-molhiv"]
+    assert main([*given, *where, *words, "--out", str(out)]) == 2
+    assert f"graphcl: {line}" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_other_features_take_an_encoder_of_numbers():
+    assert make_config({"dataset": "ogbg-molhiv", "features": "degree"}).encoder["name"] == "gin"
+    assert make_config({"dataset": "ogbg-ppa"}).encoder["name"] == "gin"
+    named = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8}})
+    assert named.encoder == {"name": "molecule_gine", "hidden": 8, "layers": 5, "readout": "mean"}
+    assert make_config({"dataset": "PROTEINS"}).eval == ["svm"]
+
+
+@pytest.mark.parametrize("name", list(methods))
+def test_every_method_takes_it(name, place):
+    config = make_config({"dataset": "ogbg-molhiv", "method": name, "encoder": {"name": "auto", "hidden": 8}})
+    dataset = load_dataset(config.dataset, place / "root", place / "archives")
+    if name == "ad_gcl":
+        with pytest.raises(InputError, match="MoleculeGINE takes no `edge_weight`; use gin"):
+            rehearse(config, dataset)
+    else:
+        rehearse(config, dataset)
+
+
+def test_packed_it_gives_the_same(place, where, tmp_path):
+    assert pack(["--dataset", "ogbg-moltox21", *where, "--out", str(tmp_path / "packed")]) == 0
+    common = [*SMALL, "--seeds", "0"]
+    assert main(["--dataset", "ogbg-moltox21", *where, *common, "--out", str(tmp_path / "a")]) == 0
+    chosen = ["--encoder", "molecule_gine", "--eval", "ogb"]
+    assert main(["--dataset", str(tmp_path / "packed"), *chosen, *common, "--out", str(tmp_path / "b")]) == 0
+    one, other = (json.loads((tmp_path / name / "result.json").read_text())["scores"] for name in "ab")
+    assert one == other
+
+
+def test_a_sweep_over_sets_of_both_kinds(place):
+    settings = {"data_root": str(place / "root"), "mirror": str(place / "archives"), "seeds": [0, 1], "epochs": 1}
+    settings |= {"encoder.hidden": 8, "encoder.layers": 2, "batch_size": 16}
+    plan = make_plan({"settings": settings, "axes": {"dataset": ["ogbg-molhiv", "ogbg-molesol"], "lr": [0.001, 0.1]}})
+    records = {cell.key: run_cell(cell.config) for cell in plan.tasks}
+    assert {record["status"] for record in records.values()} == {"done"}
+    table = make_table(plan, records, "ogb")
+    for column, choose in (("ogbg-molhiv", max), ("ogbg-molesol", min)):
+        best = table.entries[table.best(column), column].mean
+        assert best == choose(table.entries[row, column].mean for row in table.rows)
+    row = table.rows[0]
+    error, before = table.entries[row, "ogbg-molesol"].mean, table.untrained[row, "ogbg-molesol"].mean
+    assert table.gains[row, "ogbg-molesol"].mean == pytest.approx(before - error)
+    text = to_markdown(table)
+    assert "### ogb: ROC-AUC in %, RMSE, mean ± deviation between seeds" in text
+    assert "in the metric's unit, an error's fall as a gain (p):" in text
+    assert "Seeds: 2; the benchmark's split. " in text
+    assert "p: two-sided paired t-test over seeds" in text
