@@ -37,6 +37,7 @@ class GraphDataset(InMemoryDataset):
         features: what the columns of `x` are: "labels", "constant", "degree" or "labels+degree".
         labelled: whether every graph has one whole number as its class `y`.
         classes: the class values as they were given, `[C]`; `y` counts 0..C-1 in this order. `None` if not labelled.
+        degree_columns: how many columns of `x`, the last ones, are degrees.
         benchmark: the split and metric of a benchmark's set, whose `y [n, tasks]` holds numbers, NaN for those that are
             missing, and whose `x` may hold category numbers (integers); `None` for other sets.
 
@@ -46,6 +47,7 @@ class GraphDataset(InMemoryDataset):
         name: see above.
         features: see above.
         classes: see above.
+        degree_columns: see above.
         benchmark: see above.
 
     >>> from graphcl.datasets import load_dataset
@@ -64,11 +66,13 @@ class GraphDataset(InMemoryDataset):
         name: str,
         features: str,
         classes: Tensor | None = None,
+        degree_columns: int = 0,
         benchmark: Benchmark | None = None,
     ) -> None:
         super().__init__()
         self._data, self.slices = data, slices
-        self.name, self.features, self.classes, self.benchmark = name, features, classes, benchmark
+        self.name, self.features, self.classes = name, features, classes
+        self.degree_columns, self.benchmark = degree_columns, benchmark
 
     @property
     def labelled(self) -> bool:

@@ -21,14 +21,17 @@ from graphcl.errors import InputError, InputTypeError
 FEATURES = ("auto", "labels", "constant", "degree", "labels+degree", "auto+degree")
 
 
-def check_features(features: object, max_degree: object) -> None:
+def check_features(features: object, max_degree: object, degree_columns: object = None) -> None:
     """Refuse a choice of features that does not exist, before anything is loaded."""
     if not isinstance(features, str) or features not in FEATURES:
         raise InputError(f"`features` must be one of {', '.join(map(repr, FEATURES))}, got {features!r}.")
-    if isinstance(max_degree, bool) or not isinstance(max_degree, int):
-        raise InputTypeError(f"`max_degree` must be a whole number, got {max_degree!r}.")
-    if max_degree < 1:
-        raise InputError(f"`max_degree` must be in [1, inf), got {max_degree}.")
+    for name, value in (("max_degree", max_degree), ("degree_columns", degree_columns)):
+        if value is None and name == "degree_columns":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InputTypeError(f"`{name}` must be a whole number, got {value!r}.")
+        if value < 1:
+            raise InputError(f"`{name}` must be in [1, inf), got {value}.")
 
 
 def node_features(
@@ -38,8 +41,9 @@ def node_features(
     features: str,
     max_degree: int,
     what: str,
+    degree_columns: int | None = None,
     categories: bool = False,
-) -> tuple[Tensor, str]:
+) -> tuple[Tensor, str, int]:
     """The feature matrix of a collated data set and the choice it stands for.
 
     Args:
@@ -49,10 +53,12 @@ def node_features(
         features: see the table above.
         max_degree: the largest degree with a column of its own.
         what: the name of the data set, for messages.
+        degree_columns: exactly so many columns of degrees, larger ones share the last; default: as many as are needed.
         categories: whether integers in `x` are numbers of categories, for embedding tables, and stay integers.
 
     Returns:
-        `x [N, F]` of torch's default floating type (or of categories), and the choice with `auto` resolved.
+        `x [N, F]` of torch's default floating type (or of categories), the choice with `auto` resolved, and how many
+        columns are degrees.
 
     Raises:
         InputError: labels are asked for, but there is no `x`; or degrees beside categories.
@@ -71,17 +77,20 @@ def node_features(
                 f"`features` is {features!r}, but `x` of {what} numbers categories, beside which no degrees can stand; "
                 "choose 'labels' or 'degree'."
             )
-        return data.x, features
+        return data.x, features, 0
     kind, columns = torch.get_default_dtype(), []
     if "labels" in features:
         columns.append(data.x.to(kind))
     if features == "constant":
         columns.append(torch.ones(int(ptr[-1]), 1, dtype=kind, device=ptr.device))
+    degrees = 0
     if "degree" in features:
-        degree = node_degrees(data.edge_index, edge_slices, ptr).clamp(max=max_degree)
-        one_hot = torch.zeros(degree.numel(), int(degree.max()) + 1, dtype=kind, device=ptr.device)
+        most = max_degree if degree_columns is None else degree_columns - 1
+        degree = node_degrees(data.edge_index, edge_slices, ptr).clamp(max=most)
+        degrees = degree_columns or int(degree.max()) + 1
+        one_hot = torch.zeros(degree.numel(), degrees, dtype=kind, device=ptr.device)
         columns.append(one_hot.scatter_(1, degree.unsqueeze(1), 1.0))
-    return (columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)), features
+    return (columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)), features, degrees
 
 
 def node_degrees(edge_index: Tensor, edge_slices: Tensor, ptr: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ def load_dataset(
     mirror: str | os.PathLike[str] | None = None,
     features: str = "auto",
     max_degree: int = 64,
+    degree_columns: int | None = None,
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
 
@@ -51,6 +52,8 @@ def load_dataset(
         features: "labels" (`x` as given; TU: node labels one-hot), "constant", "degree", "labels+degree", "auto":
             labels where there are some, else constant; or "auto+degree": the same with degrees, and no constant.
         max_degree: the largest degree with a column of its own.
+        degree_columns: exactly so many columns of degrees, as an encoder takes that was trained on other graphs; larger
+            degrees share the last. Default: as many as these graphs need, and no more than `max_degree + 1`.
 
     Returns:
         The data set; `x` is there for every graph, in torch's default floating type (atoms of OGB: category numbers).
@@ -65,13 +68,13 @@ def load_dataset(
 
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
-    check_features(features, max_degree)
+    check_features(features, max_degree, degree_columns)
     if not isinstance(root, str | os.PathLike):
         raise InputTypeError(f"`root` must be a folder, got {type(root).__name__}.")
     if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
         return source
     if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
-        return _with_its_features(open_on_disk(source), features)
+        return _with_its_features(open_on_disk(source), features, degree_columns)
     folder = Path(os.path.abspath(os.path.expanduser(root)))
     # The split of a set is no split of a part of it.
     benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
@@ -84,7 +87,7 @@ def load_dataset(
     except OSError as error:
         raise InputError(f"cannot load {source!r}: {reason(error)}.") from None
     categories = benchmark is not None or isinstance(source, GraphDataset)
-    return prepare(data, slices, name, features, max_degree, benchmark, categories)
+    return prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
 
 
 def prepare(
@@ -93,6 +96,7 @@ def prepare(
     name: str,
     features: str = "auto",
     max_degree: int = 64,
+    degree_columns: int | None = None,
     benchmark: Benchmark | None = None,
     categories: bool = False,
 ) -> GraphDataset:
@@ -104,6 +108,7 @@ def prepare(
         name: what to call it.
         features: see `load_dataset`.
         max_degree: see `load_dataset`.
+        degree_columns: see `load_dataset`.
         benchmark: for a set that comes with a split and a metric: `y` stays what it is, in floating numbers.
         categories: whether integers in `x` number categories and stay integers, see `node_features`.
 
@@ -112,7 +117,9 @@ def prepare(
     """
     data, slices, ptr = check_store(given, slices, name)
     num_graphs = ptr.numel() - 1
-    x, features = node_features(data, slices["edge_index"], ptr, features, max_degree, name, categories)
+    x, features, degrees = node_features(
+        data, slices["edge_index"], ptr, features, max_degree, name, degree_columns, categories
+    )
     check_finite(x, ptr, "x", name)
     data.x, slices["x"] = x, ptr.cpu()
     # A node count beside `x` would go stale in views that drop nodes.
@@ -122,7 +129,7 @@ def prepare(
 
     if benchmark is not None:
         data.y = data.y.float()
-        return GraphDataset(data, slices, name, features, benchmark=benchmark)
+        return GraphDataset(data, slices, name, features, degree_columns=degrees, benchmark=benchmark)
     if isinstance(data.y, list):  # numpy's numbers, which PyG does not put into a tensor; or something else
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
@@ -131,7 +138,7 @@ def prepare(
     if labels is not None:
         data.y, classes = labels
         slices["y"] = torch.arange(num_graphs + 1)
-    return GraphDataset(data, slices, name, features, classes)
+    return GraphDataset(data, slices, name, features, classes, degrees)
 
 
 def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) -> tuple[str, Collated]:
@@ -167,11 +174,16 @@ def _is_path(source: str | os.PathLike[str]) -> bool:
     return not isinstance(source, str) or source.endswith(".pt") or bool({"/", os.sep} & set(source))
 
 
-def _with_its_features(dataset: GraphDataset, features: str) -> GraphDataset:
+def _with_its_features(dataset: GraphDataset, features: str, degree_columns: int | None) -> GraphDataset:
     if features not in ("auto", dataset.features):
         raise InputError(
             f"`features` is {features!r}, but {dataset.name} was written to disk with {dataset.features!r}; choose "
             "that or 'auto', or write it again from its source."
+        )
+    if "degree" in features and degree_columns not in (None, dataset.degree_columns):
+        raise InputError(
+            f"`degree_columns` is {degree_columns}, but {dataset.name} was written to disk with "
+            f"{dataset.degree_columns}; load it from its source."
         )
     return dataset
 

@@ -1,6 +1,6 @@
 """Data sets that stay on disk: memory-mapped, so that a loop over them holds what it has just touched, no more.
 
-    FOLDER/graphcl.json     name, features, number of graphs, classes; each attribute and whose slices cut it
+    FOLDER/graphcl.json     name, features, numbers of columns and graphs, classes; attributes and whose slices cut them
     FOLDER/x.npy            an attribute of all graphs, one after the other, as PyG collates it
     FOLDER/x.slices.npy     where each graph's part starts, `[n + 1]`; attributes that are cut alike share it
     FOLDER/split.train.npy  of a benchmark's set: numbers of the training graphs; split.valid.npy, split.test.npy
@@ -33,7 +33,7 @@ from graphcl.errors import InputError, InputTypeError
 
 META = "graphcl.json"
 FORMAT = "graphcl graphs on disk"
-VERSION = 1
+VERSION = 2
 _NAMES = (
     "bool",
     "uint8",
@@ -67,6 +67,7 @@ class MappedDataset(GraphDataset):
         name: see `GraphDataset`.
         features: see `GraphDataset`.
         classes: see `GraphDataset`.
+        degree_columns: see `GraphDataset`.
         benchmark: see `GraphDataset`.
     """
 
@@ -78,9 +79,10 @@ class MappedDataset(GraphDataset):
         name: str,
         features: str,
         classes: Tensor | None = None,
+        degree_columns: int = 0,
         benchmark: Benchmark | None = None,
     ) -> None:
-        super().__init__(data, slices, name, features, classes, benchmark)
+        super().__init__(data, slices, name, features, classes, degree_columns, benchmark)
         self.folder = folder
 
     def get(self, idx: int) -> Data:
@@ -147,7 +149,8 @@ def _open(path: Path) -> MappedDataset:
     if benchmark is not None and (data.y is None or data.y.shape != (num_graphs, benchmark.num_tasks)):
         got = "none" if data.y is None else _told(data.y)
         raise InputError(f"{path}: y.npy must be [{num_graphs}, {benchmark.num_tasks}], a column a task; got {got}.")
-    return MappedDataset(path, data, slices, meta["name"], meta["features"], classes, benchmark)
+    degrees = meta["degree_columns"]
+    return MappedDataset(path, data, slices, meta["name"], meta["features"], classes, degrees, benchmark)
 
 
 def _benchmark(path: Path, facts: Mapping[str, Any] | None, num_graphs: int) -> Benchmark | None:
@@ -190,6 +193,8 @@ def _meta(file: Path) -> dict[str, Any]:
 
     need(isinstance(meta.get("name"), str), "name", "a text")
     need(meta.get("features") in FEATURES, "features", f"one of {', '.join(FEATURES)}")
+    degrees: Any = meta.get("degree_columns")
+    need(_whole(degrees) and degrees >= 0, "degree_columns", "a whole number from 0 on")
     need(_whole(meta.get("num_graphs")) and meta["num_graphs"] >= 2, "num_graphs", "a whole number from 2 on")
     classes = meta.setdefault("classes", None)
     need(

@@ -117,7 +117,7 @@ def _shards(source: Iterable[object], name: str, features: str) -> Iterator[tupl
         chosen = shard.features
         return shard
 
-    told = source.features if isinstance(source, GraphDataset) else None  # of what is in its `x` already
+    told = source if isinstance(source, GraphDataset) else None  # what is in its `x` already
     for group in _groups(source):
         if isinstance(group, InMemoryDataset):
             shard, count = prepared(*collate_dataset(group, name)), len(group)
@@ -125,7 +125,8 @@ def _shards(source: Iterable[object], name: str, features: str) -> Iterator[tupl
             # A single graph is given twice, as a data set has two or more, and taken once.
             graphs = group if len(group) > 1 else 2 * group
             shard, count = prepared(*collate_graphs(graphs, f"{name} (graphs from {done} on)")), len(group)
-        shard.features = told or shard.features
+        if told is not None:
+            shard.features, shard.degree_columns = told.features, told.degree_columns
         yield shard, count
         done += count
     if done < 2:
@@ -166,7 +167,7 @@ class _Writer:
         self._folder, self._name, self._files = folder, name, files
         self._columns: dict[str, _Column] = {}
         self._num_graphs = 0
-        self._features = ""
+        self._features, self._degree_columns = "", 0
         self._classes: Tensor | None = torch.empty(0, dtype=torch.long)
         self._benchmark: Benchmark | None = None
 
@@ -178,7 +179,8 @@ class _Writer:
         for key in slices:
             if not isinstance(data[key], Tensor):
                 raise InputError(f"{self._name}: `{key}` cannot be stored, only tensors and numbers; remove it.")
-        self._features, self._benchmark = shard.features, shard.benchmark
+        self._features, self._degree_columns = shard.features, shard.degree_columns
+        self._benchmark = shard.benchmark
         self._classes = None if self._classes is None or shard.classes is None else self._classes
         if not self._columns:
             for key in slices:
@@ -215,6 +217,7 @@ class _Writer:
             "version": VERSION,
             "name": self._name,
             "features": self._features,
+            "degree_columns": self._degree_columns,
             "num_graphs": self._num_graphs,
             "classes": None if self._classes is None else self._classes.tolist(),
             "attributes": cut_as,

@@ -50,6 +50,15 @@ def test_a_star():
     assert load_dataset(two(num_nodes=4), features="degree", max_degree=2).num_features == 3
 
 
+@pytest.mark.parametrize(("columns", "last"), [(2, [0, 1]), (4, [0, 0, 0, 1]), (6, [0, 0, 0, 1, 0, 0])])
+def test_a_fixed_number_of_degree_columns(columns, last):
+    """Fewer share the last one, more stay empty, whatever the largest degree and `max_degree` are."""
+    dataset = load_dataset(two(x=X), features="labels+degree", max_degree=1, degree_columns=columns)
+    assert dataset[0].x[0].tolist() == [*X[0].tolist(), *last]
+    assert dataset.degree_columns == columns
+    assert load_dataset(two(x=X), degree_columns=columns).degree_columns == 0  # labels only
+
+
 def test_constant():
     dataset = load_dataset(two(x=X), features="constant")
     assert dataset[0].x.tolist() == [[1.0]] * 4
@@ -90,10 +99,11 @@ def test_unknown_choice(features):
         load_dataset(two(x=X), features=features)
 
 
-@pytest.mark.parametrize("max_degree", [0, -1, 2.0, True, "3"])
-def test_max_degree(max_degree):
-    with pytest.raises(ValueError, match=r"`max_degree` must be"):
-        load_dataset(two(x=X), max_degree=max_degree)
-    if not isinstance(max_degree, int) or max_degree is True:
+@pytest.mark.parametrize("name", ["max_degree", "degree_columns"])
+@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3"])
+def test_numbers_of_degrees(name, value):
+    with pytest.raises(ValueError, match=rf"`{name}` must be"):
+        load_dataset(two(x=X), **{name: value})
+    if not isinstance(value, int) or value is True:
         with pytest.raises(TypeError):
-            load_dataset(two(x=X), max_degree=max_degree)
+            load_dataset(two(x=X), **{name: value})

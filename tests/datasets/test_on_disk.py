@@ -92,6 +92,9 @@ def test_features_are_stored(features, tmp_path):
     assert mapped.features == features
     assert torch.equal(mapped._data.x, held._data.x)
     assert load_dataset(tmp_path / "graphs", features=features).features == features
+    assert mapped.degree_columns == held.degree_columns == (3 if "degree" in features else 0)
+    if "degree" in features:
+        refused(lambda: load_dataset(tmp_path / "graphs", features=features, degree_columns=5), "is 5", "with 3")
     other = "constant" if features == "degree" else "degree"
     refused(lambda: load_dataset(tmp_path / "graphs", features=other), f"{other!r}", f"{features!r}", "'auto'")
 
@@ -311,9 +314,10 @@ DAMAGE = {
     "no-text": (lambda folder: (folder / "graphcl.json").write_bytes(b"\xff\xfe\x00"), ["graphcl.json", "JSON"]),
     "list": (lambda folder: (folder / "graphcl.json").write_text("[]"), ["`format`"]),
     "other-format": (meta(format="other"), ["`format`"]),
-    "version": (meta(version=2), ["`version`", "2", "1"]),
+    "version": (meta(version=1), ["`version`", "1", "2"]),
     "name": (meta(name=3), ["`name`", "3"]),
     "features": (meta(features="pretty"), ["`features`", "pretty"]),
+    "degree-columns": (meta(degree_columns=-1), ["`degree_columns`", "-1"]),
     "negative-count": (meta(num_graphs=-1), ["`num_graphs`", "-1"]),
     "half-a-graph": (meta(num_graphs=7.0), ["`num_graphs`", "7.0"]),
     "true-graphs": (meta(num_graphs=True), ["`num_graphs`", "True"]),
