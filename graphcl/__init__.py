@@ -42,6 +42,7 @@ from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.model import ContrastiveModel
 from graphcl.molecule import MoleculeGINE
+from graphcl.saved import load_encoder
 from graphcl.train import embed, train
 from graphcl.version import __version__
 
@@ -70,6 +71,7 @@ __all__ = [
     "embed",
     "knn",
     "load_dataset",
+    "load_encoder",
     "logreg",
     "losses",
     "make_config",

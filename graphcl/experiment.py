@@ -6,9 +6,9 @@ import inspect
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -23,9 +23,16 @@ from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, usable_fo
 from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method
-from graphcl.model import ContrastiveModel
+from graphcl.model import ContrastiveModel, OwnEncoder, make_encoder, own_encoder
 from graphcl.registry import encoders, methods
+from graphcl.saved import EncoderDescription, EncoderName
 from graphcl.train import Epoch, train
+
+TRAINING = {
+    "views", "projection", "head", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window", "lr",
+    "weight_decay", "clip_norm", "amp",
+}  # fmt: skip
+"""The settings that an encoder's weights depend on, besides those of itself and of the data."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -43,28 +50,67 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def make_model(config: Config, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
+def make_model(
+    config: Config, dataset: GraphDataset, seed: int = 0, encoder: OwnEncoder | None = None
+) -> ContrastiveModel:
     """The untrained model of a seed, on the CPU; torch's global generator is left as it was.
+
+    Args:
+        config: names the encoder, and the projector's form.
+        dataset: gives the numbers of columns.
+        seed: of the weights.
+        encoder: a module of one's own, or what makes one, in place of the named encoder.
 
     Raises:
         InputError: the encoder needs edge attributes and the graphs have none, or it takes numbers and their features
             are categories.
     """
-    arguments = {key: value for key, value in config.encoder.items() if key != "name"}
-    graph = dataset[0]
-    if not graph.x.is_floating_point() and encoders.facts(config.encoder["name"]).get("x") != "categories":
+    name, columns, edge_dim = config.encoder["name"], dataset.num_features, edge_columns(dataset)
+    if encoder is None and not dataset[0].x.is_floating_point() and encoders.facts(name).get("x") != "categories":
         raise InputError(
-            f"encoder `{config.encoder['name']}` computes with `x`, and that of {dataset.name} numbers categories; use "
+            f"encoder `{name}` computes with `x`, and that of {dataset.name} numbers categories; use "
             "--encoder molecule_gine, or --features degree."
         )
-    if "edge_dim" in encoders.arguments(config.encoder["name"]).required:
-        if graph.get("edge_attr") is None:
-            raise InputError(f"encoder `{config.encoder['name']}` needs `edge_attr`, {dataset.name} has none; use gin.")
-        arguments["edge_dim"] = 1 if graph.edge_attr.dim() == 1 else graph.edge_attr.size(1)
+    if encoder is None and edge_dim is None and "edge_dim" in encoders.arguments(name).required:
+        raise InputError(f"encoder `{name}` needs `edge_attr`, {dataset.name} has none; use gin.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder = encoders[config.encoder["name"]](graph.x.size(1), **arguments)
-        return ContrastiveModel(encoder, config.projection, config.head)
+        if encoder is not None:
+            module = own_encoder(encoder, columns)
+        else:
+            module = make_encoder(name, _arguments(config.encoder), columns, edge_dim)
+        return ContrastiveModel(module, config.projection, config.head)
+
+
+def edge_columns(dataset: GraphDataset) -> int | None:
+    """How many columns the edge attributes have; None where there are none."""
+    values = dataset[0].get("edge_attr")
+    return None if values is None else 1 if values.dim() == 1 else values.size(1)
+
+
+def describe(
+    config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoder | None = None
+) -> EncoderDescription:
+    """What is kept with the weights of a model that `make_model` made of the same arguments."""
+    if encoder is None:
+        name = EncoderName(name=config.encoder["name"], arguments=_arguments(config.encoder))
+    else:
+        name = EncoderName(name=type(model.encoder).__name__)
+    return EncoderDescription(
+        encoder=name,
+        in_channels=dataset.num_features,
+        out_channels=model.width,
+        edge_dim=edge_columns(dataset) if model.takes("edge_attr") else None,
+        dataset=dataset.name,
+        features=cast(Any, dataset.features),  # of which there are four
+        max_degree=config.max_degree,
+        label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
+        settings=config.model_dump(include=TRAINING),
+    )
+
+
+def _arguments(named: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in named.items() if key != "name"}
 
 
 def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> Method:
@@ -73,7 +119,7 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
     Raises:
         InputError: a loss that does not fit the method.
     """
-    arguments = {key: value for key, value in config.method.items() if key != "name"}
+    arguments = _arguments(config.method)
     wanted = methods.arguments(config.method["name"]).required
     known = {"num_graphs": len(dataset), "first": config.views.first, "second": config.views.second}
     for name, value in known.items():
@@ -86,15 +132,20 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
     return method.to(device)
 
 
-def rehearse(config: Config, dataset: GraphDataset) -> None:
+def rehearse(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None) -> None:
     """One step on two graphs, without consequences: what it refuses is refused before anything is written.
+
+    Args:
+        config: the settings.
+        dataset: the graphs.
+        encoder: see `make_model`.
 
     Raises:
         InputError: loss, method, views, encoder and data set do not fit together, or the features hold NaN.
     """
     batch = Batch.from_data_list([dataset[0], dataset[1]])
     generator = torch.Generator().manual_seed(0)
-    method = make_method(config, dataset, make_model(config, dataset))
+    method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
     first, second = build_augmentation(config.views.first), build_augmentation(config.views.second)
     views = two_views(batch, *method.augmentations(first, second), generator)
     with torch.no_grad():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
 
@@ -11,10 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
+from graphcl.registry import encoders
 
 Head = Literal["mlp", "linear", "residual"]
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
+OwnEncoder = nn.Module | Callable[[int], nn.Module]
+"""An encoder that is not registered: such a module, or what makes one of the number of columns of `x`."""
 ONE_PASS = 8_192
 """Nodes of two views together, below which both are encoded in one pass on the CPU."""
 
@@ -50,8 +54,7 @@ class ContrastiveModel(nn.Module):
             raise InputError(f"{type(encoder).__name__} has no `out_channels`; pass `out_channels=` its output width.")
         self.encoder, self.width, self.projection, self.head = encoder, width, projection or width, head
         self.projector = self.new_head()
-        accepted = inspect.signature(encoder.forward).parameters
-        self._optional = [name for name in ("size", "edge_attr", "parts") if name in accepted]
+        self._optional = [name for name in ("size", "edge_attr", "parts") if self.takes(name)]
 
     def new_head(self) -> nn.Module:
         """Another projector of the same form, with weights of its own."""
@@ -62,13 +65,17 @@ class ContrastiveModel(nn.Module):
         given = batch.num_graphs, batch.x, batch.edge_index, batch.batch, batch.get("edge_attr")
         return self._encode(*given, edge_weight=edge_weight)
 
+    def takes(self, argument: str) -> bool:
+        """Whether the encoder takes an argument of that name."""
+        return argument in inspect.signature(self.encoder.forward).parameters
+
     def need(self, argument: str) -> None:
         """Refuse an encoder that does not take an argument of that name.
 
         Raises:
             InputError: it does not.
         """
-        if argument not in inspect.signature(self.encoder.forward).parameters:
+        if not self.takes(argument):
             raise InputError(f"{type(self.encoder).__name__} takes no `{argument}`; use gin, or give its forward one.")
 
     def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -145,6 +152,35 @@ class ContrastiveModel(nn.Module):
         """Projections z `[B, D]`."""
         z: Tensor = self.projector(self.encode(batch))
         return z
+
+
+def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge_dim: int | None = None) -> nn.Module:
+    """A registered encoder of so many node features and, if it takes them, edge attributes."""
+    known = {"edge_dim": edge_dim} if "edge_dim" in encoders.arguments(name).required else {}
+    encoder: nn.Module = encoders[name](in_channels, **known, **arguments)
+    return encoder
+
+
+def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
+    """A module of the user's: a copy of the given one, or made by the given function.
+
+    Raises:
+        InputTypeError: neither a module nor a function that gives one.
+    """
+    if isinstance(given, nn.Module):
+        return copy.deepcopy(given)
+    encoder = given(in_channels) if callable(given) else given
+    if not isinstance(encoder, nn.Module):
+        raise InputTypeError(
+            f"`encoder` must be a module, or a function that makes one of the number of columns; got {encoder!r}."
+        )
+    return encoder
+
+
+def with_head(encoder: nn.Module) -> ContrastiveModel:
+    """A trained encoder as a model again, in the encoder's mode; its projector is new and means nothing."""
+    with torch.random.fork_rng(devices=[]):
+        return ContrastiveModel(encoder).train(encoder.training)
 
 
 def make_head(width: int, out: int, form: Head = "mlp") -> nn.Module:

@@ -9,11 +9,11 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,8 @@ from graphcl import native
 from graphcl.config import Config, to_yaml
 from graphcl.errors import InputError
 from graphcl.evaluate import METRICS
+from graphcl.files import write_text, write_whole
+from graphcl.saved import EncoderDescription, Weights, save_encoder
 from graphcl.train import Epoch
 
 
@@ -47,7 +49,7 @@ class RunFolder:
         except OSError as error:
             reason = error.strerror
             raise InputError(f"cannot make the folder {self.path}: {reason}; pass another with --out.") from None
-        self._encoders: dict[int, Any] = {}
+        self._weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
         write_text(self.path / "config.yaml", to_yaml(config))
 
@@ -58,43 +60,30 @@ class RunFolder:
             more = values.pop("diagnostics")
             file.write(json.dumps({"seed": seed, **values, **more}) + "\n")
 
-    def add_seed(self, seed: int, encoder: torch.nn.Module, h: torch.Tensor, y: torch.Tensor | None) -> None:
+    def add_seed(
+        self,
+        seed: int,
+        encoder: torch.nn.Module,
+        description: EncoderDescription,
+        h: torch.Tensor,
+        y: torch.Tensor | None,
+    ) -> None:
         """Keep a seed's encoder and embeddings.
 
-        `encoder.pt` maps seeds to state dicts and loads with `torch.load(..., weights_only=True)`; `embeddings.npz`
-        holds `h [seeds, n, H]`, `seeds` and, where there are labels, `y [n]`.
+        `encoder.pt` holds the encoders of all seeds so far, see `graphcl.load_encoder`; `embeddings.npz` holds
+        `h [seeds, n, H]`, `seeds` and, where there are labels, `y [n]`.
         """
-        self._encoders[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
+        self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
         self._embeddings[seed] = h.numpy()
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
         if y is not None:
             arrays["y"] = y.numpy()
-        write_whole(self.path / "encoder.pt", lambda file: torch.save(self._encoders, file))
+        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
 
     def add_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`, in place of that of fewer seeds."""
         write_text(self.path / "result.json", json.dumps(result, indent=2))
-
-
-def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """A file that appears whole or not at all, in place of an earlier one.
-
-    Args:
-        path: of the file.
-        write: called with an open file.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-
-
-def write_text(path: Path, text: str) -> None:
-    """A text file that appears whole or not at all, in place of an earlier one."""
-    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def _free_folder(config: Config) -> Path:

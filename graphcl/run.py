@@ -18,7 +18,16 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import METRICS, FoldScores, paired_gain, summarise
-from graphcl.experiment import make_model, pick_device, rehearse, score, timed, train_seed, with_usable_evaluation
+from graphcl.experiment import (
+    describe,
+    make_model,
+    pick_device,
+    rehearse,
+    score,
+    timed,
+    train_seed,
+    with_usable_evaluation,
+)
 from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
 from graphcl.model import ContrastiveModel
@@ -80,7 +89,7 @@ def run(config: Config) -> dict[str, Any]:
             history += _train(config, dataset, model, seed, folder)
         with timed(seconds, "embed"):
             h, y = embed(model, whole)
-        folder.add_seed(seed, model.encoder, h, y)
+        folder.add_seed(seed, model.encoder, describe(config, dataset, model), h, y)
         if dataset.scored and y is not None:
             for name in config.eval:
                 with timed(seconds, "evaluate"):

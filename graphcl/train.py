@@ -19,7 +19,7 @@ from graphcl.diagnostics import alignment, diagnose, uniformity
 from graphcl.errors import InputError
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method, Outcome
-from graphcl.model import ContrastiveModel
+from graphcl.model import ContrastiveModel, with_head
 
 
 class NonFiniteLossError(InputError):
@@ -144,28 +144,37 @@ def train(
     return history
 
 
-@torch.no_grad()
-def embed(model: ContrastiveModel, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
+def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
     """Embeddings of all graphs: evaluation mode, no gradient, no projector.
 
     Args:
-        model: its encoder is used, in evaluation mode; its mode is restored afterwards.
+        model: an encoder, or a `ContrastiveModel` with one; in evaluation mode, and in its own mode afterwards.
         loader: batches of graphs, in the order wanted (not shuffled).
 
     Returns:
         h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none), both on the CPU.
     """
+    h, y = [], []
+    for rows, batch in embed_batches(model, loader):
+        h.append(rows)
+        if batch.get("y") is not None:
+            y.append(batch.y)
+    return torch.cat(h).cpu(), torch.cat(y).cpu() if y else None
+
+
+@torch.no_grad()
+def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Tensor, Batch]]:
+    """`embed` batch by batch: h `[B, H]` in float32 and the batch, both on the model's device."""
+    model = model if isinstance(model, ContrastiveModel) else with_head(model)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
-    h, y = [], []
-    for batch in loader:
-        batch = batch.to(device)
-        h.append(model.encode(batch).float())
-        if batch.get("y") is not None:
-            y.append(batch.y)
-    model.train(was_training)
-    return torch.cat(h).cpu(), torch.cat(y).cpu() if y else None
+    try:
+        for batch in loader:
+            batch = batch.to(device)
+            yield model.encode(batch).float(), batch
+    finally:
+        model.train(was_training)
 
 
 def _view_pairs(

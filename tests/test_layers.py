@@ -11,13 +11,14 @@ import graphcl
 
 PACKAGE = Path(graphcl.__file__).parent
 
-# Each room, and the rooms it may import; every room may import `errors`, `arguments`, `registry` and `version`.
-FREE = {"errors", "arguments", "registry", "version", "native", "_native", "_gin"}
+# Each room, and the rooms it may import; every room may import those that are free.
+FREE = {"errors", "arguments", "registry", "version", "files", "native", "_native", "_gin"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
     "arguments": set(),
     "registry": set(),
+    "files": set(),
     "segment": set(),
     "aggregate": {"segment"},
     "stack": {"aggregate"},
@@ -33,6 +34,7 @@ ALLOWED = {
     "gin": {"aggregate", "stack"},
     "molecule": {"aggregate", "gin"},
     "model": set(),
+    "saved": {"model"},
     "diagnostics": {"losses"},
     "information": {"losses"},
     "methods": {"augment", "batching", "losses", "model", "segment"},
@@ -40,9 +42,12 @@ ALLOWED = {
     "config": {"evaluate", "model"},
     "config_files": set(),
     "command_line": {"config", "config_files", "datasets", "evaluate"},
-    "report": {"config", "evaluate", "train"},
+    "report": {"config", "evaluate", "saved", "train"},
     "pack": {"datasets"},
-    "experiment": {"augment", "config", "datasets", "evaluate", "losses", "methods", "model", "train"},
+    "experiment": {"augment", "config", "datasets", "evaluate", "losses", "methods", "model", "saved", "train"},
+    "embedding": {"command_line", "config", "datasets", "experiment", "saved", "train"},
+    "estimator": {"config", "datasets", "embedding", "experiment", "model", "saved", "train"},
+    "__main__": set(),  # it imports a command's module by name when the command is given
     "run": {
         "command_line",
         "config",

@@ -20,6 +20,7 @@ from graphcl.evaluate import EVALUATORS, svm
 from graphcl.experiment import pick_device
 from graphcl.gin import GIN
 from graphcl.run import main
+from graphcl.saved import load_encoder, read_saved
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
 QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8"]
@@ -93,10 +94,9 @@ def test_every_evaluator_gets_its_rows(go):
 
 def test_the_kept_encoder_gives_the_kept_embeddings(go, saved_graphs):
     _, _, _, out = go()
-    states = torch.load(out / "encoder.pt", weights_only=True)
-    encoder = GIN(3, hidden=8)
-    encoder.load_state_dict(states[1])
-    encoder.eval()
+    encoder, description = load_encoder(out, seed=1)
+    assert (type(encoder), encoder.training, encoder.out_channels) == (GIN, False, 24)
+    assert description.settings["loss"]["name"] == "infonce"
     graph = load_dataset(saved_graphs())[4]
     h = encoder(graph.x, graph.edge_index)
     assert torch.allclose(h[0], torch.from_numpy(np.load(out / "embeddings.npz")["h"][1, 4]), atol=1e-5)
@@ -206,7 +206,7 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
     assert "became NaN or infinite" in err
     assert "seed 0: untrained" in printed
     assert np.load(out / "embeddings.npz")["seeds"].tolist() == [0]
-    assert list(torch.load(out / "encoder.pt", weights_only=True)) == [0]
+    assert list(read_saved(out)[1]) == [0]
     result = json.loads((out / "result.json").read_text())
     assert result["scores"]["svm"]["trained"]["seeds"] == [0]
     assert not list(out.glob(".*partial"))

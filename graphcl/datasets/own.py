@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from graphcl.datasets.names import reason
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, InputTypeError
+from graphcl.files import read_plain
 
 
 def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
@@ -96,19 +95,8 @@ def collate_file(path: Path) -> Collated:
     Raises:
         InputError: no such file, damaged, not from PyG, or it holds code.
     """
-    try:
-        allow_pyg_containers()
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if found is None:
-            raise InputError(f"file {str(path)!r} cannot be read as a PyTorch file: {reason(error)}") from None
-        raise InputError(
-            f"file {str(path)!r} holds pickled code ({found[1]}), which is never run; save plain graphs with "
-            "InMemoryDataset.save([data, ...], path)."
-        ) from None
-    except Exception as error:
-        raise InputError(f"file {str(path)!r} cannot be read as a PyTorch file: {reason(error)}.") from None
+    allow_pyg_containers()
+    content = read_plain(path, "save plain graphs with InMemoryDataset.save([data, ...], path)")
     if isinstance(content, list):
         return collate_graphs(content, path.stem)
     if isinstance(content, tuple) and len(content) in (2, 3, 4):

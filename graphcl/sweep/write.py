@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphcl.evaluate import LOWER, METRICS
-from graphcl.report import write_text
+from graphcl.files import write_text
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import UNTRAINED, Difference, Entry, Labels, Table, scores_of
 

@@ -390,7 +390,7 @@ def test_a_run(go, words, method, loss):
     assert all(math.isfinite(line["loss"]) for line in lines)
     assert np.isfinite(np.load(out / "embeddings.npz")["h"]).all()
     # The encoder that is kept is the one that was trained, not a slow copy: its names are an encoder's.
-    (state,) = torch.load(out / "encoder.pt", weights_only=True).values()
+    (state,) = torch.load(out / "encoder.pt", weights_only=True)["weights"].values()
     assert all(key.split(".")[0] in ("convs", "norms") for key in state)
 
 
