@@ -45,7 +45,7 @@ ALLOWED = {
     "report": {"config", "evaluate", "saved", "train"},
     "pack": {"datasets"},
     "experiment": {"augment", "config", "datasets", "evaluate", "losses", "methods", "model", "saved", "train"},
-    "embedding": {"command_line", "config", "datasets", "experiment", "saved", "train"},
+    "embedding": {"command_line", "config", "config_files", "datasets", "experiment", "saved", "train"},
     "estimator": {"config", "datasets", "embedding", "experiment", "model", "saved", "train"},
     "__main__": set(),  # it imports a command's module by name when the command is given
     "run": {

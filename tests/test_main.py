@@ -1,0 +1,50 @@
+"""The front door: each command is handed its words, and nothing else is loaded."""
+
+import runpy
+import sys
+import types
+
+import pytest
+
+from graphcl import __main__ as front
+from graphcl.version import __version__
+
+
+@pytest.mark.parametrize("name", sorted(front.COMMANDS))
+def test_every_command_prints_its_help(name, capsys):
+    try:
+        code = front.main([name, "--help"])
+    except SystemExit as stop:  # argparse's way
+        code = stop.code
+    assert not code
+    assert "usage:" in capsys.readouterr().out
+
+
+def test_words_and_code_are_passed_on(monkeypatch):
+    given = []
+    module = types.SimpleNamespace(main=lambda words: given.append(words) or 7)
+    monkeypatch.setattr(front.importlib, "import_module", lambda name: {"graphcl.run": module}[name])
+    assert front.main(["run", "--loss", "dcl"]) == 7
+    assert front.main(["run"]) == 7
+    assert given == [["--loss", "dcl"], []]
+
+
+def test_what_it_says(capsys):
+    assert front.main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {name} " in printed and summary in printed for name, (_, summary) in front.COMMANDS.items())
+    assert front.main([]) == 2
+    assert capsys.readouterr().out == printed
+    assert front.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"graphcl {__version__}\n"
+    assert front.main(["rnu", "--loss", "dcl"]) == 2
+    assert capsys.readouterr().err.startswith("graphcl: `rnu` is no command; did you mean run? choose from: ")
+    assert front.main(["--dataset", "MUTAG"]) == 2
+    assert "`--dataset` is no command" in capsys.readouterr().err
+
+
+def test_as_a_module(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["graphcl", "--help"])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("graphcl", run_name="__main__")
+    assert capsys.readouterr().out.startswith("usage: graphcl COMMAND ...")
