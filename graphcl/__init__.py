@@ -14,6 +14,8 @@ Two augmented views of every graph, an encoder that makes them agree, and an hon
 torch.Size([600, 96])
 """
 
+from typing import TYPE_CHECKING, Any
+
 from graphcl import losses
 from graphcl.augment import (
     AttributeMask,
@@ -46,6 +48,18 @@ from graphcl.saved import load_encoder
 from graphcl.train import embed, train
 from graphcl.version import __version__
 
+if TYPE_CHECKING:
+    from graphcl.estimator import GraphCL
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name == "GraphCL":  # not before it is asked for, as it loads scikit-learn
+            from graphcl.estimator import GraphCL
+
+            return GraphCL
+        raise AttributeError(f"module 'graphcl' has no attribute {name!r}")
+
+
 __all__ = [
     "GIN",
     "GINE",
@@ -56,6 +70,7 @@ __all__ = [
     "ContrastiveModel",
     "Decision",
     "EdgePerturb",
+    "GraphCL",
     "Identity",
     "InputError",
     "Loss",

@@ -111,6 +111,15 @@ def load_encoder(
 
     Raises:
         InputError: no such file, no such seed, damaged, code in it, or weights that do not fit the encoder.
+
+    Example:
+        >>> import tempfile
+        >>> from graphcl import GraphCL
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     GraphCL(epochs=0).fit("synthetic").save(f"{place}/encoder.pt")
+        ...     encoder, description = load_encoder(f"{place}/encoder.pt")
+        >>> description.columns(), encoder.out_channels
+        ('7 columns of labels', 96)
     """
     description, weights = read_saved(path)
     seed = next(iter(weights)) if seed is None else seed

@@ -1,0 +1,301 @@
+"""`GraphCL` among scikit-learn's estimators, and beside the command line."""
+
+import re
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import estimator_checks
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GINConv, global_add_pool
+
+from graphcl import GraphCL, load_dataset, load_encoder
+from graphcl.errors import InputError
+from graphcl.run import main
+from tests.conftest import small_graphs
+
+QUICK = {"encoder": {"name": "gin", "hidden": 4}, "epochs": 1, "batch_size": 12}
+
+STEPS = ["--steps=4", "--lr=0.02"]
+
+
+class Own(nn.Module):
+    """An encoder from PyG's parts; it takes no `size` and no `edge_attr`."""
+
+    def __init__(self, in_channels, out_channels=6):
+        super().__init__()
+        self.conv, self.out_channels = GINConv(nn.Linear(in_channels, out_channels)), out_channels
+
+    def forward(self, x, edge_index, batch):
+        return global_add_pool(self.conv(x, edge_index), batch)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return GraphCL(**QUICK).fit(small_graphs())
+
+
+# -- beside the command line -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"loss": {"name": "adnce", "mu": 0.5}, "features": "labels+degree"}, ["--loss", "adnce", "--loss.mu", "0.5"]),
+        (
+            {"method": "simgrace", "loss": "auto", "first": None, "projection": 5, "weight_decay": 0.1},
+            ["--method", "simgrace", "--projection", "5", "--weight-decay", "0.1"],
+        ),
+        (
+            {"loss": "dcl", "first": "identity", "second": {"name": "node_drop", "ratio": 0.3}, "steps": 4, "lr": 0.02},
+            [
+                "--loss=dcl",
+                "--views.first=identity",
+                "--views.second={name: node_drop, ratio: 0.3}",
+                "--steps=4",
+                "--lr=0.02",
+            ],
+        ),
+    ],
+)
+def test_the_same_embeddings_as_the_command_line(settings, words, saved_graphs, tmp_path):
+    path, out = saved_graphs(), str(tmp_path / "run")
+    features = ["--features", settings.get("features", "auto"), "--encoder.hidden", "4", "--batch-size", "12"]
+    rest = ["--epochs", "3", "--seeds", "5", "--eval", "knn", "--out", out]
+    assert main(["--dataset", path, *words, *features, *rest]) == 0
+    with np.load(f"{out}/embeddings.npz") as arrays:
+        h = arrays["h"][0]
+    estimator = GraphCL(**{**QUICK, "epochs": 3, **settings}, random_state=5)
+    assert np.array_equal(estimator.fit_transform(small_graphs()), h)
+    assert len(estimator.history_) == (2 if "steps" in settings else 3)
+    # The run's own file makes an estimator, which embeds alike and would be trained alike.
+    loaded = GraphCL.load(out)
+    assert np.array_equal(loaded.transform(small_graphs()), h)
+    assert np.array_equal(clone(loaded).fit_transform(small_graphs()), h)
+
+
+# -- among scikit-learn's ----------------------------------------------------------------------------------------------
+
+PLAIN_CHECKS = [
+    "check_do_not_raise_errors_in_init_or_set_param",
+    "check_estimator_cloneable",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_estimators_unfitted",
+    "check_get_feature_names_out_error",
+    "check_get_params_invariance",
+    "check_mixin_order",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_set_output_transform",
+    "check_set_params",
+    "check_transformer_n_iter",
+    "check_transformers_unfitted",
+    "check_valid_tag_types",
+]
+"""Of `check_estimator`, what does not fit an estimator on arrays."""
+
+ARRAY_CHECKS = [
+    "check_dict_unchanged",
+    "check_dont_overwrite_parameters",
+    "check_estimators_dtypes",
+    "check_estimators_fit_returns_self",
+    "check_estimators_overwrite_params",
+    "check_estimators_pickle",
+    "check_f_contiguous_array_estimator",
+    "check_fit_check_is_fitted",
+    "check_fit_idempotent",
+    "check_fit_score_takes_y",
+    "check_methods_sample_order_invariance",
+    "check_methods_subset_invariance",
+    "check_n_features_in",
+    "check_pipeline_consistency",
+    "check_readonly_memmap_input",
+    "check_transformer_data_not_an_array",
+    "check_transformer_general",
+    "check_transformer_get_feature_names_out",
+]
+"""Of the rest, what holds for graphs as well, here made of an array's rows. Not applicable: what asks for refusals of
+sparse, complex, one-dimensional or empty arrays by certain words; names of a data frame's columns; sample weights,
+which `fit` does not take."""
+
+
+class OfRows(GraphCL):
+    """`GraphCL` for arrays: a row is a graph of one node."""
+
+    def fit(self, X, y=None):
+        return super().fit(self.graphs(X))
+
+    def transform(self, X):
+        return super().transform(self.graphs(X))
+
+    @staticmethod
+    def graphs(X):
+        nothing = torch.empty(2, 0, dtype=torch.long)
+        return [Data(x=torch.tensor(row, dtype=torch.float)[None], edge_index=nothing) for row in np.asarray(X)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", PLAIN_CHECKS)
+def test_scikit_learns_checks(name):
+    if check := getattr(estimator_checks, name, None):  # some are newer than the oldest release that is supported
+        check("GraphCL", GraphCL(epochs=1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ARRAY_CHECKS)
+def test_scikit_learns_checks_on_rows(name):
+    if check := getattr(estimator_checks, name, None):
+        check("OfRows", OfRows(**QUICK))
+
+
+def test_there_are_checks():
+    assert sum(hasattr(estimator_checks, name) for name in PLAIN_CHECKS + ARRAY_CHECKS) > 25
+
+
+def in_an_array(graphs):
+    array = np.empty(len(graphs), dtype=object)
+    array[:] = graphs
+    return array
+
+
+@pytest.mark.parametrize("given", [list, load_dataset, in_an_array], ids=["list", "data set", "array of objects"])
+def test_searching_a_grid(given):
+    """Over graphs in any form, the loss's arguments, numpy's numbers; folds differ in their degrees."""
+    graphs, y = small_graphs(), np.arange(36) % 2
+    embedder = GraphCL(**QUICK, features="degree")
+    pipeline = make_pipeline(embedder, StandardScaler(), KNeighborsClassifier(3))
+    grid = {
+        "graphcl__loss": ["dcl", {"name": "adnce", "mu": 0.5}],
+        "graphcl__batch_size": np.array([10]),
+        "graphcl__encoder": [{"name": "gin", "hidden": np.int64(3)}],
+    }
+    search = GridSearchCV(pipeline, grid, cv=3, error_score="raise").fit(given(graphs), y)
+    assert search.best_score_ > 0.8
+    fitted = search.best_estimator_["graphcl"]
+    assert fitted.transform(graphs).shape == (36, 9)
+    assert embedder.get_params()["encoder"] == QUICK["encoder"]  # which the search cloned
+
+
+def test_labels_teach_nothing(fitted):
+    graphs = small_graphs(labelled=False)
+    assert np.array_equal(fitted.transform(graphs), GraphCL(**QUICK).fit_transform(graphs))
+    other = clone(fitted).fit(small_graphs(), np.arange(36)[::-1])
+    assert np.array_equal(fitted.transform(graphs), other.transform(graphs))
+
+
+def test_networkx_graphs():
+    """Rings and stars, told apart across folds, though no fold has the degrees of another."""
+    graphs = [make(n) for n in range(4, 16) for make in (nx.cycle_graph, nx.star_graph)]
+    pipeline = make_pipeline(GraphCL(**QUICK, features="degree"), StandardScaler(), KNeighborsClassifier(1))
+    assert cross_val_score(pipeline, graphs, np.arange(24) % 2, cv=4, error_score="raise").mean() > 0.9
+
+
+def test_what_is_known_after_fitting(fitted):
+    assert fitted.get_feature_names_out().tolist() == [f"graphcl{number}" for number in range(12)]
+    assert (fitted.n_features_in_, fitted.seed_, len(fitted.history_)) == (3, 0, 1)
+    assert not fitted.model_.training
+    h = fitted.transform(small_graphs()[:1])
+    assert (h.shape, h.dtype) == ((1, 12), np.float32)
+    for unfitted in (lambda: GraphCL().transform(small_graphs()), lambda: GraphCL().save("here.pt")):
+        with pytest.raises(NotFittedError):
+            unfitted()
+
+
+def test_seeds():
+    outcomes = {}
+    for name, state in {"0": 0, "one": np.int64(1), "drawn": np.random.RandomState(0), "any": None}.items():
+        estimator = GraphCL(**QUICK, random_state=state).fit(small_graphs())
+        outcomes[name] = estimator.transform(small_graphs()).tobytes()
+        assert type(estimator.seed_) is int
+    assert len(set(outcomes.values())) == 4
+    again = GraphCL(**QUICK, random_state=np.random.RandomState(0)).fit_transform(small_graphs())
+    assert again.tobytes() == outcomes["drawn"]
+
+
+# -- files, and modules of one's own -----------------------------------------------------------------------------------
+
+
+def test_saving_and_loading(fitted, tmp_path):
+    path = tmp_path / "encoder.pt"
+    fitted.save(path)
+    torch.load(path, weights_only=True)  # holds no code
+    loaded = GraphCL.load(path)
+    assert np.array_equal(loaded.transform(small_graphs()), fitted.transform(small_graphs()))
+    assert loaded.get_feature_names_out().tolist() == fitted.get_feature_names_out().tolist()
+    assert (loaded.n_features_in_, loaded.history_) == (3, [])
+    assert loaded.loss["name"] == "adnce"
+    assert clone(loaded).get_params() == loaded.get_params()
+    loaded.save(tmp_path / "again.pt")
+    with pytest.raises(InputError, match="exists already, and nothing is ever overwritten; give another file"):
+        fitted.save(path)
+
+
+@pytest.mark.parametrize("own", [Own, Own(3)], ids=["class", "module"])
+def test_a_module_of_ones_own(own, tmp_path):
+    before = [each.clone() for each in own.parameters()] if isinstance(own, nn.Module) else []
+    estimator = GraphCL(**{**QUICK, "encoder": own, "epochs": 2}).fit(small_graphs())
+    assert all(map(torch.equal, before, own.parameters() if before else []))  # a copy was trained
+    h = estimator.transform(small_graphs())
+    assert h.shape == (36, 6)
+    assert np.array_equal(clone(estimator).fit_transform(small_graphs()), h)
+    assert not np.array_equal(GraphCL(**{**QUICK, "encoder": own, "epochs": 0}).fit_transform(small_graphs()), h)
+    estimator.save(tmp_path / "own.pt")
+    loaded = GraphCL.load(tmp_path / "own.pt", encoder=own)
+    assert np.array_equal(loaded.transform(small_graphs()), h)
+    assert np.array_equal(clone(loaded).fit_transform(small_graphs()), h)
+    with pytest.raises(InputError, match="holds weights of `Own`, which is not registered here"):
+        GraphCL.load(tmp_path / "own.pt")
+    assert load_encoder(tmp_path / "own.pt", encoder=own)[0].out_channels == 6
+
+
+MISTAKES = {
+    "loss": ({"loss": "adnse"}, "`loss`: unknown loss 'adnse'; did you mean adnce"),
+    "view": ({"first": "node_dropp"}, "`first`: unknown augmentation 'node_dropp'; did you mean node_drop"),
+    "ratio": ({"second": {"name": "node_drop", "ratio": 2.0}}, "`second.ratio` must be in [0, 1), got 2.0."),
+    "loss-object": ({"loss": 3}, "`loss` must be a mapping of keys to values, got 3."),
+    "epochs": ({"epochs": 1.5}, "`epochs` must be a whole number, got 1.5."),
+    "seed": ({"random_state": -1}, "`random_state` must be in [0, 4294967296), got -1."),
+    "seed-text": ({"random_state": "x"}, "'x' cannot be used to seed"),
+    "device": ({"device": "tpu"}, "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
+    "features": ({"features": "pretty"}, "`features` must be 'auto', 'labels'"),
+    "edges": ({"encoder": "gine"}, "encoder `gine` needs `edge_attr`, own has none; use gin."),
+    "encoder": ({"encoder": 3}, "`encoder` must be a module, or a function that makes one of the number of columns; g"),
+    "width": ({"encoder": nn.Linear(3, 3)}, "Linear has no `out_channels`"),
+    "labels": ({"loss": "supcon"}, "trains on the labels of all graphs"),
+}
+
+
+@pytest.mark.parametrize(("settings", "says"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes(settings, says):
+    """They are said at `fit`, as scikit-learn wants it, in one line."""
+    estimator = GraphCL(**settings)
+    with pytest.raises(ValueError, match=re.escape(says)) as caught:
+        estimator.fit(small_graphs())
+    assert "\n" not in str(caught.value)
+
+
+def test_graphs_that_do_not_fit(fitted):
+    with pytest.raises(InputError, match=r"has 7 columns of `x` \(labels\); the encoder was trained on own with 3 co"):
+        fitted.transform("synthetic")
+    with pytest.raises(TypeError, match="`source` must be a TU name, a path, a list"):
+        fitted.transform(np.ones((3, 3)))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda(tmp_path):
+    estimator = GraphCL(**QUICK, device="cuda").fit(small_graphs())
+    h = estimator.transform(small_graphs())
+    estimator.save(tmp_path / "e.pt")
+    for device in ("cuda", "cpu"):
+        loaded = GraphCL.load(tmp_path / "e.pt", device=device)
+        np.testing.assert_allclose(loaded.transform(small_graphs()), h, rtol=1e-3, atol=1e-4)
