@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,22 @@ def test_training_gains(name, tmp_path):
     printed = run(str(EXAMPLES / name), cwd=tmp_path)
     untrained, trained = map(float, re.findall(r"([\d.]+) %", printed))
     assert trained > untrained + 5
+
+
+def test_the_estimator_gains(capsys):
+    runpy.run_path(str(EXAMPLES / "estimator.py"), run_name="__main__")
+    untrained, trained = map(float, re.findall(r"([\d.]+) %", capsys.readouterr().out))
+    assert trained > untrained + 5
+
+
+def test_retrieval(monkeypatch, capsys, tmp_path):
+    pytest.importorskip("matplotlib")
+    words = ["retrieval.py", "--queries", "1", "--out", str(tmp_path / "it.png")]
+    monkeypatch.setattr(sys, "argv", words)
+    runpy.run_path(str(EXAMPLES / "retrieval.py"), run_name="__main__")
+    (found,) = map(float, re.findall(r"([\d.]+) %", capsys.readouterr().out))
+    assert found > 70
+    assert (tmp_path / "it.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_own_loss_has_a_test_that_passes(tmp_path):
