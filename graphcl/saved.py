@@ -125,20 +125,19 @@ def load_encoder(
     seed = next(iter(weights)) if seed is None else seed
     if seed not in weights:
         raise InputError(f"{_file(path)} holds no seed {seed!r}; it holds {', '.join(map(str, weights))}.")
-    name = description.encoder.name
-    if encoder is not None:
-        module = own_encoder(encoder, description.in_channels)
-    elif description.encoder.arguments is None or name not in encoders:
+    name, arguments = description.encoder.name, description.encoder.arguments
+    if encoder is None and (arguments is None or name not in encoders):
         raise InputError(
             f"{_file(path)} holds weights of `{name}`, which is not registered here; import what registers it, or in "
             "Python pass such a module as `encoder=`."
         )
-    elif found := encoders.problems(name, description.encoder.arguments, "encoder.arguments."):
+    if encoder is None and (found := encoders.problems(name, arguments or {}, "encoder.arguments.")):
         raise InputError(f"{_file(path)}: {' '.join(found)}")
-    else:
-        with torch.random.fork_rng(devices=[]):
-            arguments = description.encoder.arguments
-            module = make_encoder(name, arguments, description.in_channels, description.edge_dim)
+    with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
+        if encoder is not None:
+            module = own_encoder(encoder, description.in_channels)
+        else:
+            module = make_encoder(name, arguments or {}, description.in_channels, description.edge_dim)
     if differing := _differing(weights[seed], module.state_dict()):
         kind = type(module).__name__
         raise InputError(f"{_file(path)} holds weights of `{name}` that do not fit {kind}: {differing}.")
