@@ -6,7 +6,7 @@ import importlib.util
 import signal
 import sys
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
 from graphcl.command_line import one_value, read_value, split_options
-from graphcl.config import make_config
+from graphcl.config import Config, make_config
 from graphcl.config_files import parse_value
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.datasets.resident import make_loader
@@ -60,7 +60,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(HELP, end="")
         return 0 if words else 2
     try:
-        _embed(words)
+        _run(parse(words))
     except InputError as error:
         print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
         return 2
@@ -73,21 +73,49 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _embed(words: Sequence[str]) -> None:
+@dataclass(frozen=True)
+class Command:
+    """What a command line asks for."""
+
+    encoder: str
+    out: str
+    seed: int | None
+    batch_size: int
+    config: Config
+
+
+def parse(words: Sequence[str]) -> Command:
+    """The embedding that a command line describes.
+
+    Raises:
+        InputError: it cannot be understood.
+    """
     if words[0].startswith("--"):
         raise InputError("the first word must be the encoder: a run's folder or its encoder.pt; see --help.")
     given = {key: one_value(key, values) for key, values in split_options(words[1:], [*_SHARED, *_OWN])}
     for key in ("dataset", "out"):
         if key not in given:
             raise InputError(f"`--{key}` is missing; see --help.")
-    config = make_config({key: read_value(key, [given[key]]) for key in _SHARED if key in given})
-    seed = _whole("seed", given["seed"], 0) if "seed" in given else None
-    batch_size = _whole("batch_size", given.get("batch_size", "1024"), 1)
-    device, write, out = pick_device(config.device), _writer(given["out"]), new_file(given["out"])
+    if Path(given["out"]).suffix not in _WRITERS:
+        raise InputError(f"`--out` must end in {' or '.join(_WRITERS)}, got {given['out']!r}.")
+    return Command(
+        encoder=words[0],
+        out=given["out"],
+        seed=_whole("seed", given["seed"], 0) if "seed" in given else None,
+        batch_size=_whole("batch_size", given.get("batch_size", "1024"), 1),
+        config=make_config({key: read_value(key, [given[key]]) for key in _SHARED if key in given}),
+    )
+
+
+def _run(command: Command) -> None:
+    config, write, out = command.config, _WRITERS[Path(command.out).suffix], new_file(command.out)
+    if write is _write_parquet and importlib.util.find_spec("pyarrow") is None:
+        raise InputError('.parquet files need pyarrow: pip install "graphcl[parquet]", or take .npz.')
+    device = pick_device(config.device)
     torch.set_num_threads(config.threads)
-    encoder, description = load_encoder(words[0], seed)
+    encoder, description = load_encoder(command.encoder, command.seed)
     dataset = load_for(description, config.dataset, config.data_root, config.mirror)
-    blocks = _blocks(encoder.to(device), make_loader(dataset, batch_size, device=device), dataset.classes)
+    blocks = _blocks(encoder.to(device), make_loader(dataset, command.batch_size, device=device), dataset.classes)
     write_whole(out, lambda file: write(file, blocks, len(dataset), description.out_channels))
     print(f"{dataset}, features: {dataset.features}; {description.out_channels} numbers a graph in {out}")
 
@@ -205,16 +233,7 @@ def _joined(blocks: list[_Block]) -> _Block:
     return _Block(h, ids, np.concatenate(y) if y else None)
 
 
-def _writer(out: str) -> Callable[[IO[bytes], Iterator[_Block], int, int], None]:
-    """What writes a file of that name."""
-    suffix = Path(out).suffix
-    if suffix == ".npz":
-        return _write_npz
-    if suffix != ".parquet":
-        raise InputError(f"`--out` must end in .npz or .parquet, got {out!r}.")
-    if importlib.util.find_spec("pyarrow") is None:
-        raise InputError('.parquet files need pyarrow: pip install "graphcl[parquet]", or take .npz.')
-    return _write_parquet
+_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}
 
 
 def _whole(key: str, text: str, least: int) -> int:

@@ -85,7 +85,9 @@ def make_model(
 def edge_columns(dataset: GraphDataset) -> int | None:
     """How many columns the edge attributes have; None where there are none."""
     values = dataset[0].get("edge_attr")
-    return None if values is None else 1 if values.dim() == 1 else values.size(1)
+    if not isinstance(values, Tensor):
+        return None
+    return 1 if values.dim() == 1 else values.size(1)
 
 
 def describe(

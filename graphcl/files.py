@@ -76,7 +76,7 @@ def read_plain(path: Path, instead: str) -> Any:
             ) from None
         # What torch says around it is advice to run the code.
         text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
-        text = text[:200].rstrip(".")
+        text = text.partition(". ")[0][:200].rstrip(".")
         raise InputError(
             f"file {str(path)!r} cannot be read as a PyTorch file: it is none, or damaged ({text})."
         ) from None

@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import graphcl
-from graphcl import augment, command_line, datasets, diagnostics, evaluate, losses, methods, registry
+from graphcl import augment, command_line, datasets, diagnostics, embedding, evaluate, losses, methods, registry
+from graphcl.__main__ import COMMANDS
 from graphcl.errors import InputError
 from graphcl.sweep import command, make_plan
 
@@ -96,13 +97,15 @@ def parse(tmp_path, monkeypatch):
     def parsed(words: list[str]) -> None:
         words = ["-m", *words] if words[0] == "graphcl" else words[1:]
         if words[:2] == ["-m", "graphcl"]:  # the same programs through the one door
-            words = ["-m", "graphcl.run" if words[2].startswith("--") else f"graphcl.{words[2]}", *words[3:]]
+            words = ["-m", COMMANDS[words[2]][0].removesuffix(".__main__"), *words[3:]]
         if words[0] != "-m":
             names_of_script(words)
         elif "--help" in words or words[1] == "venv":
             return
         elif words[1] == "graphcl.run":
             command_line.parse(words[2:])
+        elif words[1] == "graphcl.embedding":
+            embedding.parse(words[2:])
         elif words[1] == "graphcl.sweep":
             found = command.parse(words[2:])
             make_plan(found.spec)
@@ -144,6 +147,7 @@ def test_the_commands_of_a_page_are_understood(page, parse, tmp_path):
         ("-m graphcl.run --los adnce", "--los"),
         ("-m graphcl.sweep --loss.temperatur 0.1 0.2 --out x", "temperatur"),
         ("-m graphcl.pack --dataset MUTAG --into x", "not understood: 2"),
+        ("-m graphcl embed runs/x --datset MUTAG --out h.npz", "datset"),
         ("benchmarks/suite.py --mirrors x", "takes no --mirrors"),
         ("benchmarks/sweet.py", "there is no"),
     ],

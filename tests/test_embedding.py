@@ -224,7 +224,7 @@ def test_mistakes_get_a_line_and_code_2(encoder, tmp_path, capsys, words, line):
 
 def test_parquet_needs_pyarrow(encoder, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main([encoder[0], "--dataset", "synthetic", "--out", "e.parquet"]) == 2
+    assert main([encoder[0], "--dataset", "synthetic", "--out", "no-such-file.parquet"]) == 2
     assert 'need pyarrow: pip install "graphcl[parquet]", or take .npz.' in capsys.readouterr().err
 
 
