@@ -1,6 +1,6 @@
-"""Data sets: graphs of the TU collection, the embedded set, the user's own, and those that stay on disk."""
+"""Data sets: graphs of the TU collection and of OGB, the embedded set, the user's own, and those that stay on disk."""
 
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES
 from graphcl.datasets.load import load_dataset, prepare
 from graphcl.datasets.names import dataset_names
@@ -9,6 +9,7 @@ from graphcl.datasets.write import write_on_disk
 
 __all__ = [
     "FEATURES",
+    "Benchmark",
     "GraphDataset",
     "MappedDataset",
     "dataset_names",
