@@ -49,7 +49,7 @@ A graph's id is its own, where each graph has a number or a text `id`; else its 
 _SHARED = ("dataset", "data_root", "mirror", "device", "threads")
 """Options that are settings of a run, too."""
 _OWN = ("out", "seed", "batch_size")
-_ROWS = 65_536
+_ROWS = 16_384
 """Rows of a Parquet file's row group."""
 
 

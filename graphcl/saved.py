@@ -114,12 +114,14 @@ def load_encoder(
 
     Example:
         >>> import tempfile
+        >>> import networkx as nx
         >>> from graphcl import GraphCL
+        >>> estimator = GraphCL(features="degree", epochs=1).fit([nx.star_graph(3), nx.cycle_graph(5)])
         >>> with tempfile.TemporaryDirectory() as place:
-        ...     GraphCL(epochs=0).fit("synthetic").save(f"{place}/encoder.pt")
+        ...     estimator.save(f"{place}/encoder.pt")
         ...     encoder, description = load_encoder(f"{place}/encoder.pt")
         >>> description.columns(), encoder.out_channels
-        ('7 columns of labels', 96)
+        ('4 columns of degrees', 96)
     """
     description, weights = read_saved(path)
     seed = next(iter(weights)) if seed is None else seed

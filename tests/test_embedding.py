@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import InMemoryDataset
+from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl import embedding
 from graphcl.config import make_config
@@ -192,7 +192,7 @@ MISTAKES = {
     "kind": (["{encoder}", "--dataset", "synthetic", "--out", "e.csv"], "`--out` must end in .npz or .parquet, got"),
     "there": (["{encoder}", "--dataset", "synthetic", "--out", "{here}/there.npz"], "there.npz exists already, and n"),
     "nowhere": (["{encoder}", "--dataset", "synthetic", "--out", "{here}/no/e.npz"], "there is no folder"),
-    "columns": (["{encoder}", "--dataset", "synthetic", "--out", "{here}/e.npz"], "synthetic has 7 columns of `x`"),
+    "columns": (["{encoder}", "--dataset", "{here}/wide.pt", "--out", "{here}/e.npz"], "wide has 7 columns of `x`"),
     "file": (["{here}/no.pt", "--dataset", "synthetic", "--out", "{here}/e.npz"], "there is no file"),
     "seed": (["{encoder}", "--seed", "x", "--dataset", "a", "--out", "e.npz"], "`--seed` must be a whole number of at"),
     "other-seed": (
@@ -214,6 +214,7 @@ MISTAKES = {
 @pytest.mark.parametrize(("words", "line"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_get_a_line_and_code_2(encoder, tmp_path, capsys, words, line):
     (tmp_path / "there.npz").touch()
+    InMemoryDataset.save([Data(x=torch.ones(2, 7), edge_index=torch.tensor([[0], [1]]))] * 2, f"{tmp_path}/wide.pt")
     assert main([word.format(encoder=encoder[0], here=tmp_path) for word in words]) == 2
     err = capsys.readouterr().err
     assert line in err

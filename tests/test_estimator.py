@@ -284,8 +284,9 @@ def test_mistakes(settings, says):
 
 
 def test_graphs_that_do_not_fit(fitted):
+    wide = [Data(x=torch.ones(3, 7), edge_index=graph.edge_index[:, :0]) for graph in small_graphs()]
     with pytest.raises(InputError, match=r"has 7 columns of `x` \(labels\); the encoder was trained on own with 3 co"):
-        fitted.transform("synthetic")
+        fitted.transform(wide)
     with pytest.raises(TypeError, match="`source` must be a TU name, a path, a list"):
         fitted.transform(np.ones((3, 3)))
 
