@@ -44,6 +44,7 @@ from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.model import ContrastiveModel
 from graphcl.molecule import MoleculeGINE
+from graphcl.pooled import Pooled
 from graphcl.saved import load_encoder
 from graphcl.train import embed, train
 from graphcl.version import __version__
@@ -77,6 +78,7 @@ __all__ = [
     "MoleculeGINE",
     "NodeDrop",
     "OneOf",
+    "Pooled",
     "ResidentLoader",
     "Subgraph",
     "TwoViews",

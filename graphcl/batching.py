@@ -96,8 +96,31 @@ class Layout:
 def as_batch(data: Data | Batch) -> Batch:
     """`data` itself if it is a batch, a batch of one if it is a single graph."""
     if isinstance(data, HeteroData) or not isinstance(data, Data):
-        raise InputTypeError(f"expected a homogeneous PyG `Data` or `Batch`, got {type(data).__name__}.")
+        hint = "; heterogeneous graphs are not supported, use to_homogeneous()" if isinstance(data, HeteroData) else ""
+        raise InputTypeError(f"expected a homogeneous PyG `Data` or `Batch`, got {type(data).__name__}{hint}.")
     return data if isinstance(data, Batch) else Batch.from_data_list([data])
+
+
+def check_batch(batch: object) -> None:
+    """Refuse what is no batch of whole graphs with features.
+
+    Raises:
+        InputTypeError: a single graph, a sampled part of one, a heterogeneous or temporal one, a tuple, ...
+        InputError: no features `x`.
+    """
+    kind = type(batch).__name__
+    if isinstance(batch, HeteroData):
+        raise InputTypeError(f"heterogeneous graphs are not supported, got {kind}; use their to_homogeneous().")
+    if isinstance(batch, Data) and "input_id" in batch:
+        raise InputTypeError(
+            "expected a batch of whole graphs, got a part of one graph, as a NeighborLoader samples it; "
+            "use PyG's DataLoader over a data set of graphs."
+        )
+    if not isinstance(batch, Batch):
+        hint = "; use Batch.from_data_list([graph])" if isinstance(batch, Data) else ""
+        raise InputTypeError(f"expected a torch_geometric.data.Batch of whole graphs, got {kind}{hint}.")
+    if batch.get("x") is None:
+        raise InputError("these graphs have no node features `x`; give them some, as load_dataset does.")
 
 
 def levels(batch: Batch, layout: Layout) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing
 
 from graphcl.aggregate import Groups, Neighbours, group_sum, spread
 from graphcl.arguments import Count
@@ -30,6 +31,15 @@ class _Conv(nn.Module):
         self.lin = nn.Linear(edge_dim, in_channels) if edge_dim is not None else None
 
 
+class _Messages(MessagePassing):
+    """Where PyG's explainers leave their edge mask: they set it on every `MessagePassing` that a model has."""
+
+    def mask(self) -> Tensor | None:
+        """What an explainer multiplies each message by `[E]`; None where nothing is being explained."""
+        mask: Tensor | None = self._edge_mask if self.explain else None
+        return mask if mask is None or not self._apply_sigmoid else mask.sigmoid()
+
+
 class _Stack(nn.Module):
     """L times conv -> ReLU -> BatchNorm; each layer is pooled and the pools are concatenated."""
 
@@ -41,6 +51,7 @@ class _Stack(nn.Module):
         widths = [in_channels] + [hidden] * (layers - 1)
         self.convs = nn.ModuleList(_Conv(width, hidden, edge_dim) for width in widths)
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in widths)
+        self._messages = _Messages()
         self.out_channels = hidden * layers
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -78,6 +89,12 @@ def graph_groups(x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
 def _ends(edge_index: Tensor, num_nodes: int) -> tuple[Groups, Groups]:
     """The edges by source and by target."""
     return Groups.of(edge_index[0], num_nodes), Groups.of(edge_index[1], num_nodes)
+
+
+def _product(*weights: Tensor | None) -> Tensor | None:
+    """The product of those that are given."""
+    given = [weight for weight in weights if weight is not None]
+    return torch.stack(given).prod(dim=0) if given else None
 
 
 @encoders.register("gin")
@@ -136,10 +153,8 @@ class GIN(_Stack):
             h `[B, L * H]`.
         """
         graphs = graph_groups(x, batch, size)
-        if edge_weight is not None:
-            by_source, by_target = _ends(edge_index, x.size(0))
-            weight = edge_weight[:, None]
-            return self._encode(x, graphs, parts, lambda _, x: x + group_sum(spread(x, by_source) * weight, by_target))
+        if edge_weight is not None or self._messages.explain:
+            return self._encode(x, graphs, parts, self._weighted(x, edge_index, edge_weight))
         neighbours = Neighbours.of(edge_index, x.size(0))
         if parts is None:
             pools = stack(x, neighbours, graphs, [conv.nn for conv in self.convs], list(self.norms))
@@ -148,14 +163,28 @@ class GIN(_Stack):
         return self._encode(x, graphs, parts, lambda _, x: neighbours.sum(x, with_self=True))
 
     def with_nodes(
-        self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, size: int | None = None
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        size: int | None = None,
+        edge_weight: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` that they pool.
 
         By torch's operations: the compiled layers give no gradient to single nodes.
         """
-        neighbours = Neighbours.of(edge_index, x.size(0))
-        return self._with_nodes(x, graph_groups(x, batch, size), lambda _, x: neighbours.sum(x, with_self=True))
+        return self._with_nodes(x, graph_groups(x, batch, size), self._weighted(x, edge_index, edge_weight))
+
+    def _weighted(self, x: Tensor, edge_index: Tensor, weight: Tensor | None) -> Gather:
+        """Each node and its neighbours, whose messages are multiplied by weights and by an explainer's mask."""
+        weight = _product(weight, self._messages.mask())
+        if weight is None:
+            neighbours = Neighbours.of(edge_index, x.size(0))
+            return lambda _, x: neighbours.sum(x, with_self=True)
+        by_source, by_target = _ends(edge_index, x.size(0))
+        column = weight[:, None]
+        return lambda _, x: x + group_sum(spread(x, by_source) * column, by_target)
 
 
 @encoders.register("gine")
@@ -201,17 +230,18 @@ class GINE(_Stack):
         """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` that they pool."""
         return self._with_nodes(x, graph_groups(x, batch, size), self._gather(x, edge_index, edge_attr))
 
-    @staticmethod
-    def _gather(x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Gather:
+    def _gather(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Gather:
         if edge_attr is None:
             raise InputError("encoder `gine` needs `edge_attr`, and these graphs have none; use `gin`.")
         if edge_attr.dim() not in (1, 2):
             raise InputError(f"encoder `gine` takes `edge_attr` of [E] or [E, D], got {list(edge_attr.shape)}.")
         attributes = (edge_attr if edge_attr.dim() == 2 else edge_attr[:, None]).to(x.dtype)
         by_source, by_target = _ends(edge_index, x.size(0))
+        mask = self._messages.mask()
 
         def gather(conv: _Conv, x: Tensor) -> Tensor:
             assert conv.lin is not None
-            return x + group_sum((spread(x, by_source) + conv.lin(attributes)).relu(), by_target)
+            messages = (spread(x, by_source) + conv.lin(attributes)).relu()
+            return x + group_sum(messages if mask is None else messages * mask[:, None], by_target)
 
         return gather

@@ -11,7 +11,9 @@ from typing import Any, Literal, TypeVar, get_args
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
+from torch_geometric.nn import Linear
 
+from graphcl.batching import check_batch
 from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import encoders
 
@@ -26,9 +28,9 @@ ONE_PASS = 8_192
 class ContrastiveModel(nn.Module):
     """An encoder, kept after training, and a projector, dropped.
 
-    Any PyG encoder of whole graphs with the call `(x, edge_index, batch=...)` fits. If it has parameters named `size`
-    or `edge_attr`, it gets the number of graphs and the edge attributes too; with one named `parts`, as `GIN` has it,
-    two views may go through it in one pass.
+    Any PyG encoder of whole graphs with the call `(x, edge_index, batch=...)` fits; one of nodes goes into a `Pooled`.
+    If it has parameters named `size`, `edge_attr` or `edge_weight`, it gets the number of graphs too, and what the
+    graphs have of the others; with one named `parts`, as `GIN` has it, two views may go through it in one pass.
 
     Args:
         encoder: gives embeddings h `[B, H]`; its `out_channels` is H.
@@ -37,8 +39,14 @@ class ContrastiveModel(nn.Module):
         out_channels: H, where the encoder has no such attribute.
 
     Raises:
-        InputError: the width of the embeddings is unknown, there is no such head, or (when called) the encoder gives no
-            row for each graph.
+        InputError: the width of the embeddings is unknown, there is no such head, the encoder does not take
+            `edge_index` and `batch`, or (when called) it gives no row of that width for each graph.
+
+    Example:
+        >>> from torch_geometric.nn import GAT
+        >>> from graphcl import Pooled
+        >>> ContrastiveModel(Pooled(GAT(7, hidden_channels=32, num_layers=3), readout="mean")).width
+        32
     """
 
     def __init__(
@@ -49,25 +57,35 @@ class ContrastiveModel(nn.Module):
         out_channels: int | None = None,
     ) -> None:
         super().__init__()
+        check_signature(encoder, "edge_index", "batch")
         width = out_channels or getattr(encoder, "out_channels", None)
         if width is None:
             raise InputError(f"{type(encoder).__name__} has no `out_channels`; pass `out_channels=` its output width.")
         self.encoder, self.width, self.projection, self.head = encoder, width, projection or width, head
         self.projector = self.new_head()
-        self._optional = [name for name in ("size", "edge_attr", "parts") if self.takes(name)]
+        self._optional = [name for name in ("size", "edge_attr", "edge_weight", "parts") if self.takes(name)]
 
     def new_head(self) -> nn.Module:
         """Another projector of the same form, with weights of its own."""
         return make_head(self.width, self.projection, self.head)
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
-        """Embeddings h `[B, H]` of the graphs of a batch; with `edge_weight [E]`, by an encoder that takes that."""
-        given = batch.num_graphs, batch.x, batch.edge_index, batch.batch, batch.get("edge_attr")
-        return self._encode(*given, edge_weight=edge_weight)
+        """Embeddings h `[B, H]` of the graphs of a batch; `edge_weight [E]` multiplies the weights that they have.
+
+        Raises:
+            InputError: no batch of graphs with features; edge weights, and an encoder that takes none; see the class.
+        """
+        check_batch(batch)
+        own = batch.get("edge_weight")
+        if edge_weight is not None:
+            self.need("edge_weight")
+            own = edge_weight if own is None else own * edge_weight
+        given = batch.num_graphs, batch.x, batch.edge_index, batch.batch
+        return self._encode(*given, edge_attr=batch.get("edge_attr"), edge_weight=own)
 
     def takes(self, argument: str) -> bool:
-        """Whether the encoder takes an argument of that name."""
-        return argument in inspect.signature(self.encoder.forward).parameters
+        """Whether the encoder makes use of an argument of that name."""
+        return accepts(self.encoder, argument)
 
     def need(self, argument: str) -> None:
         """Refuse an encoder that does not take an argument of that name.
@@ -76,19 +94,20 @@ class ContrastiveModel(nn.Module):
             InputError: it does not.
         """
         if not self.takes(argument):
-            raise InputError(f"{type(self.encoder).__name__} takes no `{argument}`; use gin, or give its forward one.")
+            raise InputError(f"{_name(self.encoder)} takes no `{argument}`; use gin, or give its forward one.")
 
     def encode_nodes(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Embeddings h `[B, H]` of the graphs of a batch, and representations `[N, H]` of its nodes.
 
         The encoder's `with_nodes(x, edge_index, batch=...)` gives both, as that of `GIN` does; like the encoder's
-        forward it may take `size` and `edge_attr` too.
+        forward it may take `size`, `edge_attr` and `edge_weight` too.
 
         Raises:
             InputError: an encoder without that, or other shapes.
         """
-        give, kind = self.node_encoder(), type(self.encoder).__name__
-        known = {"size": batch.num_graphs, "edge_attr": batch.get("edge_attr")}
+        check_batch(batch)
+        give, kind = self.node_encoder(), _name(self.encoder)
+        known = {"size": batch.num_graphs} | {name: batch.get(name) for name in ("edge_attr", "edge_weight")}
         optional = {name: each for name, each in known.items() if name in inspect.signature(give).parameters}
         h, nodes = give(batch.x, batch.edge_index, batch=batch.batch, **optional)
         wanted = [[batch.num_graphs, self.width], [batch.x.size(0), self.width]]
@@ -101,8 +120,8 @@ class ContrastiveModel(nn.Module):
         give = getattr(self.encoder, "with_nodes", None)
         if not callable(give):
             raise InputError(
-                f"{type(self.encoder).__name__} gives no nodes' representations; use gin or gine, or give it a method "
-                f"`with_nodes(x, edge_index, batch)` that returns h [B, H] and the nodes' rows [N, H]."
+                f"{_name(self.encoder)} gives no nodes' representations; use gin, gine or Pooled(node_encoder), or "
+                f"give it a method `with_nodes(x, edge_index, batch)` that returns h [B, H] and the nodes' rows [N, H]."
             )
         return give
 
@@ -111,40 +130,36 @@ class ContrastiveModel(nn.Module):
 
         BatchNorm's statistics are those of each view by itself either way, and its running ones see view 1 first.
         """
+        check_batch(view1)
+        check_batch(view2)
         # Half as many operations to start, but twice the memory in use, which beyond the CPU's caches costs more.
         if "parts" not in self._optional or not (view1.x.is_cuda or self._small(view1, view2)):
             return self.encode(view1), self.encode(view2)
         parts, graphs = [view1.x.size(0), view2.x.size(0)], view1.num_graphs
         x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs])
         edge_index = torch.cat([view1.edge_index, view2.edge_index + parts[0]], dim=1)
-        attributes = [view1.get("edge_attr"), view2.get("edge_attr")]
-        edge_attr = None if attributes[0] is None else torch.cat(attributes)
-        h1, h2 = self._encode(2 * graphs, x, edge_index, batch, edge_attr, parts).split(graphs)
+        of_edges = {name: _both(view1.get(name), view2.get(name)) for name in ("edge_attr", "edge_weight")}
+        h1, h2 = self._encode(2 * graphs, x, edge_index, batch, parts=parts, **of_edges).split(graphs)
         return h1, h2
 
     def _small(self, view1: Batch, view2: Batch) -> bool:
         return getattr(self.encoder, "one_pass", True) and view1.x.size(0) + view2.x.size(0) < ONE_PASS
 
-    def _encode(
-        self,
-        size: int,
-        x: Tensor,
-        edge_index: Tensor,
-        batch: Tensor,
-        edge_attr: Tensor | None,
-        parts: list[int] | None = None,
-        edge_weight: Tensor | None = None,
-    ) -> Tensor:
-        known = {"size": size, "edge_attr": edge_attr, "parts": parts}
-        optional: dict[str, Any] = {name: known[name] for name in self._optional}
-        if edge_weight is not None:
-            self.need("edge_weight")
-            optional["edge_weight"] = edge_weight
-        h: Tensor = self.encoder(x, edge_index, batch=batch, **optional)
+    def _encode(self, size: int, x: Tensor, edge_index: Tensor, batch: Tensor, **known: Any) -> Tensor:
+        known["size"] = size
+        h = self.encoder(x, edge_index, batch=batch, **{name: known.get(name) for name in self._optional})
+        if not isinstance(h, Tensor):
+            raise InputTypeError(
+                f"{_name(self.encoder)} must return a tensor, a row for each graph [B, H], got {_kind(h)}."
+            )
         if h.dim() != 2 or h.size(0) != size:
             raise InputError(
-                f"{type(self.encoder).__name__} gives {list(h.shape)} for {size} graphs, not a row for "
-                f"each; wrap it in a module that pools its nodes, such as with `global_add_pool`."
+                f"{_name(self.encoder)} gives {list(h.shape)} for {size} graphs, not a row for each; "
+                f"an encoder of nodes is wrapped, as in Pooled({_name(self.encoder)}(...), readout='sum')."
+            )
+        if h.size(1) != self.width:
+            raise InputError(
+                f"{_name(self.encoder)} gives rows of width {h.size(1)}, not {self.width}; pass `out_channels=`."
             )
         return h
 
@@ -183,6 +198,45 @@ def with_head(encoder: nn.Module) -> ContrastiveModel:
         return ContrastiveModel(encoder).train(encoder.training)
 
 
+def accepts(encoder: nn.Module, argument: str) -> bool:
+    """Whether an encoder makes use of an argument of that name.
+
+    PyG's basic models have every argument, and say by `supports_edge_attr` and `supports_edge_weight` which they use.
+    """
+    named = argument in inspect.signature(encoder.forward).parameters
+    return named and bool(getattr(encoder, f"supports_{argument}", True))
+
+
+def check_signature(encoder: nn.Module, *needed: str) -> None:
+    """Refuse what cannot be called as `(x, edge_index, batch=...)`.
+
+    Raises:
+        InputTypeError: no module, or one whose `forward` lacks an argument that is needed.
+    """
+    if not isinstance(encoder, nn.Module):
+        raise InputTypeError(f"an encoder must be a torch.nn.Module, got {_kind(encoder)}.")
+    parameters = inspect.signature(encoder.forward).parameters.values()
+    if any(each.kind == each.VAR_KEYWORD for each in parameters):  # whatever it takes, it does not say
+        return
+    if missing := [name for name in needed if name not in {each.name for each in parameters}]:
+        raise InputTypeError(
+            f"{_name(encoder)}.forward takes no {' and no '.join(f'`{name}`' for name in missing)}; an encoder of "
+            f"graphs is called as (x, edge_index, batch=...), and one of nodes is wrapped as Pooled(node_encoder)."
+        )
+
+
+def _name(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+def _kind(value: object) -> str:
+    return f"the class {value.__name__}; make an instance" if isinstance(value, type) else type(value).__name__
+
+
+def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    return None if first is None or second is None else torch.cat([first, second])
+
+
 def make_head(width: int, out: int, form: Head = "mlp") -> nn.Module:
     """A head of a form, Xavier-initialised with zero biases.
 
@@ -207,9 +261,9 @@ def make_head(width: int, out: int, form: Head = "mlp") -> nn.Module:
 
 
 def initialise(module: AnyModule) -> AnyModule:
-    """The module, its linear layers' weights drawn anew (Xavier) and their biases 0."""
+    """The module, its linear layers' weights (torch's and PyG's) drawn anew (Xavier) and their biases 0."""
     for layer in module.modules():
-        if isinstance(layer, nn.Linear):
+        if isinstance(layer, (nn.Linear, Linear)):
             nn.init.xavier_uniform_(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)

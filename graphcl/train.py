@@ -14,7 +14,7 @@ from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation
 from graphcl.augment.views import two_views
-from graphcl.batching import split
+from graphcl.batching import check_batch, split
 from graphcl.diagnostics import alignment, diagnose, uniformity
 from graphcl.errors import InputError
 from graphcl.losses.checks import NonFiniteInputError
@@ -171,6 +171,7 @@ def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[T
     model.eval()
     try:
         for batch in loader:
+            check_batch(batch)
             batch = batch.to(device)
             yield model.encode(batch).float(), batch
     finally:
@@ -186,9 +187,10 @@ def _view_pairs(
 ) -> Iterator[tuple[Batch, Batch]]:
     """Two views of each batch; where the loader gives several batches at a time, those are augmented at once."""
     chunks = getattr(loader, "chunks", None)
-    for batch, sizes in chunks() if chunks else ((batch, [batch.num_graphs]) for batch in loader):
+    for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):
+        check_batch(batch)
         view1, view2 = two_views(batch.to(device), first, second, generator)
-        yield from zip(split(view1, sizes), split(view2, sizes), strict=True)
+        yield from zip(split(view1, sizes), split(view2, sizes), strict=True) if sizes else [(view1, view2)]
 
 
 def _order(loader: Iterable[Batch]) -> Sequence[Tensor] | None:

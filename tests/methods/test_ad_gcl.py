@@ -275,5 +275,5 @@ def test_an_encoder_without_nodes_is_refused():
         def forward(self, x, edge_index, batch, size, edge_weight=None):
             return super().forward(x, edge_index, batch, size)
 
-    with pytest.raises(InputError, match=r"^Weighted gives no nodes' representations; use gin or gine"):
+    with pytest.raises(InputError, match=r"^Weighted gives no nodes' representations; use gin, gine or Pooled"):
         build(model=make_model(encoder=Weighted))

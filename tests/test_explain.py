@@ -1,0 +1,116 @@
+"""PyG's explainers on our encoders, whose layers are not PyG's: the masks do what they do to PyG's layers."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch
+from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
+from torch_geometric.explain.metric import fidelity
+from torch_geometric.nn import GINConv, GINEConv, global_add_pool
+
+from graphcl import GIN, GINE
+from tests.conftest import small_graphs
+
+GRAPHS = small_graphs(6, edge_attr=True)
+BATCH = Batch.from_data_list(GRAPHS)
+
+
+class Classifier(nn.Module):
+    """A graph-level model: an encoder and a linear head."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(encoder.out_channels, 2)
+
+    def forward(self, x, edge_index, batch=None, edge_attr=None):  # captum gives them by position
+        more = {} if edge_attr is None else {"edge_attr": edge_attr}
+        return self.head(self.encoder(x, edge_index, batch=batch, **more))
+
+
+class Reference(nn.Module):
+    """The same with PyG's layers, and the weights of ours."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        kinds = [GINConv(each.nn) if each.lin is None else GINEConv(each.nn, edge_dim=2) for each in encoder.convs]
+        for layer, each in zip(kinds, encoder.convs, strict=True):
+            layer.load_state_dict(each.state_dict(), strict=False)
+        self.convs, self.norms, self.out_channels = nn.ModuleList(kinds), encoder.norms, encoder.out_channels
+
+    def forward(self, x, edge_index, batch=None, edge_attr=None):
+        batch = edge_index.new_zeros(len(x)) if batch is None else batch
+        pools, attributes = [], () if edge_attr is None else (edge_attr,)
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = norm(conv(x, edge_index, *attributes).relu())
+            pools.append(global_add_pool(x, batch))
+        return torch.cat(pools, dim=1)
+
+
+@pytest.fixture(params=["gin", "gine"])
+def models(request):
+    """Ours, PyG's with the same weights, and what both take besides nodes and edges."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        ours = Classifier(GIN(3, 16, 2) if request.param == "gin" else GINE(3, 2, 16, 2)).eval()
+        pygs = Classifier(Reference(ours.encoder)).eval()
+        pygs.head = ours.head
+    return ours, pygs, {} if request.param == "gin" else {"edge_attr": BATCH.edge_attr}
+
+
+def explainer(model, algorithm):
+    config = {"mode": "multiclass_classification", "task_level": "graph", "return_type": "raw"}
+    masks = {"node_mask_type": "attributes", "edge_mask_type": "object"}
+    return Explainer(model, algorithm, explanation_type="model", model_config=config, **masks)
+
+
+def test_gnn_explainer_gives_the_masks_that_it_gives_for_pygs_layers(models):
+    *both, more = models
+    before, found = both[0](BATCH.x, BATCH.edge_index, BATCH.batch, **more), []
+    for model in both:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            explain = explainer(model, GNNExplainer(epochs=10))
+            found.append(explain(BATCH.x, BATCH.edge_index, batch=BATCH.batch, **more))
+    ours, pygs = found
+    assert ours.edge_mask.shape == (BATCH.num_edges,)
+    assert ours.node_mask.shape == BATCH.x.shape
+    assert ours.edge_mask.std() > 0.01
+    torch.testing.assert_close(ours.edge_mask, pygs.edge_mask, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(ours.node_mask, pygs.node_mask, rtol=1e-3, atol=1e-4)
+    assert all(0 <= each <= 1 for each in fidelity(explainer(both[0], GNNExplainer()), ours))
+    # Nothing of it is left: the compiled layers are back.
+    assert torch.equal(both[0](BATCH.x, BATCH.edge_index, BATCH.batch, **more), before)
+    assert set(both[0].state_dict()) == {*both[0].encoder.state_dict(prefix="encoder."), "head.weight", "head.bias"}
+
+
+def test_a_masked_prediction_is_that_of_pygs_layers(models):
+    *both, more = models
+    mask = torch.rand(BATCH.num_edges, generator=torch.Generator().manual_seed(0))
+    ours, pygs = (
+        explainer(model, GNNExplainer()).get_masked_prediction(
+            BATCH.x, BATCH.edge_index, edge_mask=mask, batch=BATCH.batch, **more
+        )
+        for model in both
+    )
+    torch.testing.assert_close(ours, pygs, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(ours, both[0](BATCH.x, BATCH.edge_index, BATCH.batch, **more), atol=1e-2)
+
+
+def test_a_graph_by_itself_and_a_mask_of_edges_that_its_nodes_use():
+    """Where only one edge sends anything, it is the one that counts."""
+    graph = GRAPHS[0]
+    model = Classifier(GIN(3, 16, 1)).eval()
+    x = torch.zeros_like(graph.x)
+    x[graph.edge_index[0, 0]] = 1
+    explanation = explainer(model, GNNExplainer(epochs=5))(x, graph.edge_index)
+    sends = graph.edge_index[0] == graph.edge_index[0, 0]
+    assert (explanation.edge_mask[sends] > 0).all()
+    assert (explanation.edge_mask[~sends] == 0).all()
+
+
+def test_captums_gradients(models):
+    pytest.importorskip("captum", reason="PyG's CaptumExplainer needs captum")
+    model, _, more = models
+    found = explainer(model, CaptumExplainer("Saliency"))(BATCH.x, BATCH.edge_index, batch=BATCH.batch, **more)
+    assert found.edge_mask.abs().sum() > 0
+    assert found.node_mask.shape == BATCH.x.shape
