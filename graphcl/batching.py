@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 
 from graphcl import native
 from graphcl.errors import InputError, InputTypeError
@@ -96,9 +96,17 @@ class Layout:
 def as_batch(data: Data | Batch) -> Batch:
     """`data` itself if it is a batch, a batch of one if it is a single graph."""
     if isinstance(data, HeteroData) or not isinstance(data, Data):
-        hint = "; heterogeneous graphs are not supported, use to_homogeneous()" if isinstance(data, HeteroData) else ""
-        raise InputTypeError(f"expected a homogeneous PyG `Data` or `Batch`, got {type(data).__name__}{hint}.")
+        raise InputTypeError(
+            f"expected a homogeneous PyG `Data` or `Batch`, got {type(data).__name__}{unsupported(data)}."
+        )
     return data if isinstance(data, Batch) else Batch.from_data_list([data])
+
+
+def unsupported(graph: object) -> str:
+    """What to say after the type of a graph that is of no use here, whatever it is put into; else nothing."""
+    if isinstance(graph, HeteroData):
+        return "; heterogeneous graphs are not supported, use its to_homogeneous()"
+    return "; temporal graphs are not supported, make a Data of each period" if isinstance(graph, TemporalData) else ""
 
 
 def check_batch(batch: object) -> None:
@@ -108,16 +116,15 @@ def check_batch(batch: object) -> None:
         InputTypeError: a single graph, a sampled part of one, a heterogeneous or temporal one, a tuple, ...
         InputError: no features `x`.
     """
-    kind = type(batch).__name__
-    if isinstance(batch, HeteroData):
-        raise InputTypeError(f"heterogeneous graphs are not supported, got {kind}; use their to_homogeneous().")
     if isinstance(batch, Data) and "input_id" in batch:
         raise InputTypeError(
             "expected a batch of whole graphs, got a part of one graph, as a NeighborLoader samples it; "
             "use PyG's DataLoader over a data set of graphs."
         )
-    if not isinstance(batch, Batch):
-        hint = "; use Batch.from_data_list([graph])" if isinstance(batch, Data) else ""
+    hint = unsupported(batch)
+    if hint or not isinstance(batch, Batch):
+        hint = hint or ("; use Batch.from_data_list([graph])" if isinstance(batch, Data) else "")
+        kind = type(batch).__name__
         raise InputTypeError(f"expected a torch_geometric.data.Batch of whole graphs, got {kind}{hint}.")
     if batch.get("x") is None:
         raise InputError("these graphs have no node features `x`; give them some, as load_dataset does.")

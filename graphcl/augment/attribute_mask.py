@@ -66,7 +66,7 @@ class AttributeMask(Augmentation):
         """Draw the nodes to mask, and the noise."""
         x = batch.get("x")
         if x is None:
-            raise InputError("attribute_mask needs node features `x`, and this batch has none.")
+            raise InputError("attribute_mask needs node features `x`; give the graphs some, as PyG's Constant does.")
         whole = not x.is_floating_point()
         if whole and (self.fill == "mean" or (self.fill == "gaussian" and not x.dtype.is_signed)):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")

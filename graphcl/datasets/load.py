@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, class_labels
 from graphcl.datasets.features import check_features, node_features
@@ -17,7 +17,7 @@ from graphcl.datasets.names import SYNTHETIC, reason
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.on_disk import is_on_disk, open_on_disk
-from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs
+from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint
 from graphcl.datasets.store import check_finite, check_store
 from graphcl.datasets.tu import Collated, load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError
@@ -162,10 +162,10 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) 
         if any(is_networkx(graph) for graph in source):
             source = convert_networkx(source, "own")
         return "own", collate_graphs(source, "own")
-    wrap = "; put it into a list with others" if isinstance(source, Data | HeteroData) or is_networkx(source) else ""
+    wrap = "; put it into a list with others" if isinstance(source, Data) or is_networkx(source) else ""
     raise InputTypeError(
         "`source` must be a TU name, a path, a list of torch_geometric.data.Data or networkx graphs, or a PyG data "
-        f"set, got {type(source).__name__}{wrap}."
+        f"set, got {type(source).__name__}{hint(source) or wrap}."
     )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
+from graphcl.batching import unsupported
 from graphcl.datasets.names import reason
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, InputTypeError
@@ -32,7 +33,7 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
     for number, graph in enumerate(graphs):
         if not isinstance(graph, Data) or isinstance(graph, Batch):
             raise InputTypeError(
-                f"{what}: graph {number} must be a torch_geometric.data.Data, got {type(graph).__name__}{_hint(graph)}."
+                f"{what}: graph {number} must be a torch_geometric.data.Data, got {type(graph).__name__}{hint(graph)}."
             )
         first = first or graph
         _check_alike(first, graph, number, what)
@@ -43,10 +44,9 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
     return data, slices
 
 
-def _hint(graph: object) -> str:
-    if isinstance(graph, HeteroData):
-        return "; heterogeneous graphs are not supported, use its to_homogeneous()"
-    return "; use its to_data_list()" if isinstance(graph, Batch) else ""
+def hint(graph: object) -> str:
+    """What to do with something that is no `Data`; nothing, where there is nothing to say."""
+    return unsupported(graph) or ("; use its to_data_list()" if isinstance(graph, Batch) else "")
 
 
 def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
@@ -80,7 +80,7 @@ def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:
         if isinstance(dataset._data, Data):
             return dataset._data, dataset.slices
         raise InputTypeError(
-            f"{what} must hold torch_geometric.data.Data, got {type(dataset._data).__name__}{_hint(dataset._data)}."
+            f"{what} must hold torch_geometric.data.Data, got {type(dataset._data).__name__}{hint(dataset._data)}."
         )
     if not hasattr(dataset, "__len__"):
         raise InputTypeError(f"{what} must have a length; give a list of its graphs.")

@@ -13,9 +13,9 @@ from torch_geometric.data.collate import collate
 from torch_geometric.loader import DataLoader
 
 from graphcl import native
-from graphcl.batching import assemble, counts_nodes
+from graphcl.batching import assemble, counts_nodes, unsupported
 from graphcl.datasets.on_disk import MappedDataset
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 from graphcl.segment import pick, pointers, ranges
 
 if TYPE_CHECKING:
@@ -314,7 +314,11 @@ def make_loader(
 
 
 def not_resident(dataset: Any) -> str | None:
-    """Why a data set cannot be held as plain tensors on a device, or None if it can."""
+    """Why a data set cannot be held as plain tensors on a device, or None if it can.
+
+    Raises:
+        InputTypeError: no loader would be of use, as the graphs are heterogeneous or temporal.
+    """
     source = dataset
     while source is not None:
         if getattr(source, "transform", None) is not None:
@@ -323,6 +327,8 @@ def not_resident(dataset: Any) -> str | None:
     if len(dataset) == 0:
         return "it is empty"
     graph = dataset[0]
+    if hint := unsupported(graph):
+        raise InputTypeError(f"a data set must hold torch_geometric.data.Data, got {type(graph).__name__}{hint}.")
     if type(graph).__inc__ is not Data.__inc__ or type(graph).__cat_dim__ is not Data.__cat_dim__:
         return f"{type(graph).__name__} has batching rules of its own"
     for key, value in graph._store.items():

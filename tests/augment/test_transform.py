@@ -1,5 +1,6 @@
 """Augmentations as PyG transforms: on single graphs, in data sets, loaders, compositions and data pipes."""
 
+import os
 import pickle
 import warnings
 
@@ -8,12 +9,13 @@ import torch
 import torch_geometric.transforms as T
 from hypothesis import given
 from torch_geometric import EdgeIndex
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.data.datapipes import DatasetAdapter
 from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
 from graphcl.augment import AttributeMask, Compose, EdgePerturb, Identity, NodeDrop, OneOf, Subgraph
+from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import augmentations
 from tests.strategies import (
     QUICK,
@@ -170,6 +172,73 @@ def test_as_the_transform_of_a_data_set_in_a_loader(name):
     assert [int(ids[0]) // 100 for ids in loaded.node_id.split(loaded.ptr.diff().tolist())] == list(range(6))
 
 
+class Processed(InMemoryDataset):
+    """A data set that is read from its folder once it is made, as PyG's own are."""
+
+    processed_file_names = "data.pt"
+
+    def __init__(self, root, pre_transform=None):
+        super().__init__(root, pre_transform=pre_transform)
+        self.load(self.processed_paths[0])
+
+    def process(self):
+        graphs = [make_graph(4 + i, path(4 + i), i) for i in range(4)]
+        self.save([self.pre_transform(graph) for graph in graphs], self.processed_paths[0])
+
+
+@each_name
+def test_as_the_pre_transform_it_is_drawn_once(name, tmp_path):
+    first = Processed(str(tmp_path), pre_transform=build(name))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # PyG warns where a folder was made with another `pre_transform`
+        again = Processed(str(tmp_path), pre_transform=build(name))
+    for one, other in zip(first, again, strict=True):
+        assert_same_graph(one, other)
+    assert set(first[0].keys()) == set(make_graph(4, path(4)).keys())
+
+
+@each_name
+def test_on_a_batch_it_is_a_transform_too(name):
+    """Alone, in `T.Compose`, and with what `follow_batch` of a loader adds."""
+    graphs = [make_graph(4 + i, path(4 + i), i) for i in range(4)]
+    (batch,) = DataLoader(graphs, batch_size=4, follow_batch=["x"])
+    for transform in (build(name), T.Compose([build(name), T.Constant(cat=True)])):
+        view = transform(batch)
+        assert isinstance(view, Batch)
+        assert [graph.y.item() for graph in view.to_data_list()] == [0, 1, 2, 3]
+        assert torch.equal(view.x_batch, view.batch)
+        assert torch.equal(view.x_ptr, view.ptr)
+
+
+class Numbered(torch.utils.data.Dataset):
+    """The same graph again and again, and which process made it."""
+
+    def __init__(self, transform):
+        self.transform = transform
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, number):
+        graph = make_graph(40, path(40))
+        graph.y, graph.process = torch.tensor([number]), os.getpid()
+        return self.transform(graph)
+
+
+def test_in_the_processes_of_a_loader_each_draws_for_itself():
+    views = [NodeDrop(0.5), Subgraph(0.5), EdgePerturb(0.5), AttributeMask(0.5)]
+    loader = DataLoader(Numbered(Compose(views)), batch_size=4, num_workers=2, multiprocessing_context="fork")
+    epochs = [list(loader) for _ in range(2)]
+    batches = [batch for epoch in epochs for batch in epoch]
+    assert len({process for batch in batches for process in batch.process.tolist()} - {os.getpid()}) >= 2
+    for epoch in epochs:
+        assert [each for batch in epoch for each in batch.y.tolist()] == list(range(8))
+    for batch in batches:
+        assert_true_batch(batch)
+    seen = {tuple(graph.node_id.tolist()) for batch in batches for graph in batch.to_data_list()}
+    assert len(seen) == 16
+
+
 def test_as_the_transform_each_access_draws_anew():
     dataset = FakeDataset(num_graphs=2, avg_num_nodes=40, transform=NodeDrop(0.5))
     n = dataset._data.x.size(0)
@@ -215,3 +284,36 @@ def test_a_data_set_with_a_transform_can_be_pickled():
     graphs = [make_graph(6, path(6), i) for i in range(2)]
     dataset = Held(graphs, transform=Compose([OneOf([NodeDrop(0.5)]), Identity()]))
     assert pickle.loads(pickle.dumps(dataset))[0].num_nodes == 3
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def hetero():
+    graph = HeteroData()
+    graph["atom"].x = torch.ones(2, 1)
+    return graph
+
+
+@each_name
+@pytest.mark.parametrize(
+    ("graph", "line"),
+    [
+        (hetero(), r"got HeteroData; heterogeneous graphs are not supported, use its to_homogeneous\(\)\.$"),
+        (Batch.from_data_list([hetero()]), r"got HeteroDataBatch; heterogeneous graphs are not supported"),
+        (TemporalData(src=torch.arange(2), dst=torch.arange(2)), r"got TemporalData; temporal graphs are not supp"),
+    ],
+    ids=["hetero", "hetero batch", "temporal"],
+)
+def test_graphs_of_other_kinds_are_refused(name, graph, line):
+    for transform in (build(name), T.Compose([build(name)])):
+        with pytest.raises(InputTypeError, match=line):
+            transform(graph)
+
+
+@pytest.mark.parametrize("name", ["attribute_mask", "random4"])
+def test_a_data_set_without_the_features_that_are_masked(name):
+    graphs = [Data(edge_index=torch.tensor(path(4)).t(), num_nodes=4) for _ in range(2)]
+    with pytest.raises(InputError, match=r"^attribute_mask needs node features `x`; give the graphs some, as PyG"):
+        Held(graphs, transform=build(name))[0]
+    assert Held(graphs, transform=T.Compose([T.Constant(), build(name)]))[0].x.size(1) == 1

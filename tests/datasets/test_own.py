@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
@@ -241,6 +241,14 @@ def test_data_set_of_hetero_graphs(refused):
     from torch_geometric.datasets import FakeHeteroDataset
 
     refused(FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported")
+
+
+def test_kinds_of_graphs_that_are_of_no_use_by_themselves_or_in_a_list(refused):
+    events = TemporalData(src=torch.arange(2), dst=torch.arange(2))
+    for kind, hint in ((HeteroData(), "use its to_homogeneous()"), (events, "temporal graphs are not supported")):
+        refused(kind, f"got {type(kind).__name__}", hint)
+        refused([kind, kind], f"got {type(kind).__name__}", hint)
+    refused(Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()")
 
 
 def test_iterable_data_set(refused):

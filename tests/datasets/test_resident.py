@@ -7,13 +7,14 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
 from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import EpochBatches, ResidentLoader, batch_indices, make_loader, not_resident
-from graphcl.errors import InputError
+from graphcl.datasets.streaming import StreamingLoader
+from graphcl.errors import InputError, InputTypeError
 from tests.strategies import (
     QUICK,
     assert_law,
@@ -206,6 +207,14 @@ class Ruled(Data):
 
     def __inc__(self, key, value, *args, **kwargs):
         return 1000 if key == "y" else super().__inc__(key, value, *args, **kwargs)
+
+
+@pytest.mark.parametrize("loader", [ResidentLoader, StreamingLoader, make_loader])
+@pytest.mark.parametrize("kind", [HeteroData, TemporalData])
+def test_graphs_that_no_loader_makes_useful(loader, kind):
+    """They are not handed on to PyG's `DataLoader`."""
+    with pytest.raises(InputTypeError, match=rf"must hold torch_geometric.data.Data, got {kind.__name__}; .* not supp"):
+        loader([kind(), kind()], 2)
 
 
 def drawn(batch):
