@@ -12,7 +12,7 @@ from urllib.request import Request, url2pathname, urlopen
 
 from torch_geometric.datasets import TUDataset
 
-from graphcl.datasets.names import OGB_NAMES, SYNTHETIC, TU_NAMES, listing, nearest, reason
+from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, nearest, reason
 from graphcl.errors import InputError, InputTypeError
 
 TIMEOUT = 30.0
@@ -29,7 +29,7 @@ def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tu
     """
     if mirror is None and name not in TU_NAMES:
         raise InputError(
-            f"unknown data set {name!r}; {nearest(name, [SYNTHETIC, *TU_NAMES, *OGB_NAMES])}Known: {listing(TU_NAMES)} "
+            f"unknown data set {name!r}; {nearest(name, dataset_names())}Known: {listing(TU_NAMES)} "
             f"(all: dataset_names()). Another TU set loads from a folder that holds {name}.zip, given as `mirror` "
             f"(--mirror FOLDER){_folder_here(name)}."
         )

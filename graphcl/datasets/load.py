@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, 
 from graphcl.datasets.store import check_finite, check_store
 from graphcl.datasets.tu import Collated, load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError
+from graphcl.registry import datasets
 
 
 def load_dataset(
@@ -38,6 +40,7 @@ def load_dataset(
     | `"PROTEINS"` | a TU set: from the cache `root/PROTEINS`, else from `mirror`, else from the server |
     | `"ogbg-molhiv"` | a set of OGB, with its split: from `root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
     | `"synthetic"` | the embedded set: no file, no network |
+    | another name | registered by an installed package's entry point in the group `graphcl.datasets` |
     | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (`x` on nodes, `y` in `G.graph`) |
     | a PyG data set | in memory: its tensors are shared, not copied; a `GraphDataset` with "auto": returned as it is |
     | `"graphs.pt"` | saved by PyG's `InMemoryDataset.save`; code in the file is refused, never run |
@@ -71,6 +74,8 @@ def load_dataset(
     check_features(features, max_degree, degree_columns)
     if not isinstance(root, str | os.PathLike):
         raise InputTypeError(f"`root` must be a folder, got {type(root).__name__}.")
+    if isinstance(source, str) and not _is_path(source) and source in datasets:
+        return _load_plugged_in(source, root, mirror, features, max_degree)
     if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
         return source
     if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
@@ -167,6 +172,21 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) 
         "`source` must be a TU name, a path, a list of torch_geometric.data.Data or networkx graphs, or a PyG data "
         f"set, got {type(source).__name__}{hint(source) or wrap}."
     )
+
+
+def _load_plugged_in(
+    name: str, root: str | os.PathLike[str], mirror: str | os.PathLike[str] | None, features: str, max_degree: int
+) -> GraphDataset:
+    """The data set that another package registered, under its name."""
+    try:
+        given = datasets[name](root)
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"cannot load {name!r}, which {datasets[name].__module__} gives: {reason(error)}.") from error
+    dataset = copy.copy(load_dataset(given, root, mirror, features, max_degree))
+    dataset.name = name
+    return dataset
 
 
 def _is_path(source: str | os.PathLike[str]) -> bool:

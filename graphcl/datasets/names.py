@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from graphcl.errors import InputError
+from graphcl.registry import datasets
 
 SYNTHETIC = "synthetic"
 """The embedded data set, which needs no file and no network."""
@@ -33,6 +34,8 @@ OGB_NAMES = (
 # fmt: on
 """Sets of the Open Graph Benchmark for predicting properties of whole graphs."""
 
+datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES)
+
 TESTED_ARCHIVES = {
     "IMDB-BINARY": "b291ec8b26d85c70faa2ba0a2433e1f407ed2ef5d0fc072d36b9a95e49a1bb27",
     "MUTAG": "66112bc67b33235364e6e75edbbcbd61294b865897e05988bb67ebea8cb5a517",
@@ -43,12 +46,14 @@ TESTED_ARCHIVES = {
 
 
 def dataset_names() -> list[str]:
-    """The embedded set, the well-known TU sets and OGB's, for help texts; a TU name outside of the list loads as well.
+    """The embedded set, the well-known TU sets, OGB's, and those of other installed packages, for help texts.
+
+    A TU name outside of the list loads as well.
 
     >>> dataset_names()[0], "PROTEINS" in dataset_names()
     ('synthetic', True)
     """
-    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES]
+    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES, *datasets]
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

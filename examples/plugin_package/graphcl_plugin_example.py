@@ -1,0 +1,63 @@
+"""A loss, an augmentation and a data set from outside of graphcl; `pyproject.toml` beside this file makes them known.
+
+Annotated ranges (`Positive`) are checked wherever a value comes from: Python, a configuration, the command line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch_geometric.data import Batch, Data
+
+from graphcl.arguments import Fraction, Positive
+from graphcl.augment import Augmentation, Decision
+
+
+def cosine_margin(z1: Tensor, z2: Tensor, *, margin: Fraction = 0.5) -> Tensor:
+    r"""Positives have cosine 1, negatives one below a margin.
+
+    $$\frac1N \sum_i \Big( 1 - c_{ii} + \frac1{N-1} \sum_{j \ne i} \max(0, c_{ij} - m) \Big)$$
+
+    Args:
+        z1: projections of the first view, `[N, D]`.
+        z2: projections of the second view, `[N, D]`.
+        margin: m, in [0, 1].
+    """
+    cosine = normalize(z1, dim=1) @ normalize(z2, dim=1).T
+    positive = cosine.diagonal()
+    above = (cosine - margin).relu()
+    negative = (above.sum() - above.diagonal().sum()) / (z1.size(0) - 1)
+    return (1 - positive).mean() + negative / z1.size(0)
+
+
+class FeatureNoise(Augmentation):
+    """Add Gaussian noise to all features.
+
+    Args:
+        std: its standard deviation, > 0.
+    """
+
+    def __init__(self, std: Positive = 0.1) -> None:
+        self.std = std
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Draw the noise; `graphs [B]` says whose features change."""
+        noise = self.std * torch.randn(batch.x.shape, generator=generator, device=batch.x.device)
+        nodes = torch.arange(batch.num_nodes, device=batch.x.device)
+        if graphs is not None:
+            nodes = nodes[graphs[batch.batch]]
+        return Decision(masked=nodes, features=batch.x[nodes] + noise[nodes])
+
+
+def rings_and_stars(root: str | Path) -> list[Data]:
+    """Sixty rings and sixty stars of 5 to 10 nodes; a set that comes from a file would keep it under `root`."""
+    graphs = []
+    for number in range(120):
+        nodes, star = torch.arange(5 + number // 2 % 6), number % 2
+        ends = torch.stack([nodes[1:], nodes[1:] * 0]) if star else torch.stack([nodes, nodes.roll(1)])
+        edge_index = torch.cat([ends, ends.flip(0)], dim=1)
+        graphs.append(Data(x=torch.ones(len(nodes), 1), edge_index=edge_index, y=torch.tensor([star])))
+    return graphs

@@ -1,0 +1,220 @@
+"""Names from other installed packages: those of examples/plugin_package, and of packages with something wrong."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from graphcl.errors import InputError
+from graphcl.registry import PluginWarning, Registry, augmentations, datasets, encoders, losses, methods
+
+if sys.version_info >= (3, 11):
+    import tomllib
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin_package"
+
+
+def install(folder, name, code, points):
+    """What pip leaves behind of a package of one module, in a folder that is on the path."""
+    module = name.replace("-", "_")
+    (folder / f"{module}.py").write_text(code)
+    info = folder / f"{module}-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+    lines = [line for group, of in points.items() for line in (f"[{group}]", *(f"{key} = {of[key]}" for key in of))]
+    (info / "entry_points.txt").write_text("\n".join(lines))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def toys(folder):
+    """A new registry, whose own package has one name."""
+    (folder / "toys.py").write_text(
+        "from graphcl.registry import Registry\n"
+        "toys = Registry('toy', 'toys', group='graphcl.toys', method='two_views')\n"
+        "@toys.register('own')\ndef own(z, *, scale: float = 1.0):\n    return z\n"
+    )
+    import toys
+
+    return toys.toys
+
+
+ADDS = (
+    "from graphcl.arguments import Ratio\ndef extra(z, *, ratio: Ratio = 0.5):\n    'An extra toy.'\n    return ratio\n"
+)
+
+
+# -- the example -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="reads pyproject.toml with tomllib")
+def test_the_example_package_adds_its_names(tmp_path):
+    """In a process of its own, as it adds to the registries; its files are installed as pip does it."""
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())
+    code = (EXAMPLE / "graphcl_plugin_example.py").read_text()
+    install(tmp_path, "graphcl-plugin-example", code, project["project"]["entry-points"])
+    script = (
+        "import sys, torch\n"
+        "import graphcl\n"
+        "assert 'graphcl_plugin_example' not in sys.modules  # not before something is looked up\n"
+        "from graphcl import Loss, dataset_names, load_dataset\n"
+        "from graphcl.augment import two_views, Identity\n"
+        "from graphcl.command_line import help_text\n"
+        "from graphcl.errors import InputError\n"
+        "from graphcl.registry import augmentations\n"
+        "from graphcl.run import main\n"
+        "assert 'rings_and_stars' in dataset_names()\n"
+        "assert all(name in help_text() for name in ('rings_and_stars', 'cosine_margin', 'feature_noise'))\n"
+        "data = load_dataset('rings_and_stars', features='degree')\n"
+        "assert (data.name, len(data), data.num_classes, data.features) == ('rings_and_stars', 120, 2, 'degree')\n"
+        "noisy = augmentations['feature_noise'](std=0.1)(data[0])\n"
+        "assert 0 < (noisy.x - data[0].x).std() < 0.2\n"
+        "z = torch.eye(4)\n"
+        "assert Loss('cosine_margin')(z, z) == 0 and Loss('cosine_margin')(z, z.flip(0)) > 1\n"
+        "try: Loss('cosine_margin', margin=2.0)\n"
+        "except InputError as error: print(error)\n"
+        "words = '--dataset rings_and_stars --loss cosine_margin --views.second feature_noise --views.first identity'\n"
+        "more = '--seeds 0 --epochs 1 --eval knn --encoder.hidden 8 --encoder.layers 2'\n"
+        "assert main([*words.split(), *more.split()]) == 0\n"
+    )
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning:graphcl", "-c", script],
+        capture_output=True, text=True, env=given, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "`margin` must be in [0, 1], got 2.0." in done.stdout
+    assert "rings_and_stars" in done.stdout
+
+
+# -- registries --------------------------------------------------------------------------------------------------------
+
+
+def test_the_groups():
+    groups = [registry.group for registry in (losses, augmentations, encoders, methods, datasets)]
+    assert groups == [f"graphcl.{kind}" for kind in ("losses", "augmentations", "encoders", "methods", "datasets")]
+
+
+def test_a_name_is_found_at_the_first_look_up(folder, toys):
+    install(folder, "some-toys", ADDS, {"graphcl.toys": {"extra": "some_toys:extra"}, "other": {"not": "some_toys:no"}})
+    assert "some_toys" not in sys.modules
+    assert list(toys) == ["extra", "own"]
+    assert toys["extra"](0) == 0.5
+    assert toys.summary("extra") == "An extra toy."
+    assert toys.facts("extra") == {"method": "two_views"}
+    with pytest.raises(InputError, match=r"`ratio` must be in \[0, 1\), got 1\.0\."):
+        toys["extra"](0, ratio=1.0)
+
+
+@pytest.mark.parametrize("value", ["some_toys:extra", "some_toys"])
+def test_a_module_may_register_by_the_decorator(folder, toys, value):
+    decorated = "from toys import toys\n@toys.register('extra', method='moco')\n" + ADDS.split("\n", 1)[1]
+    install(folder, "some-toys", decorated.replace(": Ratio", ""), {"graphcl.toys": {"extra": value}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert toys.facts("extra") == {"method": "moco"}
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "reason"),
+    [
+        ("import nothing_of_this_name\n", "bad_toys:extra", "No module named 'nothing_of_this_name'"),
+        ("raise RuntimeError('two\\nlines')\n", "bad_toys:extra", "two lines"),
+        ("1 / 0\n", "bad_toys:extra", "division by zero"),
+        ("def extra(: pass\n", "bad_toys:extra", "invalid syntax"),
+        ("", "bad_toys:extra", "module 'bad_toys' has no attribute 'extra'"),
+        ("extra = 3\n", "bad_toys:extra", "bad_toys:extra is no function or class."),
+        ("", "bad_toys", "bad_toys is no function or class."),
+        ("def extra(z, a=1, *, b: 'Missing' = 2): pass\n", "bad_toys:extra", "name 'Missing' is not defined"),
+    ],
+)
+def test_what_is_broken_is_left_out_with_one_line_that_names_the_package(folder, toys, code, value, reason):
+    install(folder, "bad-toys", code, {"graphcl.toys": {"extra": value}})
+    install(folder, "good-toys", ADDS, {"graphcl.toys": {"fine": "good_toys:extra"}})
+    with pytest.warns(PluginWarning) as caught:
+        assert list(toys) == ["fine", "own"]
+    (line,) = [str(each.message) for each in caught]
+    assert line.startswith("toy `extra` of the installed package bad-toys 0.1 is left out: ")
+    assert reason in line
+    assert "\n" not in line
+    (shown,) = caught
+    assert warnings.formatwarning(shown.message, shown.category, shown.filename, shown.lineno).count("\n") == 1
+
+
+def test_a_name_of_the_librarys_own_stays_its_own(folder, toys):
+    install(folder, "some-toys", ADDS, {"graphcl.toys": {"own": "some_toys:extra"}})
+    line = r"^toy `own` of the installed package some-toys 0\.1 is left out: toy `own` is .* already, by toys\.$"
+    with pytest.warns(PluginWarning, match=line):
+        assert toys["own"].__module__ == "toys"
+
+
+def test_of_two_packages_with_one_name_the_first_by_the_alphabet_has_it(folder, toys):
+    for name in ("b-toys", "a-toys"):
+        install(folder, name, ADDS, {"graphcl.toys": {"extra": f"{name.replace('-', '_')}:extra"}})
+    line = r"^toy `extra` of the installed package b-toys 0\.1 is left out: .* registered already, by a-toys 0\.1\.$"
+    with pytest.warns(PluginWarning, match=line):
+        assert toys["extra"].__module__ == "a_toys"
+
+
+# -- data sets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def known(monkeypatch, folder):
+    """A registry of data sets in the place of the library's, which reads a package's entry points."""
+    fresh = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
+    fresh.reserve("synthetic", "MUTAG")
+    for place in ("load", "names"):
+        monkeypatch.setattr(f"graphcl.datasets.{place}.datasets", fresh)
+    code = (
+        "import torch\n"
+        "from torch_geometric.data import Data, InMemoryDataset\n"
+        "def graphs(root):\n"
+        "    return [Data(x=torch.ones(n, 2), edge_index=torch.tensor([[0, 1], [1, 0]])) for n in (2, 3)]\n"
+        "def saved(root):\n"
+        "    InMemoryDataset.save(graphs(root), f'{root}/mine.pt')\n"
+        "    return f'{root}/mine.pt'\n"
+        "def prepared(root):\n"
+        "    from graphcl import load_dataset\n"
+        "    return load_dataset(graphs(root))\n"
+        "def broken(root):\n"
+        "    raise OSError('the server is away')\n"
+        "def empty(root):\n"
+        "    return []\n"
+    )
+    names = ("graphs", "saved", "prepared", "broken", "empty")
+    points = {f"set_{name}": f"some_sets:{name}" for name in names} | {"MUTAG": "some_sets:graphs"}
+    install(folder, "some-sets", code, {"graphcl.datasets": points})
+    return fresh
+
+
+@pytest.mark.filterwarnings("ignore::graphcl.registry.PluginWarning")
+def test_data_sets_of_other_packages(known, tmp_path):
+    from graphcl import dataset_names, load_dataset
+
+    assert dataset_names()[-5:] == ["set_broken", "set_empty", "set_graphs", "set_prepared", "set_saved"]
+    for name in ("set_graphs", "set_saved", "set_prepared"):
+        found = load_dataset(name, tmp_path)
+        assert (found.name, len(found)) == (name, 2)
+        assert load_dataset(name, tmp_path, features="degree").features == "degree"
+    with pytest.raises(InputError, match=r"^cannot load 'set_broken', which some_sets gives: the server is away\.$"):
+        load_dataset("set_broken", tmp_path)
+    with pytest.raises(InputError, match="holds no graph"):
+        load_dataset("set_empty", tmp_path)
+
+
+def test_a_public_set_is_not_replaced(known):
+    with pytest.warns(PluginWarning, match=r"data set `MUTAG` of .* some-sets 0\.1 is left out: .*, by graphcl\.$"):
+        assert "MUTAG" not in known
