@@ -110,7 +110,7 @@ def train(
             if views is None:
                 break
 
-            ids = _ids(loader, len(measured), device)
+            ids = graph_ids(loader, len(measured), device)
             try:
                 with torch.autocast(device.type, torch.bfloat16, enabled=amp):
                     outcome = method(*views, ids=ids, generator=generator)
@@ -124,7 +124,7 @@ def train(
                 nn.utils.clip_grad_norm_(parameters, clip_norm)
             optimiser.step()
             method.after_step()
-            measured.append(_measure(outcome, diagnostics, method))
+            measured.append(measure(outcome, diagnostics, method))
             done += 1
 
         if not measured:
@@ -198,14 +198,15 @@ def _order(loader: Iterable[Batch]) -> Sequence[Tensor] | None:
     return getattr(getattr(loader, "batch_sampler", None), "current", None)
 
 
-def _ids(loader: Iterable[Batch], step: int, device: torch.device) -> Tensor | None:
+def graph_ids(loader: Iterable[Batch], step: int, device: torch.device) -> Tensor | None:
     """Which graphs the batch of a step holds, where the loader tells."""
     order = _order(loader)
     return torch.as_tensor(order[step]).to(device, non_blocking=True) if order else None
 
 
 @torch.no_grad()
-def _measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Tensor]:
+def measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Tensor]:
+    """What is logged of a step: loss, alignment and uniformity, and more where diagnostics are wanted."""
     # Uniformity compares all pairs; a thousand rows estimate it well enough.
     h, a, b = outcome.h[:1024], outcome.z1[:1024], outcome.z2[:1024]
     found = {"loss": outcome.loss.detach(), "alignment": alignment(a, b), "uniformity": uniformity(a)}

@@ -19,9 +19,11 @@ def run(*words, cwd):
     return done.stdout
 
 
-@pytest.mark.parametrize("name", ["by_hand.py", "own_loss/align_uniform.py"])
+@pytest.mark.parametrize("name", ["by_hand.py", "own_loss/align_uniform.py", "lightning_module.py"])
 def test_training_gains(name, tmp_path):
-    """Both promise about ten points."""
+    """All promise about ten points."""
+    if name.startswith("lightning"):
+        pytest.importorskip("pytorch_lightning", reason="the extra `lightning` is not installed")
     printed = run(str(EXAMPLES / name), cwd=tmp_path)
     untrained, trained = map(float, re.findall(r"([\d.]+) %", printed))
     assert trained > untrained + 5

@@ -1,0 +1,120 @@
+"""Lightning's trainer does what `graphcl.train` does, number by number."""
+
+import copy
+import sys
+import warnings
+
+import pytest
+import torch
+from torch_geometric.data import Batch
+from torch_geometric.loader import DataLoader
+
+from graphcl import GIN, ContrastiveModel, NodeDrop, ResidentLoader, TwoViews, embed, train
+from graphcl.config import build_augmentation, make_config
+from graphcl.datasets.resident import EpochBatches
+from graphcl.errors import InputTypeError
+from graphcl.experiment import make_method
+from graphcl.losses import infonce
+from tests.conftest import small_graphs
+
+pytest.importorskip("pytorch_lightning", reason="the extra `lightning` is not installed")
+from graphcl.lightning import ContrastiveModule, pl
+
+GRAPHS = small_graphs(20)
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        warnings.filterwarnings("ignore", module="lightning_fabric")
+        yield
+
+
+def trainer(**options):
+    off = ("logger", "enable_progress_bar", "enable_model_summary")
+    return pl.Trainer(accelerator="cpu", **dict.fromkeys(off, False), **options)
+
+
+class Watch(pl.callbacks.Checkpoint):
+    """Keeps what was logged of each epoch; callbacks of this kind are called when the module has logged, too."""
+
+    def __init__(self):
+        self.epochs = []
+
+    def on_train_epoch_end(self, trainer, module):
+        self.epochs.append({name: float(value) for name, value in trainer.callback_metrics.items()})
+
+
+def loader(seed=0):
+    """The order of each epoch is its own, and known."""
+    order = EpochBatches(len(GRAPHS), 7, True, torch.Generator().manual_seed(seed))
+    return DataLoader(GRAPHS, batch_sampler=order)
+
+
+def made(name):
+    pool = {"views": {"second": "random3"}} if name == "joao" else {}
+    config = make_config({"method": name, "encoder": {"name": "gin", "hidden": 8, "layers": 2}, **pool})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        method = make_method(config, GRAPHS, ContrastiveModel(GIN(3, 8, 2)))
+    return method, build_augmentation(config.views.first), build_augmentation(config.views.second)
+
+
+@pytest.mark.parametrize("name", ["two_views", "moco", "memory_bank", "joao"])
+def test_the_same_numbers_as_train(name):
+    """Keys, momentum, odds and ids of graphs go along."""
+    method, *views = made(name)
+    other, *same = copy.deepcopy((method, *views)) if name != "joao" else made(name)
+    options = {"lr": 0.02, "weight_decay": 0.001}
+    history = train(method, loader(), *views, epochs=3, **options, generator=torch.Generator().manual_seed(1))
+    module = ContrastiveModule(other, *same, **options, generator=torch.Generator().manual_seed(1))
+    watch = Watch()
+    trainer(max_epochs=3, callbacks=[watch]).fit(module, loader())
+    for epoch, logged in zip(history, watch.epochs, strict=True):
+        expected = {"loss": epoch.loss, "alignment": epoch.alignment, "uniformity": epoch.uniformity}
+        assert logged == pytest.approx(expected | epoch.diagnostics, rel=1e-5)
+    assert history[0].loss != history[1].loss
+    for one, two in zip(method.state_dict().values(), other.state_dict().values(), strict=True):
+        assert not isinstance(one, torch.Tensor) or torch.equal(one, two)
+
+
+def test_a_resident_loader_and_the_embeddings():
+    method, *views = made("two_views")
+    module = ContrastiveModule(method, *views)
+    run = trainer(max_epochs=1, enable_checkpointing=False)
+    run.fit(module, ResidentLoader(GRAPHS, 7, shuffle=True))
+    assert run.global_step == 3
+    found = torch.cat(run.predict(module, ResidentLoader(GRAPHS, 7)))
+    torch.testing.assert_close(found, embed(method.model, ResidentLoader(GRAPHS, 7))[0])
+
+
+def test_the_state_comes_back_from_a_checkpoint(tmp_path):
+    method, *views = made("moco")
+    run = trainer(max_epochs=1, enable_checkpointing=False)
+    run.fit(ContrastiveModule(method, *views), loader())
+    run.save_checkpoint(tmp_path / "module.ckpt")
+    other, *views = made("moco")
+    again = ContrastiveModule.load_from_checkpoint(
+        tmp_path / "module.ckpt", weights_only=False, method=other, first=views[0], second=views[1]
+    )
+    batch = Batch.from_data_list(GRAPHS)
+    assert torch.equal(again.eval()(batch), method.model.eval().encode(batch))
+
+
+def test_batches_of_something_else_are_refused():
+    method = TwoViews(ContrastiveModel(GIN(3, 8, 2)), infonce)
+    module, run = (
+        ContrastiveModule(method, NodeDrop(0.2), NodeDrop(0.2)),
+        trainer(max_epochs=1, enable_checkpointing=False),
+    )
+    with pytest.raises(InputTypeError, match=r"^expected a .*Batch of whole graphs, got Data; use"):
+        run.fit(module, torch.utils.data.DataLoader(GRAPHS, batch_size=None))
+
+
+def test_without_lightning_one_line_says_what_to_install(monkeypatch):
+    for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "graphcl.lightning")
+    with pytest.raises(ImportError, match=r'^graphcl\.lightning needs Lightning: pip install "graphcl\[lightning\]"$'):
+        import graphcl.lightning  # noqa: F401
