@@ -62,6 +62,17 @@ ALLOWED = {
         "report",
         "train",
     },
+    "graphgym": {
+        "augment",
+        "config",
+        "datasets",
+        "diagnostics",
+        "experiment",
+        "lightning",
+        "losses",
+        "methods",
+        "model",
+    },
     "sweep": {
         "command_line",
         "config",
