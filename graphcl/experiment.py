@@ -6,7 +6,7 @@ import inspect
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -115,7 +115,7 @@ def _arguments(named: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in named.items() if key != "name"}
 
 
-def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> Method:
+def make_method(config: Config, dataset: Sized, model: ContrastiveModel, seed: int = 0) -> Method:
     """The method of a seed around its model; torch's global generator is left as it was.
 
     Raises:

@@ -1,4 +1,8 @@
-"""Contrastive training by Lightning's trainer, in the place of `graphcl.train`; needs the extra `lightning`."""
+"""Contrastive training by Lightning's trainer, in the place of `graphcl.train`; needs the extra `lightning`.
+
+`pl` is the Lightning that is in use, whose trainer fits: `lightning.pytorch` where it is installed, as with PyG, else
+`pytorch_lightning`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from graphcl.methods import Method
 from graphcl.train import graph_ids, measure
 
 try:
-    import lightning.pytorch as pl  # first, as PyG has it
+    import lightning.pytorch as pl
 except ImportError:
     try:
         import pytorch_lightning as pl
