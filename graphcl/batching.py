@@ -116,7 +116,7 @@ def check_batch(batch: object) -> None:
         InputTypeError: a single graph, a sampled part of one, a heterogeneous or temporal one, a tuple, ...
         InputError: no features `x`.
     """
-    if isinstance(batch, Data) and "input_id" in batch:
+    if isinstance(batch, Data) and not isinstance(batch, Batch) and "input_id" in batch:
         raise InputTypeError(
             "expected a batch of whole graphs, got a part of one graph, as a NeighborLoader samples it; "
             "use PyG's DataLoader over a data set of graphs."

@@ -182,8 +182,10 @@ class GIN(_Stack):
         if weight is None:
             neighbours = Neighbours.of(edge_index, x.size(0))
             return lambda _, x: neighbours.sum(x, with_self=True)
+        if weight.dim() != 1:
+            raise InputError(f"encoder `gin` takes `edge_weight` of [E], got {list(weight.shape)}.")
         by_source, by_target = _ends(edge_index, x.size(0))
-        column = weight[:, None]
+        column = weight.to(x.dtype)[:, None]
         return lambda _, x: x + group_sum(spread(x, by_source) * column, by_target)
 
 

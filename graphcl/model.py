@@ -218,7 +218,10 @@ def check_signature(encoder: nn.Module, *needed: str) -> None:
     parameters = inspect.signature(encoder.forward).parameters.values()
     if any(each.kind == each.VAR_KEYWORD for each in parameters):  # whatever it takes, it does not say
         return
-    if missing := [name for name in needed if name not in {each.name for each in parameters}]:
+    # The edges come second, whatever their name.
+    by_place = [each.name for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD and each.name != "batch"]
+    taken = {each.name for each in parameters} | ({"edge_index"} if len(by_place) > 1 else set())
+    if missing := [name for name in needed if name not in taken]:
         raise InputTypeError(
             f"{_name(encoder)}.forward takes no {' and no '.join(f'`{name}`' for name in missing)}; an encoder of "
             f"graphs is called as (x, edge_index, batch=...), and one of nodes is wrapped as Pooled(node_encoder)."

@@ -134,6 +134,18 @@ def test_gins_own_edge_weights_come_from_the_batch_in_all_its_passes(monkeypatch
     assert torch.allclose(twice, model.encode(BATCH, weighted.edge_weight**2), atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [torch.int64, torch.float64])
+def test_edge_weights_of_any_kind(kind):
+    weighted = BATCH.clone()
+    weighted.edge_weight = torch.arange(BATCH.num_edges).to(kind)
+    model = seeded(lambda: ContrastiveModel(GIN(3, 8, 2))).eval()
+    expected = model.encode(BATCH, weighted.edge_weight.float())
+    assert torch.allclose(model.encode(weighted), expected)
+    weighted.edge_weight = weighted.edge_weight[:, None]
+    with pytest.raises(InputError, match=r"^encoder `gin` takes `edge_weight` of \[E\], got \[\d+, 1\]\.$"):
+        model.encode(weighted)
+
+
 # -- trained -----------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +235,13 @@ def test_a_loader_of_something_else_is_refused(given, line):
         assert "\n" not in str(caught.value)
 
 
+def test_graphs_may_have_an_attribute_of_that_name():
+    graphs = [graph.clone() for graph in GRAPHS]
+    for number, graph in enumerate(graphs):
+        graph.input_id = torch.tensor([number])
+    assert ContrastiveModel(GIN(3, 8, 2)).encode(Batch.from_data_list(graphs)).shape == (12, 16)
+
+
 class Encoder(nn.Module):
     """Wrong in a way of the subclass's."""
 
@@ -286,6 +305,14 @@ def test_a_signature_that_says_nothing_is_taken_at_its_word():
     assert ContrastiveModel(Anything()).encode(BATCH).shape == (12, 3)
     with pytest.raises(InputTypeError):
         ContrastiveModel(OfNodes())
+
+
+def test_edges_may_have_another_name():
+    class Named(Encoder):
+        def forward(self, features, adjacency, batch):
+            return pyg.global_add_pool(features, batch)
+
+    assert ContrastiveModel(Named()).encode(BATCH).shape == (12, 3)
 
 
 # -- summaries ---------------------------------------------------------------------------------------------------------
