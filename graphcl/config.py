@@ -91,6 +91,7 @@ class Config(_Frozen):
     evaluation: Evaluation = Field(Evaluation(), description="folds of the scores, and whether the SVM scales columns")
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
+    report: bool = Field(True, description="draw report.html into the outcome's folder, with matplotlib")
     out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
 
 
@@ -172,6 +173,22 @@ def build_augmentation(spec: Mapping[str, Any]) -> Any:
     if "members" in arguments:
         arguments["members"] = [build_augmentation(_named(member)) for member in arguments["members"]]
     return augmentations[spec["name"]](**arguments)
+
+
+def check_augmentation(value: Any, where: str) -> dict[str, Any]:
+    """The complete `{name: ..., argument: ...}` of an augmentation that is named, or given so.
+
+    Args:
+        value: what is given.
+        where: what messages call it.
+
+    Raises:
+        ConfigError: with one line for each problem.
+    """
+    spec = _named(value)
+    if found := _spec_problems(spec, augmentations, where):
+        raise ConfigError("\n".join(found))
+    return _completed(spec, augmentations)
 
 
 def _named_parts(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:

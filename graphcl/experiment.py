@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
@@ -24,8 +25,10 @@ from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method
 from graphcl.model import ContrastiveModel, OwnEncoder, make_encoder, own_encoder
+from graphcl.pca import chosen, principal_plane
 from graphcl.registry import encoders, methods
 from graphcl.saved import EncoderDescription, EncoderName
+from graphcl.snapshot import GRAPHS, snapshot
 from graphcl.train import Epoch, train
 
 TRAINING = {
@@ -33,6 +36,8 @@ TRAINING = {
     "weight_decay", "clip_norm", "amp",
 }  # fmt: skip
 """The settings that an encoder's weights depend on, besides those of itself and of the data."""
+_LOOKED = 2**40
+"""Where the seeds of looks begin, beyond those of training."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -165,15 +170,16 @@ def train_seed(
     model: ContrastiveModel,
     seed: int = 0,
     callbacks: Iterable[Callable[[Epoch], Any]] = (),
+    method: Method | None = None,
 ) -> list[Epoch]:
-    """Train the model of a seed in place; one record an epoch."""
+    """Train the model of a seed in place, by its method, made anew or given; one record an epoch."""
     device = next(model.parameters()).device
     # Two streams a seed, so that the order of the graphs and their views are independent of each other.
     order = torch.Generator().manual_seed(2 * seed)
     views = torch.Generator(device).manual_seed(2 * seed + 1)
     loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window)
     return train(
-        make_method(config, dataset, model, seed),
+        make_method(config, dataset, model, seed) if method is None else method,
         loader,
         build_augmentation(config.views.first),
         build_augmentation(config.views.second),
@@ -187,6 +193,20 @@ def train_seed(
         generator=views,
         callbacks=callbacks,
     )
+
+
+def look(config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
+    """What a report shows of a moment: similarities and weights (`snapshot`), and a map of the embeddings h `[n, H]`.
+
+    The map is `map [m, 2]` with the variance's `shares [2]`, of the graphs that `graphcl.pca.chosen` gives. All is
+    drawn from a stream of its own, so training goes on as if nobody had looked.
+    """
+    device = next(method.parameters()).device
+    order, views = torch.Generator().manual_seed(_LOOKED + seed), torch.Generator(device).manual_seed(_LOOKED + seed)
+    loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window)
+    first, second = build_augmentation(config.views.first), build_augmentation(config.views.second)
+    points, shares = principal_plane(h.numpy()[chosen(h.size(0))])
+    return {**snapshot(method, loader, first, second, views), "map": points.astype(np.float32), "shares": shares}
 
 
 def score(

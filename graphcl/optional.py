@@ -29,6 +29,18 @@ def import_ogb() -> ModuleType:
         ) from None
 
 
+def import_matplotlib() -> ModuleType:
+    """`matplotlib`.
+
+    Raises:
+        InputError: it is not installed, or cannot be imported.
+    """
+    try:
+        return importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise InputError(f"pictures are drawn by matplotlib ({error}); pip install 'graphcl[viz]'.") from None
+
+
 @contextmanager
 def _no_version_check() -> Iterator[None]:
     """Hide the package `outdated` for a while, and keep an environment variable.

@@ -30,6 +30,8 @@ from graphcl.train import Epoch
 class RunFolder:
     """A new folder that keeps a run: `config.yaml`, `metrics.jsonl`, `encoder.pt`, `embeddings.npz`, `result.json`.
 
+    And `report.npz`, what `report.html` needs besides those.
+
     Each file appears whole or not at all, and what a finished seed gave is there before the next one starts.
 
     Args:
@@ -80,6 +82,11 @@ class RunFolder:
             arrays["y"] = y.numpy()
         write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
+
+    def add_moments(self, **moments: Mapping[str, np.ndarray]) -> None:
+        """Keep histograms and maps as `MOMENT_NAME` in `report.npz`, see `graphcl.experiment.look`."""
+        arrays: dict[str, Any] = {f"{at}_{name}": each for at, found in moments.items() for name, each in found.items()}
+        write_whole(self.path / "report.npz", lambda file: np.savez_compressed(file, **arrays))
 
     def add_result(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`, in place of that of fewer seeds."""

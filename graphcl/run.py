@@ -20,6 +20,8 @@ from graphcl.errors import InputError
 from graphcl.evaluate import METRICS, FoldScores, paired_gain, summarise
 from graphcl.experiment import (
     describe,
+    look,
+    make_method,
     make_model,
     pick_device,
     rehearse,
@@ -30,7 +32,7 @@ from graphcl.experiment import (
 )
 from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
-from graphcl.model import ContrastiveModel
+from graphcl.methods import Method
 from graphcl.report import RunFolder, check_folder, environment, score_lines
 from graphcl.train import Epoch, embed
 
@@ -85,11 +87,19 @@ def run(config: Config) -> dict[str, Any]:
         whole = make_loader(dataset, 1024, device=device)
         with timed(seconds, "embed"):
             h_before, y = embed(model, whole)
+        method = make_method(config, dataset, model, seed)
+        looked = config.report and seed == config.seeds[0]
+        if looked:
+            with timed(seconds, "report"):
+                start = look(config, dataset, method, h_before, seed)
         with timed(seconds, "train"):
-            history += _train(config, dataset, model, seed, folder)
+            history += _train(config, dataset, method, seed, folder)
         with timed(seconds, "embed"):
             h, y = embed(model, whole)
         folder.add_seed(seed, model.encoder, describe(config, dataset, model), h, y)
+        if looked:
+            with timed(seconds, "report"):
+                folder.add_moments(before=start, after=look(config, dataset, method, h, seed))
         if dataset.scored and y is not None:
             for name in config.eval:
                 with timed(seconds, "evaluate"):
@@ -108,12 +118,25 @@ def run(config: Config) -> dict[str, Any]:
         print("These graphs have no class labels, so the embedding is kept but not scored.")
     spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in seconds.items())
     print(f"kept in {folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
+    if config.report:
+        print(_draw(folder))
     return result
 
 
-def _train(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int, folder: RunFolder) -> list[Epoch]:
+def _train(config: Config, dataset: GraphDataset, method: Method, seed: int, folder: RunFolder) -> list[Epoch]:
     with _progress(f"seed {seed}", config) as show:
-        return train_seed(config, dataset, model, seed, [lambda epoch: folder.add_epoch(seed, epoch), show])
+        callbacks = [lambda epoch: folder.add_epoch(seed, epoch), show]
+        return train_seed(config, dataset, method.model, seed, callbacks, method)
+
+
+def _draw(folder: RunFolder) -> str:
+    """What there is to say of the report, which is not worth a run's failing."""
+    from graphcl.viz.run_report import write_report  # not before there is something to draw
+
+    try:
+        return f"report: {write_report(folder.path)}"
+    except InputError as error:
+        return f"no report.html: {error}"
 
 
 def _result(

@@ -106,6 +106,7 @@ def test_degenerate_batches_have_finite_diagnostics():
 
 def test_training_logs_them_when_asked(tmp_path):
     words = ["--epochs", "1", "--seeds", "0", "--evaluation.folds", "2", "--evaluation.inner_folds", "2"]
+    words += ["--report", "false"]
     assert main([*words, "--diagnostics", "true", "--out", str(tmp_path / "run")]) == 0
     (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert set(diagnose(torch.eye(3), torch.eye(3), torch.eye(3), 0.2)) <= set(json.loads(line))

@@ -46,10 +46,26 @@ ALLOWED = {
     "command_line": {"config", "config_files", "datasets", "evaluate"},
     "report": {"config", "evaluate", "saved", "train"},
     "pack": {"datasets"},
-    "experiment": {"augment", "config", "datasets", "evaluate", "losses", "methods", "model", "saved", "train"},
+    "pca": set(),
+    "snapshot": {"augment", "losses", "methods"},
+    "experiment": {
+        "augment",
+        "config",
+        "datasets",
+        "evaluate",
+        "losses",
+        "methods",
+        "model",
+        "pca",
+        "saved",
+        "snapshot",
+        "train",
+    },
     "embedding": {"command_line", "config", "config_files", "datasets", "experiment", "saved", "train"},
     "estimator": {"config", "datasets", "embedding", "experiment", "model", "saved", "train"},
     "__main__": set(),  # it imports a command's module by name when the command is given
+    "viz": {"augment", "config", "config_files", "evaluate", "optional", "pca", "report", "snapshot"},
+    "show": {"config", "config_files", "datasets", "report", "viz"},
     "run": {
         "command_line",
         "config",
@@ -58,9 +74,10 @@ ALLOWED = {
         "experiment",
         "losses",
         "memory",
-        "model",
+        "methods",
         "report",
         "train",
+        "viz",
     },
     "graphgym": {
         "augment",
@@ -83,6 +100,7 @@ ALLOWED = {
         "memory",
         "report",
         "train",
+        "viz",
     },
 }
 
@@ -114,6 +132,14 @@ def test_a_room_imports_only_what_lies_below_it(path):
 
 def test_the_check_sees_a_forbidden_import():
     assert rooms_imported("from graphcl.run import main\nimport graphcl.train") == {"run", "train"}
+
+
+def test_pictures_are_imported_only_where_one_is_drawn():
+    """Not at the head of any module outside of their room, so that nothing waits for matplotlib."""
+    for path in PACKAGE.rglob("*.py"):
+        if room(path) != "viz" and path.name != "figures.py":
+            top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+            assert "viz" not in rooms_imported("\n".join(map(ast.unparse, top))), path
 
 
 def test_losses_and_evaluation_know_nothing_of_graphs():

@@ -23,7 +23,7 @@ from graphcl.run import main
 from graphcl.saved import load_encoder, read_saved
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
-QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8"]
+QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8", "--report", "false"]  # tests/viz is for that
 
 
 @pytest.fixture
@@ -42,10 +42,10 @@ def go(saved_graphs, tmp_path, capfd):
 
 
 def test_a_run_keeps_everything(go):
-    code, printed, err, out = go("--loss", "adnce", "--loss.mu", "0.5")
+    code, printed, err, out = go("--loss", "adnce", "--loss.mu", "0.5", "--report", "true")
     assert (code, err) == (0, "")
     assert sorted(path.name for path in out.iterdir()) == [
-        "config.yaml", "embeddings.npz", "encoder.pt", "metrics.jsonl", "result.json",
+        "config.yaml", "embeddings.npz", "encoder.pt", "metrics.jsonl", "report.html", "report.npz", "result.json",
     ]  # fmt: skip
 
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

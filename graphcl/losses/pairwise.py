@@ -56,6 +56,7 @@ class PairwiseLoss(Protocol):
     """A loss of two views, with the formula it was made from."""
 
     terms: Callable[..., Tensor]
+    compare: Callable[..., tuple[Pairs, dict[str, Any], dict[str, Any]]]
 
     def __call__(self, z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
         """The loss of projections `[N, D]` of two views."""
@@ -73,7 +74,8 @@ def pairwise(
     """Register the decorated `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
 
     The loss takes, besides the formula's own arguments, those that decide who is compared (`graphcl.losses.pairs`).
-    Its `terms` attribute is the formula itself, for anchors, positives and negatives of the caller's choice.
+    Its `terms` attribute is the formula itself, for anchors, positives and negatives of the caller's choice. `compare`
+    takes what the loss takes, and gives the pairs that it would compare, the formula's arguments and the shared ones.
 
     Args:
         name: under which it is registered.
@@ -94,19 +96,22 @@ def pairwise(
         shared = {key: value for key, value in _SHARED.items() if key not in settled and key not in own}
         usual = own["normalize"].default if "normalize" in own else None
 
-        def loss(z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
-            given = {key: arguments.pop(key) for key in shared if key in arguments}
+        def compared(z1: Tensor, z2: Tensor, **own: Any) -> tuple[Pairs, dict[str, Any], dict[str, Any]]:
+            given = {key: own.pop(key) for key in shared if key in own}
             given = {key: default for key, (_, default, _) in _SHARED.items()} | defaults | settled | given
-            weight, reduction = given.pop("weight"), given.pop("reduction")
-            normalized = arguments.get("normalize", usual)
-            pairs = compare(z1, z2, similarity=similarity, normalized=normalized, **given)
-            if weight is not None:
-                check_weight(weight, z1.size(0))
+            who = {key: value for key, value in given.items() if key not in ("weight", "reduction")}
+            normalized = own.get("normalize", usual)
+            return compare(z1, z2, similarity=similarity, normalized=normalized, **who), own, given
+
+        def loss(z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
+            pairs, own_arguments, given = compared(z1, z2, **arguments)
+            if given["weight"] is not None:
+                check_weight(given["weight"], z1.size(0))
             with torch.autocast(z1.device.type, enabled=False):
-                values: Tensor = terms(pairs, **arguments)
+                values: Tensor = terms(pairs, **own_arguments)
                 if given["ids"] is not None:
                     values = values.masked_fill(pairs.alone, 0.0)
-                return reduce(values, reduction, weight)
+                return reduce(values, given["reduction"], given["weight"])
 
         loss.__name__, loss.__qualname__, loss.__module__ = terms.__name__, terms.__qualname__, terms.__module__
         signature = _signature(terms, own, shared, defaults)
@@ -122,7 +127,7 @@ def pairwise(
 
         checked = Arguments(terms).guard(terms)
         registered: Any = losses.register(name, method=method, gathering=gathering)(loss)
-        registered.terms = formula
+        registered.terms, registered.compare = formula, compared
         return registered
 
     return decorate

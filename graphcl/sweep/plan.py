@@ -16,7 +16,7 @@ from graphcl.config_files import read_config, shipped_configs
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_parts, layout, parts_of, points_on
 
-_HOW = ("out", "data_root", "mirror", "threads", "device")
+_HOW = ("out", "data_root", "mirror", "threads", "device", "report")
 _OF_THE_ENCODER = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
 
 

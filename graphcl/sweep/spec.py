@@ -10,7 +10,7 @@ from graphcl.arguments import nearest
 from graphcl.config import Config
 from graphcl.errors import InputError
 
-NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "eval")
+NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "report", "eval")
 """Settings that no figure of a cell should hang on, and those that are lists by themselves."""
 PARTS = ("settings", "axes", "table")
 _KEYS = (*PARTS, "version", "folder")

@@ -369,7 +369,7 @@ def test_pack_and_run(tmp_path, capsys, saved_graphs):
 
 def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, saved_graphs):
     words = ["--epochs", "2", "--seeds", "0", "--batch-size", "16", "--encoder.hidden", "8", "--evaluation.folds", "2"]
-    words += ["--evaluation.inner-folds", "2"]
+    words += ["--evaluation.inner-folds", "2", "--report", "false"]
     held = saved_graphs()
     write_on_disk(held, tmp_path / "graphs")
     for dataset, out in ((held, "a"), (str(tmp_path / "graphs"), "b")):

@@ -165,7 +165,7 @@ def test_a_loss_that_only_pulls_together_is_refused():
 @pytest.mark.parametrize("words", [[], ["--loss", "dcl", "--views.first", "identity", "--method.eta", "0.1"]])
 def test_the_command_line_on_synthetic(words, tmp_path, capsys):
     words = ["--dataset", "synthetic", "--method", "simgrace", "--epochs", "2", "--seeds", "0", "--eval", "knn", *words]
-    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    assert main([*words, "--report", "false", "--out", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().err == ""
     config = json.loads((tmp_path / "run" / "result.json").read_text())["config"]
     assert config["views"] == {"first": {"name": "identity"}, "second": {"name": "identity"}}
