@@ -13,6 +13,7 @@ COMMANDS = {
     "run": ("graphcl.run", "train an encoder by contrast, embed the data set, score the embedding"),
     "sweep": ("graphcl.sweep.__main__", "any settings x data sets x seeds, in parallel; makes tables"),
     "embed": ("graphcl.embedding", "embed graphs with a trained encoder"),
+    "show": ("graphcl.show", "draw graphs under each augmentation, or a run's report anew"),
     "pack": ("graphcl.pack", "write a data set to disk, to be mapped into memory from there"),
 }
 """Each command's module, whose `main(words)` returns the exit code, and what it does."""

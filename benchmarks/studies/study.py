@@ -15,10 +15,9 @@ from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.progress import Progress
 from graphcl.sweep.table import scores_of
 from graphcl.sweep.write import to_markdown
+from graphcl.viz.style import COLOURS as COLOURS  # for the studies
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
-# Okabe and Ito's colours, which a colour-blind reader tells apart.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 
 
 def protocol(dataset: str) -> dict:

@@ -19,7 +19,7 @@ from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.plan import Plan, make_plan
 from graphcl.sweep.pool import fitting_workers
 from graphcl.sweep.progress import Progress
-from graphcl.sweep.sweep import sweep
+from graphcl.sweep.sweep import Outcome, sweep
 from graphcl.sweep.write import to_markdown
 
 
@@ -74,6 +74,7 @@ def _run(command: Command, plan: Plan) -> int:
     outcome = sweep(plan, command.out, workers, Progress(plan, done, sys.stderr))
     print("\n" + "\n\n".join(to_markdown(table) for table in outcome.tables.values()))
     print(f"\nkept in {command.out}/: table.md, table.tex, cells.csv, and a file for each cell")
+    print(_draw(command.out, plan, outcome))
     for cell, error in list(outcome.failed.items())[:10]:
         print(f"graphcl: {cell} failed: {error}", file=sys.stderr)
     if outcome.failed:
@@ -82,6 +83,17 @@ def _run(command: Command, plan: Plan) -> int:
             file=sys.stderr,
         )
     return 1 if outcome.failed else 0
+
+
+def _draw(folder: Path, plan: Plan, outcome: Outcome) -> str:
+    """What there is to say of the pictures, which are not worth a sweep's failing."""
+    from graphcl.sweep.figures import write_figures  # not before there is something to draw
+
+    try:
+        names = write_figures(folder, plan, outcome.tables)
+    except InputError as error:
+        return f"no figures: {error}"
+    return f"drawn: {', '.join(names) or 'nothing, as no cell is finished'}"
 
 
 def _finished(command: Command, plan: Plan) -> int:

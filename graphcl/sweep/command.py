@@ -33,8 +33,8 @@ never run again: the same command, or `--out FOLDER` alone, goes on where a swee
   --dry-run             say what there is to do, and stop
   --help                print this, and stop
 
-FOLDER holds: table.md, table.tex, cells.csv (tidy), cells/KEY.json (all of a cell: `python -m graphcl.run --config
-FOLDER/cells/KEY.json` repeats it), and sweep.yaml (what it was made of).
+FOLDER holds: table.md, table.tex, cells.csv (tidy), figures (with matplotlib), cells/KEY.json (all of a cell: `python
+-m graphcl.run --config FOLDER/cells/KEY.json` repeats it), and sweep.yaml (what it was made of).
 
 sweeps that come with the package: """
 
