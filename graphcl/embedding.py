@@ -24,6 +24,7 @@ from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
 from graphcl.experiment import edge_columns, pick_device
 from graphcl.files import new_file, write_whole
+from graphcl.model import takes_categories
 from graphcl.saved import EncoderDescription, load_encoder
 from graphcl.train import embed_batches
 
@@ -140,7 +141,7 @@ def load_for(
     if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1:
         # A data set to be contrasted has two graphs or more.
         return load_for(description, [source[0], source[0]], root, mirror)[:1]
-    given = dataset = load_dataset(source, root, mirror)
+    given = dataset = load_dataset(source, root, mirror, categories=takes_categories(description.encoder.name))
     features, takes = description.features, f"the encoder was trained on {description.dataset} with"
     if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):
         raise InputError(f"{given.name} has no node labels (no `x`); {takes} {description.columns()}.")

@@ -17,7 +17,7 @@ from graphcl.embedding import load_for
 from graphcl.errors import InputError
 from graphcl.experiment import TRAINING, describe, make_model, pick_device, rehearse, train_seed
 from graphcl.files import new_file, write_whole
-from graphcl.model import OwnEncoder, with_head
+from graphcl.model import OwnEncoder, takes_categories, with_head
 from graphcl.saved import load_encoder, read_saved, save_encoder
 from graphcl.train import embed
 
@@ -125,7 +125,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         seed = self._seed()
         config = self._config(seed)
         device = pick_device(config.device)
-        dataset = load_dataset(_listed(X), features=config.features, max_degree=config.max_degree)
+        categories = own is None and takes_categories(config.encoder["name"])
+        dataset = load_dataset(
+            _listed(X), features=config.features, max_degree=config.max_degree, categories=categories
+        )
         rehearse(config, dataset, own)
         model = make_model(config, dataset, seed, own).to(device)
         self.history_ = train_seed(config, dataset, model, seed)

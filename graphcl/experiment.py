@@ -24,7 +24,7 @@ from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, usable_fo
 from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method
-from graphcl.model import ContrastiveModel, OwnEncoder, make_encoder, own_encoder
+from graphcl.model import ContrastiveModel, OwnEncoder, make_encoder, own_encoder, takes_categories
 from graphcl.pca import chosen, principal_plane
 from graphcl.registry import encoders, methods
 from graphcl.saved import EncoderDescription, EncoderName
@@ -71,7 +71,7 @@ def make_model(
             are categories.
     """
     name, columns, edge_dim = config.encoder["name"], dataset.num_features, edge_columns(dataset)
-    if encoder is None and not dataset[0].x.is_floating_point() and encoders.facts(name).get("x") != "categories":
+    if encoder is None and not dataset[0].x.is_floating_point() and not takes_categories(name):
         raise InputError(
             f"encoder `{name}` computes with `x`, and that of {dataset.name} numbers categories; use "
             "--encoder molecule_gine, or --features degree."

@@ -176,6 +176,11 @@ def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge
     return encoder
 
 
+def takes_categories(name: str) -> bool:
+    """Whether the encoder of that name takes an `x` of whole numbers, of categories."""
+    return name in encoders and encoders.facts(name).get("x") == "categories"
+
+
 def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
     """A module of the user's: a copy of the given one, or made by the given function.
 

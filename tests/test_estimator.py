@@ -199,6 +199,19 @@ def test_networkx_graphs():
     assert cross_val_score(pipeline, graphs, np.arange(24) % 2, cv=4, error_score="raise").mean() > 0.9
 
 
+def test_molecules_stay_categories():
+    """In lists too, as folds give them, and one alone."""
+    graphs = small_graphs()
+    for graph in graphs:
+        graph.x = torch.cat([graph.x, graph.x, graph.x], dim=1).long()
+        graph.edge_attr = torch.zeros(graph.num_edges, 3, dtype=torch.long)
+    embedder = GraphCL(**QUICK | {"encoder": {"name": "molecule_gine", "hidden": 4, "layers": 2}})
+    h = embedder.fit_transform(graphs)
+    np.testing.assert_allclose(embedder.transform(graphs[3:4])[0], h[3], rtol=1e-4, atol=1e-5)
+    with pytest.raises(InputError, match="takes `x`"):
+        embedder.transform([graph.clone().apply(torch.Tensor.float, "x") for graph in graphs])
+
+
 def test_what_is_known_after_fitting(fitted):
     assert fitted.get_feature_names_out().tolist() == [f"graphcl{number}" for number in range(12)]
     assert (fitted.n_features_in_, fitted.seed_, len(fitted.history_)) == (3, 0, 1)

@@ -61,7 +61,7 @@ ALLOWED = {
         "snapshot",
         "train",
     },
-    "embedding": {"command_line", "config", "config_files", "datasets", "experiment", "saved", "train"},
+    "embedding": {"command_line", "config", "config_files", "datasets", "experiment", "model", "saved", "train"},
     "estimator": {"config", "datasets", "embedding", "experiment", "model", "saved", "train"},
     "__main__": set(),  # it imports a command's module by name when the command is given
     "viz": {"augment", "config", "config_files", "evaluate", "optional", "pca", "report", "snapshot"},

@@ -32,6 +32,7 @@ def load_dataset(
     features: str = "auto",
     max_degree: int = 64,
     degree_columns: int | None = None,
+    categories: bool = False,
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
 
@@ -57,6 +58,7 @@ def load_dataset(
         max_degree: the largest degree with a column of its own.
         degree_columns: exactly so many columns of degrees, as an encoder takes that was trained on other graphs; larger
             degrees share the last. Default: as many as these graphs need, and no more than `max_degree + 1`.
+        categories: whether integers in `x` number categories and stay integers, as those of OGB's sets do in any case.
 
     Returns:
         The data set; `x` is there for every graph, in torch's default floating type (atoms of OGB: category numbers).
@@ -91,7 +93,7 @@ def load_dataset(
             name, (data, slices) = _collate(source, folder, mirror)
     except OSError as error:
         raise InputError(f"cannot load {source!r}: {reason(error)}.") from None
-    categories = benchmark is not None or isinstance(source, GraphDataset)
+    categories = categories or benchmark is not None or isinstance(source, GraphDataset)
     return prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
 
 
