@@ -282,7 +282,10 @@ MISTAKES = {
     "features": ({"features": "pretty"}, "`features` must be 'auto', 'labels'"),
     "edges": ({"encoder": "gine"}, "encoder `gine` needs `edge_attr`, own has none; use gin."),
     "encoder": ({"encoder": 3}, "`encoder` must be a module, or a function that makes one of the number of columns; g"),
-    "width": ({"encoder": nn.Linear(3, 3)}, "Linear has no `out_channels`"),
+    "module": (
+        {"encoder": nn.Linear(3, 3)},
+        "Linear.forward takes no `edge_index` and no `batch`; an encoder of graphs",
+    ),
     "labels": ({"loss": "supcon"}, "trains on the labels of all graphs"),
 }
 
