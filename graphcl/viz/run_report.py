@@ -396,9 +396,14 @@ def _mean(counts: np.ndarray) -> float:
 
 
 def _command(words: list[str]) -> str:
-    if words and words[0].endswith("graphcl/run.py"):
-        return shlex.join(["python", "-m", "graphcl.run", *words[1:]])
-    return shlex.join(words)
+    """The words of a command as they were typed, from those that Python was started with."""
+    typed = {
+        "graphcl/run.py": ["python", "-m", "graphcl.run"],
+        "graphcl/__main__.py": ["graphcl"],
+        "bin/graphcl": ["graphcl"],
+    }
+    program = next((typed[end] for end in typed if words and words[0].endswith(end)), words[:1])
+    return shlex.join([*program, *words[1:]])
 
 
 def _names_only(view: Mapping[str, Any]) -> dict[str, Any]:

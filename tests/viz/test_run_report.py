@@ -14,7 +14,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from graphcl.run import main as run
 from graphcl.show import main as show
 from graphcl.snapshot import EDGES
-from graphcl.viz.run_report import differences
+from graphcl.viz.run_report import _command, differences
 from graphcl.viz.similarities import density
 
 QUICK = ["--epochs", "2", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
@@ -223,3 +223,17 @@ def test_a_benchmarks_error_falls(copy):
     assert "gain +0.50 ± 0.00 over seeds, better in 2 of 2" in text
     assert "the benchmark&#x27;s split: 30 training graphs, 8 for validation, 9 for the test" in text
     assert "class 0" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["/x/graphcl/run.py", "--loss", "dcl"], "python -m graphcl.run --loss dcl"),
+        (["/x/graphcl/__main__.py", "run", "--loss", "dcl"], "graphcl run --loss dcl"),
+        (["/x/bin/graphcl", "run", "--out", "a b"], "graphcl run --out 'a b'"),
+        (["mine.py"], "mine.py"),
+        ([], ""),
+    ],
+)
+def test_the_command_is_shown_as_it_was_typed(words, shown):
+    assert _command(words) == shown
