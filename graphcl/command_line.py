@@ -113,11 +113,11 @@ def split_options(words: Sequence[str], known: Sequence[str]) -> list[tuple[str,
 
 
 def read_value(key: str, given: list[str]) -> Any:
-    """The value that words give to a setting: a list for `seeds` and `eval`, true for none at all."""
+    """The value that words give to a setting: a list for `seeds`, `eval` and `track`, true for none at all."""
     if key == "seeds":
         numbers = [parse_value(word) for word in given]
         return numbers[0] if len(numbers) == 1 and isinstance(numbers[0], list) else numbers
-    if key == "eval":
+    if key == "eval" or (key == "track" and given):
         # Words beside each other, with commas or without; a list in brackets, too.
         words = parse_value(" ".join(given))
         return words if isinstance(words, list) else " ".join(given)

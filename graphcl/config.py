@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -33,6 +33,7 @@ Named = Annotated[dict[str, Any], BeforeValidator(_named)]
 """A registered name with its arguments, `{name: adnce, mu: 0.7}`; a bare name means its defaults."""
 Words = Annotated[list[str], BeforeValidator(_words)]
 """One or more names: a list, or a text with commas or blanks between them."""
+Trackers = Annotated[list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_words)]
 Folds = Annotated[int, interval("[2, inf)")]
 Window = Annotated[int, interval("[16, inf)")]
 BatchSize = Annotated[int, interval("[2, inf)", "a contrastive loss compares at least two graphs")]
@@ -92,6 +93,7 @@ class Config(_Frozen):
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
     report: bool = Field(True, description="draw report.html into the outcome's folder, with matplotlib")
+    track: Trackers = Field([], description="logs besides the run folder's: tensorboard, wandb, mlflow")
     out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
 
 
@@ -165,6 +167,20 @@ def set_value(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
         values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}
         values = values[key]
     values[path[-1]] = value
+
+
+def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings one by one, by their dotted paths.
+
+    Example:
+        >>> list(flat_values({"loss": {"name": "adnce", "mu": 0.7}, "lr": 0.01}))
+        [('loss.name', 'adnce'), ('loss.mu', 0.7), ('lr', 0.01)]
+    """
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from flat_values(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def build_augmentation(spec: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import json
 import os
@@ -10,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from graphcl.train import Epoch
 
 
 class RunFolder:
-    """A new folder that keeps a run: `config.yaml`, `metrics.jsonl`, `encoder.pt`, `embeddings.npz`, `result.json`.
+    """A new folder that keeps a run: `config.yaml`, `metrics.jsonl`, `metrics.csv`, `encoder.pt`, `embeddings.npz` and
+    `result.json`.
 
     And `report.npz`, what `report.html` needs besides those.
 
@@ -51,16 +52,22 @@ class RunFolder:
         except OSError as error:
             reason = error.strerror
             raise InputError(f"cannot make the folder {self.path}: {reason}; pass another with --out.") from None
+        self._columns: list[str] = []
         self._weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
         write_text(self.path / "config.yaml", to_yaml(config))
 
     def add_epoch(self, seed: int, epoch: Epoch) -> None:
-        """Append a line to `metrics.jsonl`."""
+        """Append a line to `metrics.jsonl` and to `metrics.csv`, whose columns are those of the run's first epoch."""
+        row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
         with (self.path / "metrics.jsonl").open("a") as file:
-            values = asdict(epoch)
-            more = values.pop("diagnostics")
-            file.write(json.dumps({"seed": seed, **values, **more}) + "\n")
+            file.write(json.dumps(row) + "\n")
+        with (self.path / "metrics.csv").open("a", newline="") as file:
+            writer = csv.DictWriter(file, self._columns or list(row), restval="", extrasaction="ignore")
+            if not self._columns:
+                self._columns = list(row)
+                writer.writeheader()
+            writer.writerow(row)
 
     def add_seed(
         self,

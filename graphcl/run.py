@@ -34,6 +34,7 @@ from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
 from graphcl.methods import Method
 from graphcl.report import RunFolder, check_folder, environment, score_lines
+from graphcl.tracking import Tracker, check_trackers, tracking
 from graphcl.train import Epoch, embed
 
 Scores = dict[str, list[FoldScores]]  # by evaluator, a seed each
@@ -65,6 +66,7 @@ def run(config: Config) -> dict[str, Any]:
     """Everything a configuration asks for; returns what `result.json` holds."""
     seconds: dict[str, float] = {}
     check_folder(config)
+    check_trackers(config.track)
     device = pick_device(config.device)
     # Two threads gain a fifth on small graphs, but wait for each other many times a step: beside another busy program
     # they lose a hundredfold. One also gives the same figures whatever the number of cores. (The SVM uses all cores.)
@@ -92,22 +94,25 @@ def run(config: Config) -> dict[str, Any]:
         if looked:
             with timed(seconds, "report"):
                 start = look(config, dataset, method, h_before, seed)
-        with timed(seconds, "train"):
-            history += _train(config, dataset, method, seed, folder)
-        with timed(seconds, "embed"):
-            h, y = embed(model, whole)
-        folder.add_seed(seed, model.encoder, describe(config, dataset, model), h, y)
-        if looked:
-            with timed(seconds, "report"):
-                folder.add_moments(before=start, after=look(config, dataset, method, h, seed))
-        if dataset.scored and y is not None:
-            for name in config.eval:
-                with timed(seconds, "evaluate"):
-                    untrained[name].append(score(config, name, h_before, y, seed, benchmark=dataset.benchmark))
-                    trained[name].append(score(config, name, h, y, seed, benchmark=dataset.benchmark))
-                before, after = untrained[name][-1], trained[name][-1]
-                unit = "%" if after.metric == "accuracy" else METRICS[after.metric]
-                print(f"seed {seed}: untrained {before.mean:.2f}, trained {after.mean:.2f} {unit} ({name})")
+        with tracking(config.track, folder.path, seed, config.model_dump()) as trackers:
+            with timed(seconds, "train"):
+                history += _train(config, dataset, method, seed, folder, trackers)
+            with timed(seconds, "embed"):
+                h, y = embed(model, whole)
+            folder.add_seed(seed, model.encoder, describe(config, dataset, model), h, y)
+            if looked:
+                with timed(seconds, "report"):
+                    folder.add_moments(before=start, after=look(config, dataset, method, h, seed))
+            if dataset.scored and y is not None:
+                for name in config.eval:
+                    with timed(seconds, "evaluate"):
+                        untrained[name].append(score(config, name, h_before, y, seed, benchmark=dataset.benchmark))
+                        trained[name].append(score(config, name, h, y, seed, benchmark=dataset.benchmark))
+                    before, after = untrained[name][-1], trained[name][-1]
+                    unit = "%" if after.metric == "accuracy" else METRICS[after.metric]
+                    print(f"seed {seed}: untrained {before.mean:.2f}, trained {after.mean:.2f} {unit} ({name})")
+                    for tracker in trackers:
+                        tracker.add_scores({f"score/{name}": after.mean, f"score/{name}_untrained": before.mean})
         # After each seed, so that no score is lost with a later one.
         result = _result(config, dataset, untrained, trained, history, seconds, device)
         folder.add_result(result)
@@ -123,9 +128,16 @@ def run(config: Config) -> dict[str, Any]:
     return result
 
 
-def _train(config: Config, dataset: GraphDataset, method: Method, seed: int, folder: RunFolder) -> list[Epoch]:
+def _train(
+    config: Config,
+    dataset: GraphDataset,
+    method: Method,
+    seed: int,
+    folder: RunFolder,
+    trackers: Sequence[Tracker],
+) -> list[Epoch]:
     with _progress(f"seed {seed}", config) as show:
-        callbacks = [lambda epoch: folder.add_epoch(seed, epoch), show]
+        callbacks = [lambda epoch: folder.add_epoch(seed, epoch), show, *trackers]
         return train_seed(config, dataset, method.model, seed, callbacks, method)
 
 

@@ -48,6 +48,17 @@ class Epoch:
     data_seconds: float
     diagnostics: dict[str, float] = field(default_factory=dict)
 
+    def figures(self) -> dict[str, float]:
+        """All that was measured, by name, diagnostics too; without the epoch's number."""
+        return {
+            "loss": self.loss,
+            "alignment": self.alignment,
+            "uniformity": self.uniformity,
+            "seconds": self.seconds,
+            "data_seconds": self.data_seconds,
+            **self.diagnostics,
+        }
+
 
 def train(
     method: Method,

@@ -1,5 +1,6 @@
 """The command line as a user meets it: what it keeps, what it prints, and what it says to mistakes."""
 
+import csv
 import json
 import os
 import signal
@@ -19,8 +20,10 @@ from graphcl.datasets import load_dataset
 from graphcl.evaluate import EVALUATORS, svm
 from graphcl.experiment import pick_device
 from graphcl.gin import GIN
+from graphcl.report import RunFolder
 from graphcl.run import main
 from graphcl.saved import load_encoder, read_saved
+from graphcl.train import Epoch
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
 QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8", "--report", "false"]  # tests/viz is for that
@@ -45,12 +48,16 @@ def test_a_run_keeps_everything(go):
     code, printed, err, out = go("--loss", "adnce", "--loss.mu", "0.5", "--report", "true")
     assert (code, err) == (0, "")
     assert sorted(path.name for path in out.iterdir()) == [
-        "config.yaml", "embeddings.npz", "encoder.pt", "metrics.jsonl", "report.html", "report.npz", "result.json",
+        "config.yaml", "embeddings.npz", "encoder.pt", "metrics.csv", "metrics.jsonl", "report.html", "report.npz",
+        "result.json",
     ]  # fmt: skip
 
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [(line["seed"], line["epoch"]) for line in lines] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert all(np.isfinite([line["loss"], line["alignment"], line["uniformity"]]).all() for line in lines)
+    with (out / "metrics.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [{key: float(value) for key, value in row.items()} for row in table] == lines
 
     result = json.loads((out / "result.json").read_text())
     assert result["config"]["loss"]["mu"] == 0.5
@@ -70,6 +77,18 @@ def test_a_run_keeps_everything(go):
     )
     assert f"{np.mean(scores):.2f}" in printed
     assert "untrained encoder" in printed
+
+
+def test_the_columns_of_the_table_are_those_of_the_first_epoch(tmp_path):
+    folder = RunFolder(make_config({"out": str(tmp_path / "run")}))
+    for more in ({"rank": 3.0, "p_identity": 0.5}, {"p_identity": 0.25, "new": 1.0}):
+        folder.add_epoch(7, Epoch(1, 0.5, 0.25, -1.0, 2.0, 1.0, more))
+    assert (folder.path / "metrics.csv").read_bytes().decode().splitlines() == [
+        "seed,epoch,loss,alignment,uniformity,seconds,data_seconds,rank,p_identity",
+        "7,1,0.5,0.25,-1.0,2.0,1.0,3.0,0.5",
+        "7,1,0.5,0.25,-1.0,2.0,1.0,,0.25",
+    ]
+    assert "new" in (folder.path / "metrics.jsonl").read_text()
 
 
 def test_every_evaluator_gets_its_rows(go):

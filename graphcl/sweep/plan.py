@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest
-from graphcl.config import Config, ConfigError, make_config, set_value
+from graphcl.config import Config, ConfigError, flat_values, make_config, set_value
 from graphcl.config_files import read_config, shipped_configs
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_parts, layout, parts_of, points_on
 
-_HOW = ("out", "data_root", "mirror", "threads", "device", "report")
+_HOW = ("out", "data_root", "mirror", "threads", "device", "report", "track")
 _OF_THE_ENCODER = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
 
 
@@ -145,7 +145,7 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
 
 def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The settings in which two configurations differ, one phrase each; those that no figure hangs on are left out."""
-    before, after = (dict(_flat({k: v for k, v in each.items() if k not in _HOW})) for each in (old, new))
+    before, after = (dict(flat_values({k: v for k, v in each.items() if k not in _HOW})) for each in (old, new))
     return [
         f"`{key}` was {before[key]!r} and is {after[key]!r}"
         if key in before and key in after
@@ -204,11 +204,3 @@ def _twins(cells: Sequence[Cell]) -> str:
             return f"{seen[cell.key]} and {cell}"
         seen[cell.key] = cell
     return ""
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -10,7 +10,7 @@ from graphcl.arguments import nearest
 from graphcl.config import Config
 from graphcl.errors import InputError
 
-NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "report", "eval")
+NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "report", "eval", "track")
 """Settings that no figure of a cell should hang on, and those that are lists by themselves."""
 PARTS = ("settings", "axes", "table")
 _KEYS = (*PARTS, "version", "folder")
@@ -41,6 +41,8 @@ def check_parts(
     for key in settings:
         if str(key).split(".")[0] not in known:
             found.append(f"`settings`: `{key}` is no setting; {nearest(str(key), known)}.")
+    if settings.get("track"):
+        found.append("`track` is for single runs; a sweep keeps each cell's figures in its own folder.")
     for axis, values in axes.items():
         if str(axis).split(".")[0] in NOT_VARIED:
             found.append(f"`{axis}` cannot be an axis; give it under `settings`, the same for all cells.")
