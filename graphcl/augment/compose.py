@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
@@ -17,6 +20,8 @@ from graphcl.augment.transform import Augmentation
 from graphcl.batching import Layout
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
+
+F = TypeVar("F", bound=Callable[..., Augmentation])
 
 
 @functional_transform("graphcl_compose")
@@ -101,7 +106,13 @@ class OneOf(Augmentation):
         return chain(decisions)
 
 
-@functional_transform("graphcl_random2")
+def _functional(name: str) -> Callable[[F], F]:
+    """PyG's `functional_transform`, which has no types: what it decorates keeps its own."""
+    decorate: Callable[[F], F] = functional_transform(name)
+    return decorate
+
+
+@_functional("graphcl_random2")
 @augmentations.register("random2")
 def random2(ratio: Ratio = 0.2) -> OneOf:
     """Node drop or subgraph, drawn for each graph (GraphCL's pool of two).
@@ -120,7 +131,7 @@ def random2(ratio: Ratio = 0.2) -> OneOf:
     return OneOf([NodeDrop(ratio), Subgraph(ratio)])
 
 
-@functional_transform("graphcl_random3")
+@_functional("graphcl_random3")
 @augmentations.register("random3")
 def random3(ratio: Ratio = 0.2) -> OneOf:
     """Node drop, subgraph or edge perturbation, drawn for each graph (GraphCL's pool of three).
@@ -139,7 +150,7 @@ def random3(ratio: Ratio = 0.2) -> OneOf:
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio)])
 
 
-@functional_transform("graphcl_random4")
+@_functional("graphcl_random4")
 @augmentations.register("random4")
 def random4(ratio: Ratio = 0.2) -> OneOf:
     """Node drop, subgraph, edge perturbation or attribute masking, drawn for each graph (GraphCL's pool of four).

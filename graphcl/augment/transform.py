@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch_geometric.transforms import BaseTransform
 
 from graphcl.augment.decision import Decision, apply
 from graphcl.batching import Layout, as_batch, levels
+
+Graphs = TypeVar("Graphs")
+"""A `Batch` or a `Data`; the same comes out as goes in."""
 
 
 class Augmentation(BaseTransform):
@@ -26,10 +29,10 @@ class Augmentation(BaseTransform):
 
     def __call__(
         self,
-        data: Any,
+        data: Graphs,
         generator: torch.Generator | None = None,
         graphs: Tensor | None = None,
-    ) -> Any:
+    ) -> Graphs:
         """Augment a batch or a single graph.
 
         Args:
@@ -42,10 +45,10 @@ class Augmentation(BaseTransform):
             InputError: an attribute that is needed is missing.
         """
         batch = as_batch(data)
-        view = self.augment(batch, generator, graphs)
+        view: Any = self.augment(batch, generator, graphs)
         if isinstance(data, Batch):
             return view
-        out = copy.copy(data)  # what belongs to the whole graph stays as it is
+        out: Any = copy.copy(data)  # what belongs to the whole graph stays as it is
         for key, level in levels(view, Layout.of(view)).items():
             if level != "other":
                 out[key] = view[key]  # the only graph of its batch: no index was shifted
@@ -53,7 +56,7 @@ class Augmentation(BaseTransform):
             out.num_nodes = view.num_nodes
         return out
 
-    def forward(self, data: Any) -> Any:
+    def forward(self, data: Graphs) -> Graphs:
         """The same as calling it; PyG's transforms have this name."""
         return self(data)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
@@ -30,6 +30,11 @@ class Loss(nn.Module):
         if found := losses.problems(name, arguments):
             raise InputError(" ".join(found))
         self.name, self.arguments = name, arguments
+
+    if TYPE_CHECKING:  # torch's own gives Any
+
+        def __call__(self, z1: Tensor, z2: Tensor, **others: Any) -> Tensor:
+            """See `forward`."""
 
     def forward(self, z1: Tensor, z2: Tensor, **others: Any) -> Tensor:
         """The loss of projections `[N, D]` of two views.

@@ -1,0 +1,89 @@
+"""The public names as a strict type checker sees them: `mypy --strict tests/typing/public_api.py`, never run.
+
+What is wrong on purpose says which error is wanted; a missing error is one too (an unused `ignore`).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from typing_extensions import assert_type
+
+from graphcl import (
+    GIN,
+    AttributeMask,
+    Compose,
+    ContrastiveModel,
+    EdgePerturb,
+    Identity,
+    Loss,
+    NodeDrop,
+    OneOf,
+    ResidentLoader,
+    Subgraph,
+    TwoViews,
+    embed,
+    load_dataset,
+    losses,
+    make_config,
+    random4,
+    svm,
+    train,
+)
+from graphcl.augment import Augmentation
+from graphcl.evaluate import FoldScores
+from graphcl.losses import adnce, barlow_twins, infonce, nt_xent
+from graphcl.tracking import TensorBoard
+from graphcl.train import Epoch
+
+
+def the_readme() -> None:
+    dataset = load_dataset("PROTEINS", mirror="~/tu")
+    loader = ResidentLoader(dataset, batch_size=128, shuffle=True, generator=torch.Generator().manual_seed(0))
+    model = ContrastiveModel(GIN(dataset.num_features, hidden=32, layers=3))
+    history = train(TwoViews(model, Loss("adnce", mu=0.7)), loader, NodeDrop(0.2), Subgraph(0.2), epochs=20)
+    assert_type(history, list[Epoch])
+    h, y = embed(model, ResidentLoader(dataset, batch_size=1024))
+    assert_type(h, Tensor)
+    assert y is not None
+    assert_type(svm(h, y), FoldScores)
+    assert_type(svm(h, y).mean, float)
+    assert_type(make_config({"loss": "adnce"}).lr, float)
+    with TensorBoard("folder", seed=0) as board:
+        assert_type(board, TensorBoard)
+        train(TwoViews(model, Loss("dcl")), loader, Identity(), random4(), callbacks=[board])
+    train(TwoViews(model, Loss("dcl")), loader, NodeDrop(0.2), 3)  # type: ignore[arg-type]
+    ResidentLoader(dataset, batch_size="many")  # type: ignore[arg-type]
+    TensorBoard("folder", sed=0)  # type: ignore[call-arg]
+
+
+def the_losses(z1: Tensor, z2: Tensor) -> None:
+    assert_type(adnce(z1, z2, temperature=0.2), Tensor)
+    assert_type(losses.nt_xent(z1, z2, reduction="none"), Tensor)
+    assert_type(Loss("adnce", mu=0.5)(z1, z2), Tensor)
+    assert_type(infonce.terms(losses.compare(z1, z2), temperature=0.5), Tensor)
+    adnce(z1, z2, 0.2)  # type: ignore[call-arg]
+    adnce(z1, z2, temprature=0.2)  # type: ignore[call-arg]
+    adnce(z1, z2, temperature="hot")  # type: ignore[arg-type]
+    adnce(z1, z2, negatives="some")  # type: ignore[arg-type]
+    adnce(z1)  # type: ignore[call-arg]
+    nt_xent(z1, z2, negatives="all")  # type: ignore[call-arg]
+    barlow_twins(z1, z2, off_diagonal="x")  # type: ignore[arg-type]
+    Loss("adnce")(z1)  # type: ignore[call-arg]
+    Loss(3)  # type: ignore[arg-type]
+
+
+def the_augmentations(graph: int) -> None:
+    pool: list[Augmentation] = [
+        AttributeMask(0.1),
+        EdgePerturb(0.1, add=False),
+        Compose([NodeDrop(0.2), Subgraph(0.2)]),
+    ]
+    assert_type(OneOf(pool), OneOf)
+    assert_type(random4(0.1), OneOf)
+    assert_type(NodeDrop(0.2)(graph), int)  # whatever kind of graph goes in, the same comes out
+    NodeDrop("0.2")  # type: ignore[arg-type]
+    NodeDrop(rate=0.2)  # type: ignore[call-arg]
+    random4(ration=0.2)  # type: ignore[call-arg]
+    Subgraph(0.2, growth="two_hop")  # type: ignore[arg-type]
+    NodeDrop(0.2)(graph, generator=0)  # type: ignore[arg-type]
