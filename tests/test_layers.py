@@ -106,8 +106,8 @@ ALLOWED = {
     },
 }
 
-HEAVY = ["sklearn", "scipy", "joblib", "networkx", "matplotlib", "pandas", "pyarrow", "ogb", "lightning", "yacs"]
-HEAVY += ["tensorboard", "wandb", "mlflow"]
+HEAVY = ["sklearn", "scipy", "joblib", "networkx", "matplotlib", "pandas", "pyarrow", "ogb", "lightning"]
+HEAVY += ["pytorch_lightning", "yacs", "tensorboard", "wandb", "mlflow"]
 
 
 def rooms_imported(source: str) -> set[str]:
