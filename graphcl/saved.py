@@ -47,7 +47,7 @@ class EncoderName(_Frozen):
 class EncoderDescription(_Frozen):
     """What there is to know of a trained encoder besides its weights.
 
-    Args:
+    Attributes:
         encoder: its name and arguments.
         in_channels: F, columns of the node features it takes.
         out_channels: H, width of its embeddings.
