@@ -14,7 +14,6 @@ from torch_geometric.data import Batch
 from torch_geometric.utils import degree
 
 from graphcl.augment import random4
-from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.synthetic import CORE_KINDS, FAMILIES, synthetic
 from graphcl.errors import InputError
@@ -58,17 +57,18 @@ def test_graphs_are_well_formed(graphs):
 
 def test_the_same_everywhere(graphs):
     state, torch_state = random.getstate(), torch.get_rng_state()
-    assert fingerprint(synthetic()) == fingerprint(graphs)
-    assert fingerprint(synthetic(1)) != fingerprint(graphs)
+    few = fingerprint(synthetic(num_graphs=60))
+    assert few == fingerprint(graphs[:60])
+    assert fingerprint(synthetic(1, 60)) != few
     assert random.getstate() == state
     assert torch.equal(torch.get_rng_state(), torch_state)
     code = (
         "from torch_geometric.data import Batch; import torch; from graphcl.datasets.synthetic import synthetic\n"
-        "batch = Batch.from_data_list(synthetic()); weight = torch.arange(1, batch.num_edges + 1)\n"
+        "batch = Batch.from_data_list(synthetic(num_graphs=60)); weight = torch.arange(1, batch.num_edges + 1)\n"
         "print(batch.num_nodes, batch.num_edges, int((batch.edge_index * weight).sum()), int(batch.x.argmax(1).sum()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == fingerprint(graphs)
+    assert done.stdout.strip() == few
 
 
 def test_most_edges_of_the_core_follow_the_rule(graphs):
@@ -92,53 +92,46 @@ def test_neither_degrees_nor_kinds_tell_the_family(graphs):
 
     table = torch.stack([statistics(graph) for graph in graphs]).numpy()
     labels = [int(graph.y) for graph in graphs]
-    accuracy = cross_val_score(RandomForestClassifier(200, random_state=0), table, labels, cv=10).mean()
+    accuracy = cross_val_score(RandomForestClassifier(100, random_state=0), table, labels, cv=5).mean()
     assert accuracy < 0.35
 
 
 def test_a_supervised_gin_tells_them_apart(graphs):
-    """At least 95 % of a held-out fifth, mean of three splits."""
-    accuracy = []
-    for seed in range(3):
-        torch.manual_seed(seed)
-        order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(seed)).tolist()
-        learn, held = ([graphs[i] for i in part] for part in (order[:480], order[480:]))
-        encoder = GIN(graphs[0].x.size(1))
-        head = nn.Sequential(nn.BatchNorm1d(encoder.out_channels), nn.Linear(encoder.out_channels, len(FAMILIES)))
-        model = nn.ModuleList([encoder, head])
-        optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 60)
-        loader = ResidentLoader(learn, 64, shuffle=True, generator=torch.Generator().manual_seed(seed))
-        for _ in range(60):
-            for batch in loader:
-                scores = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs))
-                optimiser.zero_grad()
-                nn.functional.cross_entropy(scores, batch.y).backward()
-                optimiser.step()
-            schedule.step()
-        model.eval()
-        batch = Batch.from_data_list(held)
-        guess = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs)).argmax(dim=1)
-        accuracy.append((guess == batch.y).float().mean().item())
-    assert np.mean(accuracy) >= 0.95
+    """At least 95 % of a held-out fifth: about 97.5 of any of them."""
+    torch.manual_seed(0)
+    order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(0)).tolist()
+    learn, held = ([graphs[i] for i in part] for part in (order[:480], order[480:]))
+    encoder = GIN(graphs[0].x.size(1))
+    head = nn.Sequential(nn.BatchNorm1d(encoder.out_channels), nn.Linear(encoder.out_channels, len(FAMILIES)))
+    model = nn.ModuleList([encoder, head])
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 60)
+    loader = ResidentLoader(learn, 64, shuffle=True, generator=torch.Generator().manual_seed(0))
+    for _ in range(60):
+        for batch in loader:
+            scores = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs))
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(scores, batch.y).backward()
+            optimiser.step()
+        schedule.step()
+    model.eval()
+    batch = Batch.from_data_list(held)
+    guess = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs)).argmax(dim=1)
+    assert (guess == batch.y).float().mean() >= 0.95
 
 
-def test_training_gains_over_the_untrained_encoder():
-    """Default settings, two seeds, ten epochs instead of twenty, five folds: at least five points."""
-    dataset = load_dataset("synthetic")
-    gains = []
-    for seed in range(2):
-        torch.manual_seed(seed)
-        model = ContrastiveModel(GIN(dataset.num_features))
-        whole = ResidentLoader(dataset, 1024)
-        before, y = embed(model, whole)
-        loader = ResidentLoader(dataset, 128, shuffle=True, generator=torch.Generator().manual_seed(seed))
-        generator = torch.Generator().manual_seed(seed + 1)
-        train(TwoViews(model, infonce), loader, random4(), random4(), epochs=10, generator=generator)
-        after, _ = embed(model, whole)
-        scores = [svm(h, y, seed=seed, folds=5, inner_folds=3).mean for h in (after, before)]
-        gains.append(scores[0] - scores[1])
-    assert np.mean(gains) > 5
+def test_training_gains_over_the_untrained_encoder(graphs):
+    """Default settings, ten epochs instead of twenty, five folds: at least five points (14 to 18 by seed)."""
+    torch.manual_seed(0)
+    model = ContrastiveModel(GIN(graphs[0].x.size(1)))
+    whole = ResidentLoader(graphs, 1024)
+    before, y = embed(model, whole)
+    loader = ResidentLoader(graphs, 128, shuffle=True, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(1)
+    train(TwoViews(model, infonce), loader, random4(), random4(), epochs=10, generator=generator)
+    after, _ = embed(model, whole)
+    scores = [svm(h, y, folds=5, inner_folds=3).mean for h in (after, before)]
+    assert scores[0] - scores[1] > 5
 
 
 def test_at_least_one_graph():

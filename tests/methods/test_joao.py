@@ -330,10 +330,11 @@ def test_a_function_with_terms_fits():
 
 
 @pytest.mark.parametrize(("method", "loss"), [("joao", "dcl"), ("joao", "adnce"), ("joao_v2", "adnce")])
-def test_the_command_line_on_synthetic(method, loss, tmp_path, capsys):
-    words = ["--dataset", "synthetic", "--method", method, "--views.first", "identity", "--views.second", "random4"]
-    words += ["--loss", loss, "--epochs", "2", "--seeds", "0", "--eval", "knn", "--report", "false"]
-    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+def test_the_command_line(method, loss, saved_graphs, tmp_path, capsys):
+    words = ["--dataset", saved_graphs(), "--batch-size", "16", "--evaluation.folds", "3", "--report", "false"]
+    words += ["--method", method, "--views.first", "identity", "--views.second", "random4"]
+    words += ["--loss", loss, "--epochs", "2", "--seeds", "0", "--eval", "knn", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
     assert capsys.readouterr().err == ""
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 2

@@ -163,9 +163,10 @@ def test_a_loss_that_only_pulls_together_is_refused():
 
 
 @pytest.mark.parametrize("words", [[], ["--loss", "dcl", "--views.first", "identity", "--method.eta", "0.1"]])
-def test_the_command_line_on_synthetic(words, tmp_path, capsys):
-    words = ["--dataset", "synthetic", "--method", "simgrace", "--epochs", "2", "--seeds", "0", "--eval", "knn", *words]
-    assert main([*words, "--report", "false", "--out", str(tmp_path / "run")]) == 0
+def test_the_command_line(words, saved_graphs, tmp_path, capsys):
+    words = ["--method", "simgrace", "--epochs", "2", "--seeds", "0", "--eval", "knn", "--report", "false", *words]
+    words += ["--dataset", saved_graphs(), "--batch-size", "16", "--evaluation.folds", "3"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().err == ""
     config = json.loads((tmp_path / "run" / "result.json").read_text())["config"]
     assert config["views"] == {"first": {"name": "identity"}, "second": {"name": "identity"}}

@@ -1,6 +1,7 @@
 """Workers: all tasks are done, one at a time each, and a death costs one cell."""
 
 import importlib
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -18,7 +19,13 @@ def chores(monkeypatch):
     return importlib.import_module("chores")
 
 
-def test_a_death_costs_one_task(chores):
+@pytest.fixture
+def forked(monkeypatch):
+    """Workers that have imported all that we have: a new one would take seconds to import torch."""
+    monkeypatch.setattr(pool.multiprocessing, "get_context", lambda _: multiprocessing.context.ForkContext())
+
+
+def test_a_death_costs_one_task(chores, forked):
     tasks = [("double", 1), ("die", 0), ("double", 2), ("exit", 0), ("double", 3), ("double", 4)]
     found = {task: (outcome, how) for task, outcome, how in run_tasks(tasks, chores.work, 2)}
     assert {task: outcome[0] for task, (outcome, how) in found.items() if outcome} == {
@@ -42,7 +49,7 @@ def test_no_worker_outlives_the_caller_that_stops(chores):
     assert gone
 
 
-def test_a_death_between_tasks(chores):
+def test_a_death_between_tasks(chores, forked):
     found = []
     for task, outcome, how in run_tasks([0, 1, 2], chores.kill_yourself_soon, 1):
         found.append((task, outcome, bool(how)))
