@@ -93,7 +93,7 @@ def having(argument):
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_variant = pytest.mark.parametrize(("name", "arguments"), list(variants()))
-FEW = settings(QUICK, max_examples=10)
+FEW = settings(QUICK, max_examples=5)  # of each of many variants
 any_batch = batches(needs=("x",))  # attribute masking has nothing to do without
 
 

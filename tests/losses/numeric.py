@@ -7,11 +7,12 @@ A term is `term(positive, negatives, temperature, **own)`, a function of cosines
 """
 
 from itertools import product
+from unittest import mock
 
 import numpy as np
 import torch
 
-from graphcl.losses import explicit
+from graphcl.losses import explicit, tiled, torch_tiles
 
 from .references import anchors, cosine
 
@@ -45,9 +46,9 @@ def compared(z1, z2, negatives="cross", symmetric=True, queue=None, ids=None, qu
 
 
 def values(batch, z1, z2, context, temperature=0.2, frozen=None, **own):
-    """The terms; `frozen`: the views that frozen weights are made of, if not these."""
+    """The terms; `frozen`: the cosines that frozen weights are made of, as `compared` gives them, if not these."""
     pairs = compared(z1, z2, **context)
-    return np.array(batch(pairs, compared(*frozen, **context) if frozen else pairs, temperature, **own))
+    return np.array(batch(pairs, frozen or pairs, temperature, **own))
 
 
 def mean(batch, z1, z2, context, weight=None, **arguments):
@@ -57,13 +58,13 @@ def mean(batch, z1, z2, context, weight=None, **arguments):
 
 def slopes(batch, z1, z2, context, step=1e-6, **arguments):
     """Central differences of the mean, `[2, N, D]`, whatever can be frozen being frozen at `z1` and `z2`."""
-    views = np.stack([z1, z2])
+    views, frozen = np.stack([z1, z2]), compared(z1, z2, **context)
     result = np.empty_like(views)
     for place in np.ndindex(*views.shape):
         there, back = views.copy(), views.copy()
         there[place] += step
         back[place] -= step
-        difference = [mean(batch, *moved, context, frozen=(z1, z2), **arguments) for moved in (there, back)]
+        difference = [mean(batch, *moved, context, frozen=frozen, **arguments) for moved in (there, back)]
         result[place] = (difference[0] - difference[1]) / (2 * step)
     return result
 
@@ -124,7 +125,7 @@ def check_explicit(loss, batch, **own):
         np.testing.assert_allclose(got, batch(pairs, pairs, **{"temperature": 0.2, **own}), rtol=1e-10, atol=1e-11)
 
 
-def check_engines(loss, count=1300, **own):
+def check_engines(loss, count=150, **own):
     """Both engines over more rows than fit one tile, queue, ids and weights included."""
     generator = torch.Generator().manual_seed(5)
     z1, z2, queue = torch.randn(3, count, 4, generator=generator, dtype=torch.float64)
@@ -137,11 +138,12 @@ def check_engines(loss, count=1300, **own):
     results = []
     for engine in ("dense", "tiled"):
         views = [z.clone().requires_grad_() for z in (z1, z2)]
-        value = loss(*views, engine=engine, **shared, **own)
-        value.backward()
+        with mock.patch.object(torch_tiles, "TILE", 64), mock.patch.object(tiled, "ROW_ELEMENTS", 2**13):
+            value = loss(*views, engine=engine, **shared, **own)
+            value.backward()
         results.append([value.detach(), *(z.grad for z in views)])
-    for dense, tiled in zip(*results, strict=True):
-        torch.testing.assert_close(tiled, dense, rtol=1e-9, atol=1e-13)
+    for dense, tiles in zip(*results, strict=True):
+        torch.testing.assert_close(tiles, dense, rtol=1e-9, atol=1e-13)
 
 
 def check_single(loss, batch, views, **own):

@@ -1,6 +1,7 @@
 """adnce_auto against float64 loops that solve for the width by bisection, and what its weights are by definition."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -29,11 +30,16 @@ def divergence(q):
     return math.fsum(p * math.log(p * len(q)) for p in q if p > 0)
 
 
-def worst(cosines, rule="tilt", peak=0.9, scale=1.0, share=0.5):
+def worst(cosines, **own):
     """Q of one anchor's negatives, from the table of the docstring."""
+    return _worst(tuple(cosines), **own)
+
+
+@cache  # the same frozen cosines come with every step of a central difference
+def _worst(cosines, rule="tilt", peak=0.9, scale=1.0, share=0.5):
     count, radius = len(cosines), -math.log(share)
     top = sorted(cosines)[max(1, math.ceil(peak * count)) - 1]
-    f = list(cosines) if rule == "tilt" else [-((c - top) ** 2) / 2 for c in cosines]
+    f = cosines if rule == "tilt" else [-((c - top) ** 2) / 2 for c in cosines]
     if rule == "quantile":
         mean = math.fsum(cosines) / count
         sigma = max(scale * math.sqrt(math.fsum((c - mean) ** 2 for c in cosines) / count), 1e-4)
@@ -102,8 +108,8 @@ def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, 
 
 @pytest.mark.parametrize("own", KINDS, ids=str)
 def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
-    numeric.check_shared(adnce_auto, BATCH, *views(4, 3), temperature=0.3, **own)
-    numeric.check_engines(adnce_auto, count=500, **own)
+    numeric.check_shared(adnce_auto, BATCH, *views(3, 3), temperature=0.3, **own)
+    numeric.check_engines(adnce_auto, **own)
     numeric.check_explicit(adnce_auto, BATCH, temperature=0.3, **own)
 
 

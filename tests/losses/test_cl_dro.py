@@ -95,8 +95,8 @@ def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, 
 
 @pytest.mark.parametrize("own", KINDS, ids=str)
 def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
-    numeric.check_shared(cl_dro, BATCH, *views(4, 3), temperature=0.3, **own)
-    numeric.check_engines(cl_dro, count=500 if own else 1300, **own)
+    numeric.check_shared(cl_dro, BATCH, *views(3, 3), temperature=0.3, **own)
+    numeric.check_engines(cl_dro, **own)
     numeric.check_explicit(cl_dro, BATCH, temperature=0.3, **own)
 
 

@@ -242,16 +242,6 @@ CHECKS = checks()
 # -- in the interpreter ------------------------------------------------------------------------------------------------
 
 
-def in_a_process(task, **variables):
-    """What the `task` of this file prints last, in a process of its own."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | variables
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
-    command = [sys.executable, __file__, task]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def interpret():
     """Run all checks: what became of each, or nothing where it passed."""
     from graphcl.losses import triton_tiles
@@ -271,7 +261,12 @@ def interpret():
 
 @pytest.fixture(scope="module")
 def outcomes():
-    return in_a_process("interpret", TRITON_INTERPRET="1")
+    """What became of all checks, in a process of its own."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
+    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @needs_triton
@@ -283,16 +278,28 @@ def test_in_the_interpreter(outcomes, name):
 # -- through the compiler ----------------------------------------------------------------------------------------------
 
 
-def compile_all():
-    """Compile what is launched for Hopper, instead of launching it: shared memory of each kernel, in KB."""
-    import triton
+@pytest.fixture
+def precision():
+    """Sets the precision of float32 products, until the test is over."""
+    before = torch.get_float32_matmul_precision()
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)
+
+
+@needs_triton
+def test_the_kernels_compile(precision, tmp_path, monkeypatch):
+    """What is launched is compiled for Hopper instead, which tells the shared memory of each kernel."""
+    triton = pytest.importorskip("triton", minversion="3.3", reason="an earlier Triton compiles by other arguments")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     from graphcl.losses import triton_tiles
 
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        pytest.skip("Triton was asked to interpret its kernels")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     kinds = {torch.float32: "*fp32", torch.int64: "*i64"}
-    memory = {}
+    memory = {"_forward": [], "_backward": []}
 
     class Launcher:
         def __init__(self, kernel):
@@ -316,42 +323,27 @@ def compile_all():
             )
             # Both exist before any device is asked: the machine's code, and what it needs.
             assert compiled.asm["cubin"]
-            memory[f"{self.kernel.__name__} {len(memory)}"] = compiled.metadata.shared / 1024
+            memory[self.kernel.__name__].append(compiled.metadata.shared / 1024)
 
-    triton_tiles._forward, triton_tiles._backward = Launcher(triton_tiles._forward), Launcher(triton_tiles._backward)
-    for precision, exponents, against in (
+    for name in memory:
+        monkeypatch.setattr(triton_tiles, name, Launcher(getattr(triton_tiles, name)))
+    for level, exponents, against in (
         ("highest", EXPONENTS["every power"], ((2, "ids"),)),
         ("high", EXPONENTS["two"], (OWN,)),
         ("medium", EXPONENTS["linear"], (OWN,)),
     ):
-        torch.set_float32_matmul_precision(precision)
+        precision(level)
         comparison, upstream = example((against,), sizes=(32, 32, 128))
-        sums = Sums(in_dtype(comparison, torch.float32), exponents, precision == "medium")
+        sums = Sums(in_dtype(comparison, torch.float32), exponents, level == "medium")
         totals, _ = triton_tiles.forward(sums)
         upstream = [each[: len(exponents)].float() for each in upstream]
         triton_tiles.backward(sums, totals, upstream, upstream, [True] * len(comparison.sets))
-    return memory
-
-
-@needs_triton
-def test_the_kernels_compile(tmp_path):
-    triton = pytest.importorskip("triton", minversion="3.3", reason="an earlier Triton compiles by other arguments")
-    del triton
-    memory = in_a_process("compile_all", TRITON_CACHE_DIR=str(tmp_path), TRITON_INTERPRET="0")
-    assert {name.split()[0] for name in memory} == {"_forward", "_backward"}
     # What every chip with tensor cores for TF32 has.
-    assert max(memory.values()) <= 99, memory
+    assert 0 < max(memory["_forward"]) <= 99, memory
+    assert 0 < max(memory["_backward"]) <= 99, memory
 
 
 # -- on a device -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def precision():
-    """Sets the precision of float32 products, until the test is over."""
-    before = torch.get_float32_matmul_precision()
-    yield torch.set_float32_matmul_precision
-    torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.cuda
@@ -478,4 +470,4 @@ def test_the_kernels_can_be_read_without_triton():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps({"interpret": interpret, "compile_all": compile_all}[sys.argv[1]]()))
+    print(json.dumps(interpret()))

@@ -337,7 +337,7 @@ def test_a_misspelt_name_brings_the_nearest(name):
 
 # -- the command line --------------------------------------------------------------------------------------------------
 
-QUICK = ["--epochs", "2", "--seeds", "0", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
+QUICK = ["--epochs", "2", "--seeds", "0", "--eval", "knn", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden", "8", "--batch-size", "8", "--report", "false"]
 ORIGINAL_AND_POOL = ["--views.first", "identity", "--views.second", "random4"]
 JOAO = ["--method", "joao_v2", "--method.gamma", "0.5", *ORIGINAL_AND_POOL]
