@@ -20,8 +20,9 @@ import torch
 
 from graphcl import native
 from graphcl.config import Config, to_yaml
+from graphcl.datasets.dataset import Benchmark
 from graphcl.errors import InputError
-from graphcl.evaluate import METRICS
+from graphcl.evaluate import METRICS, FoldScores, paired_gain, summarise
 from graphcl.files import write_text, write_whole
 from graphcl.saved import EncoderDescription, Weights, save_encoder
 from graphcl.train import Epoch
@@ -43,15 +44,7 @@ class RunFolder:
     """
 
     def __init__(self, config: Config) -> None:
-        self.path = _free_folder(config)
-        try:
-            self.path.mkdir(parents=True)
-        except FileExistsError:  # another run was faster
-            self.path = _free_folder(config)
-            self.path.mkdir(parents=True)
-        except OSError as error:
-            reason = error.strerror
-            raise InputError(f"cannot make the folder {self.path}: {reason}; pass another with --out.") from None
+        self.path = new_folder(config.out, _name(config))
         self._columns: list[str] = []
         self._weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
@@ -100,22 +93,47 @@ class RunFolder:
         write_text(self.path / "result.json", json.dumps(result, indent=2))
 
 
-def _free_folder(config: Config) -> Path:
-    if config.out is not None:
-        path = Path(config.out)
+def _name(config: Config) -> str:
+    return f"{Path(config.dataset).stem}-{config.loss['name']}"
+
+
+def free_folder(out: str | None, name: str) -> Path:
+    """The folder `out`, or the next free `runs/NAME-N`; not made yet.
+
+    Raises:
+        InputError: `out` exists already.
+    """
+    if out is not None:
+        path = Path(out)
         if path.exists():
             raise InputError(f"{path} exists already, and nothing is ever overwritten; pass another folder with --out.")
         return path
-    name = f"{Path(config.dataset).stem}-{config.loss['name']}"
     number = 1
     while (path := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return path
 
 
+def new_folder(out: str | None, name: str) -> Path:
+    """`free_folder`, made.
+
+    Raises:
+        InputError: it exists already, or cannot be made.
+    """
+    path = free_folder(out, name)
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:  # another run was faster
+        path = free_folder(out, name)
+        path.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {path}: {error.strerror}; pass another with --out.") from None
+    return path
+
+
 def check_folder(config: Config) -> None:
     """Refuse an output folder that exists, before any work is done."""
-    _free_folder(config)
+    free_folder(config.out, _name(config))
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -143,29 +161,59 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
+def compared(before: Sequence[FoldScores], after: Sequence[FoldScores]) -> dict[str, Any]:
+    """What `result.json` holds of an evaluator's scores, a seed each, before training and after it."""
+    return {
+        "metric": after[0].metric,
+        "untrained": vars(summarise(before)),
+        "trained": vars(summarise(after)),
+        "gain": vars(paired_gain(after, before)),
+        "per_seed": [{"untrained": vars(old), "trained": vars(new)} for old, new in zip(before, after, strict=True)],
+    }
+
+
 def score_lines(result: Mapping[str, Any]) -> list[str]:
-    """The outcome as a small table, plus what its figures mean."""
+    """The outcome of a run as a small table, plus what its figures mean."""
+    seeds, steps = len(next(iter(result["scores"].values()))["gain"]["seeds"]), result["config"]["steps"]
+    when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
+    how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
+    return [*table_lines(result, {"untrained": "untrained encoder", "trained": "trained encoder"}), how]
+
+
+def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
+    """The scores as a table: for each evaluator `rows`, its keys in the scores and their labels, and the gain."""
     on_folds = "folds" in result
     metric = METRICS[next(iter(result["scores"].values()))["metric"]]
     lines = [f"{'':28}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
     for evaluator, scores in result["scores"].items():
-        for name in ("untrained", "trained"):
-            row, label = scores[name], f"{evaluator}, {name} encoder"
+        for name, words in rows.items():
+            row, label = scores[name], f"{evaluator}, {words}"
             folds = f"{row['std_folds']:10.2f}" if on_folds else ""
             lines.append(f"{label:28}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
         gain, label = scores["gain"], f"{evaluator}, gain, paired"
         lines.append(f"{label:28}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
-    seeds = len(gain["seeds"])
-    steps = result["config"]["steps"]
-    when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
-    if on_folds:
-        chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
-        how = f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
-    else:
-        train, valid, test = result["split"].values()
-        how = f"OGB's split: {train} training graphs, C by {valid} for validation, scored on {test}"
-    lines.append(f"{how}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}.")
     return lines
+
+
+def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
+    """Who was trained on, what chose, who was tested; on a split, the validation part chose `split_chooses`."""
+    if "folds" in result:
+        chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
+        return f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
+    train, valid, test = result["split"].values()
+    return f"OGB's split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+
+
+def protocol(folds: int, inner_folds: int, benchmark: Benchmark | None) -> dict[str, Any]:
+    """What `result.json` holds of the parts that were trained on and scored."""
+    if benchmark is None:
+        return {"folds": folds, "inner_folds": inner_folds}
+    return {"split": {part: len(graphs) for part, graphs in benchmark.split.items()}}
+
+
+def unit(metric: str) -> str:
+    """How a metric is called behind a figure on a line."""
+    return "%" if metric == "accuracy" else METRICS[metric]
 
 
 @functools.cache  # each cell of a sweep asks; and it is the code that was loaded which counts

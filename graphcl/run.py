@@ -17,7 +17,7 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import METRICS, FoldScores, paired_gain, summarise
+from graphcl.evaluate import FoldScores
 from graphcl.experiment import (
     describe,
     look,
@@ -33,7 +33,7 @@ from graphcl.experiment import (
 from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
 from graphcl.methods import Method
-from graphcl.report import RunFolder, check_folder, environment, score_lines
+from graphcl.report import RunFolder, check_folder, compared, environment, protocol, score_lines, unit
 from graphcl.tracking import Tracker, check_trackers, tracking
 from graphcl.train import Epoch, embed
 
@@ -109,8 +109,8 @@ def run(config: Config) -> dict[str, Any]:
                         untrained[name].append(score(config, name, h_before, y, seed, benchmark=dataset.benchmark))
                         trained[name].append(score(config, name, h, y, seed, benchmark=dataset.benchmark))
                     before, after = untrained[name][-1], trained[name][-1]
-                    unit = "%" if after.metric == "accuracy" else METRICS[after.metric]
-                    print(f"seed {seed}: untrained {before.mean:.2f}, trained {after.mean:.2f} {unit} ({name})")
+                    what = f"{unit(after.metric)} ({name})"
+                    print(f"seed {seed}: untrained {before.mean:.2f}, trained {after.mean:.2f} {what}")
                     for tracker in trackers:
                         tracker.add_scores({f"score/{name}": after.mean, f"score/{name}_untrained": before.mean})
         # After each seed, so that no score is lost with a later one.
@@ -160,26 +160,11 @@ def _result(
     seconds: dict[str, float],
     device: torch.device,
 ) -> dict[str, Any]:
-    scores = {
-        name: {
-            "metric": trained[name][0].metric,
-            "untrained": vars(summarise(untrained[name])),
-            "trained": vars(summarise(trained[name])),
-            "gain": vars(paired_gain(trained[name], untrained[name])),
-            "per_seed": [
-                {"untrained": vars(before), "trained": vars(after)}
-                for before, after in zip(untrained[name], trained[name], strict=True)
-            ],
-        }
-        for name in config.eval
-        if trained[name]
-    }
-    protocol: dict[str, Any] = {"folds": config.evaluation.folds, "inner_folds": config.evaluation.inner_folds}
-    if dataset.benchmark is not None:
-        protocol = {"split": {part: len(graphs) for part, graphs in dataset.benchmark.split.items()}}
+    scores = {name: compared(untrained[name], trained[name]) for name in config.eval if trained[name]}
+    how = protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark)
     total = sum(epoch.seconds for epoch in history)
     return {
-        **({"scores": scores, **protocol} if scores else {}),
+        **({"scores": scores, **how} if scores else {}),
         "epochs": max((epoch.epoch for epoch in history), default=0),
         "seconds": dict(seconds),
         "epoch_seconds": statistics.median(epoch.seconds for epoch in history) if history else 0.0,

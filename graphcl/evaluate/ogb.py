@@ -77,7 +77,7 @@ def ogb(
         raise InputError(f"`y` must be [{len(h)}, tasks], got shape {list(y.shape)}.")
     if eval_metric not in METRICS or eval_metric == "accuracy":
         raise InputError(f"`eval_metric` must be rocauc, ap, acc or rmse, got {eval_metric!r}.")
-    measure = _measure(name, eval_metric)
+    measure = measure_of(name, eval_metric)
 
     mean, deviation = h[parts["train"]].mean(0), h[parts["train"]].std(0)
     z = {part: (h[rows] - mean) / np.where(deviation > 0, deviation, 1) for part, rows in parts.items()}
@@ -117,8 +117,12 @@ def _parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.nda
     return parts
 
 
-def _measure(name: str, metric: str) -> Measure:
-    """The benchmark's evaluator, in percent where it is a share."""
+def measure_of(name: str, metric: str) -> Measure:
+    """The benchmark's evaluator of targets and predictions `[n, tasks]`, in percent where it is a share.
+
+    Predictions are scores of the positive class, classes, or numbers, as the metric needs them. What the evaluator
+    cannot measure, such as ROC-AUC where no task has both classes, is an `InputError`.
+    """
     evaluator = import_ogb().Evaluator(name)
 
     def measure(truth: np.ndarray, predicted: np.ndarray) -> float:
