@@ -13,6 +13,7 @@ COMMANDS = {
     "run": ("graphcl.run", "train an encoder by contrast, embed the data set, score the embedding"),
     "sweep": ("graphcl.sweep.__main__", "any settings x data sets x seeds, in parallel; makes tables"),
     "embed": ("graphcl.embedding", "embed graphs with a trained encoder"),
+    "transfer": ("graphcl.transfer", "a trained encoder on another data set: probed, or fine-tuned with labels"),
     "show": ("graphcl.show", "draw graphs under each augmentation, or a run's report anew"),
     "pack": ("graphcl.pack", "write a data set to disk, to be mapped into memory from there"),
 }

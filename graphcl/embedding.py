@@ -153,6 +153,10 @@ def load_for(
         raise InputError(
             f"{given.name} has {given.num_features} columns of `x` ({given.features}); {takes} {description.columns()}."
         )
+    name, whole = description.encoder, not dataset[0].x.is_floating_point()
+    if name.arguments is not None and whole != takes_categories(name.name):
+        kinds = ["numbers", "categories as whole numbers"]
+        raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {takes} {kinds[not whole]}.")
     if description.edge_dim is not None and description.edge_dim != (has := edge_columns(dataset)):
         raise InputError(
             f"{given.name} has {has or 'no'} columns of `edge_attr`; {takes} {description.edge_dim}, which it needs."

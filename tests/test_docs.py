@@ -13,7 +13,18 @@ import pytest
 import yaml
 
 import graphcl
-from graphcl import augment, command_line, datasets, diagnostics, embedding, evaluate, losses, methods, registry
+from graphcl import (
+    augment,
+    command_line,
+    datasets,
+    diagnostics,
+    embedding,
+    evaluate,
+    losses,
+    methods,
+    registry,
+    transfer,
+)
 from graphcl.__main__ import COMMANDS
 from graphcl.errors import InputError
 from graphcl.sweep import command, make_plan
@@ -106,6 +117,8 @@ def parse(tmp_path, monkeypatch):
             command_line.parse(words[2:])
         elif words[1] == "graphcl.embedding":
             embedding.parse(words[2:])
+        elif words[1] == "graphcl.transfer":
+            transfer.parse(words[2:])
         elif words[1] == "graphcl.sweep":
             found = command.parse(words[2:])
             make_plan(found.spec)
@@ -148,6 +161,7 @@ def test_the_commands_of_a_page_are_understood(page, parse, tmp_path):
         ("-m graphcl.sweep --loss.temperatur 0.1 0.2 --out x", "temperatur"),
         ("-m graphcl.pack --dataset MUTAG --into x", "not understood: 2"),
         ("-m graphcl embed runs/x --datset MUTAG --out h.npz", "datset"),
+        ("-m graphcl transfer runs/x --dataset MUTAG --mode probe --layers 5", "layers"),
         ("benchmarks/suite.py --mirrors x", "takes no --mirrors"),
         ("benchmarks/sweet.py", "there is no"),
     ],
