@@ -63,7 +63,7 @@ def test_a_run_is_scored_on_the_split(place, where, tmp_path, capsys):
     assert scores["gain"]["mean"] == pytest.approx(scores["trained"]["mean"] - scores["untrained"]["mean"])
 
     encoder = MoleculeGINE(9, 3, hidden=8, layers=2)
-    encoder.load_state_dict(torch.load(out / "encoder.pt", weights_only=True)[1])
+    encoder.load_state_dict(torch.load(out / "encoder.pt", weights_only=True)["weights"][1])
     graph = load_dataset("ogbg-molhiv", place / "root")[5]
     h = encoder.eval()(graph.x, graph.edge_index, edge_attr=graph.edge_attr)
     torch.testing.assert_close(h[0], torch.from_numpy(arrays["h"][1, 5]), rtol=1e-3, atol=1e-4)
