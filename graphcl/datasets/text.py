@@ -14,6 +14,7 @@ PyG's reader believes the files; the checks here run before it, in numpy's C rea
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -113,12 +114,12 @@ def _read(path: Path, part: str, origin: str) -> NDArray[Any]:
     if raw != body + b"\n":
         path.write_bytes(body + b"\n")
     kind, columns = PARTS[part]
-    if kind is int and body.translate(None, b"0123456789+-, \t\n"):
-        _find_bad_line(body, kind, columns, f"{origin}: {path.name}")  # older numpy reads 1.5 as the whole number 1
     dtype = np.int64 if kind is int else np.float64
     try:
-        array = np.loadtxt(path, dtype, delimiter=",", comments=None, ndmin=2, encoding="utf-8")
-    except (ValueError, OverflowError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DeprecationWarning)  # numpy 1 reads 1.5 as 1, and 1e20 as -2^63, and says so
+            array = np.loadtxt(path, dtype, delimiter=",", comments=None, ndmin=2, encoding="utf-8")
+    except (ValueError, OverflowError, DeprecationWarning) as error:
         _find_bad_line(body, kind, columns, f"{origin}: {path.name}")
         raise InputError(f"{origin}: {path.name} cannot be read: {reason(error)}.") from None
     if len(array) != body.count(b"\n") + 1 or columns not in (None, array.shape[1]):

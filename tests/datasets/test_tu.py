@@ -142,6 +142,7 @@ TEXT_ERRORS = {
     "real indicator": ({"graph_indicator": "1\n1.5\n"}, "TINY_graph_indicator.txt line 2", "whole number", "'1.5'"),
     "too few graph labels": ({"graph_labels": "1\n0\n"}, "TINY_graph_labels.txt has 2 lines", "3 graphs"),
     "too many graph labels": ({"graph_labels": "1\n0\n1\n1\n"}, "TINY_graph_labels.txt has 4 lines", "3 graphs"),
+    "huge graph label": ({"graph_labels": "1\n99999999999999999999\n1\n"}, "labels.txt line 2", "whole number"),
     "word as graph label": ({"graph_labels": "1\nyes\n1\n"}, "TINY_graph_labels.txt line 2", "'yes'"),
     "too few node labels": ({"node_labels": "1\n0\n"}, "TINY_node_labels.txt has 2 lines", "8 nodes"),
     "ragged node labels": ({"node_labels": "1,2\n0\n" + "1,1\n" * 6}, "TINY_node_labels.txt line 2", "2 whole"),

@@ -1,0 +1,37 @@
+"""What the package says of itself: the oldest versions, the extras, the rooms that are shipped."""
+
+import re
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from graphcl.tracking import TRACKERS
+
+ROOT = Path(__file__).parents[1]
+PROJECT = (ROOT / "pyproject.toml").read_text()
+
+
+def listed(key: str) -> list[str]:
+    """The first list of that name in pyproject.toml; Python 3.10 has no reader of its own for TOML."""
+    found = re.search(rf"^{key} = \[(.*?)\]$", PROJECT, re.M | re.S)
+    return re.findall(r'"([^"]+)"', found[1])
+
+
+def test_the_oldest_constraints_are_the_lower_bounds():
+    lines = (ROOT / "constraints-oldest.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
+    needed, tools = (dict(each.split(">=") for each in listed(key) if ">=" in each) for key in ("dependencies", "dev"))
+    assert needed.keys() <= pinned.keys() <= needed.keys() | tools.keys()
+    for name, version in pinned.items():
+        assert Version(version) == Version((needed | tools)[name]), name
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_every_tracker_has_the_extra_that_its_message_names(name):
+    assert [each.split(">=")[0] for each in listed(name)] == [name]
+
+
+def test_every_room_is_shipped():
+    rooms = {f"graphcl.{path.parent.name}" for path in (ROOT / "graphcl").glob("*/__init__.py")}
+    assert {"graphcl", "graphcl.configs", *rooms} == set(listed("packages"))
