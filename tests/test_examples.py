@@ -39,7 +39,7 @@ def test_training_gains(run, name, capsys, monkeypatch):
     assert trained > untrained + 5
 
 
-@pytest.mark.parametrize("name", ["estimator.py", "lightning_module.py", "pyg_transform.py"])
+@pytest.mark.parametrize("name", ["estimator.py", "lightning_module.py", "moco.py", "pyg_transform.py"])
 @pytest.mark.filterwarnings("ignore")
 def test_training_gains_in_other_peoples_loops(name, capsys):
     """In this process, which has imported everything already."""
@@ -49,6 +49,27 @@ def test_training_gains_in_other_peoples_loops(name, capsys):
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
     untrained, trained = map(float, re.findall(r"([\d.]+) %", capsys.readouterr().out))
     assert trained > untrained + 5
+
+
+def test_losses_compared(run, capsys):
+    run("compare_losses.py", run_name="__main__")
+    gains = list(map(float, re.findall(r"([+-][\d.]+) ±", capsys.readouterr().out)))
+    assert len(gains) == 4
+    assert min(gains) > 5
+
+
+def test_own_data(run, capsys):
+    run("own_data.py", run_name="__main__")
+    (accuracy,) = map(float, re.findall(r"([\d.]+) %", capsys.readouterr().out))
+    assert accuracy > 95
+
+
+def test_a_grid_in_one_process(run, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["gpu_experiment.py", "--epochs", "1", "--seeds", "1"])
+    run("gpu_experiment.py", run_name="__main__")
+    gains = list(map(float, re.findall(r"\(([+-][\d.]+)\)", capsys.readouterr().out)))
+    assert len(gains) == 4
+    assert min(gains) > 0
 
 
 def test_retrieval(monkeypatch, capsys, tmp_path):
