@@ -59,7 +59,8 @@ def show_augmentations(given: argparse.Namespace) -> str:
         raise InputError(f"{out} exists already, and nothing is ever overwritten; pass another file with --out.")
     if not 0 <= given.ratio < 1:
         raise InputError(f"`--ratio` must be in [0, 1), got {given.ratio}.")
-    views = {_label(word): _augmentation(word, given.ratio) for word in given.augmentations}
+    drawn = [_augmentation(word, given.ratio) for word in given.augmentations]
+    views = dict(zip(_labels(given.augmentations), drawn, strict=True))
 
     from graphcl.report import write_whole
     from graphcl.viz.augmentations import augmentations as draw
@@ -94,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add: Any = parser.add_argument
     add("run", nargs="?", metavar="FOLDER", help="of a run; its report.html is written from the files that are there")
-    add("--dataset", help="TU name, `synthetic`, a .pt file, a folder in TU layout or on disk")
+    add("--dataset", help="TU or OGB name, `synthetic`, a .pt file, a folder in TU layout or on disk")
     add("--graph", nargs="+", type=int, default=[0], metavar="N", help="which graphs of it, counted from 0 [0]")
     add("--augmentations", nargs="+", default=list(_SHOWN), metavar="NAME", help=f"[{' '.join(_SHOWN)}]")
     add("--ratio", type=float, default=0.2, help="fraction that each of them changes [0.2]")
@@ -124,6 +125,15 @@ def _with_ratio(value: Any, ratio: float) -> Any:
     if "ratio" in augmentations.arguments(spec["name"]).defaults:
         spec.setdefault("ratio", ratio)
     return spec
+
+
+def _labels(words: Sequence[str]) -> list[str]:
+    """What the pictures are headed with; the second of those that are called alike, with other arguments, is `(2)`."""
+    labels: list[str] = []
+    for label in map(_label, words):
+        before = sum(label == _label(word) for word in words[: len(labels)])
+        labels.append(f"{label} ({before + 1})" if before else label)
+    return labels
 
 
 def _label(word: str) -> str:

@@ -56,6 +56,18 @@ def test_png_and_members(go, tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_one_augmentation_twice_is_drawn_twice(go):
+    words = ["{name: node_drop, ratio: 0.1}", "{name: node_drop, ratio: 0.9}", "subgraph"]
+    code, printed, _ = go("--augmentations", *words)
+    lines = printed.split("\n")
+    assert (code, [line.split(":")[0] for line in lines[:3]]) == (
+        0,
+        ["MUTAG 0, node_drop", "MUTAG 0, node_drop (2)", "MUTAG 0, subgraph"],
+    )
+    first, second = (int(line.split(": ")[1].split()[0]) for line in lines[:2])
+    assert first > second
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

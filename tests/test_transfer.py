@@ -15,6 +15,7 @@ from graphcl.evaluate import svm
 from graphcl.experiment import describe, make_model, score
 from graphcl.run import main as run
 from graphcl.saved import load_encoder, read_saved, save_encoder
+from graphcl.show import main as show
 from graphcl.train import embed
 from graphcl.transfer import fresh_encoder, main
 from tests.conftest import small_graphs
@@ -55,6 +56,17 @@ def own(tmp_path_factory):
 
 def kept(folder):
     return json.loads((folder / "result.json").read_text()), yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_show_says_that_a_transfer_is_no_run(place, bbbp, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    assert main([str(place / "run"), *bbbp, "--mode", "probe", "--seeds", "3", "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert show([str(out)]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"graphcl: {out} is not the folder of a run (its config.yaml has no `loss`): give the folder of a run, such as "
+    )
 
 
 def test_a_probe(place, bbbp, tmp_path, capsys):

@@ -78,8 +78,8 @@ def read_run(folder: Path) -> Run:
     Raises:
         InputError: not the folder of a run, or a file in it cannot be read.
     """
+    wanted = "give the folder of a run, such as runs/MUTAG-adnce-1, which holds a config.yaml"
     if not (folder / "config.yaml").is_file():
-        wanted = "give the folder of a run, such as runs/MUTAG-adnce-1, which holds a config.yaml"
         sweep = "; a sweep is drawn by python -m graphcl.sweep" if (folder / "sweep.yaml").is_file() else ""
         raise InputError(f"{folder} is not the folder of a run: {wanted}{sweep}.")
     file = folder
@@ -94,7 +94,10 @@ def read_run(folder: Path) -> Run:
         moments = dict(np.load(file)) if file.exists() else {}
     except (OSError, ValueError) as error:
         raise InputError(f"{file} cannot be read: {error}.") from None
-    return Run(read_yaml(folder / "config.yaml"), metrics, result, embeddings, moments)
+    config = read_yaml(folder / "config.yaml")
+    if lacking := [key for key in ("loss", "views") if key not in config]:  # such as that of a transfer
+        raise InputError(f"{folder} is not the folder of a run (its config.yaml has no `{lacking[0]}`): {wanted}.")
+    return Run(config, metrics, result, embeddings, moments)
 
 
 def report(run: Run) -> str:
