@@ -25,6 +25,7 @@ from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method
 from graphcl.model import ContrastiveModel, OwnEncoder, make_encoder, own_encoder, takes_categories
+from graphcl.optional import import_ogb
 from graphcl.pca import chosen, principal_plane
 from graphcl.registry import encoders, methods
 from graphcl.saved import EncoderDescription, EncoderName
@@ -162,6 +163,13 @@ def rehearse(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None =
             raise InputError(
                 f"the untrained encoder already gives NaN or infinity; look for them in the features of {dataset.name}."
             ) from None
+        except RuntimeError as error:
+            if encoder is None or dataset[0].x.is_floating_point():
+                raise
+            raise InputError(
+                f"the encoder cannot take the `x` of {dataset.name}, which numbers categories ({error}); give it a "
+                "torch.nn.Embedding for each column, or take features='degree'."
+            ) from None
 
 
 def train_seed(
@@ -233,7 +241,7 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
     """The settings with as many folds as the smallest class allows; a note says so where those are fewer.
 
     Raises:
-        InputError: an evaluator that the data set's labels do not fit.
+        InputError: an evaluator that the data set's labels do not fit, or ogb is not installed for one of its sets.
     """
     if not dataset.scored:
         return config
@@ -241,7 +249,10 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
     if unfit := [name for name in config.eval if name not in fitting]:
         why = "has no split of its own" if dataset.benchmark is None else "is scored on its own split"
         raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {max(fitting)}.")
-    return config if dataset.benchmark is not None else _with_usable_folds(config, dataset)
+    if dataset.benchmark is None:
+        return _with_usable_folds(config, dataset)
+    import_ogb()  # by which it is scored, though what lies packed on disk is read without
+    return config
 
 
 def _with_usable_folds(config: Config, dataset: GraphDataset) -> Config:

@@ -15,9 +15,9 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_checks
 from torch import nn
 from torch_geometric.data import Data
-from torch_geometric.nn import GINConv, global_add_pool
+from torch_geometric.nn import GCN, GINConv, global_add_pool
 
-from graphcl import GraphCL, load_dataset, load_encoder
+from graphcl import GraphCL, Pooled, load_dataset, load_encoder
 from graphcl.errors import InputError
 from graphcl.run import main
 from tests.conftest import small_graphs
@@ -208,8 +208,24 @@ def test_molecules_stay_categories():
     embedder = GraphCL(**QUICK | {"encoder": {"name": "molecule_gine", "hidden": 4, "layers": 2}})
     h = embedder.fit_transform(graphs)
     np.testing.assert_allclose(embedder.transform(graphs[3:4])[0], h[3], rtol=1e-4, atol=1e-5)
-    with pytest.raises(InputError, match="takes `x`"):
+    with pytest.raises(InputError, match="`x` of own holds numbers; the encoder was trained on own with categories"):
         embedder.transform([graph.clone().apply(torch.Tensor.float, "x") for graph in graphs])
+
+
+def test_an_encoder_of_ones_own_that_computes_with_categories_is_refused():
+    """In one line; one that embeds them is trained."""
+    graphs = small_graphs()
+    for graph in graphs:
+        graph.x = graph.x.long()
+    dataset = load_dataset(graphs, categories=True)
+    with pytest.raises(InputError, match=r"encoder cannot take the `x` of own, which numbers categories \(.*Embedding"):
+        GraphCL(**QUICK | {"encoder": Pooled(GCN(3, 4, 1))}).fit(dataset)
+
+    class Embedded(GCN):
+        def forward(self, x, edge_index):
+            return super().forward(x.float(), edge_index)
+
+    assert GraphCL(**QUICK | {"encoder": Pooled(Embedded(3, 4, 1))}).fit_transform(dataset).shape == (len(graphs), 4)
 
 
 def test_what_is_known_after_fitting(fitted):

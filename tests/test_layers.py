@@ -57,6 +57,7 @@ ALLOWED = {
         "losses",
         "methods",
         "model",
+        "optional",
         "pca",
         "saved",
         "snapshot",

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -166,3 +167,13 @@ def test_a_sweep_over_sets_of_both_kinds(place):
     assert "in the metric's unit, an error's fall as a gain (p):" in text
     assert "Seeds: 2; the benchmark's split. " in text
     assert "p: two-sided paired t-test over seeds" in text
+
+
+def test_without_ogb_a_packed_set_is_refused_before_it_is_trained_on(where, tmp_path, capsys, monkeypatch):
+    """It is read without ogb, and could not be scored in the end."""
+    assert pack(["--dataset", "ogbg-molhiv", *where, "--out", str(tmp_path / "packed")]) == 0
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    words = ["--dataset", f"{tmp_path}/packed", "--encoder", "molecule_gine", *SMALL, "--eval", "ogb", "--seeds", "0"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 2
+    assert "graphcl[ogb]" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
