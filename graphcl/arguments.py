@@ -76,7 +76,7 @@ _WANTED = {
 
 def nearest(name: object, valid: Iterable[str]) -> str:
     """`did you mean ...? ` where some valid name is close, then all valid names."""
-    names = sorted(valid)
+    names = sorted(set(valid))
     close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     return (f"did you mean {' or '.join(close)}? " if close else "") + f"choose from: {', '.join(names) or 'nothing'}"
 

@@ -34,7 +34,7 @@ usage: python -m graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE] .
 Embed graphs with a trained encoder. Labels are not needed; node features are made as they were for its training.
 
   ENCODER               encoder.pt, or the folder of the run that wrote it
-  --dataset NAME        TU name, `synthetic`, a .pt file, a folder in TU layout or on disk
+  --dataset NAME        TU or OGB name, `synthetic`, a .pt file, a folder in TU layout or on disk
   --out FILE            a new file, written batch by batch: .npz holds h [n, H], id [n] and y where the graphs have
                         labels; .parquet the columns id, y, h0, h1, ... (pip install "graphcl[parquet]")
   --seed SEED           whose weights, where the file holds several [the first]
@@ -68,6 +68,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ngraphcl: stopped; nothing was written.", file=sys.stderr)
         return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        return 0
     except OSError as error:
         print(f"graphcl: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr)
         return 2

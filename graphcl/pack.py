@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None) -> int:
         description="Write a data set into a folder that python -m graphcl.run --dataset ./FOLDER maps into memory.",
         allow_abbrev=False,
     )
-    parser.add_argument("--dataset", required=True, help="TU name, `synthetic`, a .pt file or a folder in TU layout")
+    parser.add_argument("--dataset", required=True, help="TU or OGB name, `synthetic`, a .pt file, a TU folder")
     parser.add_argument("--out", required=True, help="the new folder")
     parser.add_argument("--data-root", default="datasets", help="where downloaded and processed data sets lie")
     parser.add_argument("--mirror", help="folder, file:// or http(s) URL holding NAME.zip")
@@ -43,6 +43,8 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\ngraphcl: stopped; nothing was written.", file=sys.stderr)
         return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of our output went away, as `| head` does
+        return 0
     return 0
 
 

@@ -1,5 +1,6 @@
 """The front door: each command is handed its words, and nothing else is loaded."""
 
+import importlib
 import runpy
 import sys
 import types
@@ -48,3 +49,24 @@ def test_as_a_module(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="0"):
         runpy.run_module("graphcl", run_name="__main__")
     assert capsys.readouterr().out.startswith("usage: graphcl COMMAND ...")
+
+
+@pytest.mark.parametrize("name", sorted(front.COMMANDS))
+def test_a_reader_that_goes_away_is_no_mistake(name, monkeypatch, capsys):
+    """As with `| head`: the work is done, only nobody listens."""
+    module = importlib.import_module(front.COMMANDS[name][0])
+    inner = {"embed": "_run", "pack": "write_on_disk", "show": "show_run", "sweep": "_run"}.get(name, name)
+
+    def gone(*_, **__):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(module, inner, gone)
+    words = {
+        "embed": ["e.pt", "--dataset", "synthetic", "--out", "nowhere.npz"],
+        "pack": ["--dataset", "synthetic", "--out", "nowhere"],
+        "show": ["nowhere"],
+        "sweep": ["--loss", "infonce", "dcl", "--out", "nowhere"],
+        "transfer": ["e.pt", "--dataset", "synthetic", "--mode", "probe"],
+    }
+    assert front.main([name, *words.get(name, [])]) == 0
+    assert capsys.readouterr() == ("", "")
