@@ -48,7 +48,7 @@ def help_text() -> str:
     """What `--help` prints."""
     from graphcl.datasets import dataset_names  # not before help is asked for
 
-    parser = _Parser(
+    parser = Parser(
         prog="python -m graphcl.run",
         description="Train a graph encoder by contrast, embed the data set, and score the embedding.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -86,9 +86,12 @@ def wants(words: Sequence[str]) -> str | None:
     return f"graphcl {__version__}\n" if "--version" in words else None
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are a line like all others."""
+
     def error(self, message: str) -> NoReturn:
-        raise InputError(message)
+        """Raise `InputError` instead of leaving the program."""
+        raise InputError(f"{message}; see --help.")
 
 
 def split_options(words: Sequence[str], known: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -75,7 +75,7 @@ def make_model(
     if encoder is None and not dataset[0].x.is_floating_point() and not takes_categories(name):
         raise InputError(
             f"encoder `{name}` computes with `x`, and that of {dataset.name} numbers categories; use "
-            "--encoder molecule_gine, or --features degree."
+            "encoder molecule_gine, or features degree."
         )
     if encoder is None and edge_dim is None and "edge_dim" in encoders.arguments(name).required:
         raise InputError(f"encoder `{name}` needs `edge_attr`, {dataset.name} has none; use gin.")

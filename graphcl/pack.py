@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from graphcl.command_line import Parser
 from graphcl.datasets import FEATURES, write_on_disk
 from graphcl.errors import InputError
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see --help.")
-
-
 def main(words: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code: 0 done, 2 for a mistake of the user's, said in one line."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m graphcl.pack",
         description="Write a data set into a folder that python -m graphcl.run --dataset ./FOLDER maps into memory.",
         allow_abbrev=False,

@@ -75,12 +75,6 @@ def connected_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.empty_like(order).index_copy_(0, order, new.cumsum(0))
 
 
-def segment_ids(ptr: Tensor, size: int | None = None) -> Tensor:
-    """The segment of each element, `[ptr[-1]]`. Pass `size = ptr[-1]` where it is known, to spare a device sync."""
-    ids = torch.arange(ptr.numel() - 1, device=ptr.device)
-    return ids.repeat_interleave(ptr.diff(), output_size=size)
-
-
 def ranges(starts: Tensor, counts: Tensor, size: int | None = None) -> Tensor:
     """The ranges starts[g] .. starts[g] + counts[g] - 1, one after the other."""
     ptr = pointers(counts)

@@ -7,8 +7,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from graphcl.command_line import Parser
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.config_files import parse_value
 from graphcl.datasets import FEATURES, load_dataset
@@ -16,11 +17,6 @@ from graphcl.errors import InputError
 from graphcl.registry import augmentations
 
 _SHOWN = ("node_drop", "subgraph", "edge_perturb", "attribute_mask")
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see --help.")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -86,7 +82,7 @@ def show_augmentations(given: argparse.Namespace) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m graphcl.show",
         description="Draw graphs of a data set under each augmentation; or, of a run's folder, its report.html anew.",
         epilog=f"augmentations: {', '.join(augmentations)}; those made of others with their members, "

@@ -46,7 +46,7 @@ ALLOWED = {
     "tracking": {"config", "train"},
     "command_line": {"config", "config_files", "datasets", "evaluate"},
     "report": {"config", "datasets", "evaluate", "saved", "train"},
-    "pack": {"datasets"},
+    "pack": {"command_line", "datasets"},
     "pca": set(),
     "snapshot": {"augment", "losses", "methods"},
     "experiment": {
@@ -83,7 +83,7 @@ ALLOWED = {
     },
     "__main__": set(),  # it imports a command's module by name when the command is given
     "viz": {"augment", "config", "config_files", "evaluate", "optional", "pca", "report", "snapshot"},
-    "show": {"config", "config_files", "datasets", "report", "viz"},
+    "show": {"command_line", "config", "config_files", "datasets", "report", "viz"},
     "run": {
         "command_line",
         "config",

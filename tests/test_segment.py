@@ -87,15 +87,6 @@ def test_shuffled(ids, bound, generator):
 
 
 @QUICK
-@given(sizes)
-def test_segment_ids(counts):
-    ptr = long(pointers_of(counts))
-    expected = [g for g, count in enumerate(counts) for _ in range(count)]
-    assert segment.segment_ids(ptr).tolist() == expected
-    assert segment.segment_ids(ptr, sum(counts)).tolist() == expected
-
-
-@QUICK
 @given(st.lists(st.tuples(st.integers(-3, 20), st.integers(0, 5)), max_size=8))
 def test_ranges(parts):
     starts, counts = (long(column) for column in (zip(*parts, strict=True) if parts else ([], [])))
@@ -261,7 +252,6 @@ def test_on_cuda_as_on_the_cpu(parts, ratio):
     on_device = segment.pointers(counts.cuda())
     assert on_device.is_cuda
     assert torch.equal(on_device.cpu(), ptr)
-    assert torch.equal(segment.segment_ids(on_device).cpu(), segment.segment_ids(ptr))
     assert torch.equal(segment.ranges(k.cuda(), counts.cuda()).cpu(), segment.ranges(k, counts))
     assert torch.equal(segment.share(ratio, counts.cuda()).cpu(), segment.share(ratio, counts))
     chosen = segment.random_subset(on_device, k.cuda(), seeded(0, "cuda"))
