@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import inspect
+import signal
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from graphcl.arguments import nearest
@@ -92,6 +95,38 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise `InputError` instead of leaving the program."""
         raise InputError(f"{message}; see --help.")
+
+
+def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], Callable[..., int]]:
+    """Make a command's `main(words=None)`, by default of the program's own words, of what it does with them.
+
+    Its exit code is 2 for what the user can mend, a line each, 130 if it was interrupted, 0 if the reader of its
+    output went away, as `| head` does; else what the decorated function returns, None for 0.
+
+    Args:
+        stopped: what to say of the outcome when it was interrupted, unless the `KeyboardInterrupt` says it.
+    """
+
+    def decorate(work: Callable[[Sequence[str]], int | None]) -> Callable[..., int]:
+        @functools.wraps(work)
+        def main(words: Sequence[str] | None = None) -> int:
+            try:
+                return work(sys.argv[1:] if words is None else words) or 0
+            except InputError as error:
+                print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
+            except KeyboardInterrupt as interrupt:
+                print(f"\ngraphcl: stopped; {str(interrupt) or stopped}.", file=sys.stderr)
+                return 128 + signal.SIGINT
+            except BrokenPipeError:
+                return 0
+            except OSError as error:
+                where = f": {error.filename}" if error.filename else ""
+                print(f"graphcl: {error.strerror or error}{where}.", file=sys.stderr)
+            return 2
+
+        return main
+
+    return decorate
 
 
 def split_options(words: Sequence[str], known: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import signal
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, InMemoryDataset
 
-from graphcl.command_line import one_value, read_value, split_options
+from graphcl.command_line import command, one_value, read_value, split_options
 from graphcl.config import Config, make_config
 from graphcl.config_files import parse_value
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
@@ -54,25 +53,13 @@ _ROWS = 16_384
 """Rows of a Parquet file's row group."""
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 done, 2 for a mistake of the user's, said in one line."""
-    words = sys.argv[1:] if words is None else words
+@command("nothing was written")
+def main(words: Sequence[str]) -> int:
+    """The command line; returns the exit code."""
     if not words or "--help" in words or "-h" in words:
         print(HELP, end="")
         return 0 if words else 2
-    try:
-        _run(parse(words))
-    except InputError as error:
-        print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\ngraphcl: stopped; nothing was written.", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        return 0
-    except OSError as error:
-        print(f"graphcl: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr)
-        return 2
+    _run(parse(words))
     return 0
 
 

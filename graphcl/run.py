@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 
 import torch
 
-from graphcl.command_line import parse, wants
+from graphcl.command_line import command, parse, wants
 from graphcl.config import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
@@ -40,26 +39,16 @@ from graphcl.train import Epoch, embed
 Scores = dict[str, list[FoldScores]]  # by evaluator, a seed each
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 done, 2 for a mistake of the user's, said in one line each."""
-    words = sys.argv[1:] if words is None else words
-    try:
-        if text := wants(words):
-            print(text, end="")
-            return 0
-        config = parse(words)
-        if config is not None:
-            keep_freed_memory()
-            run(config)
-    except InputError as error:
-        print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\ngraphcl: stopped; the run folder, if one was made, keeps what had finished.", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        return 0
-    return 0
+@command("the run folder, if one was made, keeps what had finished")
+def main(words: Sequence[str]) -> None:
+    """The command line; returns the exit code."""
+    if text := wants(words):
+        print(text, end="")
+        return
+    config = parse(words)
+    if config is not None:
+        keep_freed_memory()
+        run(config)
 
 
 def run(config: Config) -> dict[str, Any]:

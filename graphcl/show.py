@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphcl.command_line import Parser
+from graphcl.command_line import Parser, command
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.config_files import parse_value
 from graphcl.datasets import FEATURES, load_dataset
@@ -19,24 +18,15 @@ from graphcl.registry import augmentations
 _SHOWN = ("node_drop", "subgraph", "edge_perturb", "attribute_mask")
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 done, 2 for a mistake of the user's, said in one line."""
-    try:
-        given = _parser().parse_args(words)
-        if (given.run is None) == (given.dataset is None):
-            raise InputError("give the folder of a run, or --dataset NAME for graphs under augmentations; see --help.")
-        if given.run is not None and given.out is not None:
-            raise InputError("`--out` goes with --dataset; a run's report.html lies in the run's folder.")
-        print(show_run(given.run) if given.run is not None else show_augmentations(given))
-    except InputError as error:
-        print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\ngraphcl: stopped; nothing was written.", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        return 0
-    return 0
+@command("nothing was written")
+def main(words: Sequence[str]) -> None:
+    """The command line; returns the exit code."""
+    given = _parser().parse_args(words)
+    if (given.run is None) == (given.dataset is None):
+        raise InputError("give the folder of a run, or --dataset NAME for graphs under augmentations; see --help.")
+    if given.run is not None and given.out is not None:
+        raise InputError("`--out` goes with --dataset; a run's report.html lies in the run's folder.")
+    print(show_run(given.run) if given.run is not None else show_augmentations(given))
 
 
 def show_run(folder: str) -> str:

@@ -14,7 +14,6 @@ Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import nn
 
 from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval, problems
-from graphcl.command_line import one_value, read_value, split_options
+from graphcl.command_line import command, one_value, read_value, split_options
 from graphcl.config import Config, Words, make_config
 from graphcl.config_files import parse_value
 from graphcl.datasets.dataset import GraphDataset
@@ -107,24 +106,15 @@ class Transfer(BaseModel):
         return make_config(shared)
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 done, 2 for a mistake of the user's, said in one line each."""
-    words = sys.argv[1:] if words is None else words
+@command("the folder, if one was made, keeps what had finished")
+def main(words: Sequence[str]) -> int:
+    """The command line; returns the exit code."""
     if not words or "--help" in words or "-h" in words:
         print(HELP, end="")
         return 0 if words else 2
-    try:
-        settings = parse(words)
-        keep_freed_memory()
-        transfer(settings)
-    except InputError as error:
-        print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\ngraphcl: stopped; the folder, if one was made, keeps what had finished.", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        return 0
+    settings = parse(words)
+    keep_freed_memory()
+    transfer(settings)
     return 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from graphcl.command_line import command
 from graphcl.config_files import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.experiment import pick_device
@@ -23,29 +24,18 @@ from graphcl.sweep.sweep import Outcome, sweep
 from graphcl.sweep.write import to_markdown
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code: 0 done, 1 some cells failed, 2 for a mistake of the user's."""
-    words = sys.argv[1:] if words is None else words
+@command("nothing had begun")
+def main(words: Sequence[str]) -> int:
+    """The command line; returns the exit code, 1 where some cells failed."""
     if not words or "--help" in words or "-h" in words:
         print(HELP + ", ".join(sorted(shipped_sweeps())))
         return 0 if words else 2
-    command = None
+    asked = parse(words)
     try:
-        command = parse(words)
-        with _within(command.start):
-            return _run(command, make_plan(command.spec))
-    except InputError as error:
-        print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
-        return 2
+        with _within(asked.start):
+            return _run(asked, make_plan(asked.spec))
     except KeyboardInterrupt:
-        kept = f"; {command.out} keeps all finished cells, the same command goes on" if command else ""
-        print(f"\ngraphcl: stopped{kept}.", file=sys.stderr)
-        return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output went away, as `| head` does
-        return 0
-    except OSError as error:
-        print(f"graphcl: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", file=sys.stderr)
-        return 2
+        raise KeyboardInterrupt(f"{asked.out} keeps all finished cells, the same command goes on") from None
 
 
 @contextmanager
@@ -58,23 +48,23 @@ def _within(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def _run(command: Command, plan: Plan) -> int:
+def _run(asked: Command, plan: Plan) -> int:
     total = len(plan.tasks)
-    done = _finished(command, plan)
+    done = _finished(asked, plan)
     for name in {cell.config.device for cell in plan.cells}:
         pick_device(name)  # refused at once, not cell by cell
-    workers = command.workers or fitting_workers(total - done)
+    workers = asked.workers or fitting_workers(total - done)
     print(
         f"{total} cells, {len(plan.untrained)} of them untrained encoders; {done} finished; "
-        f"{workers} worker{'s' if workers > 1 else ''}; {command.out}/"
+        f"{workers} worker{'s' if workers > 1 else ''}; {asked.out}/"
     )
-    if command.dry_run:
+    if asked.dry_run:
         return 0
     signal.signal(signal.SIGTERM, _as_interrupt)
-    outcome = sweep(plan, command.out, workers, Progress(plan, done, sys.stderr))
+    outcome = sweep(plan, asked.out, workers, Progress(plan, done, sys.stderr))
     print("\n" + "\n\n".join(to_markdown(table) for table in outcome.tables.values()))
-    print(f"\nkept in {command.out}/: table.md, table.tex, cells.csv, and a file for each cell")
-    print(_draw(command.out, plan, outcome))
+    print(f"\nkept in {asked.out}/: table.md, table.tex, cells.csv, and a file for each cell")
+    print(_draw(asked.out, plan, outcome))
     for cell, error in list(outcome.failed.items())[:10]:
         print(f"graphcl: {cell} failed: {error}", file=sys.stderr)
     if outcome.failed:
@@ -96,8 +86,8 @@ def _draw(folder: Path, plan: Plan, outcome: Outcome) -> str:
     return f"drawn: {', '.join(names) or 'nothing, as no cell is finished'}"
 
 
-def _finished(command: Command, plan: Plan) -> int:
-    records = SweepFolder(command.out).records(plan)
+def _finished(asked: Command, plan: Plan) -> int:
+    records = SweepFolder(asked.out).records(plan)
     return sum(records.get(cell.key, {}).get("status") == "done" for cell in plan.tasks)
 
 

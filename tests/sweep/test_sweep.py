@@ -286,7 +286,7 @@ def test_folders_that_cannot_be_used(tmp_path, capfd, monkeypatch):
 @pytest.mark.parametrize(
     ("raised", "code", "message"),
     [
-        (KeyboardInterrupt(), 130, "\ngraphcl: stopped.\n"),
+        (KeyboardInterrupt(), 130, "\ngraphcl: stopped; nothing had begun.\n"),
         (OSError(28, "No space left on device", "x/table.md"), 2, "graphcl: No space left on device: x/table.md.\n"),
         (BrokenPipeError(), 0, ""),
     ],
