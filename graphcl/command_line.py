@@ -9,6 +9,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from graphcl.arguments import nearest
@@ -17,6 +18,7 @@ from graphcl.config_files import parse_value, read_config, shipped_configs
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
+from graphcl.stopping import EXIT_CODE, Stopped
 from graphcl.version import __version__
 
 
@@ -25,6 +27,7 @@ def parse(words: Sequence[str]) -> Config | None:
 
     Later wins: defaults, then `--config FILE`, then the other options, in their order. `--loss adnce` names a loss and
     takes its defaults; `--loss.mu 0.5` sets one of its arguments. Any setting can be reached by its dotted path.
+    `--resume FOLDER` takes the settings that lie there, if any do and no file is given.
 
     Raises:
         InputError: with one line for each mistake.
@@ -37,14 +40,29 @@ def parse(words: Sequence[str]) -> Config | None:
             values = read_config(one_value(key, given))
         elif key == "print_config":
             shown = True
+    if folder := _resumed(options):
+        kept = Path(folder) / "config.yaml"
+        values = values or (read_config(kept) if kept.is_file() else {})
+        values |= {"out": folder, "resume": True}
     for key, given in options:
-        if key not in ("config", "print_config"):
+        if key not in ("config", "print_config", "resume"):
             set_value(values, key.split("."), read_value(key, given))
     config = make_config(values)
     if shown:
         print(to_yaml(config), end="")
         return None
     return config
+
+
+def _resumed(options: Sequence[tuple[str, list[str]]]) -> str | None:
+    """The folder of the run to go on with, if that is asked for."""
+    given = {key: words for key, words in options if key in ("out", "resume")}
+    if "resume" not in given:
+        return None
+    folders = list(dict.fromkeys([*given["resume"], *given.get("out", [])]))
+    if len(folders) > 1:
+        raise InputError(f"`--resume` and `--out` name different folders, {' and '.join(folders)}; give one.")
+    return one_value("resume", folders)
 
 
 def help_text() -> str:
@@ -100,8 +118,9 @@ class Parser(argparse.ArgumentParser):
 def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], Callable[..., int]]:
     """Make a command's `main(words=None)`, by default of the program's own words, of what it does with them.
 
-    Its exit code is 2 for what the user can mend, a line each, 130 if it was interrupted, 0 if the reader of its
-    output went away, as `| head` does; else what the decorated function returns, None for 0.
+    Its exit code is 2 for what the user can mend, a line each, 130 if it was interrupted, 75 if it was asked to stop
+    and can go on (see `graphcl.stopping`), 0 if the reader of its output went away, as `| head` does; else what the
+    decorated function returns, None for 0.
 
     Args:
         stopped: what to say of the outcome when it was interrupted, unless the `KeyboardInterrupt` says it.
@@ -116,7 +135,7 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
                 print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
             except KeyboardInterrupt as interrupt:
                 print(f"\ngraphcl: stopped; {str(interrupt) or stopped}.", file=sys.stderr)
-                return 128 + signal.SIGINT
+                return EXIT_CODE if isinstance(interrupt, Stopped) else 128 + signal.SIGINT
             except BrokenPipeError:
                 return 0
             except OSError as error:

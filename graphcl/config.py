@@ -58,6 +58,13 @@ class Evaluation(_Frozen):
     scale: bool = False
 
 
+class CheckpointRule(_Frozen):
+    """How often a training is saved on its way, see `graphcl.checkpoint`; it always is when it is over or stopped."""
+
+    epochs: Count | None = None
+    minutes: Positive | None = 10.0
+
+
 class Config(_Frozen):
     """All settings of a run."""
 
@@ -84,6 +91,10 @@ class Config(_Frozen):
     weight_decay: NonNegative = Field(0.0, description="Adam's L2 penalty")
     clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")
     amp: bool = Field(False, description="compute in bfloat16")
+    non_finite: Literal["stop", "skip"] = Field(
+        "stop", description="at a loss or gradient of NaN or infinity: stop, or skip the step and count it"
+    )
+    deterministic: bool = Field(False, description="the same bits each time on CUDA too, or a refusal; slower there")
     diagnostics: bool = Field(False, description="log ranks, negatives and weights of each epoch too")
     seeds: list[Annotated[int, interval("[0, 4294967296)")]] = Field([0, 1, 2, 3, 4], description="one run each")
     eval: Words = Field(
@@ -92,9 +103,17 @@ class Config(_Frozen):
     evaluation: Evaluation = Field(Evaluation(), description="folds of the scores, and whether the SVM scales columns")
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
+    checkpoint: CheckpointRule = Field(
+        CheckpointRule(), description="training is saved every so many epochs, or minutes, see --resume"
+    )
     report: bool = Field(True, description="draw report.html into the outcome's folder, with matplotlib")
     track: Trackers = Field([], description="logs besides the run folder's: tensorboard, wandb, mlflow")
     out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
+    resume: bool = Field(False, description="FOLDER: go on with the run there, or begin it where there is none")
+
+
+HOW = ("out", "data_root", "mirror", "threads", "device", "deterministic", "checkpoint", "report", "track", "resume")
+"""Settings of how and where a figure is computed, on which the figure itself does not hang."""
 
 
 def make_config(values: Mapping[str, Any]) -> Config:
@@ -124,6 +143,8 @@ def make_config(values: Mapping[str, Any]) -> Config:
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         found.append(f"`seeds` must be one or more different numbers, got {config.seeds}.")
     found += _eval_problems(config)
+    if config.resume and config.out is None:
+        found.append("`resume` needs the folder of the run, as in --resume FOLDER.")
     if config.loss.get("reduction", "mean") != "mean":
         found.append(f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}.")
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", config.device):
@@ -181,6 +202,18 @@ def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
             yield from flat_values(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The settings in which two configurations differ, one phrase each; those that no figure hangs on are left out."""
+    before, after = (dict(flat_values({k: v for k, v in each.items() if k not in HOW})) for each in (old, new))
+    return [
+        f"`{key}` was {before[key]!r} and is {after[key]!r}"
+        if key in before and key in after
+        else f"`{key}` {'is new' if key in after else 'is no more'}"
+        for key in dict.fromkeys([*before, *after])
+        if key not in before or key not in after or before[key] != after[key]
+    ]
 
 
 def build_augmentation(spec: Mapping[str, Any]) -> Any:

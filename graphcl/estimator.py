@@ -55,6 +55,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         weight_decay: Adam's L2 penalty.
         clip_norm: largest norm of the gradient; no clipping by default.
         amp: whether to compute in bfloat16.
+        non_finite: what to do about a loss or gradient of NaN or infinity: stop, or skip the step and count it.
         device: auto, cpu, cuda or cuda:N; auto takes CUDA where there is one.
         random_state: the seed; None or a `RandomState` draws one anew at each fit.
 
@@ -96,6 +97,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         amp: bool = False,
+        non_finite: str = "stop",
         device: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -116,6 +118,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
         self.amp = amp
+        self.non_finite = non_finite
         self.device = device
         self.random_state = random_state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import time
 import warnings
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment import two_views
+from graphcl.checkpoint import Checkpoints
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.resident import make_loader
@@ -34,7 +36,7 @@ from graphcl.train import Epoch, train
 
 TRAINING = {
     "views", "projection", "head", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window", "lr",
-    "weight_decay", "clip_norm", "amp",
+    "weight_decay", "clip_norm", "amp", "non_finite",
 }  # fmt: skip
 """The settings that an encoder's weights depend on, besides those of itself and of the data."""
 _LOOKED = 2**40
@@ -53,6 +55,19 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         seen = torch.cuda.device_count()
         raise InputError(f"`device` is {name}, but torch sees {seen} CUDA devices; pass --device cpu.")
+    return device
+
+
+def settle(config: Config) -> torch.device:
+    """Settings of the whole process, made as a configuration wants them; gives its device."""
+    device = pick_device(config.device)
+    # Two threads gain a fifth on small graphs, but wait for each other many times a step: beside another busy program
+    # they lose a hundredfold. One also gives the same figures whatever the number of cores. (The SVM uses all cores.)
+    torch.set_num_threads(config.threads)
+    if config.deterministic:
+        # cuBLAS reads this when it is first used; what it holds already is the user's choice.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(config.deterministic)
     return device
 
 
@@ -179,8 +194,33 @@ def train_seed(
     seed: int = 0,
     callbacks: Iterable[Callable[[Epoch], Any]] = (),
     method: Method | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> list[Epoch]:
-    """Train the model of a seed in place, by its method, made anew or given; one record an epoch."""
+    """Train the model of a seed in place, by its method, made anew or given; one record an epoch.
+
+    Dropout and the like draw from torch's global generators, which are seeded here and left as they were.
+    """
+    device = next(model.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        try:
+            return _train_seed(config, dataset, model, seed, callbacks, method, checkpoints)
+        except RuntimeError as error:
+            if not config.deterministic or "deterministic" not in str(error):
+                raise
+            operation = str(error).partition(".")[0]
+            raise InputError(f"{operation}; choose another loss or method, or leave --deterministic out.") from None
+
+
+def _train_seed(
+    config: Config,
+    dataset: GraphDataset,
+    model: ContrastiveModel,
+    seed: int,
+    callbacks: Iterable[Callable[[Epoch], Any]],
+    method: Method | None,
+    checkpoints: Checkpoints | None,
+) -> list[Epoch]:
     device = next(model.parameters()).device
     # Two streams a seed, so that the order of the graphs and their views are independent of each other.
     order = torch.Generator().manual_seed(2 * seed)
@@ -197,9 +237,11 @@ def train_seed(
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
         amp=config.amp,
+        non_finite=config.non_finite,
         diagnostics=config.diagnostics,
         generator=views,
         callbacks=callbacks,
+        checkpoints=checkpoints,
     )
 
 

@@ -29,9 +29,30 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def remove_partial(folder: Path) -> None:
+    """Remove what `write_whole` had begun in a folder when its process was killed."""
+    for path in folder.glob(".*.partial"):
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let a rename outlive a power failure, where the system can."""
+    try:
+        number = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows opens no folders
+        return
+    try:
+        os.fsync(number)
+    except OSError:  # nor do some network disks sync them
+        pass
+    finally:
+        os.close(number)
 
 
 def write_text(path: Path, text: str) -> None:

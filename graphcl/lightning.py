@@ -16,7 +16,8 @@ from graphcl.augment.transform import Augmentation
 from graphcl.augment.views import two_views
 from graphcl.batching import check_batch
 from graphcl.methods import Method
-from graphcl.train import graph_ids, measure
+from graphcl.stream import graph_ids
+from graphcl.train import measure
 
 try:
     import lightning.pytorch as pl

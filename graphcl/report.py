@@ -1,10 +1,8 @@
-"""The run folder and the lines on the screen."""
+"""What a run says: its environment, its scores as lines, its protocol."""
 
 from __future__ import annotations
 
-import csv
 import functools
-import json
 import os
 import platform
 import subprocess
@@ -15,125 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from graphcl import native
-from graphcl.config import Config, to_yaml
 from graphcl.datasets.dataset import Benchmark
-from graphcl.errors import InputError
 from graphcl.evaluate import METRICS, FoldScores, paired_gain, summarise
-from graphcl.files import write_text, write_whole
-from graphcl.saved import EncoderDescription, Weights, save_encoder
-from graphcl.train import Epoch
-
-
-class RunFolder:
-    """A new folder that keeps a run: `config.yaml`, `metrics.jsonl`, `metrics.csv`, `encoder.pt`, `embeddings.npz` and
-    `result.json`.
-
-    And `report.npz`, what `report.html` needs besides those.
-
-    Each file appears whole or not at all, and what a finished seed gave is there before the next one starts.
-
-    Args:
-        config: the settings, written at once.
-
-    Raises:
-        InputError: the folder exists already, or cannot be made.
-    """
-
-    def __init__(self, config: Config) -> None:
-        self.path = new_folder(config.out, _name(config))
-        self._columns: list[str] = []
-        self._weights: Weights = {}
-        self._embeddings: dict[int, np.ndarray] = {}
-        write_text(self.path / "config.yaml", to_yaml(config))
-
-    def add_epoch(self, seed: int, epoch: Epoch) -> None:
-        """Append a line to `metrics.jsonl` and to `metrics.csv`, whose columns are those of the run's first epoch."""
-        row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        with (self.path / "metrics.csv").open("a", newline="") as file:
-            writer = csv.DictWriter(file, self._columns or list(row), restval="", extrasaction="ignore")
-            if not self._columns:
-                self._columns = list(row)
-                writer.writeheader()
-            writer.writerow(row)
-
-    def add_seed(
-        self,
-        seed: int,
-        encoder: torch.nn.Module,
-        description: EncoderDescription,
-        h: torch.Tensor,
-        y: torch.Tensor | None,
-    ) -> None:
-        """Keep a seed's encoder and embeddings.
-
-        `encoder.pt` holds the encoders of all seeds so far, see `graphcl.load_encoder`; `embeddings.npz` holds
-        `h [seeds, n, H]`, `seeds` and, where there are labels, `y [n]`.
-        """
-        self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
-        self._embeddings[seed] = h.numpy()
-        arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
-        if y is not None:
-            arrays["y"] = y.numpy()
-        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
-        write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
-
-    def add_moments(self, **moments: Mapping[str, np.ndarray]) -> None:
-        """Keep histograms and maps as `MOMENT_NAME` in `report.npz`, see `graphcl.experiment.look`."""
-        arrays: dict[str, Any] = {f"{at}_{name}": each for at, found in moments.items() for name, each in found.items()}
-        write_whole(self.path / "report.npz", lambda file: np.savez_compressed(file, **arrays))
-
-    def add_result(self, result: Mapping[str, Any]) -> None:
-        """Write `result.json`, in place of that of fewer seeds."""
-        write_text(self.path / "result.json", json.dumps(result, indent=2))
-
-
-def _name(config: Config) -> str:
-    return f"{Path(config.dataset).stem}-{config.loss['name']}"
-
-
-def free_folder(out: str | None, name: str) -> Path:
-    """The folder `out`, or the next free `runs/NAME-N`; not made yet.
-
-    Raises:
-        InputError: `out` exists already.
-    """
-    if out is not None:
-        path = Path(out)
-        if path.exists():
-            raise InputError(f"{path} exists already, and nothing is ever overwritten; pass another folder with --out.")
-        return path
-    number = 1
-    while (path := Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return path
-
-
-def new_folder(out: str | None, name: str) -> Path:
-    """`free_folder`, made.
-
-    Raises:
-        InputError: it exists already, or cannot be made.
-    """
-    path = free_folder(out, name)
-    try:
-        path.mkdir(parents=True)
-    except FileExistsError:  # another run was faster
-        path = free_folder(out, name)
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror}; pass another with --out.") from None
-    return path
-
-
-def check_folder(config: Config) -> None:
-    """Refuse an output folder that exists, before any work is done."""
-    free_folder(config.out, _name(config))
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from graphcl.checkpoint import Checkpoints
 from graphcl.command_line import command, parse, wants
 from graphcl.config import Config
 from graphcl.datasets import load_dataset
@@ -22,9 +23,9 @@ from graphcl.experiment import (
     look,
     make_method,
     make_model,
-    pick_device,
     rehearse,
     score,
+    settle,
     timed,
     train_seed,
     with_usable_evaluation,
@@ -32,7 +33,9 @@ from graphcl.experiment import (
 from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
 from graphcl.methods import Method
-from graphcl.report import RunFolder, check_folder, compared, environment, protocol, score_lines, unit
+from graphcl.report import compared, environment, protocol, score_lines, unit
+from graphcl.run_folder import RunFolder, check_folder
+from graphcl.stopping import Stop
 from graphcl.tracking import Tracker, check_trackers, tracking
 from graphcl.train import Epoch, embed
 
@@ -56,24 +59,54 @@ def run(config: Config) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     check_folder(config)
     check_trackers(config.track)
-    device = pick_device(config.device)
-    # Two threads gain a fifth on small graphs, but wait for each other many times a step: beside another busy program
-    # they lose a hundredfold. One also gives the same figures whatever the number of cores. (The SVM uses all cores.)
-    torch.set_num_threads(config.threads)
+    device = settle(config)
     with timed(seconds, "load"):
         dataset = load_dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
     config = config.model_copy(update={"features": dataset.features})
     # What does not fit together is refused before anything is written.
     rehearse(config, dataset)
     config = with_usable_evaluation(config, dataset)
-    folder = RunFolder(config)
-    told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
-    print(f"{dataset}, features: {dataset.features}; {told}; {folder.path}/")
+    stop = Stop()
+    with RunFolder(config) as folder, stop.listening():
+        told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
+        print(f"{dataset}, features: {dataset.features}; {told}; {folder.path}/")
+        try:
+            result = _seeds(config, dataset, device, folder, stop, seconds)
+        except KeyboardInterrupt as interrupt:
+            line = f"{str(interrupt) or 'what had finished is kept'}; `--resume {folder.path}` goes on"
+            raise type(interrupt)(line) from None
+    if dataset.scored:
+        print("\n".join(score_lines(result)))
+    else:
+        print("These graphs have no class labels, so the embedding is kept but not scored.")
+    spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in seconds.items())
+    print(f"kept in {folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
+    if config.report:
+        print(_draw(folder))
+    return result
 
-    history: list[Epoch] = []
-    untrained: Scores = {name: [] for name in config.eval}
-    trained: Scores = {name: [] for name in config.eval}
+
+def _seeds(
+    config: Config,
+    dataset: GraphDataset,
+    device: torch.device,
+    folder: RunFolder,
+    stop: Stop,
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    """Train, embed and score each seed that is not finished yet; what `result.json` holds."""
+    history = folder.history()
+    untrained: Scores = {name: folder.scores(name, "untrained") for name in config.eval}
+    trained: Scores = {name: folder.scores(name, "trained") for name in config.eval}
+    for stage, spent in folder.result.get("seconds", {}).items():
+        seconds[stage] = seconds.get(stage, 0.0) + spent
+    result = folder.result
     for seed in config.seeds:
+        checkpoints = folder.checkpoints(config, seed, stop)
+        if seed in folder.finished:
+            print(f"seed {seed}: finished before")
+            checkpoints.clear()
+            continue
         model = make_model(config, dataset, seed).to(device)
         whole = make_loader(dataset, 1024, device=device)
         with timed(seconds, "embed"):
@@ -84,8 +117,8 @@ def run(config: Config) -> dict[str, Any]:
             with timed(seconds, "report"):
                 start = look(config, dataset, method, h_before, seed)
         with tracking(config.track, folder.path, seed, config.model_dump()) as trackers:
-            with timed(seconds, "train"):
-                history += _train(config, dataset, method, seed, folder, trackers)
+            with timed(seconds, "train"), stop.deferred():
+                history += _train(config, dataset, method, seed, folder, trackers, checkpoints)
             with timed(seconds, "embed"):
                 h, y = embed(model, whole)
             folder.add_seed(seed, model.encoder, describe(config, dataset, model), h, y)
@@ -103,17 +136,10 @@ def run(config: Config) -> dict[str, Any]:
                     for tracker in trackers:
                         tracker.add_scores({f"score/{name}": after.mean, f"score/{name}_untrained": before.mean})
         # After each seed, so that no score is lost with a later one.
-        result = _result(config, dataset, untrained, trained, history, seconds, device)
+        finished = [*folder.finished, seed]
+        result = _result(config, dataset, finished, untrained, trained, history, seconds, device)
         folder.add_result(result)
-
-    if dataset.scored:
-        print("\n".join(score_lines(result)))
-    else:
-        print("These graphs have no class labels, so the embedding is kept but not scored.")
-    spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in seconds.items())
-    print(f"kept in {folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
-    if config.report:
-        print(_draw(folder))
+        checkpoints.clear()
     return result
 
 
@@ -124,10 +150,14 @@ def _train(
     seed: int,
     folder: RunFolder,
     trackers: Sequence[Tracker],
+    checkpoints: Checkpoints,
 ) -> list[Epoch]:
     with _progress(f"seed {seed}", config) as show:
         callbacks = [lambda epoch: folder.add_epoch(seed, epoch), show, *trackers]
-        return train_seed(config, dataset, method.model, seed, callbacks, method)
+        history = train_seed(config, dataset, method.model, seed, callbacks, method, checkpoints)
+    for epoch in history:  # those before a checkpoint whose lines were lost
+        folder.add_epoch(seed, epoch)
+    return history
 
 
 def _draw(folder: RunFolder) -> str:
@@ -143,6 +173,7 @@ def _draw(folder: RunFolder) -> str:
 def _result(
     config: Config,
     dataset: GraphDataset,
+    seeds: list[int],
     untrained: Scores,
     trained: Scores,
     history: list[Epoch],
@@ -153,13 +184,14 @@ def _result(
     how = protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark)
     total = sum(epoch.seconds for epoch in history)
     return {
+        "seeds": seeds,
         **({"scores": scores, **how} if scores else {}),
         "epochs": max((epoch.epoch for epoch in history), default=0),
         "seconds": dict(seconds),
         "epoch_seconds": statistics.median(epoch.seconds for epoch in history) if history else 0.0,
         "data_share": sum(epoch.data_seconds for epoch in history) / total if history else 0.0,
         **environment(device),
-        "config": config.model_dump(),
+        "config": config.model_copy(update={"resume": False}).model_dump(),
     }
 
 

@@ -48,7 +48,7 @@ def show_augmentations(given: argparse.Namespace) -> str:
     drawn = [_augmentation(word, given.ratio) for word in given.augmentations]
     views = dict(zip(_labels(given.augmentations), drawn, strict=True))
 
-    from graphcl.report import write_whole
+    from graphcl.files import write_whole
     from graphcl.viz.augmentations import augmentations as draw
     from graphcl.viz.style import style
     from graphcl.viz.svg import to_png, to_svg

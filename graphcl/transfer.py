@@ -39,7 +39,8 @@ from graphcl.files import write_text
 from graphcl.finetune import check_labels, finetune, with_outputs
 from graphcl.memory import keep_freed_memory
 from graphcl.model import ContrastiveModel, make_encoder
-from graphcl.report import compared, environment, free_folder, new_folder, protocol, protocol_line, table_lines, unit
+from graphcl.report import compared, environment, protocol, protocol_line, table_lines, unit
+from graphcl.run_folder import free_folder, new_folder
 from graphcl.saved import EncoderDescription, load_encoder, read_saved
 from graphcl.train import embed
 

@@ -20,8 +20,8 @@ from graphcl.datasets import load_dataset
 from graphcl.evaluate import EVALUATORS, svm
 from graphcl.experiment import pick_device
 from graphcl.gin import GIN
-from graphcl.report import RunFolder
 from graphcl.run import main
+from graphcl.run_folder import RunFolder
 from graphcl.saved import load_encoder, read_saved
 from graphcl.train import Epoch
 
@@ -47,7 +47,7 @@ def go(saved_graphs, tmp_path, capfd):
 def test_a_run_keeps_everything(go):
     code, printed, err, out = go("--loss", "adnce", "--loss.mu", "0.5", "--report", "true")
     assert (code, err) == (0, "")
-    assert sorted(path.name for path in out.iterdir()) == [
+    assert sorted(path.name for path in out.iterdir() if path.name != ".lock") == [
         "config.yaml", "embeddings.npz", "encoder.pt", "metrics.csv", "metrics.jsonl", "report.html", "report.npz",
         "result.json",
     ]  # fmt: skip
@@ -81,12 +81,12 @@ def test_a_run_keeps_everything(go):
 
 def test_the_columns_of_the_table_are_those_of_the_first_epoch(tmp_path):
     folder = RunFolder(make_config({"out": str(tmp_path / "run")}))
-    for more in ({"rank": 3.0, "p_identity": 0.5}, {"p_identity": 0.25, "new": 1.0}):
-        folder.add_epoch(7, Epoch(1, 0.5, 0.25, -1.0, 2.0, 1.0, more))
+    for number, more in enumerate(({"rank": 3.0, "p_identity": 0.5}, {"p_identity": 0.25, "new": 1.0}), start=1):
+        folder.add_epoch(7, Epoch(number, 0.5, 0.25, -1.0, 2.0, 1.0, more))
     assert (folder.path / "metrics.csv").read_bytes().decode().splitlines() == [
         "seed,epoch,loss,alignment,uniformity,seconds,data_seconds,rank,p_identity",
         "7,1,0.5,0.25,-1.0,2.0,1.0,3.0,0.5",
-        "7,1,0.5,0.25,-1.0,2.0,1.0,,0.25",
+        "7,2,0.5,0.25,-1.0,2.0,1.0,,0.25",
     ]
     assert "new" in (folder.path / "metrics.jsonl").read_text()
 
@@ -295,9 +295,10 @@ def test_from_any_directory_as_a_module_until_it_is_interrupted(tmp_path, saved_
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     printed, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 75
     assert "seed 0, epoch 1: loss" in printed
-    assert "graphcl: stopped; the run folder, if one was made, keeps what had finished." in err
+    assert "graphcl: SIGINT: finishing the step and saving; once more to stop at once." in err
+    assert "graphcl: stopped; everything is saved; `--resume runs/own-infonce-1` goes on." in err
     assert "Traceback" not in err
 
 

@@ -12,7 +12,7 @@ from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.gin import GIN
 from graphcl.losses import Loss, infonce
-from graphcl.methods import TwoViews
+from graphcl.methods import MoCo, TwoViews
 from graphcl.model import ContrastiveModel
 from graphcl.train import NonFiniteLossError, embed, train
 
@@ -120,6 +120,75 @@ def test_a_non_finite_value_of_finite_projections_stops_too():
 
     with pytest.raises(NonFiniteLossError, match=r"the loss became inf at epoch 1, step 1 of 3, graphs \d+, "):
         run(graphs(), loss=overflows)
+
+
+class Sick:
+    """A loss that is not finite, or whose gradient is not, at some of its calls, counted from 1."""
+
+    def __init__(self, *calls: int, gradient: bool = False) -> None:
+        self.calls, self.gradient, self.called = calls, gradient, 0
+
+    def __call__(self, z1, z2):
+        self.called += 1
+        value = infonce(z1, z2)
+        if self.called not in self.calls:
+            return value
+        if self.gradient:
+            value.register_hook(lambda grad: grad * torch.nan)
+            return value
+        return value * torch.inf
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_skipped_step_is_as_if_its_batch_had_not_been_there(gradient):
+    """The second of three batches is left out: weights, moments and statistics are those of the other two."""
+    data, order = graphs(48), [[*range(16)], [*range(16, 32)], [*range(32, 48)]]
+
+    def go(batches, loss, **options):
+        model = make_model()
+        loader = DataLoader(data, batch_sampler=batches)
+        history = train(TwoViews(model, loss), loader, Identity(), Identity(), epochs=1, **options)
+        return model.state_dict(), history
+
+    found, history = go(order, Sick(2, gradient=gradient), non_finite="skip")
+    wanted, _ = go([order[0], order[2]], infonce)
+    assert all(torch.equal(found[key], wanted[key]) for key in wanted)
+    assert history[0].diagnostics["skipped"] == 1
+    clipped, _ = go([order[0], order[2]], infonce, non_finite="skip", clip_norm=1e9)
+    assert all(torch.equal(clipped[key], wanted[key]) for key in wanted)
+
+
+def test_a_skipped_step_leaves_slow_copies_and_queues_alone():
+    data = graphs(48)
+
+    def go(loss, **options):
+        model = make_model()
+        torch.manual_seed(0)
+        method = MoCo(model, loss, momentum=0.5, queue_size=100)
+        loader = DataLoader(data, batch_size=16)
+        train(method, loader, Identity(), Identity(), epochs=1, **options)
+        return method
+
+    def sick(z1, z2, queue=None, symmetric=False, **ids):
+        calls.append(1)
+        return infonce(z1, z2, queue=queue, symmetric=symmetric) * (torch.nan if len(calls) == 3 else 1.0)
+
+    calls: list[int] = []
+    method = go(sick, non_finite="skip")
+    assert len(method.queue) == 32
+    data, calls = data[:32], []
+    wanted = go(sick)
+    assert all(torch.equal(one, other) for one, other in zip(method.parameters(), wanted.parameters(), strict=True))
+
+
+def test_when_all_steps_are_skipped_it_stops():
+    with pytest.raises(NonFiniteLossError, match=r"all 3 steps of the epoch were skipped, .* at epoch 1"):
+        run(graphs(), loss=Sick(1, 2, 3), non_finite="skip")
+
+
+def test_a_gradient_that_is_not_finite_stops_at_the_end_of_the_epoch():
+    with pytest.raises(NonFiniteLossError, match=r"the gradient, and with it the weights, became NaN .* at epoch 1, "):
+        run(graphs(), loss=Sick(3, gradient=True))
 
 
 def test_clipping_bounds_the_gradient():

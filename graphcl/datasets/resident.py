@@ -124,6 +124,8 @@ class EpochBatches:
         self.window = window
         self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size)
         """The batches of the epoch under way, for messages."""
+        self.skip = 0
+        """How many of the next epoch's first batches are left out, once: those that a training has seen."""
 
     def __len__(self) -> int:
         return num_batches(self.num_graphs, self.batch_size)
@@ -132,10 +134,11 @@ class EpochBatches:
         for graphs in self.draw():
             yield graphs.tolist()
 
-    def draw(self) -> EpochOrder:
-        """The batches of a new epoch."""
+    def draw(self) -> Sequence[Tensor]:
+        """The batches of a new epoch, but for the first `skip`."""
         self.current = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator, self.window)
-        return self.current
+        skip, self.skip = self.skip, 0
+        return self.current[skip:] if skip else self.current
 
 
 _CHUNK = 200_000

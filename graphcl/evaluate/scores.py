@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,13 @@ class FoldScores:
     folds: int
     inner_folds: int
     metric: str = "accuracy"
+
+    @classmethod
+    def of(cls, kept: Mapping[str, Any]) -> FoldScores:
+        """From the `vars` of scores, as JSON keeps them."""
+        accuracy, chosen, inner = (tuple(kept[key]) for key in ("accuracy", "chosen", "inner"))
+        metric = kept.get("metric", "accuracy")
+        return cls(kept["seed"], accuracy, chosen, inner, kept["folds"], kept["inner_folds"], metric)
 
     @property
     def mean(self) -> float:

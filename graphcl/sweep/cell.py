@@ -13,7 +13,7 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.experiment import make_model, pick_device, rehearse, score, timed, train_seed, with_usable_evaluation
+from graphcl.experiment import make_model, rehearse, score, settle, timed, train_seed, with_usable_evaluation
 from graphcl.report import environment
 from graphcl.train import embed
 
@@ -23,7 +23,7 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
     seconds: dict[str, float] = {}
     place = torch.device("cpu")
     try:
-        place = pick_device(device if config.device == "auto" else config.device)
+        place = settle(config.model_copy(update={"device": device if config.device == "auto" else config.device}))
         found = _run(config, seconds, place)
     except InputError as error:
         found = {"status": "failed", "error": _line(error)}
@@ -42,7 +42,6 @@ def _line(error: Exception) -> str:
 
 def _run(config: Config, seconds: dict[str, float], device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
-    torch.set_num_threads(config.threads)
     with timed(seconds, "load"):
         dataset = _dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
     if not dataset.scored:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphcl.evaluate import METRICS
-from graphcl.report import write_text
+from graphcl.files import write_text
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import Entry, Table
 from graphcl.viz.bars import Bar, bars

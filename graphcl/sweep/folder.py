@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from graphcl.config import make_config
+from graphcl.config import changed, make_config
 from graphcl.errors import InputError
 from graphcl.files import write_text
-from graphcl.sweep.plan import Cell, Plan, changed, key_of
+from graphcl.sweep.plan import Cell, Plan, key_of
 from graphcl.sweep.table import scores_of
 from graphcl.version import __version__
 

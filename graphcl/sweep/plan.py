@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest
-from graphcl.config import Config, ConfigError, flat_values, make_config, set_value
+from graphcl.config import HOW, Config, ConfigError, make_config, set_value
 from graphcl.config_files import read_config, shipped_configs
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_parts, layout, parts_of, points_on
 
-_HOW = ("out", "data_root", "mirror", "threads", "device", "report", "track")
 _OF_THE_ENCODER = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
 
 
@@ -143,18 +142,6 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
     return Plan(labels_of, cells, list(untrained.values()), rows, columns, baseline, dict(spec))
 
 
-def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The settings in which two configurations differ, one phrase each; those that no figure hangs on are left out."""
-    before, after = (dict(flat_values({k: v for k, v in each.items() if k not in _HOW})) for each in (old, new))
-    return [
-        f"`{key}` was {before[key]!r} and is {after[key]!r}"
-        if key in before and key in after
-        else f"`{key}` {'is new' if key in after else 'is no more'}"
-        for key in dict.fromkeys([*before, *after])
-        if key not in before or key not in after or before[key] != after[key]
-    ]
-
-
 def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Config:
     """The configuration of a point: a recipe first, then settings, then what the axes choose; the general before the
     particular, so that `loss` does not undo `loss.temperature`."""
@@ -188,12 +175,12 @@ def _recipe(name: str, dataset: str) -> dict[str, Any]:
 def _before_training(config: Config) -> Config:
     """The settings of the same encoder, untrained: of what does not touch it, the defaults."""
     values = config.model_dump()
-    return make_config({**{key: values[key] for key in (*_OF_THE_ENCODER, *_HOW) if key != "out"}, "epochs": 0})
+    return make_config({**{key: values[key] for key in (*_OF_THE_ENCODER, *HOW) if key != "out"}, "epochs": 0})
 
 
 def key_of(config: Config) -> str:
     """A digest of all settings that a figure hangs on."""
-    material = {key: value for key, value in config.model_dump().items() if key not in _HOW}
+    material = {key: value for key, value in config.model_dump().items() if key not in HOW}
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
 
 

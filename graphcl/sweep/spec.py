@@ -41,6 +41,8 @@ def check_parts(
     for key in settings:
         if str(key).split(".")[0] not in known:
             found.append(f"`settings`: `{key}` is no setting; {nearest(str(key), known)}.")
+    if "resume" in settings:
+        found.append("`resume` is for single runs; a sweep goes on by itself where its folder is given.")
     if settings.get("track"):
         found.append("`track` is for single runs; a sweep keeps each cell's figures in its own folder.")
     for axis, values in axes.items():

@@ -145,10 +145,7 @@ def _entry(
 
 def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
     """The scores that a finished cell's record holds."""
-    values = record["scores"][evaluator]
-    accuracy, chosen, inner = (tuple(values[key]) for key in ("accuracy", "chosen", "inner"))
-    metric = values.get("metric", "accuracy")
-    return FoldScores(values["seed"], accuracy, chosen, inner, values["folds"], values["inner_folds"], metric)
+    return FoldScores.of(record["scores"][evaluator])
 
 
 def _twin(place: Place, plan: Plan) -> Place:

@@ -17,8 +17,8 @@ from graphcl.config import make_config
 from graphcl.config_files import read_yaml
 from graphcl.errors import InputError
 from graphcl.evaluate import METRICS, FoldScores, paired_gain, paired_test
+from graphcl.files import write_text
 from graphcl.pca import chosen, principal_plane
-from graphcl.report import write_text
 from graphcl.snapshot import EDGES
 from graphcl.viz.curves import curves
 from graphcl.viz.embedding_map import CLASSES, class_style, embedding_map

@@ -4,9 +4,9 @@ from datetime import date
 
 import pytest
 
+from graphcl.config import changed
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
-from graphcl.sweep.plan import changed
 
 
 def plan(axes=None, table=None, **settings):

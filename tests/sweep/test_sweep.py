@@ -203,7 +203,7 @@ def test_stopped_by_hand(inline, saved_graphs, tmp_path, capfd, monkeypatch):
     ("words", "message"),
     [
         (["--losss", "dcl", "hcl", "--out", "x"], "`--losss` is not a known option"),
-        (["--zzz", "1"], "mirror, out, projection,"),  # each once
+        (["--zzz", "1"], "mirror, non-finite, out, projection,"),  # each once
         (["--loss", "dcl", "hcl"], "`--out` must name the sweep's folder"),
         (["--out", "nothing"], "nothing holds no sweep to go on with"),
         (["nowhere.yaml", "--out", "x"], "there is no file or sweep 'nowhere.yaml'"),

@@ -1,0 +1,62 @@
+"""Signals that ask a program to stop: what is under way is finished and saved first."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+EXIT_CODE = 75
+"""Of a run that was asked to stop and can go on: BSD's EX_TEMPFAIL, "try again later"."""
+_SIGNALS: list[int] = [signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked to stop, and everything is saved; the program ends with `EXIT_CODE`."""
+
+
+class Stop:
+    """Whether a signal has asked to stop: SIGTERM, SIGINT, or SIGUSR1, by which Slurm warns ahead of a time limit.
+
+    While the stop is `deferred` a signal is only noted, to be looked up as `wanted` where a stop costs nothing; a
+    second SIGINT interrupts at once. At other times a signal raises `Stopped` where the program is.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = self._deferred = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals within the block (in the main thread, where alone Python hands them on)."""
+        before: dict[int, Any] = {}
+        try:
+            for number in _SIGNALS:
+                before[number] = signal.signal(number, self._take)
+        except ValueError:  # another thread
+            pass
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Only note signals within the block, which looks at `wanted`."""
+        self._deferred = True
+        try:
+            yield
+        finally:
+            self._deferred = False
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if not self._deferred:
+            raise Stopped
+        if self.wanted and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.wanted = True
+        again = "; once more to stop at once" if number == signal.SIGINT else ""
+        print(f"\ngraphcl: {signal.Signals(number).name}: finishing the step and saving{again}.", file=sys.stderr)

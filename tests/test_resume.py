@@ -1,0 +1,238 @@
+"""`--resume`: a run that was killed or stopped, anywhere, ends as if it never had been."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import InMemoryDataset
+
+import graphcl
+from graphcl import run as run_module
+from graphcl import run_folder
+from graphcl.run import main
+from graphcl.saved import read_saved
+from tests.conftest import small_graphs
+
+WORDS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3", "--encoder.hidden", "8"]
+WORDS += ["--evaluation.inner-folds", "2", "--eval", "knn", "--checkpoint.epochs", "1", "--report", "false"]
+TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command")
+
+
+class Killed(BaseException):
+    """As if the process were gone: nobody catches it."""
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    path = tmp_path_factory.mktemp("graphs") / "own.pt"
+    InMemoryDataset.save(small_graphs(), str(path))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def unbroken(graphs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    assert main(["--dataset", graphs, *WORDS, "--out", str(out)]) == 0
+    return out
+
+
+def outcome(folder: Path) -> dict:
+    """All that a run computed, without the time it took."""
+    result = json.loads((folder / "result.json").read_text())
+    result = {key: value for key, value in result.items() if key not in TIMES}
+    result["config"] = {key: value for key, value in result["config"].items() if key != "out"}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
+    return {
+        "result": result,
+        "metrics": rows,
+        "files": sorted(each.name for each in folder.iterdir() if each.name[0] != "."),
+    }
+
+
+def assert_same(one: Path, other: Path) -> None:
+    assert outcome(one) == outcome(other)
+    weights, others = read_saved(one)[1], read_saved(other)[1]
+    assert list(weights) == list(others)
+    assert all(torch.equal(each, others[seed][key]) for seed in weights for key, each in weights[seed].items())
+    with np.load(one / "embeddings.npz") as found, np.load(other / "embeddings.npz") as wanted:
+        assert all(np.array_equal(found[key], wanted[key]) for key in wanted)
+    lines = [len((each / "metrics.csv").read_text().splitlines()) for each in (one, other)]
+    assert lines[0] == lines[1]
+
+
+WRITES = ["config.yaml", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("name", WRITES)
+def test_killed_at_any_write_it_ends_the_same(name, when, graphs, unbroken, tmp_path, monkeypatch):
+    """Before a file of that name appears, half of it written, and after: at the first, the third, the sixth of them."""
+    out = tmp_path / "run"
+    honest = {module: module.write_whole for module in (graphcl.files, graphcl.checkpoint, run_folder)}
+    count = [0]
+
+    def write_whole(path, write):
+        dies = path.name.startswith(name) and count[0] in (0, 2, 5)
+        count[0] += path.name.startswith(name)
+        if dies and when == "before":
+            path.with_name(f".{path.name}.partial").write_bytes(b"half")
+            raise Killed
+        honest[graphcl.files](path, write)
+        if dies:
+            raise Killed
+
+    for module in honest:
+        monkeypatch.setattr(module, "write_whole", write_whole)
+    words = ["--dataset", graphs, *WORDS, "--resume", str(out)]
+    killed = 0
+    while True:
+        try:
+            code = main(words)
+            break
+        except Killed:
+            killed += 1
+    assert code == 0
+    assert killed >= 1
+    assert_same(out, unbroken)
+
+
+def test_half_a_line_of_the_metrics(graphs, unbroken, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    honest = run_module.RunFolder.add_epoch
+
+    def add_epoch(self, seed, epoch):
+        if (seed, epoch.epoch) == (1, 3):
+            for name in ("metrics.jsonl", "metrics.csv"):
+                with (self.path / name).open("a") as file:
+                    file.write('{"seed": 1, "epo')
+            raise Killed
+        honest(self, seed, epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
+        with pytest.raises(Killed):
+            main(["--dataset", graphs, *WORDS, "--out", str(out)])
+    assert main(["--resume", str(out)]) == 0  # with the settings that lie there
+    assert_same(out, unbroken)
+
+
+def test_what_is_finished_is_only_told(graphs, unbroken, capfd):
+    before = {
+        path.name: path.read_bytes() for path in unbroken.iterdir() if path.name not in ("report.html", "metrics.csv")
+    }
+    assert main(["--resume", str(unbroken), "--threads", "1", "--report", "false"]) == 0
+    printed = capfd.readouterr().out
+    assert "seed 0: finished before\nseed 1: finished before" in printed
+    assert "trained encoder" in printed
+    assert all((unbroken / name).read_bytes() == content for name, content in before.items())
+
+
+MISTAKES = {
+    "other settings": (
+        ["--lr", "0.5", "--loss", "dcl"],
+        "holds a run of other settings: `loss.name` was 'infonce' and is 'dcl'; ",
+    ),
+    "two folders": (["--out", "elsewhere"], "run and elsewhere; give one."),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_get_a_line(name, unbroken, capfd):
+    words, line = MISTAKES[name]
+    assert main(["--resume", str(unbroken), *words]) == 2
+    err = capfd.readouterr().err
+    assert line in err
+    assert "Traceback" not in err
+
+
+def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
+    def says(words, line):
+        assert main([*words]) == 2
+        assert line in capfd.readouterr().err
+
+    says(["--resume"], "`--resume` takes one value, got 0.")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").touch()
+    says(
+        ["--dataset", graphs, "--resume", str(tmp_path / "other")], "is not the folder of a run, and holds thesis.tex;"
+    )
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in unbroken.iterdir():
+        if path.name != ".lock":
+            (copy / path.name).write_bytes(path.read_bytes())
+    folder = run_folder.RunFolder(experiment_config(copy))
+    says(["--resume", str(copy)], "another run is at work in")
+    folder.__exit__(None, None, None)
+    (copy / "encoder.pt").write_bytes(b"PK")
+    says(["--resume", str(copy)], "cannot be resumed, what it holds is damaged: ")
+    (copy / "result.json").write_text('{"seeds": 1}')
+    says(["--resume", str(copy)], "cannot be resumed, what it holds is damaged: ")
+
+
+def experiment_config(folder):
+    from graphcl.config import make_config
+    from graphcl.config_files import read_config
+
+    return make_config({**read_config(folder / "config.yaml"), "out": str(folder), "resume": True})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_within_the_step_and_the_code_says_so(number, graphs, unbroken, tmp_path, monkeypatch, capfd):
+    out = tmp_path / "run"
+    honest = run_module.RunFolder.add_epoch
+
+    def add_epoch(self, seed, epoch):
+        honest(self, seed, epoch)
+        if (seed, epoch.epoch) == (1, 2):
+            os.kill(os.getpid(), number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
+        assert main(["--dataset", graphs, *WORDS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
+    err = capfd.readouterr().err
+    assert f"graphcl: {signal.Signals(number).name}: finishing the step and saving." in err
+    assert f"graphcl: stopped; everything is saved; `--resume {out}` goes on." in err
+    assert signal.getsignal(number) == signal.SIG_DFL
+    assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
+    found, wanted = outcome(out), outcome(unbroken)
+    for each in (found, wanted):
+        del each["result"]["config"]["checkpoint"]
+    assert found == wanted
+
+
+def test_a_signal_beside_the_training_stops_at_once(graphs, tmp_path, monkeypatch, capfd):
+    def score(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+        raise AssertionError("never here")
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module, "score", score)
+        assert main(["--dataset", graphs, *WORDS, "--out", str(out)]) == 75
+    assert f"stopped; what had finished is kept; `--resume {out}` goes on." in capfd.readouterr().err
+    assert main(["--resume", str(out)]) == 0
+
+
+def test_a_real_kill(graphs, unbroken, tmp_path):
+    """SIGKILL, once; `benchmarks/kills.py` does it fifty times."""
+    out = tmp_path / "run"
+    words = [sys.executable, "-m", "graphcl", "run", "--dataset", graphs, *WORDS, "--resume", str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(graphcl.__file__).parents[1])}
+    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while not list(out.glob("checkpoints/seed-*/step-*.pt")):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert main(["--resume", str(out)]) == 0
+    assert_same(out, unbroken)
