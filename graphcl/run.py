@@ -75,6 +75,13 @@ def run(config: Config) -> dict[str, Any]:
         except KeyboardInterrupt as interrupt:
             line = f"{str(interrupt) or 'what had finished is kept'}; `--resume {folder.path}` goes on"
             raise type(interrupt)(line) from None
+        except BrokenPipeError:  # nobody reads what is printed any more
+            raise
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise InputError(
+                f"{what}, in {folder.path}; what was saved is kept, `--resume {folder.path}` goes on."
+            ) from None
     if dataset.scored:
         print("\n".join(score_lines(result)))
     else:

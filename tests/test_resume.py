@@ -236,3 +236,53 @@ def test_a_real_kill(graphs, unbroken, tmp_path):
     process.communicate()
     assert main(["--resume", str(out)]) == 0
     assert_same(out, unbroken)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of one megabyte, where the system lets one be made."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    try:
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    except OSError:
+        pytest.skip("there is no mount here")
+    if made.returncode:
+        pytest.skip("no disk may be mounted here")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def fill(disk: Path) -> None:
+    with (disk / "filler").open("wb", buffering=0) as file:
+        while True:
+            try:
+                file.write(bytes(512))
+            except OSError:
+                return
+
+
+def test_a_full_disk_loses_nothing_and_says_so(graphs, unbroken, small_disk, monkeypatch, capfd):
+    """Full when a checkpoint is due: a warning. Full when the log is: the run ends with a line, and is resumed."""
+    out = small_disk / "run"
+    honest = run_module.RunFolder.add_epoch
+
+    def add_epoch(self, seed, epoch):
+        (small_disk / "filler").unlink(missing_ok=True)
+        if (seed, epoch.epoch) == (1, 4):
+            fill(small_disk)
+        honest(self, seed, epoch)
+        if (seed, epoch.epoch) == (1, 2):
+            fill(small_disk)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
+        assert main(["--dataset", graphs, *WORDS, "--out", str(out)]) == 2
+    err = capfd.readouterr().err
+    assert "no checkpoint at step 6: No space left on device" in err
+    assert f"graphcl: No space left on device, in {out}; what was saved is kept, `--resume {out}` goes on." in err
+    assert "Traceback" not in err
+    assert json.loads((out / "result.json").read_text())["seeds"] == [0]
+    (small_disk / "filler").unlink()
+    assert main(["--resume", str(out)]) == 0
+    assert_same(out, unbroken)
