@@ -117,7 +117,8 @@ def check(place):
         for f in (one, other)
     ]
     if not same or rows[0] != rows[1]:
-        sys.exit(f"the outcome differs: {results}")
+        keys = [key for key in results[1] if results[0].get(key) != results[1][key]]
+        sys.exit(f"the outcome differs from the unbroken run's; in result.json: {', '.join(keys) or 'nothing'}")
 
 
 if __name__ == "__main__":
