@@ -12,7 +12,7 @@ import graphcl
 PACKAGE = Path(graphcl.__file__).parent
 
 # Each room, and the rooms it may import; every room may import those that are free.
-FREE = {"errors", "arguments", "registry", "version", "files", "native", "_native", "_gin"}
+FREE = {"errors", "arguments", "registry", "version", "files", "native", "ranks", "_native", "_gin"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
@@ -21,11 +21,13 @@ ALLOWED = {
     "files": set(),
     "segment": set(),
     "aggregate": {"segment"},
-    "stack": {"aggregate"},
+    "stack": {"aggregate", "global_norm"},
     "losses": set(),
     "optional": set(),
     "evaluate": {"optional"},
     "native": set(),
+    "ranks": set(),
+    "global_norm": set(),
     "memory": set(),
     "restrict": {"segment"},
     "batching": {"restrict", "segment"},
