@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphcl import ranks
 from graphcl.errors import InputError, InputTypeError
 
 
@@ -24,16 +25,16 @@ def check_floating(name: str, z: Any) -> None:
         raise InputTypeError(f"`{name}` must be a floating-point tensor, got {got}.")
 
 
-def check_finite(name: str, z: Tensor) -> None:
+def check_finite(name: str, z: Tensor, whose: str = "") -> None:
     """Neither NaN nor infinity (looked for on the CPU only, where that does not stall the device)."""
     # A sum is quick, and NaN or infinity show in it; it may overflow by itself, so the numbers are asked again.
     if z.device.type == "cpu" and not math.isfinite(float(z.detach().sum())) and not torch.isfinite(z).all():
         row = int((~torch.isfinite(z)).nonzero()[0][0]) if z.dim() else 0
-        raise NonFiniteInputError(f"`{name}` is not finite in row {row}.")
+        raise NonFiniteInputError(f"`{name}`{whose} is not finite in row {row}.")
 
 
-def check_views(z1: Any, z2: Any) -> None:
-    """Two views `[N, D]` of one dtype, N >= 2."""
+def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
+    """Two views `[N, D]` of one dtype, N >= 2; whether they are finite may be left to a later look."""
     check_floating("z1", z1)
     check_floating("z2", z2)
     if z1.dim() != 2 or z1.shape != z2.shape:
@@ -44,15 +45,22 @@ def check_views(z1: Any, z2: Any) -> None:
         raise InputTypeError(f"`z1` and `z2` must have one dtype, got {z1.dtype} and {z2.dtype}.")
     if z1.size(0) < 2:
         raise InputError(f"a contrastive loss needs at least 2 graphs in a batch, got {z1.size(0)} rows in `z1`.")
-    check_finite("z1", z1)
-    check_finite("z2", z2)
+    if finite:
+        check_finite("z1", z1)
+        check_finite("z2", z2)
 
 
-def check_size(name: str, z: Tensor) -> None:
+def check_everywhere(name: str, statistic: Tensor) -> None:
+    """Across ranks: refuse, on all of them, rows that any cannot use, which a sum over ranks shows."""
+    if ranks.size() > 1 and statistic.device.type == "cpu" and not torch.isfinite(statistic.detach()).all():
+        raise NonFiniteInputError(f"`{name}` is not finite, or too large, on some rank.")
+
+
+def check_size(name: str, z: Tensor, whose: str = "") -> None:
     """Rows whose squared lengths can be summed without overflow (looked for on the CPU only)."""
     if z.device.type == "cpu" and not math.isfinite(float(z.detach().square().sum())):
         raise InputError(
-            f"`{name}` is too large for its squares in {z.dtype}, got entries up to {float(z.abs().max()):g}."
+            f"`{name}`{whose} is too large for its squares in {z.dtype}, got entries up to {float(z.abs().max()):g}."
         )
 
 
@@ -94,7 +102,9 @@ def check_weight(weight: Any, num_graphs: int) -> None:
     check_rows("weight", weight)
     if weight.shape != (num_graphs,):
         raise InputError(f"`weight` must be [{num_graphs}], one number a graph, got {list(weight.shape)}.")
-    if weight.device.type == "cpu" and (float(weight.min()) < 0 or float(weight.sum()) == 0):
+    # Of several ranks, one may well have no weight.
+    zero = ranks.size() == 1 and weight.device.type == "cpu" and float(weight.sum()) == 0
+    if weight.device.type == "cpu" and (zero or float(weight.min()) < 0):
         raise InputError(f"`weight` must be >= 0 and not all zero, got a least of {float(weight.min())}.")
 
 

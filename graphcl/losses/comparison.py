@@ -7,8 +7,8 @@ never does.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -25,8 +25,8 @@ class Comparison:
     """Who is compared with whom.
 
     Args:
-        sets: rows `[., D]` of the first view, of the second and, if there is one, of the queue; of length 1 where the
-            similarity is the cosine.
+        sets: rows `[., D]` of the first view, of the second and, if there is one, of the queue, then those of other
+            ranks, see `joined`; of length 1 where the similarity is the cosine.
         against: for each set of anchors (0, or 0 and 1) the sets its negatives come from, and which pairs are left
             out: those of equal position, or those of equal id.
         similarity: what is computed of two rows.
@@ -37,6 +37,34 @@ class Comparison:
     against: tuple[tuple[tuple[int, LeftOut | None], ...], ...]
     similarity: Similarity = "cosine"
     ids: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def of_batch(self) -> list[int]:
+        """The sets of the batch that give keys: of both views, of one, or (the queue gives them all) of none."""
+        return sorted({keys for against in self.against for keys, left_out in against if left_out == "diagonal"})
+
+    def joined(self, others: Mapping[int, Tensor], own: bool = True) -> Comparison:
+        """The same anchors with more keys: those of other ranks, beside the batch's sets that they belong to.
+
+        Args:
+            others: the number of each set `of_batch`, and rows of it that lie on other ranks `[., D]`.
+            own: whether what the anchors were compared with stays.
+        """
+        numbers = {number: len(self.sets) + place for place, number in enumerate(others)}
+
+        def of(against: tuple[tuple[int, LeftOut | None], ...]) -> Iterator[tuple[int, LeftOut | None]]:
+            for keys, left_out in against:
+                if own:
+                    yield keys, left_out
+                if left_out == "diagonal":
+                    yield numbers[keys], None
+
+        return replace(
+            self,
+            sets=(*self.sets, *others.values()),
+            against=tuple(tuple(of(each)) for each in self.against),
+            ids=self.ids if own else None,
+        )
 
     def same_ids(self, rows: slice = slice(None), keys: slice = slice(None)) -> Tensor:
         """Which of the queue's rows have an anchor's id, `[rows, keys]`."""
@@ -132,7 +160,10 @@ class Pairs(ABC):
 
     @property
     def _count(self) -> Tensor:
-        return torch.cat([self.comparison.count(anchors) for anchors in range(len(self.comparison.against))])
+        return torch.cat([self._count_of(anchors) for anchors in range(len(self.comparison.against))])
+
+    def _count_of(self, anchors: int) -> Tensor:
+        return self.comparison.count(anchors)
 
     @abstractmethod
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:

@@ -89,18 +89,24 @@ def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
     """The same of some rows of one set of anchors."""
     x = comparison.sets[anchors][rows]
     values: list[Tensor] = []
+    earlier: list[Tensor] = []
     kept = None
     for keys, left_out in comparison.against[anchors]:
         y = comparison.sets[keys]
         if left_out == "diagonal":
-            # Keys in an order that begins with the first row's own, so that the own ones lie on the diagonal.
-            y = torch.cat([y[rows.start :], y[: rows.start]])
-            values.append(off_diagonal(similarities(x, y, comparison.similarity)))
+            # Keys in an order that begins with the first row's own, so that the own ones lie on the diagonal. Those
+            # before it come last of all: so rows of other ranks, which follow the batch's, keep their place.
+            values.append(off_diagonal(similarities(x, y[rows.start :], comparison.similarity)))
+            if rows.start:
+                earlier.append(similarities(x, y[: rows.start], comparison.similarity))
         else:
             values.append(similarities(x, y, comparison.similarity))
         if left_out == "ids":
             in_batch = sum(value.size(1) for value in values[:-1])
             kept = torch.nn.functional.pad(~comparison.same_ids(rows), (in_batch, 0), value=True)
+    if kept is not None and earlier:
+        kept = torch.nn.functional.pad(kept, (0, sum(value.size(1) for value in earlier)), value=True)
+    values += earlier
     return Row(torch.cat(values, dim=1) if len(values) > 1 else values[0], kept)
 
 

@@ -11,6 +11,8 @@ Two views of N graphs give unit projections a_i and b_i. Graph i's views are eac
 Rows of a `queue` are negatives of every anchor besides; with ids, those of the anchor's own graph are not. (Without a
 queue, or while it is empty, `queue` means `cross`.)
 
+Across ranks (`graphcl.ranks`), j goes over the graphs of all ranks, and i over this rank's own.
+
 `symmetric=True` lets the b_i be anchors too (then 2N anchors, the b_i after the a_i); `False` keeps the a_i only.
 A loss is the mean over its anchors. (SimCLR differs here: its code sums the two directions' means.)
 """
@@ -22,10 +24,20 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from graphcl import ranks
 from graphcl.errors import InputError, InputTypeError
-from graphcl.losses.checks import check_choice, check_ids, check_queue, check_rows, check_size, check_views
+from graphcl.losses.checks import (
+    check_choice,
+    check_finite,
+    check_ids,
+    check_queue,
+    check_rows,
+    check_size,
+    check_views,
+)
 from graphcl.losses.comparison import Comparison, LeftOut, Pairs, Similarity
 from graphcl.losses.dense import DensePairs, ExplicitPairs
+from graphcl.losses.ring import RingPairs, rows_of_others
 from graphcl.losses.tiled import TiledPairs, tiles
 
 Negatives = Literal["cross", "all", "queue"]
@@ -33,6 +45,8 @@ Engine = Literal["auto", "dense", "tiled"]
 
 DENSE_LIMIT = 2**19
 """Similarities up to which `auto` holds them all: 2 MB in float32, about two views of 512 graphs."""
+GATHER_LIMIT = 2**26
+"""Numbers of all ranks' keys up to which `auto` gathers them: 256 MB in float32, two views of 262,144 graphs of 128."""
 
 
 def compare(
@@ -64,22 +78,23 @@ def compare(
         similarity: `cosine`, `dot` product or `squared_distance`.
         normalized: whether rows are brought to length 1 first; by default for the cosine only.
         engine: `dense` holds the similarities `[A, M]`, `tiled` needs memory O(N D) only; `auto` decides by their
-            number.
+            number. Across ranks that is their number on each; `dense` gathers the keys, `tiled` lets them travel round
+            (`graphcl.losses.ring`), and `auto` does that only where they are too many to be held.
 
     Raises:
         InputError: shapes differ, fewer than two graphs, a number that is not finite (looked for on the CPU only, where
             that does not stall the device), a queue of another width, ids that do not fit.
         InputTypeError: not floating-point tensors of one dtype.
     """
-    check_views(z1, z2)
+    check_views(z1, z2, finite=False)
     check_choice("negatives", negatives, get_args(Negatives))
     check_choice("engine", engine, get_args(Engine))
     check_choice("similarity", similarity, get_args(Similarity))
-    sets = [z1, z2]
+    sets = {"z1": z1, "z2": z2}
     if queue is not None:
         check_queue(queue, z1.size(1))
         if queue.size(0):
-            sets.append(queue)
+            sets["queue"] = queue
     check_ids(ids, queue_ids, z1.size(0), queue)
     by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
 
@@ -94,15 +109,34 @@ def compare(
             keys.append((2, "ids" if by_id else None))
         against.append(tuple(keys))
 
+    unit = _unit(similarity, normalized)
     with torch.autocast(z1.device.type, enabled=False):
-        names = ("z1", "z2", "queue")
-        rows = tuple(_prepared(n, each, similarity, normalized) for n, each in zip(names, sets, strict=False))
-        rows = tuple(each.to(rows[0].dtype) for each in rows)
-        comparison = Comparison(rows, tuple(against), similarity, by_id)
-        size = sum(rows[view].size(0) * rows[key].size(0) for view, keys_of in enumerate(against) for key, _ in keys_of)
-        if engine == "dense" or (engine == "auto" and size <= DENSE_LIMIT):
-            return DensePairs(comparison)
-        return TiledPairs(comparison, tiles(rows[0]))
+        rows = tuple(_prepared(each, unit) for each in sets.values())
+        comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(against), similarity, by_id)
+        dense = engine == "dense" or (engine == "auto" and _similarities(comparison) <= DENSE_LIMIT)
+        shared = ranks.size() > 1 and bool(comparison.of_batch)
+        numbers = ranks.size() * len(comparison.of_batch) * z1.numel()
+        if shared and (engine == "tiled" or (not dense and numbers > GATHER_LIMIT)):
+            return RingPairs(comparison, tiles(rows[0]))
+        others = rows_of_others(comparison) if shared else {}
+        # After they were sent: what one rank cannot use, all of them refuse.
+        for name, each in zip(sets, comparison.sets, strict=True):
+            _check(name, each, unit)
+        for number, each in others.items():
+            _check(f"z{number + 1}", each, unit, " of the other ranks")
+        if others:
+            comparison = comparison.joined(others)
+        return DensePairs(comparison) if dense else TiledPairs(comparison, tiles(rows[0]))
+
+
+def _similarities(comparison: Comparison) -> int:
+    """How many there are of a rank's anchors with all keys."""
+    sizes = [each.size(0) for each in comparison.sets]
+    return sum(
+        sizes[anchors] * sizes[keys] * (ranks.size() if left_out == "diagonal" else 1)
+        for anchors, against in enumerate(comparison.against)
+        for keys, left_out in against
+    )
 
 
 def explicit(
@@ -149,7 +183,11 @@ def explicit(
     check_choice("similarity", similarity, get_args(Similarity))
     given = {"anchors": anchors, "positives": positives, "negatives": negatives}
     with torch.autocast(anchors.device.type, enabled=False):
-        a, p, n = (_prepared(name, z, similarity, normalized) for name, z in given.items())
+        unit = _unit(similarity, normalized)
+        rows = [_prepared(each, unit) for each in given.values()]
+        for name, each in zip(given, rows, strict=True):
+            _check(name, each, unit)
+        a, p, n = rows
         return ExplicitPairs(a, p, n, similarity)
 
 
@@ -163,13 +201,21 @@ def normalize(z: Tensor) -> Tensor:
     return z / torch.where(norm > 0, norm, 1.0)
 
 
-def _prepared(name: str, z: Tensor, similarity: Similarity, normalized: bool | None) -> Tensor:
+def _unit(similarity: Similarity, normalized: bool | None) -> bool:
+    """Whether rows are brought to length 1."""
+    return normalized or (normalized is None and similarity == "cosine")
+
+
+def _prepared(z: Tensor, unit: bool) -> Tensor:
     """Rows as they are compared."""
-    if normalized or (normalized is None and similarity == "cosine"):
-        return normalize(z)
-    z = at_least_float32(z)
-    check_size(name, z)
-    return z
+    return normalize(z) if unit else at_least_float32(z)
+
+
+def _check(name: str, rows: Tensor, unit: bool, whose: str = "") -> None:
+    """Refuse prepared rows that cannot be compared."""
+    check_finite(name, rows, whose)
+    if not unit:
+        check_size(name, rows, whose)
 
 
 def at_least_float32(z: Tensor) -> Tensor:

@@ -2,6 +2,9 @@
 
 A loss file writes the formula once, as a function of `Pairs`; `pairwise` registers it as a function of `(z1, z2)` with
 the arguments that all such losses share, and with their documentation.
+
+Across ranks (`graphcl.ranks`), a loss takes a rank's own share of a global batch and gives the mean over its own
+anchors, whose negatives are those of the global batch: the mean of that over ranks is the loss of the global batch.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from graphcl import ranks
 from graphcl.arguments import Arguments, nearest
 from graphcl.errors import InputError
 from graphcl.losses.checks import check_weight
@@ -139,13 +143,24 @@ def soft_positive_part(gap: Tensor) -> Tensor:
 
 
 def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) -> Tensor:
-    """The mean over anchors, weighted by their graphs' weights, or the per-anchor terms `[A]` themselves."""
+    """The mean over anchors, weighted by their graphs' weights, or the per-anchor terms `[A]` themselves.
+
+    Across ranks, a rank's part of it: with weights, its own anchors' sum over the mean of all ranks' sums of weights.
+    """
     if reduction == "none":
         return terms
     if weight is None:
         return terms.mean()
-    weight = (weight / weight.max()).to(terms.dtype).repeat(terms.numel() // weight.numel())
-    return (weight * terms).sum() / weight.sum()
+    largest = weight.max()
+    if ranks.size() > 1:
+        largest = ranks.largest_over_ranks(largest)
+        if largest.device.type == "cpu" and largest == 0:
+            raise InputError("`weight` must not be all zero, got zeros on all ranks.")
+    weight = (weight / largest).to(terms.dtype).repeat(terms.numel() // weight.numel())
+    total = weight.sum()
+    if ranks.size() > 1:
+        total = ranks.sum_over_ranks(total) / ranks.size()
+    return (weight * terms).sum() / total
 
 
 def _signature(

@@ -135,11 +135,9 @@ class TiledPairs(Pairs):
     def _moments_of(self, anchors: int) -> tuple[Tensor, Tensor]:
         comparison = self.comparison
         x = comparison.sets[anchors]
-        keys = torch.cat([comparison.sets[number] for number, _ in comparison.against[anchors]])
-        center = keys.mean(dim=0)
-        keys = keys - center
+        center, total, scatter = self._moments_of_keys([number for number, _ in comparison.against[anchors]])
         # Of the similarities less a_i . center, which keeps the second moment from cancelling.
-        first, second = x @ keys.sum(dim=0), ((x @ (keys.T @ keys)) * x).sum(dim=1)
+        first, second = x @ total, ((x @ scatter) * x).sum(dim=1)
         for number, left_out in comparison.against[anchors]:
             if left_out == "diagonal":
                 own = (x * (comparison.sets[number] - center)).sum(dim=1)
@@ -148,9 +146,16 @@ class TiledPairs(Pairs):
                 row, key = _same_pairs(comparison)
                 own = (x[row] * (comparison.sets[number][key] - center)).sum(dim=1)
                 first, second = first.index_add(0, row, -own), second.index_add(0, row, -own.square())
-        count = comparison.count(anchors).clamp(min=1)
+        count = self._count_of(anchors).clamp(min=1)
         mean = first / count
         return mean + x @ center, (second / count - mean.square()).clamp(min=0)
+
+    def _moments_of_keys(self, sets: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Of all rows of some sets: a center `[D]`, and about it their sum `[D]` and scatter `[D, D]`."""
+        keys = torch.cat([self.comparison.sets[number] for number in sets])
+        center = keys.mean(dim=0)
+        keys = keys - center
+        return center, keys.sum(dim=0), keys.T @ keys
 
     def rows(self, function: Reduction, *per_anchor: Tensor) -> Tensor:
         """See `Pairs`; a chunk of whole rows at a time, made again in the backward pass."""

@@ -115,12 +115,27 @@ def in_dtype(comparison, dtype):
 
 
 def check_sums(
-    against, exponents, expected, *, device, similarity="cosine", wanted=None, sizes=(N, Q, D), tolerance=1e-5
+    against,
+    exponents,
+    expected,
+    *,
+    device,
+    similarity="cosine",
+    wanted=None,
+    sizes=(N, Q, D),
+    tolerance=1e-5,
+    others=None,
 ):
-    """Sums and gradients against PyTorch's tiles in float64, so that both rounding errors cannot hide one another."""
+    """Sums and gradients against PyTorch's tiles in float64, so that both rounding errors cannot hide one another.
+
+    With `others`, keys of other ranks are compared too (`beside` the own ones), or alone (`instead` of them).
+    """
     from graphcl.losses import triton_tiles
 
     comparison, upstream = example(against, similarity, sizes, device)
+    if others is not None:
+        more = {number: comparison.sets[number].flip(1)[:-3].repeat(2, 1) for number in comparison.of_batch}
+        comparison = comparison.joined(more, own=others == "beside")
     wanted = [True] * len(comparison.sets) if wanted is None else wanted
     upstream = [each[: len(exponents)] for each in upstream]
     results = []
@@ -226,6 +241,10 @@ def checks():
     for sizes in ((2, 1, 1), (16, 16, 16), (17, 33, 70), (5, 40, 3)):
         result[f"sizes: {sizes}"] = partial(
             check_sums, AGAINST["all and queue, symmetric"], EXPONENTS["linear"], False, sizes=sizes
+        )
+    for who, others in product(("all, symmetric", "cross and queue by ids, symmetric"), ("beside", "instead")):
+        result[f"{who}: other ranks' keys {others}"] = partial(
+            check_sums, AGAINST[who], EXPONENTS["frozen"], False, others=others
         )
     result["lonely"] = check_lonely
     result["repeatable"] = check_repeatable
