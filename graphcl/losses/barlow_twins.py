@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphcl import ranks
 from graphcl.arguments import NonNegative
 from graphcl.losses import dense
-from graphcl.losses.checks import check_views
+from graphcl.losses.checks import check_everywhere, check_views
 from graphcl.losses.pairs import at_least_float32, normalize
 from graphcl.registry import losses
 
@@ -19,7 +20,8 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
     $$L = \sum_d (1 - C_{dd})^2 + \lambda \sum_{d \neq e} C_{de}^2, \qquad
     C_{de} = \frac{\sum_i \tilde z_{id} \tilde z'_{ie}}{\sqrt{\sum_i \tilde z_{id}^2} \sqrt{\sum_i \tilde z_{ie}'^2}}$$
 
-    with columns centered over the batch. A column that does not vary correlates 0 with everything.
+    with columns centered over the batch. A column that does not vary correlates 0 with everything. Across ranks the
+    sums are over the graphs of all (D x D numbers are sent, no rows), and the value is the global one on each rank.
 
     Args:
         z1: projections of the first view, `[N, D]`.
@@ -42,18 +44,26 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
         Zbontar et al., "Barlow Twins: Self-Supervised Learning via Redundancy Reduction", ICML 2021, Eq. 1 (arXiv
         2103.03230).
     """
-    check_views(z1, z2)
+    check_views(z1, z2, finite=ranks.size() == 1)
     with torch.autocast(z1.device.type, enabled=False):
-        columns1, columns2 = (_standardized(z) for z in (z1, z2))
-        correlation = columns1 @ columns2.T
+        columns1, columns2 = (_standardized(name, z) for name, z in (("z1", z1), ("z2", z2)))
+        correlation = ranks.sum_over_ranks(columns1 @ columns2.T)
         own = correlation.diagonal()
         return (1 - own).square().sum() + off_diagonal * dense.off_diagonal(correlation).square().sum()
 
 
-def _standardized(z: Tensor) -> Tensor:
-    """Centered columns of length 1, as rows `[D, N]`."""
+def _standardized(name: str, z: Tensor) -> Tensor:
+    """Centered columns of length 1, as rows `[D, N]`; across ranks, of length 1 over all of them."""
     z = at_least_float32(z)
-    centered = z - z.mean(dim=0)
+    mean = ranks.mean_over_ranks(z)
+    check_everywhere(name, mean)
+    centered = z - mean
+    spread, size = ranks.largest_over_ranks(torch.stack([centered.abs().amax(dim=0), z.abs().amax(dim=0)]))
     # What rounding leaves of a constant column is no variation.
-    varies = centered.abs().amax(dim=0) > 8 * torch.finfo(z.dtype).eps * z.abs().amax(dim=0)
-    return normalize((centered * varies).T)
+    varies = spread > 8 * torch.finfo(z.dtype).eps * size
+    rows = (centered * varies).T
+    if ranks.size() == 1:
+        return normalize(rows)
+    rows = rows / torch.where(varies, spread, 1.0)[:, None]  # as `normalize` does: no square over- or underflows
+    square = ranks.sum_over_ranks(rows.square().sum(dim=1))
+    return rows / torch.where(varies, square, 1.0).sqrt()[:, None]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from graphcl import ranks
 from graphcl.arguments import Temperature, Width
 from graphcl.losses.comparison import Pairs
 from graphcl.losses.exponent import linear
@@ -17,7 +19,8 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
     $$L_i = -w_i s_i^+ + \log \sum_j e^{s_{ij}}, \qquad
     w_i = 2 - \frac{e^{c_i^+ / \sigma}}{\frac1A \sum_k e^{c_k^+ / \sigma}}, \quad s = c / \tau$$
 
-    The weights have mean 1 over the A anchors; w_i is negative where e^{c+ / sigma} is more than twice the mean.
+    The weights have mean 1 over the A anchors (those of all ranks); w_i is negative where e^{c+ / sigma} is more than
+    twice the mean.
 
     Differs: the paper does not say whether the weight is a constant to the gradient; of two released versions one
     detaches it, one does not. It uses `negatives="all"` and temperature 0.1.
@@ -45,6 +48,14 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
         Yeh et al., "Decoupled Contrastive Learning", ECCV 2022, Sec. 3.3 (arXiv 2110.06848).
     """
     positive = pairs.positive.detach() if detach_weight else pairs.positive
-    weight = 2 - positive.numel() * (positive / sigma).softmax(dim=0)
+    weight = 2 - _over_mean(positive / sigma)
     (total,) = pairs.logsumexp(linear(1 / temperature))
     return total - weight * pairs.positive / temperature
+
+
+def _over_mean(x: Tensor) -> Tensor:
+    """e^x over its mean over the anchors of all ranks, `[A]`."""
+    if ranks.size() == 1:
+        return x.numel() * x.softmax(dim=0)
+    found = ranks.gather(torch.stack([x.logsumexp(dim=0), x.new_tensor(float(x.numel()))])[None])
+    return found[:, 1].sum() * (x - found[:, 0].logsumexp(dim=0)).exp()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphcl import ranks
 from graphcl.arguments import Finite, NonNegative, Temperature
 from graphcl.losses.comparison import Pairs, Row
 from graphcl.losses.exponent import linear
@@ -26,6 +27,8 @@ def instance_nce(
 
     for a bank of n entries from which noise is drawn uniformly; n cancels. Z_n is the mean of e^s, which the paper
     estimates once and then keeps: so does `--method memory_bank`.
+
+    Across ranks, the noise at hand is that of all of them.
 
     Noise are the entries of a bank, given as the queue; without one, the other rows of the batch.
 
@@ -66,6 +69,13 @@ def instance_nce(
 
 
 def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
-    """Logarithm of the mean of e^s over all anchors' negatives, given the logarithms of the anchors' sums `[A]`."""
+    """Logarithm of the mean of e^s over all anchors' negatives, given the logarithms of the anchors' sums `[A]`.
+
+    Across ranks, over the anchors of all; a constant to the gradient then.
+    """
     everything = total.masked_fill(pairs.alone, -torch.inf).logsumexp(dim=0)
-    return everything - pairs.count.masked_fill(pairs.alone, 0.0).sum().clamp(min=1).log()
+    count = pairs.count.masked_fill(pairs.alone, 0.0).sum()
+    if ranks.size() > 1:
+        found = ranks.gather(torch.stack([everything, count])[None].detach())
+        everything, count = found[:, 0].logsumexp(dim=0), found[:, 1].sum()
+    return everything - count.clamp(min=1).log()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphcl import ranks
 from graphcl.arguments import Temperature
 from graphcl.errors import InputError
 from graphcl.losses.checks import check_labels
@@ -23,8 +24,8 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     $$L_i = \frac{1}{|P_i|} \sum_{p \in P_i} \Big( -s_{ip} + \log \sum_{a \neq i} e^{s_{ia}} \Big),
     \quad s = c / \tau$$
 
-    over all 2N rows, P_i the other rows of i's label. It sees labels, so what it trains must not be scored on the
-    graphs it was trained with; the command line refuses it for that reason.
+    over all 2N rows (of the graphs of all ranks), P_i the other rows of i's label. It sees labels, so what it trains
+    must not be scored on the graphs it was trained with; the command line refuses it for that reason.
 
     Args:
         pairs: both views' rows as anchors, the second view's after the first's, their positives and negatives.
@@ -51,12 +52,14 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     if labels is None:
         raise InputError(f"`labels` is required: supcon takes the class of each graph, whole numbers [{n}].")
     check_labels("labels", labels, n)
-    _, number = torch.unique(labels.repeat(2), return_inverse=True)
+    # Own labels first, so that their places are those of the rows.
+    classes, numbers = torch.unique(torch.cat([labels, ranks.others(labels)]), return_inverse=True)
+    number = numbers[:n].repeat(2)
     # Cosines with all rows of one's class, through the class's sum; less that with oneself.
     rows = pairs.anchor
-    of_class = rows.new_zeros(n, rows.size(1)).index_add(0, number, rows)
+    of_class = ranks.sum_over_ranks(rows.new_zeros(classes.numel(), rows.size(1)).index_add(0, number, rows))
     own = rows.square().sum(dim=1)
-    positives = torch.bincount(number, minlength=n)[number] - 1
+    positives = 2 * torch.bincount(numbers)[number] - 1
     mean_positive = ((rows * of_class[number]).sum(dim=1) - own) / positives
     (total,) = pairs.logsumexp(linear(1 / temperature))
     return torch.logaddexp(total, pairs.positive / temperature) - mean_positive / temperature

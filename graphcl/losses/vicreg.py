@@ -7,8 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from graphcl import ranks
 from graphcl.arguments import NonNegative, Positive
-from graphcl.losses.checks import check_size, check_views
+from graphcl.losses.checks import check_everywhere, check_size, check_views
 from graphcl.losses.dense import off_diagonal
 from graphcl.losses.pairs import at_least_float32
 from graphcl.registry import losses
@@ -33,7 +34,8 @@ def vicreg(
     $$v(Z) = \frac1D \sum_d \max\big(0,\; \gamma - \sqrt{\mathrm{Var}(z_d) + \epsilon}\big), \qquad
     c(Z) = \frac1D \sum_{d \neq e} \mathrm{Cov}(Z)_{de}^2$$
 
-    with N - 1 in variance and covariance. Rows are not normalised.
+    with N - 1 in variance and covariance. Rows are not normalised. Across ranks, mean and covariance are those of all
+    ranks' graphs (D x D numbers are sent, no rows), and the first term is the mean over a rank's own.
 
     Differs: the released code divides the first term by D too and halves the variance terms (`form="released"`), which
     with the same weights is another loss; its results are those of the paper.
@@ -64,17 +66,19 @@ def vicreg(
         Bardes, Ponce and LeCun, "VICReg: Variance-Invariance-Covariance Regularization for Self-Supervised Learning",
         ICLR 2022, Eq. 6 (arXiv 2105.04906).
     """
-    check_views(z1, z2)
+    check_views(z1, z2, finite=ranks.size() == 1)
     with torch.autocast(z1.device.type, enabled=False):
-        views = at_least_float32(z1), at_least_float32(z2)
-        check_size("z1", views[0])
-        check_size("z2", views[1])
+        views = {"z1": at_least_float32(z1), "z2": at_least_float32(z2)}
         columns = z1.size(1)
-        apart = (views[0] - views[1]).square().sum(dim=1).mean()
+        apart = (views["z1"] - views["z2"]).square().sum(dim=1).mean()
         short, shared = torch.zeros_like(apart), torch.zeros_like(apart)
-        for view in views:
-            centered = view - view.mean(dim=0)
-            matrix = centered.T @ centered / (view.size(0) - 1)
+        for name, view in views.items():
+            mean = ranks.mean_over_ranks(view)
+            if ranks.size() == 1:
+                check_size(name, view)
+            centered = view - mean
+            matrix = ranks.sum_over_ranks(centered.T @ centered) / (ranks.size() * view.size(0) - 1)
+            check_everywhere(name, matrix)
             short = short + (target - (matrix.diagonal() + epsilon).sqrt()).clamp(min=0).mean()
             shared = shared + off_diagonal(matrix).square().sum() / columns
         if form == "released":
