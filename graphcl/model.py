@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import Linear
 
+from graphcl import ranks
 from graphcl.batching import check_batch
 from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import encoders
@@ -143,7 +144,9 @@ class ContrastiveModel(nn.Module):
         return h1, h2
 
     def _small(self, view1: Batch, view2: Batch) -> bool:
-        return getattr(self.encoder, "one_pass", True) and view1.x.size(0) + view2.x.size(0) < ONE_PASS
+        # Ranks have batches of different numbers of nodes, and must normalise in the same order.
+        alone = ranks.size() == 1
+        return alone and getattr(self.encoder, "one_pass", True) and view1.x.size(0) + view2.x.size(0) < ONE_PASS
 
     def _encode(self, size: int, x: Tensor, edge_index: Tensor, batch: Tensor, **known: Any) -> Tensor:
         known["size"] = size

@@ -16,6 +16,7 @@ from torch.nn.functional import batch_norm, linear
 
 from graphcl import native
 from graphcl.aggregate import Groups, Neighbours, group_sum
+from graphcl.global_norm import GlobalBatchNorm
 
 try:
     from graphcl import _gin  # type: ignore[attr-defined]
@@ -73,7 +74,7 @@ def _fits(x: Tensor, neighbours: Neighbours, graphs: Groups, norms: Sequence[Any
 def _weights(mlp: Any, norm: Any) -> tuple[Tensor, ...] | None:
     """What a layer has learnt, in the order of the table that `_gin.c` reads; None if it is another layer."""
     layers = list(mlp)
-    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear] or type(norm) is not nn.BatchNorm1d:
+    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear] or not _is_usual(norm):
         return None
     if norm.momentum is None or not norm.affine or not norm.track_running_stats:
         return None
@@ -85,6 +86,10 @@ def _weights(mlp: Any, norm: Any) -> tuple[Tensor, ...] | None:
     weights = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias
     sound = all(each is not None and each.dtype == torch.float32 and each.is_contiguous() for each in weights)
     return weights if sound else None
+
+
+def _is_usual(norm: Any) -> bool:
+    return type(norm) is nn.BatchNorm1d or (type(norm) is GlobalBatchNorm and norm.is_usual)
 
 
 class _CrossingEdgeError(Exception):
