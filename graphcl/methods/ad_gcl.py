@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphcl import ranks
 from graphcl.arguments import Count, NonNegative
 from graphcl.losses.pairs import at_least_float32
 from graphcl.methods.method import LossOfViews, Method, Outcome, need_repulsion
@@ -103,8 +104,12 @@ class _Judge(nn.Module):
 
 
 def drop_ratio(batch: Batch, weight: Tensor) -> Tensor:
-    """Mean over graphs of the mean of 1 - `weight [E]` over their edges; graphs without edges do not count."""
+    """Mean over graphs of the mean of 1 - `weight [E]` over their edges; graphs without edges do not count.
+
+    Across ranks, a rank's part in the mean over the graphs of all.
+    """
     graph = batch.batch.index_select(0, batch.edge_index[0])
     zeros = weight.new_zeros(batch.num_graphs)
     dropped, edges = zeros.index_add(0, graph, 1 - weight), zeros.index_add(0, graph, torch.ones_like(weight))
-    return (dropped / edges.clamp(min=1)).sum() / (edges > 0).sum().clamp(min=1)
+    count = (edges > 0).sum()
+    return ranks.part_of_mean((dropped / edges.clamp(min=1)).sum() / count.clamp(min=1), count)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from graphcl import ranks
 from graphcl.errors import InputError
 from graphcl.methods.method import LossOfViews, Method, Outcome, need
 from graphcl.model import ContrastiveModel
@@ -24,6 +25,9 @@ class InfoGraph(Method):
     are not of. phi and psi, the local and the global head, have the form of the model's projector, which is psi. Both
     sides are of the first view; the second is not looked at. The paper augments nothing: in a configuration both views
     are `identity`.
+
+    Across ranks, G goes over the graphs of all, and v over this rank's nodes; the mean is weighted by how many of all
+    ranks' nodes those are.
 
     Many nodes against many graphs are never held at once, see `graphcl.losses.tiled`. The encoder runs by torch's
     operations, as the compiled layers give no gradient to single nodes.
@@ -62,8 +66,11 @@ class InfoGraph(Method):
         h, nodes = self.model.encode_nodes(view1)
         anchors, graphs = self.local(nodes), self.model.projector(h)
         number = torch.arange(nodes.size(0), device=h.device)
-        others = {"queue": graphs, "ids": view1.batch, "queue_ids": number[: view1.num_graphs]}
+        # Own graphs first: they have the numbers of their places; those of other ranks have greater ones.
+        queue = torch.cat([graphs, ranks.others(graphs)]) if ranks.size() > 1 else graphs
+        others = {"queue": queue, "ids": view1.batch, "queue_ids": torch.arange(queue.size(0), device=h.device)}
         own = graphs.index_select(0, view1.batch)
         value = self.loss(anchors, own, negatives="queue", symmetric=False, **others)
+        value = ranks.part_of_mean(value, nodes.size(0))
         first = number.new_full((view1.num_graphs,), nodes.size(0) - 1).scatter_reduce_(0, view1.batch, number, "amin")
         return Outcome(value, h, anchors.index_select(0, first), graphs)

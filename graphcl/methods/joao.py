@@ -33,6 +33,8 @@ class JOAO(Method):
     An augmentation that no graph drew counts as the mean of all graphs. Then only gamma acts on it, and brings back
     what had fallen to probability 0: gamma alpha / n in the next epoch.
 
+    Across ranks l is that of the graphs of all, so that p is the same on each.
+
     The pool is a view made by `one_of` or `random2/3/4`; its weights, equal by default, are where p starts. Where both
     views are, each has a distribution of its own, and its augmentations are drawn independently of the other's.
     `Epoch.diagnostics` and `metrics.jsonl` hold the probabilities after each epoch, as `p_node_drop` and so on; with

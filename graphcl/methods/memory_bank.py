@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from graphcl import ranks
 from graphcl.arguments import Count, Fraction, interval
 from graphcl.errors import InputError
 from graphcl.losses import Loss
@@ -30,7 +31,8 @@ class MemoryBank(Method):
     after each visit. The bank's entries are keyed by the graph's number in the data set, so a graph is never its own
     negative. `instance_nce` has a normaliser: each batch's own during the first `warmup` passes over the data, and then
     that of the next batch for good. Any other loss with an argument `queue` fits too. A symmetric loss takes both
-    views' projections, each against the bank.
+    views' projections, each against the bank. Across ranks every rank holds the whole bank and moves the entries of all
+    ranks' graphs; the noise is rank 0's draw, and the normaliser that of all.
 
     Differs: the paper fixes the normaliser at the very first batch (`warmup=0`), when the bank is still noise. An
     untrained graph encoder's projections lie close together, so that is far too small as soon as the bank holds them,
@@ -109,7 +111,7 @@ class MemoryBank(Method):
     def after_step(self) -> None:
         """The batch's entries move towards what they are of."""
         if self._new is not None:
-            ids, v = self._new
+            ids, v = map(ranks.gather, self._new)
             self.bank[ids] = normalize(torch.lerp(v.to(self.bank.dtype), self.bank[ids], self.momentum))
             self._visits += ids.numel()
             self._new = None
@@ -126,4 +128,4 @@ class MemoryBank(Method):
         device = self.bank.device
         if self.noise >= self.num_graphs:
             return torch.arange(self.num_graphs, device=device)
-        return torch.randint(self.num_graphs, (self.noise,), generator=generator, device=device)
+        return ranks.broadcast(torch.randint(self.num_graphs, (self.noise,), generator=generator, device=device))

@@ -43,6 +43,10 @@ class Outcome:
 class Method(nn.Module, ABC):
     """A model, a loss, and the way from a batch's views to a value.
 
+    Across ranks (`graphcl.ranks`) a method is given a rank's share of the batch, and the mean of its values over ranks
+    is that of the global batch. The draws of the views are each rank's own. A method that compares graphs by a
+    registered loss alone has nothing to do for that; one that keeps something of the batch gathers it.
+
     Args:
         model: encoder and projector, which training is for.
         loss: of the two sides' projections.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from graphcl import ranks
 from graphcl.arguments import Fraction, interval
 from graphcl.losses.pairs import normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, follow, need, slow_copy
@@ -28,6 +29,8 @@ class MoCo(Method):
     the keys join the queue. Any loss with an argument `queue` fits; a key of an anchor's own graph, of an earlier
     epoch, is no negative of it (a queue may well be longer than a small data set), where the loader tells which graphs
     a batch holds: ResidentLoader and make_loader do. A symmetric loss takes queries of both views, at twice the price.
+
+    Across ranks the keys of all join the queue, in the order of ranks, so that it is the same on each.
 
     MoCo v1 has a linear head and temperature 0.07: `head: linear`, `loss: moco`. v2 has this library's default head and
     `--loss.temperature 0.2`.
@@ -77,7 +80,7 @@ class MoCo(Method):
     def after_step(self) -> None:
         """The batch's keys join the queue."""
         for keys, ids in self._new:
-            self.queue.add(normalize(keys), ids)
+            self.queue.add(ranks.gather(normalize(keys)), None if ids is None else ranks.gather(ids))
         self._new = []
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphcl import ranks
 from graphcl.augment.compose import OneOf, weighted_draw
 from graphcl.augment.decision import apply
 from graphcl.augment.transform import Augmentation
@@ -50,7 +51,11 @@ class Distribution(nn.Module):
 
     @torch.no_grad()
     def ascend(self, gamma: float, step: float) -> None:
-        """p <- the distribution nearest to p + step (means - gamma (p - 1/n)); then count anew."""
+        """p <- the distribution nearest to p + step (means - gamma (p - 1/n)), by all ranks' means; then count anew."""
+        if ranks.size() > 1:
+            losses, draws = ranks.sum_over_ranks(torch.stack([self.losses, self.draws]))
+            self.losses.copy_(losses)
+            self.draws.copy_(draws)
         self.p.copy_(nearest_distribution(self.p + step * (self.means() - gamma * (self.p - 1 / self.p.numel()))))
         self.losses.zero_()
         self.draws.zero_()

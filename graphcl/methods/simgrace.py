@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch_geometric.data import Batch
 
+from graphcl import ranks
 from graphcl.arguments import NonNegative
 from graphcl.methods.method import LossOfViews, Method, Outcome, need_repulsion
 from graphcl.model import ContrastiveModel
@@ -22,7 +23,8 @@ class SimGRACE(Method):
     for each parameter tensor l of the encoder, with sigma_l the standard deviation of its entries; eps is drawn anew at
     each step. A tensor whose entries are all alike, such as BatchNorm's scale at first, stays as it is. The projector
     is not perturbed, and z' is a constant to the gradient, as in the released code. BatchNorm in the perturbed encoder
-    takes the batch's statistics and leaves the encoder's running ones alone.
+    takes the batch's statistics and leaves the encoder's running ones alone. Across ranks eps is rank 0's draw: one for
+    the global batch.
 
     In a configuration both views are `identity`. From Python, augmented views are taken too: the first by the encoder,
     the second by the perturbed one.
@@ -64,8 +66,8 @@ class SimGRACE(Method):
         weights = {f"encoder.{name}": each for name, each in self.model.encoder.named_parameters()}
         sizes = [each.numel() for each in weights.values()]
         some = next(iter(weights.values()))
-        noise = torch.randn(sum(sizes), generator=generator, dtype=some.dtype, device=some.device).split(sizes)
-        for (name, each), eps in zip(weights.items(), noise, strict=True):
+        noise = torch.randn(sum(sizes), generator=generator, dtype=some.dtype, device=some.device)
+        for (name, each), eps in zip(weights.items(), ranks.broadcast(noise).split(sizes), strict=True):
             # A single number does not spread; torch calls its deviation NaN.
             size = self.eta * each.std() if each.numel() > 1 else 0.0
             found[name] = each + size * eps.view_as(each)
