@@ -21,6 +21,10 @@ from graphcl.segment import pick, pointers, ranges
 if TYPE_CHECKING:
     from graphcl.datasets.streaming import StreamingLoader
 
+Share = tuple[int, int]
+"""`(rank, ranks)`: a rank's part of each batch."""
+WHOLE: Share = (0, 1)
+
 
 def batch_indices(
     num_graphs: int,
@@ -74,6 +78,15 @@ def _check_sizes(batch_size: int, window: int | None) -> None:
         raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
 
 
+def _check_share(share: Share, batch_size: int, num_graphs: int) -> None:
+    rank, ranks = share
+    if not 0 <= rank < ranks:
+        raise InputError(f"`share` must be (rank, ranks) with 0 <= rank < ranks, got {share}.")
+    for name, size in (("batch_size", batch_size), ("num_graphs", num_graphs)) if ranks > 1 else ():
+        if size < 2 * ranks:
+            raise InputError(f"`{name}` must be at least 2 x {ranks} ranks = {2 * ranks}, two graphs each, got {size}.")
+
+
 _BLOCKS = 16
 """Blocks of consecutive graphs in a window."""
 
@@ -84,13 +97,15 @@ class EpochOrder(Sequence[Tensor]):
     Args:
         graphs: all graphs, in order.
         batch_size: graphs in a batch; a last one of a single graph joins the one before it.
+        share: `(rank, ranks)`, which part of each batch is wanted. Parts are equal; what is left over of a batch is in
+            none, and so is a last batch of fewer than two graphs a rank.
     """
 
-    def __init__(self, graphs: Tensor, batch_size: int) -> None:
-        self.graphs, self.batch_size = graphs, batch_size
+    def __init__(self, graphs: Tensor, batch_size: int, share: Share = WHOLE) -> None:
+        self.graphs, self.batch_size, self.share = graphs, batch_size, share
 
     def __len__(self) -> int:
-        return num_batches(self.graphs.numel(), self.batch_size)
+        return num_batches(self.graphs.numel(), self.batch_size, self.share[1])
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
@@ -98,18 +113,26 @@ class EpochOrder(Sequence[Tensor]):
         if not -len(self) <= number < len(self):
             raise IndexError(number)
         number %= len(self)
-        stop = (number + 1) * self.batch_size if number + 1 < len(self) else self.graphs.numel()
-        return self.graphs[number * self.batch_size : stop]
+        rank, ranks = self.share
+        last = number + 1 == num_batches(self.graphs.numel(), self.batch_size)
+        start, stop = number * self.batch_size, self.graphs.numel() if last else (number + 1) * self.batch_size
+        part = (stop - start) // ranks
+        return self.graphs[start + rank * part : start + (rank + 1) * part]
 
 
-def num_batches(num_graphs: int, batch_size: int) -> int:
-    """How many batches an epoch has, see `batch_indices`."""
+def num_batches(num_graphs: int, batch_size: int, ranks: int = 1) -> int:
+    """How many batches an epoch has, see `batch_indices` and `EpochOrder`."""
     batches = -(-num_graphs // batch_size)
-    return batches - (batches > 1 and batch_size > 1 and num_graphs % batch_size == 1)
+    batches -= batches > 1 and batch_size > 1 and num_graphs % batch_size == 1
+    last = num_graphs - (batches - 1) * batch_size
+    return batches - (ranks > 1 and last < 2 * ranks)
 
 
 class EpochBatches:
-    """`batch_indices` anew at each iteration: the batch sampler that all loaders share."""
+    """`batch_indices` anew at each iteration: the batch sampler that all loaders share.
+
+    Of several ranks each draws the same order, from a generator of the same seed, and takes its `share` of each batch.
+    """
 
     def __init__(
         self,
@@ -118,17 +141,19 @@ class EpochBatches:
         shuffle: bool,
         generator: torch.Generator | None,
         window: int | None = None,
+        share: Share = WHOLE,
     ) -> None:
         _check_sizes(batch_size, window)
+        _check_share(share, batch_size, num_graphs)
         self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
-        self.window = window
-        self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size)
+        self.window, self.share = window, share
+        self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size, share)
         """The batches of the epoch under way, for messages."""
         self.skip = 0
         """How many of the next epoch's first batches are left out, once: those that a training has seen."""
 
     def __len__(self) -> int:
-        return num_batches(self.num_graphs, self.batch_size)
+        return num_batches(self.num_graphs, self.batch_size, self.share[1])
 
     def __iter__(self) -> Iterator[list[int]]:
         for graphs in self.draw():
@@ -136,7 +161,8 @@ class EpochBatches:
 
     def draw(self) -> Sequence[Tensor]:
         """The batches of a new epoch, but for the first `skip`."""
-        self.current = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator, self.window)
+        order = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator, self.window)
+        self.current = EpochOrder(order.graphs, self.batch_size, self.share)
         skip, self.skip = self.skip, 0
         return self.current[skip:] if skip else self.current
 
@@ -168,6 +194,7 @@ class ResidentLoader:
         generator: source of the orders, a CPU generator.
         device: where the data set lies.
         window: graphs that are shuffled together; default: all. See `batch_indices`.
+        share: `(rank, ranks)`: which part of each batch is wanted. See `EpochOrder`.
 
     Raises:
         InputError: the data set cannot be held as plain tensors: it has a `transform` (which may change at each
@@ -188,6 +215,7 @@ class ResidentLoader:
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
         window: int | None = None,
+        share: Share = WHOLE,
     ) -> None:
         if reason := not_resident(dataset):
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
@@ -206,7 +234,7 @@ class ResidentLoader:
                 level = _Level(start, {})
                 self._levels.append(level)
             level.attributes[key] = value.to(self.device), data.__cat_dim__(key, value) or 0
-        self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window)
+        self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, share)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
@@ -286,6 +314,7 @@ def make_loader(
     generator: torch.Generator | None = None,
     device: torch.device | str = "cpu",
     window: int | None = None,
+    share: Share = WHOLE,
 ) -> ResidentLoader | StreamingLoader | DataLoader:
     """The loader that suits a data set and a device; all give the same batches in the same order.
 
@@ -302,18 +331,24 @@ def make_loader(
         generator: source of the orders, a CPU generator.
         device: where the batches are wanted.
         window: graphs that are shuffled together; default: all. See `batch_indices`.
+        share: `(rank, ranks)`: which part of each batch is wanted, where several processes train together. All draw the
+            same order, from generators of one seed, and `batch_size` is that of all parts together.
+
+    Raises:
+        InputError: sizes out of range, or fewer than two graphs of a batch for each rank.
     """
     from graphcl.datasets.streaming import StreamingLoader  # which is made of a `ResidentLoader`
 
     device = torch.device(device)
     if not_resident(dataset):
-        return DataLoader(dataset, batch_sampler=EpochBatches(len(dataset), batch_size, shuffle, generator, window))
+        batches = EpochBatches(len(dataset), batch_size, shuffle, generator, window, share)
+        return DataLoader(dataset, batch_sampler=batches)
     if device.type == "cuda":
         streams = _bytes(dataset) > torch.cuda.mem_get_info(device)[0] / 2
     else:
         streams = isinstance(dataset, MappedDataset)
     kind = StreamingLoader if streams else ResidentLoader
-    return kind(dataset, batch_size, shuffle, generator, device, window)
+    return kind(dataset, batch_size, shuffle, generator, device, window, share=share)
 
 
 def not_resident(dataset: Any) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch_geometric.data import Batch
 
-from graphcl.datasets.resident import ResidentLoader
+from graphcl.datasets.resident import WHOLE, ResidentLoader, Share
 from graphcl.errors import InputError
 
 T = TypeVar("T")
@@ -34,6 +34,7 @@ class StreamingLoader:
         device: where the batches are wanted.
         window: graphs that are shuffled together; default: all. See `batch_indices`.
         ahead: how many batches, or chunks of them, wait at most, >= 1.
+        share: `(rank, ranks)`: which part of each batch is wanted. See `EpochOrder`.
 
     Raises:
         InputError: see `ResidentLoader`.
@@ -53,10 +54,11 @@ class StreamingLoader:
         device: torch.device | str = "cpu",
         window: int | None = None,
         ahead: int = 2,
+        share: Share = WHOLE,
     ) -> None:
         if ahead < 1:
             raise InputError(f"`ahead` must be at least 1, got {ahead}.")
-        self._cutter = ResidentLoader(dataset, batch_size, shuffle, generator, "cpu", window)
+        self._cutter = ResidentLoader(dataset, batch_size, shuffle, generator, "cpu", window, share)
         self.device, self.ahead = torch.device(device), ahead
         self.batch_sampler = self._cutter.batch_sampler
 
