@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from graphcl import ranks
 from graphcl.errors import InputError
 from graphcl.files import read_plain, remove_partial, write_whole
 from graphcl.stopping import Stop, Stopped
@@ -74,6 +75,8 @@ class Checkpoints:
             steps: of the optimiser so far, which order the checkpoints.
         """
         self._saved = time.monotonic()
+        if ranks.rank():  # what rank 0 writes holds all ranks'
+            return True
         path = self.folder / f"step-{steps:09d}.pt"
         # In memory first: on a full disk PyTorch's own writer would end the process.
         buffer = io.BytesIO()
@@ -102,18 +105,19 @@ class Checkpoints:
         Raises:
             InputError: there are some, and none can be read; or what `restore` refuses as of another training.
         """
-        remove_partial(self.folder)
-        files = self.files()
+        if ranks.rank() == 0:
+            remove_partial(self.folder)
+        files: list[Path] = ranks.share(self.files())
         for path in files:
-            try:
-                restore(read_checkpoint(path))
-            except OtherTrainingError:
-                raise
-            except Exception as error:  # of whatever kind: the file is damaged, and the one before may be whole
-                line = str(error) if isinstance(error, InputError) else f"{path} is damaged ({type(error).__name__})"
-                print(f"graphcl: {line.rstrip('.')}; going back to the checkpoint before it.", file=sys.stderr)
-                continue
-            return path
+            # Rank 0 reads for all, whose disks may be others.
+            state, problem = ranks.share(_read(path) if ranks.rank() == 0 else None)
+            if state is not None:
+                problem = _restored(restore, state, path)
+            problem = next(filter(None, ranks.collect(problem)), None)
+            if problem is None:
+                return path
+            if ranks.rank() == 0:
+                print(f"graphcl: {problem}; going back to the checkpoint before it.", file=sys.stderr)
         if files:
             raise InputError(
                 f"none of the {len(files)} checkpoints in {self.folder} can be read; delete that folder to train anew."
@@ -136,6 +140,27 @@ class Checkpoints:
 
 class OtherTrainingError(InputError):
     """A checkpoint of another training: the message says which settings differ."""
+
+
+def _read(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """What a checkpoint holds, or why it cannot be read."""
+    try:
+        return read_checkpoint(path), None
+    except InputError as error:
+        return None, str(error).rstrip(".")
+
+
+def _restored(restore: Callable[[dict[str, Any]], None], state: dict[str, Any], path: Path) -> str | None:
+    """Why a state cannot be taken up; None where it was."""
+    try:
+        restore(state)
+    except OtherTrainingError:
+        raise
+    except Exception as error:  # of whatever kind: the file is damaged, and the one before may be whole
+        return (
+            str(error).rstrip(".") if isinstance(error, InputError) else f"{path} is damaged ({type(error).__name__})"
+        )
+    return None
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

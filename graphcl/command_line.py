@@ -119,8 +119,8 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
     """Make a command's `main(words=None)`, by default of the program's own words, of what it does with them.
 
     Its exit code is 2 for what the user can mend, a line each, 130 if it was interrupted, 75 if it was asked to stop
-    and can go on (see `graphcl.stopping`), 0 if the reader of its output went away, as `| head` does; else what the
-    decorated function returns, None for 0.
+    or lost another rank and can go on (see `graphcl.stopping`), 0 if the reader of its output went away, as `| head`
+    does; else what the decorated function returns, None for 0.
 
     Args:
         stopped: what to say of the outcome when it was interrupted, unless the `KeyboardInterrupt` says it.
@@ -132,9 +132,12 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
             try:
                 return work(sys.argv[1:] if words is None else words) or 0
             except InputError as error:
-                print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
+                if error.args:  # else another rank of the job says it
+                    print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
+                return error.exit_code
             except KeyboardInterrupt as interrupt:
-                print(f"\ngraphcl: stopped; {str(interrupt) or stopped}.", file=sys.stderr)
+                if interrupt.args or not isinstance(interrupt, Stopped):
+                    print(f"\ngraphcl: stopped; {str(interrupt) or stopped}.", file=sys.stderr)
                 return EXIT_CODE if isinstance(interrupt, Stopped) else 128 + signal.SIGINT
             except BrokenPipeError:
                 return 0

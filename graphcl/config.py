@@ -103,6 +103,10 @@ class Config(_Frozen):
     evaluation: Evaluation = Field(Evaluation(), description="folds of the scores, and whether the SVM scales columns")
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
+    sync_batchnorm: bool = Field(
+        False, description="with several ranks: BatchNorm's statistics are of all ranks' graphs"
+    )
+    rank_timeout: Positive = Field(300.0, description="seconds after which a silent rank ends a job of several")
     checkpoint: CheckpointRule = Field(
         CheckpointRule(), description="training is saved every so many epochs, or minutes, see --resume"
     )
@@ -112,7 +116,19 @@ class Config(_Frozen):
     resume: bool = Field(False, description="FOLDER: go on with the run there, or begin it where there is none")
 
 
-HOW = ("out", "data_root", "mirror", "threads", "device", "deterministic", "checkpoint", "report", "track", "resume")
+HOW = (
+    "out",
+    "data_root",
+    "mirror",
+    "threads",
+    "device",
+    "rank_timeout",
+    "deterministic",
+    "checkpoint",
+    "report",
+    "track",
+    "resume",
+)
 """Settings of how and where a figure is computed, on which the figure itself does not hang."""
 
 

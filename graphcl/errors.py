@@ -7,6 +7,8 @@ class InputError(ValueError):
     The command line prints the message and exits with code 2; in Python it is an ordinary `ValueError`.
     """
 
+    exit_code = 2
+
 
 class InputTypeError(InputError, TypeError):
     """An argument of the wrong type; also a `TypeError`."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from graphcl import ranks
 from graphcl.augment import two_views
 from graphcl.checkpoint import Checkpoints
 from graphcl.config import Config, build_augmentation
@@ -23,6 +24,7 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, usable_folds
+from graphcl.global_norm import synchronise
 from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -41,6 +43,8 @@ TRAINING = {
 """The settings that an encoder's weights depend on, besides those of itself and of the data."""
 _LOOKED = 2**40
 """Where the seeds of looks begin, beyond those of training."""
+_RANK = 2**41
+"""How far apart the seeds of ranks are."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -58,9 +62,17 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def settle(config: Config) -> torch.device:
-    """Settings of the whole process, made as a configuration wants them; gives its device."""
+def settle(config: Config, local: int | None = None) -> torch.device:
+    """Settings of the whole process, made as a configuration wants them; gives its device.
+
+    Args:
+        config: the settings.
+        local: number of this process on its machine, where there are several: each takes a CUDA device.
+    """
     device = pick_device(config.device)
+    if local is not None and device.type == "cuda":
+        device = pick_device(f"cuda:{local}")
+        torch.cuda.set_device(device)
     # Two threads gain a fifth on small graphs, but wait for each other many times a step: beside another busy program
     # they lose a hundredfold. One also gives the same figures whatever the number of cores. (The SVM uses all cores.)
     torch.set_num_threads(config.threads)
@@ -202,7 +214,7 @@ def train_seed(
     """
     device = next(model.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed + ranks.rank() * _RANK)
         try:
             return _train_seed(config, dataset, model, seed, callbacks, method, checkpoints)
         except RuntimeError as error:
@@ -224,10 +236,14 @@ def _train_seed(
     device = next(model.parameters()).device
     # Two streams a seed, so that the order of the graphs and their views are independent of each other.
     order = torch.Generator().manual_seed(2 * seed)
-    views = torch.Generator(device).manual_seed(2 * seed + 1)
-    loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window)
+    views = torch.Generator(device).manual_seed(2 * seed + 1 + ranks.rank() * _RANK)
+    method = make_method(config, dataset, model, seed) if method is None else method
+    if config.sync_batchnorm:
+        synchronise(method)
+    share = (ranks.rank(), ranks.size())
+    loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window, share)
     return train(
-        make_method(config, dataset, model, seed) if method is None else method,
+        method,
         loader,
         build_augmentation(config.views.first),
         build_augmentation(config.views.second),

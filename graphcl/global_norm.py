@@ -92,6 +92,12 @@ def synchronise(module: AnyModule) -> AnyModule:
     return module
 
 
+def running_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """The running statistics of every BatchNorm in a module, which are each rank's own within an epoch, by name."""
+    norms = {name: each for name, each in module.named_modules() if isinstance(each, _BatchNorm)}
+    return {f"{name}.{key}": buffer for name, norm in norms.items() for key, buffer in norm.named_buffers()}
+
+
 @torch.no_grad()
 def average_statistics(module: nn.Module) -> None:
     """Average the running statistics of every BatchNorm in a module over ranks, so that all ranks have the same.

@@ -17,7 +17,7 @@ from graphcl.augment.views import two_views
 from graphcl.batching import check_batch
 from graphcl.methods import Method
 from graphcl.stream import graph_ids
-from graphcl.train import measure
+from graphcl.training import measure
 
 try:
     import lightning.pytorch as pl

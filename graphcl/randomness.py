@@ -51,9 +51,11 @@ class Generators:
             if name in state["own"]:
                 each.set_state(state["own"][name])
         torch.set_rng_state(state["torch"])
-        if self._device.type == "cuda" and isinstance(state["cuda"], Tensor):
+        if self._device.type == "cuda" and isinstance(state.get("cuda"), Tensor):
             torch.cuda.set_rng_state(state["cuda"], self._device)
-        kind, keys, position, has_gauss, cached = state["numpy"]
-        np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
-        version, numbers, gauss = state["python"]
-        random.setstate((version, tuple(numbers.tolist()), gauss))
+        if "numpy" in state:
+            kind, keys, position, has_gauss, cached = state["numpy"]
+            np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+        if "python" in state:
+            version, numbers, gauss = state["python"]
+            random.setstate((version, tuple(numbers.tolist()), gauss))

@@ -250,6 +250,33 @@ def broadcast(x: Tensor) -> Tensor:
     return x
 
 
+def share(value: Any) -> Any:
+    """Rank 0's plain value, on all ranks."""
+    if _current is None:
+        return value
+    values = [value]
+    dist.broadcast_object_list(values, dist.get_global_rank(_current.group, 0), group=_current.group)
+    return values[0]
+
+
+def collect(value: Any) -> list[Any]:
+    """All ranks' plain values, on all ranks, by rank."""
+    if _current is None:
+        return [value]
+    values: list[Any] = [None] * _current.size
+    dist.all_gather_object(values, value, group=_current.group)
+    return values
+
+
+def on_any(*flags: bool) -> list[bool]:
+    """Which of some questions any rank answers with yes."""
+    if _current is None:
+        return list(flags)
+    device = torch.device("cpu" if _backend(_current.group, torch.device("cpu")) else "cuda")
+    found = _current.reduced(torch.tensor(flags, dtype=torch.uint8, device=device), largest=True)
+    return [bool(each) for each in found.tolist()]
+
+
 class _Gather(torch.autograd.Function):
     """Rows of some ranks, in an order; their gradients go back to them."""
 

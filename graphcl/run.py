@@ -33,9 +33,11 @@ from graphcl.experiment import (
 from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
 from graphcl.methods import Method
+from graphcl.processes import Processes, processes
+from graphcl.ranks import across
 from graphcl.report import compared, environment, protocol, score_lines, unit
 from graphcl.run_folder import RunFolder, check_folder
-from graphcl.stopping import Stop
+from graphcl.stopping import Stop, Stopped
 from graphcl.tracking import Tracker, check_trackers, tracking
 from graphcl.train import Epoch, embed
 
@@ -55,11 +57,38 @@ def main(words: Sequence[str]) -> None:
 
 
 def run(config: Config) -> dict[str, Any]:
-    """Everything a configuration asks for; returns what `result.json` holds."""
+    """Everything a configuration asks for; returns what `result.json` holds, on other ranks than the first nothing."""
+    with processes(config.rank_timeout) as ranks:
+        return _follow(config, ranks) if ranks is not None and ranks.rank else _lead(config, ranks)
+
+
+def _follow(config: Config, ranks: Processes) -> dict[str, Any]:
+    """What another rank than the first does: its part in the training."""
+    device = settle(config, ranks.local)
+    ranks.wait()  # for the data set to be there
+    dataset = load_dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
+    config, seeds, path = ranks.share(None)
+    stop = Stop(quiet=True)
+    with stop.listening():
+        for seed in seeds:
+            model = make_model(config, dataset, seed).to(device)
+            method = make_method(config, dataset, model, seed)
+            checkpoints = Checkpoints(path, config.checkpoint.epochs, config.checkpoint.minutes, stop)
+            try:
+                ranks.wait()
+                with stop.deferred(), across(ranks.group):
+                    train_seed(config, dataset, model, seed, method=method, checkpoints=checkpoints)
+            except Stopped:
+                raise Stopped from None  # without a word: rank 0 says where it is saved
+    return {}
+
+
+def _lead(config: Config, ranks: Processes | None) -> dict[str, Any]:
+    """What the first rank does, or the only one: all that is read, scored and kept."""
     seconds: dict[str, float] = {}
     check_folder(config)
     check_trackers(config.track)
-    device = settle(config)
+    device = settle(config, ranks.local if ranks else None)
     with timed(seconds, "load"):
         dataset = load_dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
     config = config.model_copy(update={"features": dataset.features})
@@ -69,9 +98,13 @@ def run(config: Config) -> dict[str, Any]:
     stop = Stop()
     with RunFolder(config) as folder, stop.listening():
         told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
+        told += f"; ranks: {ranks.size}" if ranks else ""
         print(f"{dataset}, features: {dataset.features}; {told}; {folder.path}/")
+        if ranks:
+            ranks.wait()
+            ranks.share((config, [seed for seed in config.seeds if seed not in folder.finished], str(folder.path)))
         try:
-            result = _seeds(config, dataset, device, folder, stop, seconds)
+            result = _seeds(config, dataset, device, folder, stop, seconds, ranks)
         except KeyboardInterrupt as interrupt:
             line = f"{str(interrupt) or 'what had finished is kept'}; `--resume {folder.path}` goes on"
             raise type(interrupt)(line) from None
@@ -100,6 +133,7 @@ def _seeds(
     folder: RunFolder,
     stop: Stop,
     seconds: dict[str, float],
+    ranks: Processes | None,
 ) -> dict[str, Any]:
     """Train, embed and score each seed that is not finished yet; what `result.json` holds."""
     history = folder.history()
@@ -124,7 +158,9 @@ def _seeds(
             with timed(seconds, "report"):
                 start = look(config, dataset, method, h_before, seed)
         with tracking(config.track, folder.path, seed, config.model_dump()) as trackers:
-            with timed(seconds, "train"), stop.deferred():
+            if ranks:
+                ranks.wait()
+            with timed(seconds, "train"), stop.deferred(), across(ranks.group if ranks else None):
                 history += _train(config, dataset, method, seed, folder, trackers, checkpoints)
             with timed(seconds, "embed"):
                 h, y = embed(model, whole)
@@ -145,6 +181,7 @@ def _seeds(
         # After each seed, so that no score is lost with a later one.
         finished = [*folder.finished, seed]
         result = _result(config, dataset, finished, untrained, trained, history, seconds, device)
+        result["ranks"] = ranks.size if ranks else 1
         folder.add_result(result)
         checkpoints.clear()
     return result

@@ -23,10 +23,14 @@ class Stop:
 
     While the stop is `deferred` a signal is only noted, to be looked up as `wanted` where a stop costs nothing; a
     second SIGINT interrupts at once. At other times a signal raises `Stopped` where the program is.
+
+    Args:
+        quiet: whether to say nothing when a signal is noted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: bool = False) -> None:
         self.wanted = self._deferred = False
+        self._quiet = quiet
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -58,5 +62,7 @@ class Stop:
         if self.wanted and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.wanted = True
+        if self._quiet:
+            return
         again = "; once more to stop at once" if number == signal.SIGINT else ""
         print(f"\ngraphcl: {signal.Signals(number).name}: finishing the step and saving{again}.", file=sys.stderr)

@@ -69,11 +69,11 @@ class ViewStream:
             check_batch(batch)
             view1, view2 = two_views(batch.to(self.device), self.first, self.second, self.generator)
             pairs = zip(split(view1, sizes), split(view2, sizes), strict=True) if sizes else iter([(view1, view2)])
-            if resumed is not None:
+            if resumed is not None and resumed["step"] > self._chunk_step:
                 self.step = resumed["step"]
                 pairs = islice(pairs, self.step - self._chunk_step, None)
                 self._generators.restore(resumed["now"])
-                resumed = None
+            resumed = None
             for pair in pairs:
                 self.step += 1
                 yield pair
@@ -98,6 +98,18 @@ class ViewStream:
         self.step = state["step"]
         self._resumed = state if self.step else None
         self._generators.restore(state["now"])
+
+    def restore_elsewhere(self, state: dict[str, Any], seed: int) -> None:
+        """Stand where a stream of another number of ranks stood: the same order and place, but views drawn anew.
+
+        Args:
+            state: of any of those ranks.
+            seed: of the views from here on.
+        """
+        own = {key: each for key, each in state.get("epoch", state["now"])["own"].items() if key == "order"}
+        own["views"] = torch.Generator(self.device).manual_seed(seed).get_state()
+        now = {"own": own, "torch": torch.Generator().manual_seed(seed).get_state()}
+        self.restore({"step": state["step"], "now": now, "epoch": now, "chunk": now, "chunk_step": state["step"]})
 
     def ids(self) -> Tensor | None:
         """Which graphs the last given batch holds, where the loader tells."""

@@ -264,7 +264,8 @@ MISFITS = {
     "version": lambda state: {**state, "version": 99},
     "weights": lambda state: {**state, "method": {}},
     "moments": lambda state: {**state, "optimiser": {**state["optimiser"], "state": {}} | {"param_groups": []}},
-    "stream": lambda state: {**state, "stream": {"step": 1}},
+    "stream": lambda state: {**state, "ranks": [{**state["ranks"][0], "stream": {"step": 1}}]},
+    "ranks": lambda state: {**state, "ranks": []},
     "history": lambda state: {**state, "history": [{"epoch": 1}]},
     "list": lambda state: [state],
 }
