@@ -103,6 +103,22 @@ class Ranks:
         dist.all_reduce(x, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=self.group)
         return x
 
+    def summed_in_order(self, x: Tensor) -> Tensor:
+        """The sum of all ranks' `x [n]`, without a gradient, each number's added up in the order of ranks.
+
+        Each rank adds up its part of the numbers, which sends as many bytes as a ring's all-reduce.
+        """
+        length = -(-x.numel() // self.size)
+        parts = x.new_zeros(self.size, length)
+        parts.view(-1)[: x.numel()] = x
+        found = torch.empty_like(parts)
+        dist.all_to_all_single(found, parts, group=self.group)
+        own = found[0].clone()
+        for part in found[1:]:
+            own += part
+        _all_gather(parts.view(-1), own, group=self.group)
+        return parts.view(-1)[: x.numel()]
+
     def agree(self, x: Tensor) -> None:
         """Refuse rows of which ranks have other numbers or forms: the first of a form and, on CUDA, of a number.
 

@@ -7,13 +7,13 @@ import inspect
 import math
 import sys
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.data import Batch
@@ -138,15 +138,26 @@ class Training:
         """Of the optimiser, or a skipped one."""
         skips = self.settings["non_finite"] == "skip"
         kept = [(each, each.clone()) for each in _changed_by_forward(self.method)] if skips else []
+        outcome = None
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings["amp"]):
                 outcome = self._forward(view1, view2, ids=self.stream.ids(), generator=self.generator)
         except NonFiniteInputError as error:
-            if skips:
-                self._skip(kept)
-                return
-            self._refuse_non_finite([step["loss"].item() for step in self._measured])
-            raise self._non_finite(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
+            if not skips:
+                self._refuse_non_finite([step["loss"].item() for step in self._measured])
+                raise self._non_finite(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
+        except RuntimeError as error:
+            if "Expected to have finished reduction" not in str(error):
+                raise
+            raise InputError(
+                "over several ranks every parameter must have a part in each step's loss; leave out the layers that have "
+                "none, or freeze them by requires_grad_(False)."
+            ) from None
+        # Before the backward pass, in which ranks wait for each other.
+        if skips and ranks.on_any(outcome is None)[0]:
+            self._skip(kept)
+            return
+        assert outcome is not None
         self.optimiser.zero_grad(set_to_none=True)
         outcome.loss.backward()
         norm = None
@@ -286,15 +297,26 @@ def _parallel(method: Method, device: torch.device) -> nn.Module:
         return method
     # Statistics are each rank's own until the end of the epoch; queues and banks are equal by themselves.
     known = inspect.signature(DistributedDataParallel).parameters
-    options: dict[str, Any] = {
-        "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False,
-        # Without that, gradients are laid out anew after the first step and then added up in another order, so a
-        # training that is resumed would differ in the last bits. Parameters that are not used are no error either.
-        "find_unused_parameters": True,
+    buffers: dict[str, Any] = {
+        "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
     }
-    warnings.filterwarnings("ignore", "find_unused_parameters=True was specified", UserWarning)
     devices = [device] if device.type == "cuda" else None
-    return DistributedDataParallel(method, device_ids=devices, process_group=group.group, **options)
+    parallel = DistributedDataParallel(method, device_ids=devices, process_group=group.group, **buffers)
+    # (In a lambda, as DDP compares annotations, which are texts in this file.)
+    parallel.register_comm_hook(group, lambda group, bucket: _averaged(group, bucket))
+    return parallel
+
+
+def _averaged(group: ranks.Ranks, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """A bucket of gradients, averaged: its numbers' sums do not hang on where in it they lie.
+
+    `DistributedDataParallel` lays its buckets out anew after the first step, and a ring adds up in an order that hangs
+    on the place, so the last bits of a resumed training would be others.
+    """
+    flat = bucket.buffer()
+    done: torch.futures.Future[Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
+    done.set_result(group.summed_in_order(flat).div_(group.size))
+    return done
 
 
 def _mixed(generator: torch.Generator | None, steps: int) -> int:

@@ -26,12 +26,7 @@ def check_floating(name: str, z: Any) -> None:
 
 
 def check_finite(name: str, z: Tensor, whose: str = "") -> None:
-    """Neither NaN nor infinity (looked for on the CPU only, where that does not stall the device).
-
-    Of several ranks none looks: it would leave the others waiting for its rows, which carry the NaN to all.
-    """
-    if ranks.current() is not None:
-        return
+    """Neither NaN nor infinity (looked for on the CPU only, where that does not stall the device)."""
     # A sum is quick, and NaN or infinity show in it; it may overflow by itself, so the numbers are asked again.
     if z.device.type == "cpu" and not math.isfinite(float(z.detach().sum())) and not torch.isfinite(z).all():
         row = int((~torch.isfinite(z)).nonzero()[0][0]) if z.dim() else 0
