@@ -150,7 +150,7 @@ class Training:
             if "Expected to have finished reduction" not in str(error):
                 raise
             raise InputError(
-                "over several ranks every parameter must have a part in each step's loss; leave out the layers that have "
+                "over several ranks every parameter must have a part in each step's loss; leave out layers that have "
                 "none, or freeze them by requires_grad_(False)."
             ) from None
         # Before the backward pass, in which ranks wait for each other.
