@@ -15,9 +15,10 @@ def group(request):
     All checks that this session asks for are run at once, as most of the time goes into starting.
     """
     items = [item for item in request.session.items if "group" in getattr(item, "fixturenames", ())]
+    sizes = "2,4" if any(item.get_closest_marker("four") for item in items) else "2"
     stems = {item.path.stem.removeprefix("test_") for item in items}
     files = [str(FOLDER / f"{stem}.py") for stem in sorted(stems)]
-    command = [sys.executable, str(FOLDER / "group.py"), "2,4", *files]
+    command = [sys.executable, str(FOLDER / "group.py"), sizes, *files]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=400)
     found = json.loads(done.stdout)
     return lambda stem, size: found[str(size)][stem]
