@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, cre
 from pydantic_core import PydanticCustomError
 from torch import Tensor
 
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, one_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -74,10 +74,14 @@ _WANTED = {
 }
 
 
+MOST_PROBLEMS = 20
+"""How many mistakes are said at a time."""
+
+
 def nearest(name: object, valid: Iterable[str]) -> str:
     """`did you mean ...? ` where some valid name is close, then all valid names."""
     names = sorted(set(valid))
-    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(str(name)[:100], names, n=3, cutoff=0.5)
     return (f"did you mean {' or '.join(close)}? " if close else "") + f"choose from: {', '.join(names) or 'nothing'}"
 
 
@@ -90,22 +94,31 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
         prefix: dotted path put before each name.
     """
     lines = []
-    for item in error.errors():
-        name = f"`{prefix}{'.'.join(map(str, item['loc']))}`"
-        kind, value = item["type"], item["input"]
+    found = error.errors()
+    for item in found[:MOST_PROBLEMS]:
+        name = f"`{prefix}{'.'.join(one_line(part, 60) for part in item['loc'])}`"
+        kind, value = item["type"], shown(item["input"])
         wanted = _WANTED.get(kind.split("_")[0])
         if kind == "missing":
             line = f"{name} is required."
         elif kind == "extra_forbidden":
             line = f"{name} is not a known key; {nearest(item['loc'][-1], valid(item['loc'][:-1]))}."
         elif kind == "literal_error":
-            line = f"{name} must be {item['ctx']['expected']}, got {value!r}."
+            line = f"{name} must be {item['ctx']['expected']}, got {value}."
         elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing"))):
-            line = f"{name} must be {wanted}, got {value!r}."
+            line = f"{name} must be {wanted}, got {value}."
         else:
-            line = f"{name} {item['msg']}."
+            line = f"{name} {one_line(item['msg'], 300)}."
         lines.append(line)
-    return lines
+    return lines + [f"... and {len(found) - MOST_PROBLEMS} more."] * (len(found) > MOST_PROBLEMS)
+
+
+def shown(value: object) -> str:
+    """A value as in Python code, cut where it is long."""
+    try:
+        return one_line(repr(value))
+    except (ValueError, RecursionError):  # a number of thousands of digits; a list that holds itself a thousand deep
+        return f"something large ({type(value).__name__})"
 
 
 class Arguments:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,7 +182,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         module, description = load_encoder(path, seed, encoder)
         named = {"name": description.encoder.name, **(description.encoder.arguments or {})}
-        settings = {key: value for key, value in description.settings.items() if key in TRAINING}
+        try:
+            settings = make_config({k: v for k, v in description.settings.items() if k in TRAINING}).model_dump()
+        except InputError as error:
+            raise InputError(f"{Path(path)} is damaged: {error}".replace("\n", " ")) from None
+        settings = {key: value for key, value in settings.items() if key in TRAINING and key in description.settings}
         seed = next(iter(read_saved(path)[1])) if seed is None else seed
         loaded = cls(
             **settings.pop("views", {}),

@@ -1,18 +1,29 @@
-"""Files that appear whole or not at all, and PyTorch files that are read without running code."""
+"""Files that appear whole or not at all, and others' files, read without running code or filling the memory."""
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
+import secrets
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import torch
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
+from graphcl.torch_file import check_torch_file
+
+MOST_TEXT = 16 * 2**20
+"""Bytes of a text file of settings or figures; a run of a thousand seeds writes less."""
+FREE_BYTES = 64 * 2**20
+"""What packed arrays may unpack to in any case."""
+MOST_RATIO = 4
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -22,9 +33,10 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
         path: of the file.
         write: called with an open file; what it raises is raised, and nothing remains.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    # A new name, as whoever made the folder may have put a link under a known one.
+    partial = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("wb") as file:
+        with partial.open("xb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -74,6 +86,79 @@ def new_file(path: str | os.PathLike[str]) -> Path:
     return file
 
 
+def read_text(path: Path, most: int = MOST_TEXT) -> str:
+    """The text of a file of at most `most` bytes; of a pipe or a device no more is read either.
+
+    Raises:
+        InputError: it is larger, or no UTF-8.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise InputError(f"{path} is larger than {most} bytes.")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}.") from None
+
+
+def read_json(path: Path, most: int = MOST_TEXT) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        InputError: it is larger, or no JSON.
+        OSError: it cannot be read.
+    """
+    return parse_json(read_text(path, most), str(path))
+
+
+def parse_json(text: str, what: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        InputError: it is none, or nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} cannot be read: no JSON ({one_line(error)}).") from None
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in a .npz file. One of objects is refused, never unpickled; so is one that is not as large as it says.
+
+    Raises:
+        InputError: it cannot be read, is damaged, or unpacks to far more than its size.
+    """
+    try:
+        packed = path.stat().st_size
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            total = sum(entry.file_size for entry in entries)
+            if total > max(FREE_BYTES, MOST_RATIO * packed):
+                raise InputError(f"{path} is refused: its {packed} bytes would unpack to {total} bytes.")
+            found = {}
+            for entry in entries:
+                with archive.open(entry) as member:
+                    found[entry.filename.removesuffix(".npy")] = _read_array(member)
+            return found
+    except InputError:
+        raise
+    except Exception as error:  # a damaged archive ends in errors of all kinds
+        raise InputError(f"{path} cannot be read: {one_line(error) or type(error).__name__}.") from None
+
+
+def _read_array(member: IO[bytes]) -> np.ndarray:
+    """The array in an open .npy file; it is as large as what there is to read, whatever the header says."""
+    if np.lib.format.read_magic(member) != (1, 0):
+        raise ValueError("a part of it is no .npy file of version 1.0")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
+    if dtype.hasobject:
+        raise ValueError("a part of it holds objects, which would be code")
+    return np.frombuffer(member.read(), dtype).reshape(shape, order="F" if fortran else "C")
+
+
 def read_plain(path: Path, instead: str) -> Any:
     """What `torch.save` wrote, of tensors, numbers, texts and their containers; on the CPU.
 
@@ -85,6 +170,7 @@ def read_plain(path: Path, instead: str) -> Any:
         InputError: it cannot be read or is damaged, or it holds code, which is refused and never run.
     """
     try:
+        check_torch_file(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of unusual pickles, about which an error says enough
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -97,7 +183,7 @@ def read_plain(path: Path, instead: str) -> Any:
             ) from None
         # What torch says around it is advice to run the code.
         text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
-        text = text.partition(". ")[0][:200].rstrip(".")
+        text = one_line(text.partition(". ")[0]).rstrip(".")
         raise InputError(
             f"file {str(path)!r} cannot be read as a PyTorch file: it is none, or damaged ({text})."
         ) from None

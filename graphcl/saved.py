@@ -19,11 +19,12 @@ from typing import IO, Any, Literal
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from graphcl.arguments import Count, problems
-from graphcl.errors import InputError
+from graphcl.arguments import Count, problems, shown
+from graphcl.errors import InputError, one_line
 from graphcl.files import read_plain
-from graphcl.model import OwnEncoder, make_encoder, own_encoder
+from graphcl.model import OwnEncoder, make_encoder, own_encoder, takes_categories
 from graphcl.registry import encoders
 from graphcl.version import __version__
 
@@ -135,16 +136,56 @@ def load_encoder(
         )
     if encoder is None and (found := encoders.problems(name, arguments or {}, "encoder.arguments.")):
         raise InputError(f"{_file(path)}: {' '.join(found)}")
+    _check_sizes(description, weights[seed], path)
+    if encoder is None:
+        _check_fit(description, weights[seed], _outline(description, weights[seed], path), path)
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         if encoder is not None:
             module = own_encoder(encoder, description.in_channels)
         else:
             module = make_encoder(name, arguments or {}, description.in_channels, description.edge_dim)
-    if differing := _differing(weights[seed], module.state_dict()):
-        kind = type(module).__name__
-        raise InputError(f"{_file(path)} holds weights of `{name}` that do not fit {kind}: {differing}.")
+    _check_fit(description, weights[seed], module, path)
     module.load_state_dict(weights[seed])
     return module.eval(), description
+
+
+def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
+    """Refuse numbers in the description that its weights do not bear out, before anything of that size is made."""
+    most = max([len(state), *(size for value in state.values() if value.numel() for size in value.shape)])
+    numbers = {"in_channels": description.in_channels, "edge_dim": description.edge_dim}
+    for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
+        categories = description.encoder.name in encoders and takes_categories(description.encoder.name)
+        if isinstance(value, int) and value > most and not (categories and key in numbers):
+            raise InputError(f"{_file(path)} is damaged: `{key}` is {shown(value)}, its weights have at most {most}.")
+
+
+def _check_fit(
+    description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, path: str | os.PathLike[str]
+) -> None:
+    if differing := _differing(state, module.state_dict()):
+        name, kind = description.encoder.name, type(module).__name__
+        raise InputError(f"{_file(path)} holds weights of `{name}` that do not fit {kind}: {differing}.")
+    if (width := getattr(module, "out_channels", description.out_channels)) != description.out_channels:
+        raise InputError(f"{_file(path)} is damaged: its encoder is {width} wide, not {description.out_channels}.")
+
+
+def _outline(description: EncoderDescription, state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> nn.Module:
+    """The encoder without its numbers: of whatever size, it takes no memory."""
+
+    made: list[str] = []
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        made.append(name)
+        if len(made) > len(state):
+            raise InputError(f"{_file(path)} is damaged: its encoder has more weights than are in the file.")
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        with torch.device("meta"):
+            named = description.encoder
+            return make_encoder(named.name, named.arguments or {}, description.in_channels, description.edge_dim)
+    finally:
+        hook.remove()
 
 
 def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weights]:
@@ -163,16 +204,37 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{file} is no encoder of this library: it does not say `format`: {FORMAT!r}.")
     if content.get("version") != VERSION:
-        raise InputError(f"{file} has format {content.get('version')!r}, this library reads {VERSION}; train it again.")
+        raise InputError(
+            f"{file} has format {shown(content.get('version'))}, this library reads {VERSION}; train it again."
+        )
     weights = content.get("weights")
     if not isinstance(weights, dict) or not weights or not all(map(_is_state, weights.items())):
         raise InputError(f"{file} is damaged: `weights` must map seeds to the state dicts of an encoder.")
-    values = {key: value for key, value in content.items() if key not in ("format", "version", "weights")}
+    values = {one_line(key): value for key, value in content.items() if key not in ("format", "version", "weights")}
     try:
-        return EncoderDescription.model_validate(values), weights
+        description = EncoderDescription.model_validate(values)
     except ValidationError as error:
         found = " ".join(problems(error, lambda _: EncoderDescription.model_fields))
         raise InputError(f"{file} is damaged: {found}") from None
+    if description.degree_columns < 0 or description.degree_columns > description.max_degree + 1:
+        raise InputError(
+            f"{file} is damaged: {description.columns()} do not fit `max_degree` {description.max_degree}."
+        )
+    for text in (description.dataset, description.encoder.name, description.graphcl):
+        if not text.isprintable() or len(text) > 200:
+            raise InputError(f"{file} is damaged: {shown(text)} is no name.")
+    if not _is_plain([description.settings, description.encoder.arguments]):
+        raise InputError(f"{file} is damaged: its settings are no plain values.")
+    return description, weights
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it could have come from a configuration file."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, str | int | float)
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
@@ -184,16 +246,21 @@ def _is_state(item: tuple[Any, Any]) -> bool:
     seed, state = item
     if type(seed) is not int or not isinstance(state, dict):
         return False
-    return all(isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items())
+    return all(isinstance(key, str) and isinstance(value, Tensor) and _is_dense(value) for key, value in state.items())
+
+
+def _is_dense(value: Tensor) -> bool:
+    return value.layout == torch.strided and value.device.type == "cpu" and not value.is_complex()
 
 
 def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
     """The first keys that are not in both, or not of one shape; nothing if all fit."""
     found = []
     for key in dict.fromkeys([*saved, *own]):
+        told = f"`{one_line(key, 60)}` is"
         if key not in own or key not in saved:
-            found.append(f"`{key}` is only in the {'file' if key in saved else 'module'}")
+            found.append(f"{told} only in the {'file' if key in saved else 'module'}")
         elif saved[key].shape != own[key].shape:
-            found.append(f"`{key}` is {list(saved[key].shape)} in the file and {list(own[key].shape)} in the module")
+            found.append(f"{told} {list(saved[key].shape)} in the file and {list(own[key].shape)} in the module")
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return "; ".join(found[:3]) + more

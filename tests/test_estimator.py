@@ -332,3 +332,14 @@ def test_on_cuda(tmp_path):
     for device in ("cuda", "cpu"):
         loaded = GraphCL.load(tmp_path / "e.pt", device=device)
         np.testing.assert_allclose(loaded.transform(small_graphs()), h, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"views": 3}, {"views": {"loss": "x"}}, {"loss": {"name": "x"}}, {"lr": float("nan")}]
+)
+def test_settings_of_strangers_are_checked(settings, tmp_path):
+    GraphCL(epochs=0).fit(small_graphs(4)).save(tmp_path / "e.pt")
+    torch.save(torch.load(tmp_path / "e.pt", weights_only=True) | {"settings": settings}, tmp_path / "e.pt")
+    with pytest.raises(InputError, match=r"e\.pt is damaged: `") as caught:
+        GraphCL.load(tmp_path / "e.pt")
+    assert "\n" not in str(caught.value)

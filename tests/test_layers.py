@@ -12,13 +12,14 @@ import graphcl
 PACKAGE = Path(graphcl.__file__).parent
 
 # Each room, and the rooms it may import; every room may import those that are free.
-FREE = {"errors", "arguments", "registry", "version", "files", "native", "ranks", "_native", "_gin"}
+FREE = {"errors", "arguments", "registry", "version", "files", "torch_file", "native", "ranks", "_native", "_gin"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
     "arguments": set(),
     "registry": set(),
     "files": set(),
+    "torch_file": set(),
     "segment": set(),
     "aggregate": {"segment"},
     "stack": {"aggregate", "global_norm"},

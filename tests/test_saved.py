@@ -17,6 +17,7 @@ from graphcl.experiment import describe, make_model
 from graphcl.saved import FORMAT, load_encoder, read_saved, save_encoder
 from graphcl.train import embed
 from tests.conftest import small_graphs
+from tests.fuzz.watch import peak
 
 
 class Own(nn.Module):
@@ -132,7 +133,7 @@ DAMAGE = {
     "code": (with_code, ["holds pickled code (posix.mkdir), which is never run; an encoder is saved as plain tensors"]),
     "pickle": (
         a_pickle,
-        ["cannot be read as a PyTorch file: it is none, or damaged (Unsupported operand 149)."],
+        ["cannot be read as a PyTorch file: it is none, or damaged (no zip archive, which PyTorch"],
     ),
     "truncated": (truncated, ["e.pt' cannot be read as a PyTorch file: it is none, or damaged ("]),
     "empty": (lambda path: path.write_bytes(b""), ["cannot be read as a PyTorch file"]),
@@ -152,6 +153,28 @@ DAMAGE = {
         changed(encoder={"name": "gin", "arguments": {"hidden": 0}}),
         ["`encoder.arguments.hidden` must be in [1, inf), got 0."],
     ),
+    "wide": (
+        changed(encoder={"name": "gin", "arguments": {"hidden": 10**5}}),
+        ["is damaged: `hidden` is 100000, its weights have at most 32."],
+    ),
+    "deep": (
+        changed(encoder={"name": "gin", "arguments": {"layers": 10**9}}),
+        ["is damaged: `layers` is 1000000000, its weights have at most 32."],
+    ),
+    "more-layers": (
+        changed(encoder={"name": "gin", "arguments": {"layers": 32}}),
+        ["is damaged: its encoder has more weights than are in the file."],
+    ),
+    "many-columns": (changed(in_channels=10**9), ["is damaged: `in_channels` is 1000000000, its weights have at most"]),
+    "many-degrees": (
+        changed(features="degree", label_columns=0, max_degree=1),
+        ["is damaged: 3 columns of degrees do not fit `max_degree` 1."],
+    ),
+    "embedding": (changed(out_channels=7), ["is damaged: its encoder is 96 wide, not 7."]),
+    "settings": (changed(settings={"a": [torch.ones(1)]}), ["is damaged: its settings are no plain values."]),
+    "name": (changed(dataset="a\x1b[2Jb"), [r"is damaged: 'a\x1b[2Jb' is no name."]),
+    "complex": (changed(weights={0: {"a": torch.ones(1) * 1j}}), ["is damaged: `weights`"]),
+    "laughs": (changed(settings={"a": [[[[1] * 99] * 99] * 99]}), ["damaged ("]),
     "width": (
         changed(encoder={"name": "gin", "arguments": {"hidden": 8}}),
         ["do not fit GIN: `convs.0.nn.0.weight` is [32, 3] in the file and [8, 3] in the module;"],
@@ -164,7 +187,9 @@ def test_what_is_refused(damage, says, tmp_path):
     path = tmp_path / "e.pt"
     write(path)
     damage(path)
-    refused(lambda: load_encoder(path), *says)
+    with peak() as found:
+        refused(lambda: load_encoder(path), *says)
+    assert found[0] < 32 * 2**20
     assert not (tmp_path / "pwned").exists()
 
 

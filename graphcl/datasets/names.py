@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
 from graphcl.registry import datasets
 
 SYNTHETIC = "synthetic"
@@ -79,12 +79,11 @@ def check_name(name: str) -> None:
 
 def reason(error: BaseException) -> str:
     """What an exception says, on one line of at most 200 characters."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 200 else text[:197] + "..."
+    return one_line(error) or type(error).__name__
 
 
 def listing(names: Iterable[str], most: int = 8) -> str:
     """Some names, sorted and separated by commas, and how many more there are."""
-    names = sorted(names)
+    names = [one_line(name, 100) for name in sorted(names)]
     more = f", ... ({len(names) - most} more)" if len(names) > most else ""
     return (", ".join(names[:most]) or "nothing") + more
