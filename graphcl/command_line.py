@@ -129,6 +129,8 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
     def decorate(work: Callable[[Sequence[str]], int | None]) -> Callable[..., int]:
         @functools.wraps(work)
         def main(words: Sequence[str] | None = None) -> int:
+            if hasattr(sys.stdout, "reconfigure"):  # a file's name may be no text, and is still to be told
+                sys.stdout.reconfigure(errors="backslashreplace")
             try:
                 return work(sys.argv[1:] if words is None else words) or 0
             except InputError as error:

@@ -10,7 +10,12 @@ from typing import Any
 import yaml
 
 from graphcl.arguments import nearest
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
+from graphcl.files import read_text
+
+MOST_BYTES = 4 * 2**20
+"""Bytes of a file of settings; the largest that there are hold the results of a run, too."""
+_MOST_DEPTH = 50
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -40,9 +45,9 @@ def read_yaml(file: Path) -> dict[str, Any]:
         InputError: not readable, or not a mapping.
     """
     try:
-        values = yaml.load(file.read_text(), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise InputError(f"{file} is not readable as YAML: {' '.join(str(error).split())}") from None
+        values = _load(read_text(file, MOST_BYTES))
+    except (yaml.YAMLError, InputError, OSError) as error:
+        raise InputError(f"{file} is not readable as YAML: {one_line(error, 300)}") from None
     if not isinstance(values, dict):
         raise InputError(f"{file} must hold a mapping of settings, got {type(values).__name__}.")
     return values
@@ -63,13 +68,56 @@ def parse_value(text: str) -> Any:
     if text.lstrip("+-") == "inf":
         return float(text)
     try:
-        return yaml.load(text, _Loader)
+        return _load(text)
     except yaml.YAMLError:
         return text
 
 
+def _load(text: str) -> Any:
+    """The value of a YAML text.
+
+    Raises:
+        yaml.YAMLError: it is none, or unfolds to far more than its size, or is nested too deeply.
+    """
+    try:
+        return yaml.load(text, _Loader)
+    except (ValueError, ArithmeticError, LookupError, RecursionError, TypeError, AttributeError) as error:
+        # Dates that there are not, numbers of thousands of digits, words that say `!!int`, brackets in brackets.
+        raise yaml.YAMLError(one_line(error)) from None
+
+
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 takes 1e-3 for text; here it is a number, as in YAML 1.2."""
+    """YAML 1.1 takes 1e-3 for text; here it is a number, as in YAML 1.2. What unfolds without end is refused."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The tree of the text, in which an alias stands for as much as its anchor."""
+        tree: yaml.Node | None = super().get_single_node()
+        _check_size(tree, self.get_mark().index)
+        return tree
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """A mapping whose keys are texts, as all settings' are; `null` and `1` are `"None"` and `"1"`."""
+        return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
+
+    def construct_scalar(self, node: Any) -> Any:
+        """The text of a node; without the sign at which the system would end a file's name."""
+        text = super().construct_scalar(node)
+        if isinstance(text, str) and "\0" in text:
+            raise yaml.YAMLError("a text holds a NUL character")
+        return text
+
+
+def _check_size(tree: yaml.Node | None, length: int) -> None:
+    """Refuse a tree with far more nodes than its text has characters, which only aliases of aliases can make."""
+    count, waiting = 0, [(tree, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        inner = node.value if isinstance(node, yaml.CollectionNode) else []
+        count += len(inner)
+        if count > 1000 + 10 * length or depth > _MOST_DEPTH:
+            raise yaml.YAMLError("it is nested too deeply, or its aliases unfold to too much")
+        for each in inner:
+            waiting += [(part, depth + 1) for part in (each if isinstance(each, tuple) else (each,))]
 
 
 _Loader.add_implicit_resolver(

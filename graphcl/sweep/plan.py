@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphcl.arguments import nearest
+from graphcl.arguments import nearest, shown
 from graphcl.config import HOW, Config, ConfigError, make_config, set_value
 from graphcl.config_files import read_config, shipped_configs
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_parts, layout, parts_of, points_on
 
+MOST_COMBINATIONS = 100_000
 _OF_THE_ENCODER = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
 
 
@@ -105,6 +107,8 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
     labels: dict[str, str]
     untrained: dict[str, Cell] = {}
     problems: dict[str, list[str]] = {}
+    if (count := math.prod(map(len, points.values()))) > MOST_COMBINATIONS:
+        raise InputError(f"the axes span {shown(count)} combinations; a sweep has at most {MOST_COMBINATIONS}.")
     combinations = list(itertools.product(*points.values()))
     for chosen in combinations:
         labels = {axis: label for axis, (label, _) in zip(points, chosen, strict=True)}

@@ -175,3 +175,9 @@ def test_what_changed():
     old = {"lr": 0.1, "out": "a", "loss": {"name": "dcl", "gone": 1}}
     new = {"lr": 0.2, "out": "b", "loss": {"name": "dcl", "come": 1}}
     assert changed(old, new) == ["`lr` was 0.1 and is 0.2", "`loss.gone` is no more", "`loss.come` is new"]
+
+
+def test_more_combinations_than_any_sweep_has():
+    axes = {key: list(range(1, 101)) for key in ("loss.temperature", "lr", "batch_size", "epochs", "max_degree")}
+    with pytest.raises(InputError, match=r"the axes span 10000000000 combinations; a sweep has at most 100000\."):
+        make_plan({"axes": axes})
