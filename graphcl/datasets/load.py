@@ -76,6 +76,9 @@ def load_dataset(
     check_features(features, max_degree, degree_columns)
     if not isinstance(root, str | os.PathLike):
         raise InputTypeError(f"`root` must be a folder, got {type(root).__name__}.")
+    for name, given in (("root", root), ("mirror", mirror)):
+        if isinstance(given, str | os.PathLike) and "\0" in str(given):
+            raise InputError(f"`{name}` {str(given)!r} holds a NUL character, with which no file can be named.")
     if isinstance(source, str) and not _is_path(source) and source in datasets:
         return _load_plugged_in(source, root, mirror, features, max_degree)
     if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
@@ -91,10 +94,17 @@ def load_dataset(
             (data, slices), benchmark = load_ogb(name, folder, mirror)
         else:
             name, (data, slices) = _collate(source, folder, mirror)
+        categories = categories or benchmark is not None or isinstance(source, GraphDataset)
+        return prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
+    except InputError:
+        raise
     except OSError as error:
         raise InputError(f"cannot load {source!r}: {reason(error)}.") from None
-    categories = categories or benchmark is not None or isinstance(source, GraphDataset)
-    return prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
+    except Exception as error:
+        if not isinstance(source, str | os.PathLike):
+            raise
+        # What was not foreseen in a file of somebody else's; the cause is kept for whoever looks for it.
+        raise InputError(f"cannot load {str(source)!r}, its parts do not fit together: {reason(error)}.") from error
 
 
 def prepare(

@@ -11,7 +11,6 @@ the values then, once; at each opening only what is cheap is looked at: the file
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import os
@@ -29,7 +28,8 @@ from torch_geometric.data.separate import separate
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES
 from graphcl.datasets.names import reason
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, one_line
+from graphcl.files import read_json
 
 META = "graphcl.json"
 FORMAT = "graphcl graphs on disk"
@@ -86,9 +86,32 @@ class MappedDataset(GraphDataset):
         self.folder = folder
 
     def get(self, idx: int) -> Data:
-        """The graph of that number. It is not kept, as PyG's `InMemoryDataset` does."""
+        """The graph of that number. It is not kept, as PyG's `InMemoryDataset` does.
+
+        Raises:
+            InputError: its edges are damaged.
+        """
         graph: Data = separate(Data, self._data, idx, self.slices, decrement=False)
+        self.check_edges(graph.edge_index, torch.tensor([0, graph.x.size(0)]), torch.tensor([0, graph.num_edges]))
         return graph
+
+    def check_edges(self, edge_index: Tensor, ptr: Tensor, edge_ptr: Tensor) -> None:
+        """Refuse edges that leave their graph: files may be damaged where nobody has looked before.
+
+        Args:
+            edge_index: of a batch, `[2, E]`.
+            ptr: the first node of each graph, `[B + 1]`.
+            edge_ptr: the first edge of each graph, `[B + 1]`.
+
+        Raises:
+            InputError: there are such edges.
+        """
+        edges = edge_ptr.diff()
+        first, after = ptr[:-1].repeat_interleave(edges), ptr[1:].repeat_interleave(edges)
+        if bool(((edge_index < first) | (edge_index >= after)).any()):
+            raise InputError(
+                f"{self.folder}: edge_index.npy is damaged, an edge of it leaves its graph; write the folder again."
+            )
 
 
 def is_on_disk(path: str | os.PathLike[str]) -> bool:
@@ -139,12 +162,21 @@ def _open(path: Path) -> MappedDataset:
     x, edge_index = data.x, data.edge_index
     if x.dim() != 2 or not (x.is_floating_point() or x.dtype == torch.long):
         raise InputError(f"{path}: x.npy must be [N, F] of floating numbers or int64, got {_told(x)}.")
+    for key, beside in (("pos", "x"), ("edge_attr", "edge_index"), ("edge_weight", "edge_index")):
+        if key in slices and not torch.equal(slices[key], slices[beside]):
+            raise InputError(f"{path}: {key}.npy is not cut as {beside}.npy is.")
+    if bool((slices["x"][1:] <= slices["x"][:-1]).any()):
+        raise InputError(f"{path}: a graph has no node.")
+    if meta["degree_columns"] > x.size(1):
+        raise InputError(f"{path}: of {x.size(1)} columns of x.npy, {meta['degree_columns']} cannot be degrees.")
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.long:
         raise InputError(f"{path}: edge_index.npy must be [2, E] of int64, got {_told(edge_index)}.")
     if classes is not None and (data.y is None or data.y.shape != (num_graphs,) or data.y.dtype != torch.long):
         got = "none" if data.y is None else _told(data.y)
         raise InputError(f"{path}: y.npy must be [{num_graphs}] of int64, as there are classes; got {got}.")
     classes = None if classes is None else torch.tensor(classes, dtype=torch.long)
+    if classes is not None and bool(((data.y < 0) | (data.y >= classes.numel())).any()):
+        raise InputError(f"{path}: y.npy must number the {classes.numel()} classes.")
     benchmark = _benchmark(path, meta["benchmark"], num_graphs)
     if benchmark is not None and (data.y is None or data.y.shape != (num_graphs, benchmark.num_tasks)):
         got = "none" if data.y is None else _told(data.y)
@@ -174,12 +206,7 @@ def _meta(file: Path) -> dict[str, Any]:
         raise InputError(
             f"{file.parent}: no data set on disk, there is no {META}; write one with python -m graphcl.pack."
         )
-    if file.stat().st_size > _META_LIMIT:
-        raise InputError(f"{file}: it is larger than {_META_LIMIT >> 20} MiB.")
-    try:
-        meta = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise InputError(f"{file}: no JSON ({reason(error)}).") from None
+    meta = read_json(file, _META_LIMIT)
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise InputError(f"{file}: it must say `format`: {FORMAT!r}.")
     if meta.get("version") != VERSION:
@@ -189,9 +216,10 @@ def _meta(file: Path) -> dict[str, Any]:
 
     def need(ok: bool, key: str, rule: str) -> None:
         if not ok:
-            raise InputError(f"{file}: `{key}` must be {rule}, got {str(meta.get(key))[:100]}.")
+            raise InputError(f"{file}: `{key}` must be {rule}, got {one_line(meta.get(key), 100)}.")
 
-    need(isinstance(meta.get("name"), str), "name", "a text")
+    name: Any = meta.get("name")
+    need(isinstance(name, str) and name.isprintable() and len(name) <= 200, "name", "a text of one line")
     need(meta.get("features") in FEATURES, "features", f"one of {', '.join(FEATURES)}")
     degrees: Any = meta.get("degree_columns")
     need(_whole(degrees) and degrees >= 0, "degree_columns", "a whole number from 0 on")
@@ -204,6 +232,9 @@ def _meta(file: Path) -> dict[str, Any]:
     keys = {"name": str, "task_type": str, "eval_metric": str, "num_tasks": int}
     told = isinstance(benchmark, dict) and {key: type(each) for key, each in benchmark.items()} == keys
     need(benchmark is None or told, "benchmark", f"a mapping with {', '.join(keys)}, or null")
+    if benchmark is not None:
+        sound = benchmark["num_tasks"] >= 1 and all(str(each).isprintable() for each in benchmark.values())
+        need(sound, "benchmark", "of one task or more, named on one line each")
     attributes: Any = meta.get("attributes")
     fits = isinstance(attributes, dict) and {"x", "edge_index"} <= attributes.keys()
     rule = "x, edge_index and others, each with the attribute whose slices cut it"
@@ -217,8 +248,8 @@ def check_attribute(key: str, what: str) -> None:
     """Refuse names of attributes that are no plain file name, or that PyG's batches use themselves."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", key) or "batch" in key or key in ("ptr", "num_nodes"):
         raise InputError(
-            f"{what}: attribute {key[:100]!r} cannot be stored: a name has letters, digits and '_', starts with a "
-            "letter, and is neither ptr nor num_nodes nor has 'batch' in it."
+            f"{what}: attribute {one_line(repr(key), 100)} cannot be stored: a name has letters, digits and '_', "
+            "starts with a letter, and is neither ptr nor num_nodes nor has 'batch' in it."
         )
 
 
@@ -228,10 +259,10 @@ def _whole(value: object) -> bool:
 
 def _slices(path: Path, key: str, num_graphs: int) -> Tensor:
     cut = _mapped(path / f"{key}.slices.npy")
-    if cut.shape != (num_graphs + 1,) or cut.dtype != torch.long or cut[0] != 0:
+    if cut.shape != (num_graphs + 1,) or cut.dtype != torch.long or cut[0] != 0 or bool((cut[1:] < cut[:-1]).any()):
         raise InputError(
-            f"{path}: {key}.slices.npy must be [{num_graphs + 1}] of int64 and start at 0, as there are {num_graphs} "
-            f"graphs; got {_told(cut)}."
+            f"{path}: {key}.slices.npy must be [{num_graphs + 1}] of int64, start at 0 and ascend, as there are "
+            f"{num_graphs} graphs; got {_told(cut)}."
         )
     return cut
 
@@ -249,7 +280,7 @@ def _mapped(file: Path) -> Tensor:
             raise
         except Exception as error:
             raise InputError(f"{file}: it is no .npy file ({reason(error)}).") from None
-        if dtype.str not in DTYPES or fortran or any(size < 0 for size in shape):
+        if dtype.str not in DTYPES or fortran or not all(0 <= size < 2**48 for size in shape):
             order = "Fortran" if fortran else "C"
             raise InputError(
                 f"{file}: arrays of {dtype.str!r} in {order} order and of shape {shape} are not supported."

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data.storage import GlobalStorage
 
+from graphcl.arguments import shown
 from graphcl.batching import unsupported
 from graphcl.datasets.names import reason
 from graphcl.datasets.tu import Collated, allow_pyg_containers
@@ -98,16 +102,46 @@ def collate_file(path: Path) -> Collated:
     allow_pyg_containers()
     content = read_plain(path, "save plain graphs with InMemoryDataset.save([data, ...], path)")
     if isinstance(content, list):
-        return collate_graphs(content, path.stem)
+        return collate_graphs([_rebuilt(graph, path) for graph in content], path.stem)
     if isinstance(content, tuple) and len(content) in (2, 3, 4):
         data, slices = content[:2]
         kind = content[-1] if len(content) > 2 else Data
         if isinstance(data, dict) and kind is Data:
-            data = Data.from_dict(data)
-        if isinstance(data, Data) and (slices is None or isinstance(slices, dict)):
-            return data, slices
+            return _graph_of(data, path), _sound_slices(slices, path)
+        if isinstance(data, Data):
+            return _rebuilt(data, path), _sound_slices(slices, path)
         if kind is HeteroData or isinstance(data, HeteroData):
             raise InputError(f"file {str(path)!r} holds HeteroData; heterogeneous graphs are not supported.")
     raise InputError(
         f"file {str(path)!r} is not a data set saved by PyG; write it with InMemoryDataset.save([data, ...], path)."
     )
+
+
+def _rebuilt(graph: Any, path: Path) -> Any:
+    """A graph made anew of what a file's graph holds, as a file may put anything into the inner parts of one."""
+    if type(graph) is not Data:
+        return graph  # refused with a message when it is collated
+    store = vars(graph).get("_store")
+    if type(store) is not GlobalStorage or not isinstance(mapping := vars(store).get("_mapping"), dict):
+        raise InputError(f"file {str(path)!r} is damaged: a graph in it has no attributes.")
+    stated = {"_num_nodes": vars(store)["_num_nodes"]} if "_num_nodes" in vars(store) else {}
+    return _graph_of({**mapping, **stated}, path)
+
+
+def _graph_of(mapping: dict[Any, Any], path: Path) -> Data:
+    for key in mapping:
+        if not isinstance(key, str) or not re.fullmatch(r"_num_nodes|[^\W_]\w{0,99}", key):
+            raise InputError(f"file {str(path)!r}: an attribute of a graph cannot be called {shown(key)}.")
+    stated = mapping.get("_num_nodes", [])
+    if not isinstance(stated, list) or not all(type(count) is int and 0 <= count < 2**40 for count in stated):
+        raise InputError(f"file {str(path)!r} is damaged: the numbers of nodes are {shown(stated)}.")
+    try:
+        return Data.from_dict(mapping)
+    except (TypeError, AttributeError, ValueError) as error:  # a name that PyG uses itself
+        raise InputError(f"file {str(path)!r}: a graph cannot have these attributes: {reason(error)}.") from None
+
+
+def _sound_slices(slices: Any, path: Path) -> dict[str, Tensor] | None:
+    if slices is None or (isinstance(slices, dict) and all(isinstance(key, str) for key in slices)):
+        return slices
+    raise InputError(f"file {str(path)!r} is damaged: its slices are {shown(slices)}.")

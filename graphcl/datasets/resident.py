@@ -234,6 +234,16 @@ class ResidentLoader:
                 level = _Level(start, {})
                 self._levels.append(level)
             level.attributes[key] = value.to(self.device), data.__cat_dim__(key, value) or 0
+        self._mapped = dataset if isinstance(dataset, MappedDataset) else None
+        if self._mapped is not None and self.device.type != "cpu":  # all of it is read now, and no batch waits later
+            ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
+            shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
+            self._mapped.check_edges(
+                data.edge_index[:, slices["edge_index"][0] : slices["edge_index"][-1]] + shift, ptr, edge_ptr
+            )
+            self._mapped = None
+        # A byte a graph, so that edges are looked at once, not in every epoch.
+        self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
         self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, share)
 
     def __len__(self) -> int:
@@ -304,6 +314,9 @@ class ResidentLoader:
                     shift = shift.to(torch.result_type(values, torch.tensor(0)))  # as adding a plain number does
                     later_axes = values.dim() - 1 - dim % values.dim()
                     fields[key] = fields[key] + shift.view(-1, *[1] * later_axes)
+        if self._mapped is not None and bool(self._unseen[graphs].any()):
+            self._mapped.check_edges(fields["edge_index"], ptr, slices["edge_index"])
+            self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
 
 

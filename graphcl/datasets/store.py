@@ -13,6 +13,9 @@ from torch_geometric.utils import cumsum
 
 from graphcl.errors import InputError, InputTypeError
 
+MOST_LONELY = 2**22
+"""Nodes of all graphs together that may have neither features nor edges: a number costs a file nothing."""
+
 
 def check_store(
     given: object, slices: Mapping[str, Tensor] | None, what: str
@@ -41,6 +44,7 @@ def check_store(
     counts = _node_counts(data, cuts, num_graphs, what)
     if counts.min() < 1:
         raise InputError(f"{what}: graph {int(counts.argmin())} has no node; leave empty graphs out.")
+    _check_lonely(data, counts, what)
     ptr = cumsum(counts)
     _check_edges(data, cuts, counts, what)
     if data.x is not None:
@@ -54,7 +58,7 @@ def _complete_slices(data: Data, slices: Mapping[str, Tensor] | None, what: str)
     """The slices of the attributes that `data` has, and how many graphs they cut it into."""
     stated = getattr(data, "_num_nodes", None)
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
-    flat = {key: cut.cpu() for key, cut in cuts.items() if isinstance(cut, Tensor) and cut.dim() == 1 and len(cut)}
+    flat = {key: cut.cpu() for key, cut in cuts.items() if _is_cut(cut)}
     sizes = [cut.numel() - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
     num_graphs = 1 if slices is None else max(sizes, default=0)
     if num_graphs < 2:
@@ -73,9 +77,16 @@ def _complete_slices(data: Data, slices: Mapping[str, Tensor] | None, what: str)
             size = len(value) if isinstance(value, list | tuple) else 1
         if cut.numel() != num_graphs + 1 or cut[0] != 0 or cut[-1] != size or (cut.diff() < 0).any():
             raise InputError(f"{what}: the slices of `{key}` do not fit its {size} entries and {num_graphs} graphs.")
+    for key in ("x", "pos", "edge_attr", "edge_weight"):
+        if isinstance(data.get(key), Tensor) and key not in flat:
+            raise InputError(f"{what}: there are no slices of `{key}`; save the graphs with InMemoryDataset.save.")
     if "edge_index" not in flat:
         raise InputError(f"{what}: there are no slices of `edge_index`; save the graphs with InMemoryDataset.save.")
     return {**cuts, **flat}, num_graphs
+
+
+def _is_cut(cut: object) -> bool:
+    return isinstance(cut, Tensor) and cut.dim() == 1 and len(cut) > 0 and cut.dtype == torch.long
 
 
 def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
@@ -122,6 +133,20 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
         needed = data.edge_index.max(0).values + 1
         counts = torch.zeros_like(edges).scatter_reduce_(0, owner, needed, "amax")
     return counts.to(data.edge_index.device)
+
+
+def _check_lonely(data: Data, counts: Tensor, what: str) -> None:
+    """Refuse nodes of which nothing is known but their number, where these are more than any honest set has."""
+    if data.x is not None:
+        return
+    # In floating point, which does not overflow.
+    lonely = float(counts.double().sum()) - 2 * data.edge_index.size(1)
+    if lonely > MOST_LONELY:
+        graph = int(counts.argmax())
+        raise InputError(
+            f"{what}: {lonely:.0f} nodes have neither features nor edges, graph {graph} has {int(counts[graph])}; "
+            "leave nodes without edges out, or give `x`."
+        )
 
 
 def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:

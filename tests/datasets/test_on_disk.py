@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
 
 from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, write, write_on_disk
-from graphcl.datasets.resident import ResidentLoader
+from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.pack import main as pack
 from graphcl.run import main as run
@@ -292,6 +292,20 @@ def too_long(folder):
         file.write(b"\0")
 
 
+def other_slices(folder):
+    content = json.loads((folder / "graphcl.json").read_text())
+    content["attributes"]["edge_attr"] = "edge_attr"
+    (folder / "graphcl.json").write_text(json.dumps(content))
+    cut = np.load(folder / "edge_index.slices.npy")
+    cut[1] = 0
+    np.save(folder / "edge_attr.slices.npy", cut)
+
+
+def empty_file(folder):
+    """No number, in 10^15 columns."""
+    (folder / "x.npy").write_bytes(write._npy_header(torch.float32, (0, 10**15)))
+
+
 SAME = {"x": "x", "edge_index": "edge_index"}
 DAMAGE = {
     "no-file": (lambda folder: (folder / "x.npy").unlink(), ["no file x.npy"]),
@@ -311,7 +325,14 @@ DAMAGE = {
     "slices": (array("x.slices.npy", np.ones(8, np.int64)), ["x.slices.npy", "start at 0"]),
     "few-slices": (array("x.slices.npy", np.zeros(3, np.int64)), ["x.slices.npy", "[8] of int64", "[3]"]),
     "no-json": (lambda folder: (folder / "graphcl.json").write_text("{"), ["graphcl.json", "JSON"]),
-    "no-text": (lambda folder: (folder / "graphcl.json").write_bytes(b"\xff\xfe\x00"), ["graphcl.json", "JSON"]),
+    "deep-json": (lambda folder: (folder / "graphcl.json").write_text("[" * 10**6), ["graphcl.json", "JSON"]),
+    "lines-in-the-name": (meta(name="a\nb"), ["`name`", "a text of one line"]),
+    "many-degrees": (meta(degree_columns=10**9), ["1000000000 cannot be degrees"]),
+    "falling-slices": (array("x.slices.npy", np.array([0, 2, 5, 4, 14, 20, 27, 35])), ["x.slices.npy", "ascend"]),
+    "other-slices": (other_slices, ["edge_attr.npy is not cut as edge_index.npy is"]),
+    "huge-and-empty": (empty_file, ["x.npy", "of shape (0, 1000000000000000)"]),
+    "other-classes": (array("y.npy", np.full(7, 99)), ["y.npy must number the 7 classes"]),
+    "no-text": (lambda folder: (folder / "graphcl.json").write_bytes(b"\xff\xfe\x00"), ["graphcl.json", "UTF-8"]),
     "list": (lambda folder: (folder / "graphcl.json").write_text("[]"), ["`format`"]),
     "other-format": (meta(format="other"), ["`format`"]),
     "version": (meta(version=1), ["`version`", "1", "2"]),
@@ -399,6 +420,25 @@ def test_mistakes_on_packs_command_line(words, told, tmp_path, capsys, monkeypat
     assert error.count("\n") == 1
     assert told in error
     assert [each.name for each in tmp_path.iterdir()] == ["EXISTS"]
+
+
+# -- edges, which are looked at when they are read ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [-1, 10**15, 30])
+def test_edges_that_leave_their_graph(end, tmp_path, capfd):
+    """Nothing is written beyond a tensor, nothing is learnt from another graph; a line says which file is damaged."""
+    folder = write_on_disk(small_graphs(12, labelled=False), tmp_path / "graphs").folder
+    edges = np.load(folder / "edge_index.npy")
+    edges[1, 40] = end
+    np.save(folder / "edge_index.npy", edges)
+    dataset = open_on_disk(folder)
+    says = "edge_index.npy is damaged, an edge of it leaves its graph; write the folder again."
+    refused(lambda: list(ResidentLoader(dataset, 3)), says)
+    refused(lambda: list(make_loader(dataset, 3)), says)
+    refused(lambda: list(dataset), says)
+    assert run(["--dataset", str(folder), "--epochs", "1", "--seeds", "0", "--out", str(folder / "run")]) == 2
+    assert says in capfd.readouterr().err
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
