@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import fnmatch
 import hashlib
-import logging
 import shutil
 import stat
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from pathlib import Path, PurePosixPath
 
 from graphcl.datasets.names import TESTED_ARCHIVES, listing, reason
 from graphcl.datasets.text import PARTS
-from graphcl.errors import InputError
-
-log = logging.getLogger(__name__)
+from graphcl.errors import InputError, one_line
 
 MOST_ENTRIES = 1000
+MOST_LISTED = 2**20
+"""Bytes of an archive's table of contents, which is read as a whole before its entries can be counted."""
 MOST_BYTES = 8 * 2**30
 """The most that an archive may unpack to."""
-FREE_BYTES, MOST_RATIO = 64 * 2**20, 200
+FREE_BYTES, MOST_RATIO = 16 * 2**20, 200
 """Beyond so many unpacked bytes, an archive may not unpack to more than so many times its own size."""
 
 
@@ -42,7 +42,6 @@ def unpack(archive: Path, name: str, target: Path, origin: str) -> None:
         InputError: not a zip, damaged, unsafe (paths that escape, links, a bomb), or without `NAME_A.txt`.
     """
     _extract(archive, origin, target, lambda entries: _choose(entries, name, origin))
-    _note_checksum(archive, name, origin)
 
 
 def unpack_folder(archive: Path, folder: str, keep: Sequence[str], target: Path, origin: str) -> None:
@@ -75,6 +74,10 @@ def unpack_folder(archive: Path, folder: str, keep: Sequence[str], target: Path,
     _extract(archive, origin, target, choose)
 
 
+class DamagedArchiveError(InputError):
+    """Bytes are missing or wrong, as after a download that went wrong."""
+
+
 def _extract(
     archive: Path,
     origin: str,
@@ -83,6 +86,7 @@ def _extract(
 ) -> None:
     """Check all entries, and write those that `choose` gives, by their name under `target`."""
     try:
+        _check_listing(archive, origin)
         with zipfile.ZipFile(archive) as zipped:
             entries = zipped.infolist()
             _check_safe(entries, archive.stat().st_size, origin)
@@ -103,7 +107,23 @@ def _extract(
             start = file.read(16)
         if not start.startswith(b"PK"):
             raise InputError(f"{origin} is not a zip archive: it starts with {start!r}.") from None
-        raise InputError(f"{origin} is damaged: {reason(error)}; fetch the file again.") from None
+        raise DamagedArchiveError(f"{origin} is damaged: {reason(error)}; fetch the file again.") from None
+
+
+def _check_listing(archive: Path, origin: str) -> None:
+    """Refuse a table of contents beyond all need; a few bytes at the archive's end tell its length."""
+    size = archive.stat().st_size
+    with archive.open("rb") as file:
+        file.seek(max(0, size - 2**16 - 22))  # a comment may follow, of at most 65535 bytes
+        tail = file.read()
+    # Found as zipfile finds it: at the very end, else the last that looks like it.
+    plain = tail[-22:-18] == b"PK\x05\x06" and tail[-2:] == b"\0\0"
+    at = len(tail) - 22 if plain else tail.rfind(b"PK\x05\x06")
+    listed = int.from_bytes(tail[at + 12 : at + 16], "little") if at >= 0 else 0
+    if at >= 76 and tail[at - 20 : at - 16] == b"PK\x06\x07":  # and once more, in the form for archives beyond 4 GB
+        listed = max(listed, int.from_bytes(tail[at - 36 : at - 28], "little"))
+    if listed > MOST_LISTED:
+        raise InputError(f"{origin} is refused: it lists {listed} bytes of entries, such an archive has a dozen.")
 
 
 def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> None:
@@ -112,17 +132,18 @@ def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> Non
         raise InputError(f"{origin} is refused: {len(entries)} entries, such an archive has a dozen.")
     for entry in entries:
         # `filename` is already cleaned for the platform; the original name is what the archive says.
+        told = one_line(repr(entry.orig_filename), 100)
         path, kind = PurePosixPath(entry.orig_filename), stat.S_IFMT(entry.external_attr >> 16)
         drive = len(entry.orig_filename) > 1 and entry.orig_filename[1] == ":"
         if path.is_absolute() or ".." in path.parts or drive or {"\\", "\0"} & set(entry.orig_filename):
-            raise InputError(f"{origin} is refused: the entry {entry.orig_filename!r} leads out of the folder.")
+            raise InputError(f"{origin} is refused: the entry {told} leads out of the folder.")
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise InputError(f"{origin} is refused: the entry {entry.filename!r} is a link or special file.")
+            raise InputError(f"{origin} is refused: the entry {told} is a link or special file.")
         if entry.flag_bits & 0x1:
-            raise InputError(f"{origin} is refused: the entry {entry.filename!r} is encrypted.")
+            raise InputError(f"{origin} is refused: the entry {told} is encrypted.")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             how = f"is packed by method {entry.compress_type}"
-            raise InputError(f"{origin} is refused: the entry {entry.filename!r} {how}; repack it with deflate.")
+            raise InputError(f"{origin} is refused: the entry {told} {how}; repack it with deflate.")
     total = sum(entry.file_size for entry in entries)
     if total > MOST_BYTES or (total > FREE_BYTES and total > MOST_RATIO * packed):
         raise InputError(f"{origin} is refused: its {packed} bytes would unpack to {total} bytes (a zip bomb?).")
@@ -146,11 +167,16 @@ def _choose(entries: list[zipfile.ZipInfo], name: str, origin: str) -> dict[str,
     return chosen
 
 
-def _note_checksum(archive: Path, name: str, origin: str) -> None:
+def note_checksum(archive: Path, name: str, origin: str) -> None:
+    """Say so where an archive is not the one that this library was tested with; it may have been packed anew."""
     if name in TESTED_ARCHIVES:
         with archive.open("rb") as file:
             digest = hashlib.sha256()
             while block := file.read(2**20):
                 digest.update(block)
         if digest.hexdigest() != TESTED_ARCHIVES[name]:
-            log.info("%s is not the archive this library was tested with: SHA-256 %s", origin, digest.hexdigest())
+            print(
+                f"graphcl: {origin} is not the archive that this library was tested with (its SHA-256 is "
+                f"{digest.hexdigest()}); it passes all checks and is used",
+                file=sys.stderr,
+            )

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import ssl
 import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, url2pathname, urlopen
+from urllib.request import (
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    HTTPHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    UnknownHandler,
+    url2pathname,
+)
 
 from torch_geometric.datasets import TUDataset
 
+from graphcl.datasets.archive import DamagedArchiveError
 from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, nearest, reason
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, one_line
 
 TIMEOUT = 30.0
-"""Seconds without an answer or without a byte after which a download is given up."""
+"""Seconds without an answer after which a download is given up; or without a byte, after which it is tried again."""
+ATTEMPTS, PAUSE = 4, 1.0
+"""How often a download that breaks off is begun, and the seconds between two attempts."""
+MOST_SECONDS = 6 * 3600.0
+"""Of one download."""
 MOST_BYTES = 4 * 2**30
 """The largest archive that is downloaded."""
 
@@ -89,34 +112,160 @@ def _local(name: str, folder: Path, public: str) -> tuple[Path, str]:
     )
 
 
+@dataclass
+class _Download:
+    """What is known of a file while it arrives."""
+
+    url: str
+    target: Path
+    most: int
+    deadline: float
+    size: int = 0
+    """Bytes that are there."""
+    total: int | None = None
+    """Bytes of the whole, where the server says so."""
+    version: str | None = None
+    """What the server names this version of the file by: only of the same one can the rest be asked for."""
+
+
+class _BrokenOffError(Exception):
+    """The connection ended, or nothing came, before the file was whole; another attempt may do."""
+
+
 def _download(name: str, server: str, staging: Path, public: str, most: int) -> tuple[Path, str]:
     url, target = f"{server.rstrip('/')}/{name}.zip", staging / f"{name}.zip"
     elsewhere = (
         f"Get {name}.zip elsewhere (public source: {public}/{name}.zip), put it into a folder and pass that "
         f"folder as `mirror` (--mirror FOLDER), or use the embedded data set '{SYNTHETIC}'."
     )
+    download = _Download(url, target, most, time.monotonic() + MOST_SECONDS)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _receive(download)
+            return target, url
+        except _BrokenOffError as error:
+            if attempt == ATTEMPTS:
+                raise InputError(f"cannot download {url}: {error}, {ATTEMPTS} times. {elsewhere}") from None
+            print(f"graphcl: {url}: {error}; trying again", file=sys.stderr)
+            time.sleep(PAUSE)
+        except HTTPError as error:
+            error.close()
+            hint = nearest(name, TU_NAMES) if error.code == 404 else ""
+            why = one_line(error.reason)
+            raise InputError(f"cannot download {url}: HTTP {error.code} {why}. {hint}{elsewhere}") from None
+        except InputError as error:
+            raise InputError(f"{error} {elsewhere}") from None
+        except (URLError, HTTPException, TimeoutError, ConnectionError, ValueError) as error:
+            cause = error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error
+            raise InputError(f"cannot download {url}: {reason(cause)}. {elsewhere}") from None
+    raise AssertionError("one of the attempts returns or raises")
+
+
+def _receive(download: _Download) -> None:
+    """One attempt: the whole file, or its rest where the server can give the rest of the same version.
+
+    Raises:
+        _BrokenOffError: it broke off; what is there may be gone on with.
+        InputError: it is too large, or packed in a way that nobody asked for.
+    """
+    headers = {"User-Agent": "graphcl", "Accept-Encoding": "identity"}
+    if download.size and download.version is not None:
+        headers |= {"Range": f"bytes={download.size}-", "If-Range": download.version}
+    else:
+        download.size = 0
     try:
-        with urlopen(Request(url, headers={"User-Agent": "graphcl"}), timeout=TIMEOUT) as answer:
-            announced, size = answer.headers.get("Content-Length"), 0
-            if announced is not None and announced.isdigit():
-                if int(announced) > most:
-                    raise InputError(f"{url} is larger than {most} bytes ({announced}). {elsewhere}")
-                print(f"graphcl: downloading {url} ({int(announced) / 1e6:.1f} MB)", file=sys.stderr)
-            with target.open("wb") as file:
-                while block := answer.read(2**20):
-                    size += len(block)
-                    if size > most:
-                        raise InputError(f"{url} is larger than {most} bytes. {elsewhere}")
-                    file.write(block)
+        answer = _opener().open(Request(download.url, headers=headers), timeout=TIMEOUT)
     except HTTPError as error:
-        error.close()
-        hint = nearest(name, TU_NAMES) if error.code == 404 else ""
-        raise InputError(f"cannot download {url}: HTTP {error.code} {error.reason}. {hint}{elsewhere}") from None
-    except (URLError, HTTPException, TimeoutError, ConnectionError, ValueError) as error:
-        if isinstance(error, InputError):
+        if error.code != 416 or not download.size:
             raise
-        why = reason(error.reason if isinstance(error, URLError) and isinstance(error.reason, OSError) else error)
-        raise InputError(f"cannot download {url}: {why}. {elsewhere}") from None
-    if announced is not None and announced.isdigit() and size != int(announced):
-        raise InputError(f"cannot download {url}: it broke off after {size} of {announced} bytes. {elsewhere}")
-    return target, url
+        error.close()
+        download.size, download.version = 0, None  # there is no such rest: it is another file by now
+        raise _BrokenOffError("the server has no rest of it") from None
+    with answer:
+        _begin(download, answer)
+        with download.target.open("ab" if download.size else "wb") as file:
+            try:
+                while block := answer.read1(2**16):
+                    download.size += len(block)
+                    if download.size > download.most:
+                        raise InputError(f"{download.url} is larger than {download.most} bytes.")
+                    if time.monotonic() > download.deadline:
+                        raise InputError(f"{download.url} takes longer than {MOST_SECONDS / 3600:.0f} hours.")
+                    file.write(block)
+            except (HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
+                raise _BrokenOffError(f"it broke off after {download.size} bytes ({reason(error)})") from None
+    if download.total is not None and download.size != download.total:
+        raise _BrokenOffError(f"it broke off after {download.size} of {download.total} bytes")
+
+
+def _begin(download: _Download, answer: Any) -> None:
+    """Look at an answer's head: whether it is the rest that was asked for, and how much is to come."""
+    packed = answer.headers.get("Content-Encoding", "identity")
+    if packed.lower() != "identity":
+        raise InputError(f"{download.url} comes packed ({one_line(packed, 40)}), which was not asked for.")
+    length = answer.headers.get("Content-Length", "")
+    announced = int(length) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
+    version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
+    version = version if version and version.isprintable() and not version.startswith("W/") else None
+    if answer.status == 206:
+        told = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", answer.headers.get("Content-Range", ""), re.ASCII)
+        rest = told is not None and (int(told[1]), int(told[2])) == (download.size, download.total)
+        if not rest or version not in (None, download.version):
+            download.size, download.version = 0, None
+            raise _BrokenOffError("the server gave another part of it than the rest")
+        return
+    download.size, download.total, download.version = 0, announced, version
+    if announced is not None:
+        if announced > download.most:
+            raise InputError(f"{download.url} is larger than {download.most} bytes ({announced}).")
+        print(f"graphcl: downloading {download.url} ({announced / 1e6:.1f} MB)", file=sys.stderr)
+
+
+class _Redirects(HTTPRedirectHandler):
+    """To http and https only, and never from https to http."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
+        allowed = ("https",) if req.type == "https" else ("http", "https")
+        if urlsplit(newurl).scheme not in allowed:
+            raise HTTPError(req.full_url, code, f"leads to {newurl[:200]}, which is not followed", headers, fp)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener() -> OpenerDirector:
+    """Opens http and https; urllib's own would read a file, or ask an FTP server, where an answer says so."""
+    opener = OpenerDirector()
+    kinds = (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor, _Redirects)
+    for kind in (*kinds, UnknownHandler):
+        opener.add_handler(kind())
+    return opener
+
+
+def fetch_unpacked(
+    get: Callable[[], tuple[Path, str]], unpack: Callable[[Path, str], None], staging: Path, target: Path
+) -> tuple[Path, str]:
+    """An archive that `get` gives, unpacked; one that arrived damaged is downloaded once more.
+
+    Args:
+        get: gives the archive and its origin.
+        unpack: makes the folder `target` of these.
+        staging: where downloads lie; an archive elsewhere is the user's own.
+        target: the new folder.
+
+    Returns:
+        What `get` gave.
+
+    Raises:
+        InputError: see both.
+    """
+    archive, origin = get()
+    try:
+        unpack(archive, origin)
+    except DamagedArchiveError as error:
+        if archive.parent != staging:
+            raise
+        print(f"graphcl: {error} Downloading it once more", file=sys.stderr)
+        archive.unlink()
+        shutil.rmtree(target, ignore_errors=True)
+        archive, origin = get()
+        unpack(archive, origin)
+    return archive, origin

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
 import io
 import os
 import shutil
@@ -24,14 +25,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphcl.datasets.archive import unpack_folder
+from graphcl.datasets.archive import FREE_BYTES, MOST_RATIO, unpack_folder
 from graphcl.datasets.dataset import Benchmark
-from graphcl.datasets.fetch import fetch_archive
+from graphcl.datasets.fetch import fetch_archive, fetch_unpacked
 from graphcl.datasets.names import OGB_NAMES, listing, nearest, reason
-from graphcl.datasets.staging import staged
+from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError
 from graphcl.optional import import_ogb
+from graphcl.torch_file import check_torch_file
 
 MOST_BYTES = 2**30
 """The largest archive that is downloaded without being put into a folder by hand."""
@@ -64,30 +66,53 @@ def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None
         # Here OGB's reader would ask on standard input whether to delete it.
         raise InputError(f"the folder {home} has no {release}, so it is not the {name} that is known; delete it.")
     if (home / _PROCESSED).is_file():
-        try:
-            return _read(name, root, facts)
-        except Exception as error:
-            raise InputError(
-                f"the cached copy of {name} cannot be read ({reason(error)}): delete the folder {home} and load again."
-            ) from None
+        return _read_made(name, root, facts, home)
     with staged(name, root) as staging:
+        if (home / _PROCESSED).is_file():  # by the process that was waited for
+            return _read_made(name, root, facts, home)
         made = staging / home.name
         if (home / "raw").is_dir():
             origin = f"{home} (delete this folder to fetch {name} again)"
             shutil.copytree(home, made, ignore=shutil.ignore_patterns("processed"))
         else:
             server, _, file = facts["url"].rpartition("/")
-            archive, origin = fetch_archive(file.removesuffix(".zip"), server, mirror, staging, MOST_BYTES)
-            unpack_folder(archive, facts["download_name"], _PARTS, made, origin)
+            _, origin = fetch_unpacked(
+                lambda: fetch_archive(file.removesuffix(".zip"), server, mirror, staging, MOST_BYTES),
+                lambda archive, origin: unpack_folder(archive, facts["download_name"], _PARTS, made, origin),
+                staging,
+                made,
+            )
             if not (made / release).is_file():
                 raise InputError(f"{origin} has no {release} in it: it is another release of {name}.")
         print(f"graphcl: preparing {name}, once", file=sys.stderr)
         try:
+            _check_packed(made)
             found = _read(name, staging, facts)
         except Exception as error:
+            check_room(staging)
             raise InputError(f"{origin}: OGB's reader cannot make graphs of {name}: {reason(error)}.") from None
         _move(made, home)
         return found
+
+
+def _read_made(name: str, root: Path, facts: Mapping[str, str], home: Path) -> tuple[Collated, Benchmark]:
+    try:
+        return _read(name, root, facts)
+    except Exception as error:
+        raise InputError(
+            f"the cached copy of {name} cannot be read ({reason(error)}): delete the folder {home} and load again."
+        ) from None
+
+
+def _check_packed(folder: Path) -> None:
+    """Refuse packed tables that would unpack to far more than their size: OGB's reader unpacks them into the memory."""
+    for file in sorted(folder.rglob("*.gz")):
+        size, most = 0, max(FREE_BYTES, MOST_RATIO * file.stat().st_size)
+        with gzip.open(file) as table:
+            while block := table.read(2**20):
+                size += len(block)
+                if size > most:
+                    raise InputError(f"{file.name} unpacks to more than {most} bytes")
 
 
 def _check_name(name: str) -> None:
@@ -127,6 +152,8 @@ def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Be
                 os.makedirs(self.processed_dir, exist_ok=True)
                 self.process()
 
+    for file in sorted((root / name.replace("-", "_")).rglob("*.pt")):
+        check_torch_file(file)
     with _safely():
         reader: Any = Reader(name, str(root))
         split = reader.get_idx_split()

@@ -4,8 +4,8 @@
     root/NAME/processed/data.pt    PyG's collated form of them: what a second load reads
 
 The layout is PyG's own, so `TUDataset(root, NAME)` reads the same cache. Until everything is right all files live in
-a hidden folder `root/.NAME-*`, which is removed whatever happens; processes that load the same set at the same time
-do not disturb each other.
+a hidden folder `root/.NAME-*`, which is removed whatever happens; of processes that load the same set at the same time
+one prepares it, and the others wait.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.datasets import TUDataset
 
-from graphcl.datasets.archive import unpack
-from graphcl.datasets.fetch import fetch
+from graphcl.datasets.archive import note_checksum, unpack
+from graphcl.datasets.fetch import fetch, fetch_unpacked
 from graphcl.datasets.names import check_name, listing, reason
-from graphcl.datasets.staging import staged
+from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.text import PARTS, check_text
 from graphcl.errors import InputError
+from graphcl.torch_file import check_torch_file
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set the way PyG's `InMemoryDataset` holds it: all graphs in one, and where each attribute is cut."""
+Filled = tuple[str, Path | None]
+"""Where text files came from, for messages, and the archive where they came from one."""
 
 
 class _Reader(TUDataset):
@@ -64,13 +67,18 @@ def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None)
     home = root / name
     raw = home / "raw"
 
-    def fill(staging: Path) -> str:
+    def fill(staging: Path) -> Filled:
+        target = staging / name / "raw"
         if raw.is_dir() and any(raw.iterdir()):
-            _copy_text(raw, name, staging / name / "raw")
-            return f"{raw} (delete this folder to fetch {name} again)"
-        archive, origin = fetch(name, mirror, staging)
-        unpack(archive, name, staging / name / "raw", origin)
-        return origin
+            _copy_text(raw, name, target)
+            return f"{raw} (delete this folder to fetch {name} again)", None
+        archive, origin = fetch_unpacked(
+            lambda: fetch(name, mirror, staging),
+            lambda archive, origin: unpack(archive, name, target, origin),
+            staging,
+            target,
+        )
+        return origin, archive
 
     return _load(name, root, fill)
 
@@ -102,21 +110,30 @@ def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
         path = folder / f"{name}_{part}.txt"
         digest.update(f"{part}:{path.stat().st_size}\n".encode() + path.read_bytes() if path.is_file() else b"")
 
-    def fill(staging: Path) -> str:
+    def fill(staging: Path) -> Filled:
         _copy_text(folder, name, staging / name / "raw")
-        return str(folder)
+        return str(folder), None
 
     return name, _load(name, root / f"{name}-{digest.hexdigest()[:12]}", fill)
 
 
-def _load(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
-    """Read `root/name`, made first if it is not there: `fill` puts text files into a folder and says their origin."""
+def _load(name: str, root: Path, fill: Callable[[Path], Filled]) -> Collated:
+    """Read `root/name`, made first if it is not there: `fill` puts text files into a folder."""
     if set("*?[") & set(str(root)) or "::" in str(root):
         raise InputError(f"`root` {str(root)!r} must not contain '*', '?', '[' or '::': PyG's reader expands them.")
-    processed = root / name / "processed"
-    if not os.path.isfile(processed / "data.pt"):
+    if not _is_made(name, root):
         return _build(name, root, fill)
+    return _read_made(name, root)
+
+
+def _is_made(name: str, root: Path) -> bool:
+    return os.path.isfile(root / name / "processed" / "data.pt")
+
+
+def _read_made(name: str, root: Path) -> Collated:
+    processed = root / name / "processed"
     try:
+        check_torch_file(processed / "data.pt")
         return _read(root, name)
     except Exception as error:
         raise InputError(
@@ -124,11 +141,15 @@ def _load(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
         ) from None
 
 
-def _build(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
+def _build(name: str, root: Path, fill: Callable[[Path], Filled]) -> Collated:
     with staged(name, root) as staging:
-        origin = fill(staging)
+        if _is_made(name, root):  # by the process that was waited for
+            return _read_made(name, root)
+        origin, archive = fill(staging)
         check_text(staging / name / "raw", name, origin)
         collated = _process(name, staging, origin)
+        if archive is not None:
+            note_checksum(archive, name, origin)
         _move(staging / name, root / name)
         return collated
 
@@ -137,6 +158,7 @@ def _process(name: str, staging: Path, origin: str) -> Collated:
     try:
         return _read(staging, name)
     except Exception as error:
+        check_room(staging)
         raise InputError(f"{origin}: PyG's reader cannot make graphs of {name}: {reason(error)}.") from None
 
 

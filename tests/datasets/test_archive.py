@@ -1,8 +1,8 @@
 """Archives that are damaged or hostile: refused before anything is written."""
 
 import io
-import logging
 import stat
+import struct
 import zipfile
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphcl.datasets.archive as archive
+from graphcl.datasets import load_dataset
 from graphcl.datasets.archive import unpack
 from graphcl.errors import InputError
 
@@ -40,6 +41,62 @@ def test_too_large(refused, mirror, monkeypatch):
 def test_too_many_entries(refused, tmp_path, write_zip):
     many = [(f"TINY/{i}", "") for i in range(1001)]
     refused("TINY", "1005 entries", mirror=write_zip(tmp_path / "m", extra=many))
+
+
+def test_a_table_of_contents_beyond_all_need_is_not_read(refused, mirror):
+    """A million entries of nothing would take 600 MB to list."""
+    with zipfile.ZipFile(mirror / "TINY.zip", "a") as zipped:
+        for number in range(20):
+            entry = zipfile.ZipInfo(f"README-{number}.txt")
+            entry.comment = bytes(60_000)
+            zipped.writestr(entry, "")
+    refused("TINY", "bytes of entries, such an archive has a dozen", mirror=mirror)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_table_of_contents_cannot_hide_its_length(large, refused, mirror):
+    """A length that looks like the start of the record which tells it; a second record of it, for large archives."""
+    content = (mirror / "TINY.zip").read_bytes()
+    end = bytearray(content[-22:])
+    more = b""
+    if large:
+        more = b"PK\x06\x06" + struct.pack("<QHHLLQQQQ", 44, 45, 45, 0, 0, 5, 5, 2**30, 0)
+        more += b"PK\x06\x07" + struct.pack("<LQL", 0, len(content) - 22, 1)
+    else:
+        end[12:16] = b"PK\x05\x06"
+    (mirror / "TINY.zip").write_bytes(content[:-22] + more + end)
+    refused("TINY", "bytes of entries, such an archive has a dozen", mirror=mirror)
+
+
+def test_names_in_messages_are_short_and_on_one_line(refused, tmp_path, write_zip):
+    for entry in ("../\n\x1b[2J" + "x" * 5000, "C:\n" + "x" * 5000):
+        message = refused("TINY", "leads out", mirror=write_zip(tmp_path / "m", extra=[(entry, "x")]))
+        assert message.isprintable()
+        assert len(message) < 400
+    write_zip(tmp_path / "o", "OTHER", extra=[("a\nb\x1b[2J" + "x" * 5000, "")])
+    (tmp_path / "o" / "OTHER.zip").rename(tmp_path / "o" / "TINY.zip")
+    message = refused("TINY", "no archive of TINY", mirror=tmp_path / "o")
+    assert message.isprintable()
+    assert len(message) < 600
+
+
+def test_links_in_a_mirror(mirror, root, tmp_path, refused):
+    """A link to an archive is followed, as git-annex and shared folders have them; anything else is no archive."""
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "TINY.zip").symlink_to(mirror / "TINY.zip")
+    assert len(load_dataset("TINY", root, tmp_path / "links")) == 3
+    for target in ("/dev/zero", "nowhere", "TINY.zip", str(mirror)):
+        (tmp_path / "links" / "TINY.zip").unlink()
+        (tmp_path / "links" / "TINY.zip").symlink_to(target)
+        with pytest.raises(InputError, match=r"has no TINY\.zip"):
+            load_dataset("TINY", tmp_path / "root2", tmp_path / "links")
+
+
+@pytest.mark.parametrize("percent", range(0, 100, 7))
+def test_truncated_anywhere(percent, refused, mirror):
+    content = (mirror / "TINY.zip").read_bytes()
+    (mirror / "TINY.zip").write_bytes(content[: len(content) * percent // 100])
+    refused("TINY", "TINY.zip is", mirror=mirror)
 
 
 def test_encrypted(refused, mirror):
@@ -94,10 +151,18 @@ def test_only_the_text_files_are_written(mirror, tmp_path):
     ]
 
 
-def test_other_checksum_is_only_a_note(tmp_path, write_zip, caplog):
-    with caplog.at_level(logging.INFO):
-        unpack(write_zip(tmp_path / "m", "MUTAG") / "MUTAG.zip", "MUTAG", tmp_path / "new", "somewhere")
-    assert "somewhere is not the archive this library was tested with" in caplog.text
+def test_another_checksum_is_said_once_and_the_archive_used(tmp_path, root, write_zip, capsys):
+    place = write_zip(tmp_path / "m", "MUTAG")
+    for _ in range(2):
+        assert len(load_dataset("MUTAG", root, place)) == 3
+    told = capsys.readouterr().err
+    assert told.count("MUTAG.zip is not the archive that this library was tested with (its SHA-256 is ") == 1
+    assert told.endswith("); it passes all checks and is used\n")
+
+
+def test_a_refused_archive_is_not_said_to_pass(tmp_path, refused, write_zip, capsys):
+    refused("MUTAG", "line 2", mirror=write_zip(tmp_path / "m", "MUTAG", graph_labels="1\nx\n1\n"))
+    assert capsys.readouterr().err == ""
 
 
 def small_zip():

@@ -1,6 +1,9 @@
 """Mirrors and the network: a server on this machine stands for the public one."""
 
+import contextlib
+import gzip
 import http.server
+import re
 import socket
 import threading
 import time
@@ -14,37 +17,173 @@ from graphcl.errors import InputError
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    """What it does with a request is the function named by the first part of the path, given this and `content`."""
+
     def do_GET(self):
         self.server.asked.append(self.path)
-        behaviour = self.path.split("/")[1]
-        if behaviour == "silent":
-            time.sleep(1.5)
-            return
-        if behaviour == "missing":
-            self.send_error(404)
-            return
-        if behaviour == "busy":
-            self.send_error(503)
-            return
-        if behaviour == "garbled":
-            self.wfile.write(b"\x00\x01 nothing like HTTP\r\n\r\n")
-            return
-        content = self.server.content
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(content)))
+        self.server.ranges.append(self.headers.get("Range"))
+        BEHAVIOURS.get(self.path.split("/")[1], whole)(self, self.server.content)
+
+    def answer(self, body, code=200, length=None, **headers):
+        self.send_response(code)
+        if length != "none":
+            self.send_header("Content-Length", str(len(body) if length is None else length))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        self.wfile.write(content[: len(content) // 2] if behaviour == "half" else content)
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
+
+    def rest(self, content, etag='"1"', upto=None):
+        """The part that is asked for, if it is of this version; else the whole."""
+        asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if asked and self.headers.get("If-Range") == etag:
+            start = int(asked[1])
+            told = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            self.answer(content[start:upto], 206, len(content) - start, Content_Range=told, ETag=etag)
+        else:
+            self.answer(content[:upto], length=len(content), ETag=etag)
+
+    def first(self):
+        return len(self.server.asked) == 1
 
     def log_message(self, *_):
         pass
 
 
+def whole(handler, content):
+    handler.answer(content)
+
+
+def silent(handler, content):
+    time.sleep(1.5)
+
+
+def stalls(handler, content):
+    handler.rest(content, upto=100 if handler.first() else None)
+    if handler.first():
+        handler.wfile.flush()
+        time.sleep(1.0)
+
+
+def garbled(handler, content):
+    handler.wfile.write(b"\x00\x01 nothing like HTTP\r\n\r\n")
+
+
+def half(handler, content):
+    handler.answer(content[: len(content) // 2], length=len(content))
+
+
+def breaks_off(handler, content):
+    handler.rest(content, upto=100 * len(handler.server.asked))
+
+
+def changes(handler, content):
+    """Between the first attempt and the second, the file becomes another one, of the same length."""
+    if handler.first():
+        handler.rest(bytes(len(content)), upto=200)
+    else:
+        handler.rest(content, etag='"2"')
+
+
+def ignores_ranges(handler, content):
+    handler.answer(content[: 100 if handler.first() else None], length=len(content), ETag='"1"')
+
+
+def no_versions(handler, content):
+    handler.answer(content[: 100 if handler.first() else None], length=len(content))
+
+
+def weak_version(handler, content):
+    handler.answer(content[: 100 if handler.first() else None], length=len(content), ETag='W/"1"')
+
+
+def other_part(handler, content):
+    """An answer to the request for the rest that is of another place."""
+    if handler.headers.get("Range"):
+        told = f"bytes 0-{len(content) - 101}/{len(content)}"
+        handler.answer(content[:-100], 206, Content_Range=told, ETag='"1"')
+    else:
+        handler.rest(content, upto=100 if handler.first() else None)
+
+
+def no_rest(handler, content):
+    """416: by now the file is shorter than what is there."""
+    if handler.headers.get("Range"):
+        handler.answer(b"", 416)
+    else:
+        handler.rest(content, upto=100 if handler.first() else None)
+
+
+def too_short(handler, content):
+    handler.answer(content, length=len(content) - 50)
+
+
+def damaged_once(handler, content):
+    handler.answer(content[:60] + b"?" + content[61:] if handler.first() else content)
+
+
+def damaged(handler, content):
+    handler.answer(content[:60] + b"?" + content[61:])
+
+
+def endless(handler, content):
+    with contextlib.suppress(ConnectionError):
+        handler.answer(b"", length="none")
+        while True:
+            handler.wfile.write(bytes(2**16))
+
+
+def chunks(handler, content):
+    """A chunk that breaks off, without any length."""
+    handler.protocol_version = "HTTP/1.1"
+    handler.answer(b"1000\r\nPK", length="none", Transfer_Encoding="chunked")
+    handler.close_connection = True
+
+
+def packed(handler, content):
+    handler.answer(gzip.compress(content), Content_Encoding="gzip")
+
+
+def to(place):
+    return lambda handler, content: handler.answer(b"", 302, Location=place(handler))
+
+
+BEHAVIOURS = {
+    "silent": silent,
+    "stalls": stalls,
+    "missing": lambda handler, content: handler.send_error(404),
+    "busy": lambda handler, content: handler.send_error(503, "\x1b[2Jbusy" + "y" * 5000),
+    "garbled": garbled,
+    "half": half,
+    "breaks-off": breaks_off,
+    "changes": changes,
+    "ignores-ranges": ignores_ranges,
+    "no-versions": no_versions,
+    "weak-version": weak_version,
+    "other-part": other_part,
+    "no-rest": no_rest,
+    "too-short": too_short,
+    "damaged-once": damaged_once,
+    "damaged": damaged,
+    "endless": endless,
+    "chunks": chunks,
+    "packed": packed,
+    "to-file": to(lambda handler: "file:///etc/passwd"),
+    "to-ftp": to(lambda handler: "ftp://127.0.0.1/TINY.zip"),
+    "to-data": to(lambda handler: "data:,PK"),
+    "to-itself": to(lambda handler: handler.path),
+    "to-sets": to(lambda handler: "/sets/TINY.zip"),
+}
+
+
 @pytest.fixture
 def server(mirror, monkeypatch):
+    monkeypatch.setattr(fetch, "PAUSE", 0)
     for variable in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.content, running.asked = (mirror / "TINY.zip").read_bytes(), []
+        running.content, running.asked, running.ranges = (mirror / "TINY.zip").read_bytes(), [], []
         running.url = f"http://127.0.0.1:{running.server_port}"
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
@@ -75,6 +214,12 @@ def test_known_name_comes_from_the_public_server(server, root, monkeypatch, tmp_
         ("missing", "HTTP 404"),
         ("busy", "HTTP 503"),
         ("half", "broke off after"),
+        ("chunks", "broke off after"),
+        ("packed", "comes packed (gzip), which was not asked for"),
+        ("to-file", "Redirection to url 'file:///etc/passwd' is not allowed"),
+        ("to-ftp", "leads to ftp://127.0.0.1/TINY.zip, which is not followed"),
+        ("to-data", "Redirection to url 'data:,PK' is not allowed"),
+        ("to-itself", "infinite loop"),
         ("garbled", "cannot download"),
         ("silent", "timed out"),
     ],
@@ -82,7 +227,74 @@ def test_known_name_comes_from_the_public_server(server, root, monkeypatch, tmp_
 def test_download_fails(behaviour, words, server, refused, monkeypatch):
     monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
     url = f"{server.url}/{behaviour}"
-    refused("TINY", f"cannot download {url}/TINY.zip", words, "--mirror FOLDER", "'synthetic'", mirror=url)
+    message = refused("TINY", f"{url}/TINY.zip", words, "--mirror FOLDER", "'synthetic'", mirror=url)
+    assert message.isprintable()
+    assert len(message) < 700
+    assert len(server.asked) <= 12
+
+
+MENDED = {
+    "breaks-off": ["none", "100", "200", "300"],
+    "stalls": ["none", "100"],
+    "changes": ["none", "200"],
+    "ignores-ranges": ["none", "100"],
+    "no-versions": ["none", "none"],
+    "weak-version": ["none", "none"],
+    "other-part": ["none", "100", "none"],
+    "no-rest": ["none", "100", "none"],
+    "damaged-once": ["none", "none"],
+    "to-sets": ["none", "none"],
+}
+"""What goes wrong at first, and where each attempt begins."""
+
+
+@pytest.mark.parametrize("behaviour", MENDED)
+def test_a_download_goes_on_or_begins_again(behaviour, server, root, monkeypatch, capfd):
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
+    if behaviour == "breaks-off":
+        monkeypatch.setattr(fetch, "ATTEMPTS", 40)
+    dataset = load_dataset("TINY", root, f"{server.url}/{behaviour}")
+    assert [graph.num_nodes for graph in dataset] == [3, 2, 3]
+    begun = [asked[6:-1] if asked else "none" for asked in server.ranges]
+    assert begun[:4] == MENDED[behaviour]
+    assert [path.name for path in root.iterdir()] == ["TINY"]
+    told = capfd.readouterr().err.splitlines()
+    assert all(line.startswith("graphcl: ") for line in told)
+    assert len(told) <= 1 + 2 * len(begun)
+
+
+def test_no_more_attempts_than_a_few(server, refused):
+    refused("TINY", "broke off after 400 of", "4 times", mirror=f"{server.url}/breaks-off")
+    assert len(server.asked) == fetch.ATTEMPTS == 4
+
+
+@pytest.mark.parametrize("behaviour", ["damaged", "too-short"])
+def test_an_archive_that_arrives_damaged_is_fetched_once_more(behaviour, server, refused, capfd):
+    refused("TINY", "TINY.zip is damaged", mirror=f"{server.url}/{behaviour}")
+    assert len(server.asked) == 2
+    assert capfd.readouterr().err.count("Downloading it once more") == 1
+
+
+def test_a_damaged_archive_of_a_folder_is_not_fetched_again(mirror, refused, capfd):
+    content = (mirror / "TINY.zip").read_bytes()
+    (mirror / "TINY.zip").write_bytes(content[:-30])
+    refused("TINY", "TINY.zip is damaged", mirror=mirror)
+    assert capfd.readouterr().err == ""
+    assert (mirror / "TINY.zip").read_bytes() == content[:-30]
+
+
+def test_a_body_without_end(server, refused, monkeypatch):
+    monkeypatch.setattr(fetch, "MOST_BYTES", 10**6)
+    refused("TINY", "is larger than 1000000 bytes. Get TINY.zip elsewhere", mirror=f"{server.url}/endless")
+    monkeypatch.setattr(fetch, "MOST_SECONDS", 0)
+    refused("TINY", "takes longer than 0 hours. Get TINY.zip elsewhere", mirror=f"{server.url}/endless")
+
+
+def test_from_https_nothing_leads_to_http():
+    request = fetch.Request("https://a/TINY.zip")
+    with pytest.raises(fetch.HTTPError, match="leads to http://b/, which is not followed"):
+        fetch._Redirects().redirect_request(request, None, 302, "", {}, "http://b/")
+    assert fetch._Redirects().redirect_request(request, None, 302, "", {}, "https://b/").full_url == "https://b/"
 
 
 def test_missing_on_the_server_names_the_nearest(server, refused):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import time
 
 import pytest
 import torch
@@ -147,6 +148,17 @@ TEXT_ERRORS = {
     "too few node labels": ({"node_labels": "1\n0\n"}, "TINY_node_labels.txt has 2 lines", "8 nodes"),
     "ragged node labels": ({"node_labels": "1,2\n0\n" + "1,1\n" * 6}, "TINY_node_labels.txt line 2", "2 whole"),
     "huge node label": ({"node_labels": "1\n" * 7 + "99999999999\n"}, "TINY_node_labels.txt", "too many for one-hot"),
+    "many node labels": (
+        {
+            "A": "1, 2\n2, 1\n",
+            "graph_indicator": "1\n" * 4000 + "2\n",
+            "graph_labels": "1\n2\n",
+            "node_labels": "".join(f"{5 * i}\n" for i in range(4001)),
+        },
+        "TINY_node_labels.txt",
+        "labels from 0 to 20000 are too many for one-hot columns",
+        "number them anew",
+    ),
     "too few edge labels": ({"edge_labels": "1\n"}, "TINY_edge_labels.txt has 1 lines", "8 edges"),
     "binary attributes": ({"node_attributes": b"1\n\xff\xfe\n"}, "TINY_node_attributes.txt line 2", "number"),
     "few attributes": ({"node_attributes": "0.5\n"}, "TINY_node_attributes.txt has 1 lines", "8 nodes"),
@@ -197,6 +209,21 @@ def test_half_written_raw_folder(root, refused):
     refused("TINY", str(root / "TINY" / "raw"), "delete this folder", "TINY_A.txt is missing")
 
 
+def test_a_cache_that_claims_what_it_has_not(mirror, root, refused):
+    load_dataset("TINY", root, mirror)
+    file = root / "TINY" / "processed" / "data.pt"
+    content = torch.load(file, weights_only=True)
+    content[0]["x"] = torch.ones(1, 1).expand(10**10, 1)
+    torch.save(content, file)
+    refused("TINY", "cached copy of TINY cannot be read (its tensors claim 40000", "delete the folder")
+
+
+def test_paths_with_a_nul_character(refused, mirror):
+    refused("TINY", "`mirror` 'a\\x00b' holds a NUL character", mirror="a\0b")
+    with pytest.raises(ValueError, match=r"`root` 'a\\x00b' holds a NUL character"):
+        load_dataset("TINY", "a\0b", mirror)
+
+
 def test_interruption_leaves_nothing(mirror, root, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -216,8 +243,8 @@ def test_failure_of_the_reader_is_one_line(mirror, refused, monkeypatch):
 
 
 def test_processes_at_the_same_time(mirror, root, monkeypatch):
-    meet, check = threading.Barrier(3), tu.check_text
-    monkeypatch.setattr(tu, "check_text", lambda *args: (meet.wait(20), check(*args)))
+    checked, check = [], tu.check_text
+    monkeypatch.setattr(tu, "check_text", lambda *args: (checked.append(1), time.sleep(0.1), check(*args)))
     loaded = []
     threads = [
         threading.Thread(target=lambda: loaded.append(load_dataset("TINY", root, mirror).num_features))
@@ -226,6 +253,7 @@ def test_processes_at_the_same_time(mirror, root, monkeypatch):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert loaded == [6, 6, 6]
+    assert len(checked) == 1  # the others wait, and read what it made
     assert os.listdir(root) == ["TINY"]
 
 

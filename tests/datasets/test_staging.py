@@ -1,0 +1,198 @@
+"""One process prepares a set while others wait; a killed one leaves nothing that is used; full and read-only disks."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import graphcl.datasets.tu as tu
+from graphcl.datasets import load_dataset
+from graphcl.datasets.staging import staged
+from graphcl.errors import InputError
+from tests.conftest import SHARED
+
+fork = multiprocessing.get_context("fork")  # a new interpreter would import torch for seconds
+
+
+def child(work, *args):
+    """A process that does some work, and ends with 0 if that went well."""
+
+    def body():
+        try:
+            work(*args)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)  # without the test run's own endings
+
+    process = fork.Process(target=body)
+    process.start()
+    return process
+
+
+def until(holds):
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def stops(monkeypatch, tmp_path):
+    """A child that begins to prepare says so, and waits to be killed."""
+    begun = tmp_path / "begun"
+
+    def stop(*args):
+        begun.write_text("")
+        time.sleep(60)
+
+    return monkeypatch, stop, begun
+
+
+def test_two_processes_prepare_a_set_once(mirror, root, tmp_path, monkeypatch):
+    name, place = ("PROTEINS", SHARED) if (SHARED / "PROTEINS.zip").is_file() else ("TINY", mirror)
+    check = tu.check_text
+
+    def noted(*args):
+        (tmp_path / f"prepared-{os.getpid()}").write_text("")
+        check(*args)
+
+    monkeypatch.setattr(tu, "check_text", noted)
+    children = [child(load_dataset, name, root, place) for _ in range(2)]
+    [process.join(60) for process in children]
+    assert [process.exitcode for process in children] == [0, 0]
+    assert len(list(tmp_path.glob("prepared-*"))) == 1
+    assert os.listdir(root) == [name]
+    assert len(load_dataset(name, root)) == (1113 if name == "PROTEINS" else 3)
+
+
+def test_a_killed_process_leaves_nothing_that_is_used(mirror, root, stops):
+    monkeypatch, stop, begun = stops
+    with monkeypatch.context() as patch:
+        patch.setattr(tu, "check_text", stop)
+        killed = child(load_dataset, "TINY", root, mirror)
+        until(begun.exists)
+        left = sorted(path.name for path in root.iterdir())
+        assert len(left) == 2  # the lock and the folder under way: not the set
+        assert all(name.startswith(".TINY") for name in left)
+        waits = child(load_dataset, "TINY", root, mirror)
+        time.sleep(0.1)
+        assert waits.is_alive()
+        os.kill(waits.pid, signal.SIGKILL)
+        os.kill(killed.pid, signal.SIGKILL)
+        killed.join(), waits.join()
+    assert len(load_dataset("TINY", root, mirror)) == 3
+    assert os.listdir(root) == ["TINY"]
+
+
+def test_who_waits_goes_on_when_the_other_is_killed(mirror, root, stops, capfd):
+    monkeypatch, stop, begun = stops
+    with monkeypatch.context() as patch:
+        patch.setattr(tu, "check_text", stop)
+        killed = child(load_dataset, "TINY", root, mirror)
+        until(begun.exists)
+    waits = child(load_dataset, "TINY", root, mirror)
+    told = ""
+
+    def said():
+        nonlocal told
+        told += capfd.readouterr().err
+        return "another process is preparing TINY; waiting for it" in told
+
+    until(said)
+    os.kill(killed.pid, signal.SIGKILL)
+    waits.join(20)
+    killed.join()
+    assert waits.exitcode == 0
+    assert os.listdir(root) == ["TINY"]
+
+
+def test_a_lock_that_nobody_holds_does_not_block(mirror, root):
+    root.mkdir()
+    (root / ".TINY.lock").write_text("")
+    assert len(load_dataset("TINY", root, mirror)) == 3
+    assert os.listdir(root) == ["TINY"]
+
+
+def test_a_lock_that_is_a_link_is_not_followed(mirror, root, tmp_path):
+    root.mkdir()
+    (root / ".TINY.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="cannot prepare TINY under `root`"):
+        load_dataset("TINY", root, mirror)
+    assert not (tmp_path / "precious").exists()
+
+
+def test_folders_of_sets_with_longer_names_are_left_alone(root):
+    left = [".A-0123456789ab", ".A-b-0123456789ab", ".A-0123456789ab-0123456789ab", ".A-file"]
+    for name in left:
+        (root / name).mkdir(parents=True)
+    with staged("A", root):
+        pass
+    assert sorted(path.name for path in root.iterdir()) == sorted(left[1:])
+
+
+def test_without_locks_processes_prepare_beside_each_other(mirror, root, monkeypatch):
+    """As on some network file systems."""
+    import graphcl.datasets.staging as staging
+
+    def no_locks(*args):
+        raise OSError(staging.errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(staging.fcntl, "flock", no_locks)
+    assert len(load_dataset("TINY", root, mirror)) == 3
+    monkeypatch.setattr(staging, "fcntl", None)
+    assert len(load_dataset("TINY", root / "other", mirror)) == 3
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of 64 kB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("may not mount a disk here")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_a_full_disk(small_disk, tmp_path, write_zip):
+    graphs = 4000
+    many = {
+        "A": "".join(f"{2 * i + 1}, {2 * i + 2}\n" for i in range(graphs)),
+        "graph_indicator": "".join(f"{i + 1}\n" * 2 for i in range(graphs)),
+        "graph_labels": "1\n" * graphs,
+        "node_labels": None,
+    }
+    write_zip(tmp_path / "m", **many)
+    for free in (64, 24, 4):  # while unpacking, while processing
+        with (small_disk / "filler").open("wb") as file:
+            file.write(bytes(1024 * (64 - free)))
+        with pytest.raises(InputError) as caught:
+            load_dataset("TINY", small_disk / "data", tmp_path / "m")
+        assert "No space left on device" in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert os.listdir(small_disk) == ["filler"]
+
+
+def test_a_disk_that_fills_up_while_graphs_are_made(small_disk, mirror, monkeypatch):
+    check = tu.check_text
+
+    def fill(*args):
+        check(*args)
+        with (small_disk / "filler").open("wb") as file:
+            file.write(bytes(os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize))
+
+    monkeypatch.setattr(tu, "check_text", fill)
+    with pytest.raises(InputError, match=r"cannot prepare TINY under `root` .*No space left on device\.$"):
+        load_dataset("TINY", small_disk, mirror)
+    assert os.listdir(small_disk) == ["filler"]
+
+
+def test_a_disk_that_may_not_be_written_to(small_disk, mirror):
+    load_dataset("TINY", small_disk, mirror)
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    assert len(load_dataset("TINY", small_disk)) == 3  # what is there is read
+    with pytest.raises(InputError, match=r"cannot prepare TINY under `root` .*Read-only file system"):
+        load_dataset("TINY", small_disk / "new", mirror)
