@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from graphcl.config import changed, make_config
 from graphcl.errors import InputError
-from graphcl.files import write_text
+from graphcl.files import read_json, write_text
 from graphcl.sweep.plan import Cell, Plan, key_of
 from graphcl.sweep.table import scores_of
 from graphcl.version import __version__
@@ -39,6 +39,9 @@ class SweepFolder:
 
     def __enter__(self) -> SweepFolder:
         try:
+            if found := [each for each in (self.path / ".lock", self.cells) if each.is_symlink()]:
+                # It would be written through, to wherever whoever made the folder liked.
+                raise InputError(f"{found[0]} is a link, and nothing is written through it; remove it.")
             own = (self.path / "sweep.yaml").exists() or self.cells.is_dir()
             if self.path.exists() and not own and any(self.path.iterdir()):
                 raise InputError(
@@ -80,8 +83,8 @@ class SweepFolder:
         found: Records = {}
         for file in sorted(self.cells.glob("*.json")):
             try:
-                record = json.loads(file.read_text())
-            except (ValueError, OSError):  # half a file from another program; it is run again
+                record = read_json(file)
+            except (InputError, OSError):  # half a file from another program; it is run again
                 continue
             if _is_record(record):
                 key = file.stem if file.stem in planned or plan is None else _present_key(record["config"])
@@ -134,6 +137,8 @@ def keep(path: Path, record: Mapping[str, Any]) -> None:
 def _is_record(record: Any) -> bool:
     """Whether a cell's file holds what a worker wrote; else it is as if it were not there."""
     if not isinstance(record, dict) or not isinstance(record.get("coordinates"), dict):
+        return False
+    if not all(isinstance(label, str) for label in record["coordinates"].values()):
         return False
     if not isinstance(config := record.get("config"), dict):
         return False

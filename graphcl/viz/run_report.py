@@ -15,9 +15,9 @@ import numpy as np
 
 from graphcl.config import make_config
 from graphcl.config_files import read_yaml
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
 from graphcl.evaluate import METRICS, FoldScores, paired_gain, paired_test
-from graphcl.files import write_text
+from graphcl.files import parse_json, read_arrays, read_json, read_text, write_text
 from graphcl.pca import chosen, principal_plane
 from graphcl.snapshot import EDGES
 from graphcl.viz.curves import curves
@@ -31,6 +31,9 @@ from graphcl.viz.weights import mean_weight, weights
 
 _MOMENTS = (("before", "before training"), ("after", "after training"))
 _MEASURES = {"loss": "loss", "alignment": "alignment (lower is closer)", "uniformity": "uniformity (lower is evener)"}
+MOST_METRICS = 64 * 2**20
+"""Bytes of metrics.jsonl; a line an epoch takes a few hundred."""
+MOST_DRAWN = 100
 _OWN = ("seed", "epoch", "seconds", "data_seconds", *_MEASURES)
 
 
@@ -64,7 +67,12 @@ def write_report(folder: str | Path) -> Path:
     """
     path = Path(folder) / "report.html"
     with style():
-        text = report(read_run(Path(folder)))
+        run = read_run(Path(folder))
+        try:
+            text = report(run)
+        except Exception as error:  # of a folder that somebody else has written into
+            what = one_line(error) or type(error).__name__
+            raise InputError(f"{folder} is damaged, its files do not fit together: {what}.") from error
     try:
         write_text(path, text)
     except OSError as error:
@@ -82,22 +90,36 @@ def read_run(folder: Path) -> Run:
     if not (folder / "config.yaml").is_file():
         sweep = "; a sweep is drawn by python -m graphcl.sweep" if (folder / "sweep.yaml").is_file() else ""
         raise InputError(f"{folder} is not the folder of a run: {wanted}{sweep}.")
-    file = folder
+    file = folder / "metrics.jsonl"
     try:
-        file = folder / "metrics.jsonl"
-        metrics = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        lines = read_text(file, MOST_METRICS).splitlines() if file.exists() else []
+        metrics = [parse_json(line, str(file)) for line in lines]
         file = folder / "result.json"
-        result = json.loads(file.read_text()) if file.exists() else {}
-        file = folder / "embeddings.npz"
-        embeddings = dict(np.load(file)) if file.exists() else {}
-        file = folder / "report.npz"
-        moments = dict(np.load(file)) if file.exists() else {}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read: {error}.") from None
+        result = read_json(file) if file.exists() else {}
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}.") from None
+    embeddings, moments = (
+        read_arrays(folder / name) if (folder / name).exists() else {} for name in ("embeddings.npz", "report.npz")
+    )
+    _check_amounts(folder, metrics, result, embeddings)
     config = read_yaml(folder / "config.yaml")
     if lacking := [key for key in ("loss", "views") if key not in config]:  # such as that of a transfer
         raise InputError(f"{folder} is not the folder of a run (its config.yaml has no `{lacking[0]}`): {wanted}.")
     return Run(config, metrics, result, embeddings, moments)
+
+
+def _check_amounts(folder: Path, metrics: Any, result: Any, embeddings: Mapping[str, np.ndarray]) -> None:
+    """Refuse what a drawing would grow with, and no run has so much of: each takes a picture, or a line in a legend."""
+    drawn = [result.get(key, {}) for key in ("scores", "seconds")] if isinstance(result, dict) else [None]
+    if not all(isinstance(each, dict) for each in (*metrics, *drawn)):
+        raise InputError(f"{folder} is damaged: metrics.jsonl and result.json must hold mappings.")
+    measures = {key for line in metrics for key in line}
+    counts = {"measures": len(measures), "scores or stages": max(len(each or ()) for each in drawn)}
+    if found := [f"{count} {what}" for what, count in counts.items() if count > MOST_DRAWN]:
+        raise InputError(f"{folder} is damaged: it tells of {' and '.join(found)}.")
+    y = embeddings.get("y", np.zeros(0))
+    if y.dtype.kind in "iu" and y.size and not 0 <= int(y.min()) <= int(y.max()) < len(y):
+        raise InputError(f"{folder} is damaged: embeddings.npz has classes from {y.min()} to {y.max()}.")
 
 
 def report(run: Run) -> str:

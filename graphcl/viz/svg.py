@@ -37,6 +37,7 @@ def inline(figure: Any, name: str, label: str) -> str:
         label: what a screen reader says.
     """
     figure.patch.set_visible(False)
+    name = re.sub(r"[^\w-]", "", name)  # it may be a name out of a file, and ends up within quotes
     text = to_svg(figure)
     text = text[text.index("<svg") :]
     box = re.search(r'viewBox="[^"]*"', text)

@@ -333,3 +333,27 @@ def test_the_live_table_is_drawn_over_itself(monkeypatch):
     assert "[3/3, 0 s left]" in drawings[2]
     plain = [re.sub(r"\x1b\[\d*[FKJ]", "", line) for line in screen.getvalue().split("\n")]
     assert max(map(len, plain)) < 40  # a line that wraps would spoil the next drawing
+
+
+@pytest.mark.parametrize("name", [".lock", "cells"])
+def test_links_in_a_folder_are_not_written_through(name, tmp_path):
+    """Whoever makes a folder for others to go on with could have files of theirs emptied."""
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep" / "sweep.yaml").write_text("axes: {loss: [infonce]}\n")
+    (tmp_path / "sweep" / name).symlink_to(tmp_path / "precious")
+    with (
+        pytest.raises(InputError, match="is a link, and nothing is written through it; remove it"),
+        SweepFolder(tmp_path / "sweep"),
+    ):
+        pass
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 10**6, '{"coordinates": {"a": []}}', "9" * 10**5, "\x00", '{"coordinates": 3}']
+)
+def test_hostile_cells_are_as_if_they_were_not_there(content, tmp_path):
+    with SweepFolder(tmp_path / "sweep") as folder:
+        (folder.cells / "0.json").write_text(content)
+        assert folder.records() == {}

@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.run import main as run
@@ -16,6 +17,7 @@ from graphcl.show import main as show
 from graphcl.snapshot import EDGES
 from graphcl.viz.run_report import _command, differences
 from graphcl.viz.similarities import density
+from tests.fuzz.watch import peak
 
 QUICK = ["--epochs", "2", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
 QUICK += ["--encoder.hidden", "8", "--loss", "adnce", "--loss.sigma", "0.4"]
@@ -237,3 +239,98 @@ def test_a_benchmarks_error_falls(copy):
 )
 def test_the_command_is_shown_as_it_was_typed(words, shown):
     assert _command(words) == shown
+
+
+def result(change):
+    def damage(folder):
+        content = json.loads((folder / "result.json").read_text())
+        change(content)
+        (folder / "result.json").write_text(json.dumps(content))
+
+    return damage
+
+
+def text(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+def arrays(name, **changes):
+    def damage(folder):
+        with np.load(folder / name) as found:
+            content = dict(found)
+        np.savez_compressed(folder / name, **{**content, **changes})
+
+    return damage
+
+
+HOSTILE = {
+    "list": (text("result.json", "[]"), "must hold mappings"),
+    "brackets": (text("result.json", "[" * 10**6), "no JSON"),
+    "scores": (text("result.json", '{"scores": 3}'), "must hold mappings"),
+    "no-seeds": (result(lambda each: each["scores"]["knn"]["per_seed"].clear()), "its files do not fit together"),
+    "metric": (
+        result(lambda each: each["scores"]["knn"]["per_seed"][0]["trained"].update(metric="a\nb")),
+        "is damaged",
+    ),
+    "stages": (result(lambda each: each.update(seconds={f"s{i}": 1 for i in range(5000)})), "5000 scores or stages"),
+    "command": (result(lambda each: each.update(command=[1])), "its files do not fit together"),
+    "lines": (text("metrics.jsonl", "x"), "no JSON"),
+    "no-mapping": (text("metrics.jsonl", "[]"), "must hold mappings"),
+    "measures": (text("metrics.jsonl", json.dumps({f"k{i}": 1 for i in range(5000)})), "5000 measures"),
+    "seed": (text("metrics.jsonl", '{"seed": [], "loss": 1}'), "its files do not fit together"),
+    "settings": (text("config.yaml", "loss: 1\nviews: 2"), "its files do not fit together"),
+    "bomb": (arrays("embeddings.npz", h=np.zeros((1, 40, 10**6), np.float32)), "would unpack to 16000"),
+    "classes": (arrays("embeddings.npz", y=np.full(40, 10**15)), "classes from 1000000000000000 to"),
+    "few-labels": (arrays("embeddings.npz", y=np.arange(3)), "its files do not fit together"),
+    "objects": (arrays("embeddings.npz", h=np.array([{}])), "objects, which would be code"),
+    "no-archive": (text("embeddings.npz", "PK"), "embeddings.npz cannot be read"),
+    "points": (arrays("report.npz", before_map=np.zeros((10**6, 2))), "its files do not fit together"),
+}
+
+
+@pytest.mark.parametrize(("damage", "says"), HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_folder(damage, says, copy, capsys):
+    (copy / "report.html").unlink()
+    damage(copy)
+    with peak() as found:
+        assert show([str(copy)]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("graphcl: ")
+    assert told.count("\n") == 1
+    assert says in told
+    assert found[0] < 100 * 2**20
+    assert not (copy / "report.html").exists()
+
+
+def test_no_text_of_a_folder_becomes_a_part_of_the_page(copy):
+    """A page with a script in it would run its writer's code as soon as it is looked at."""
+    mark = """"'><script>alert(1)</script><img src=x onerror=alert(2)>"""
+    settings = yaml.safe_load((copy / "config.yaml").read_text())
+    settings |= {"dataset": mark, mark: mark}
+    settings["loss"]["name"] = settings["method"]["name"] = settings["views"]["first"]["name"] = mark
+    (copy / "config.yaml").write_text(yaml.safe_dump(settings))
+
+    def inject(content):
+        content["scores"][mark] = content["scores"].pop("knn")
+        content["seconds"][mark] = 1.0
+        content.update(command=[mark], finished=mark, commit=mark)
+        content["versions"] = dict.fromkeys(content["versions"], mark)
+        content["hardware"] = dict.fromkeys(content["hardware"], mark)
+
+    result(inject)(copy)
+    lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    (copy / "metrics.jsonl").write_text("\n".join(json.dumps({**line, mark: 1.0}) for line in lines))
+    assert show([str(copy)]) == 0
+    text, root = page_of(copy)
+    assert "&lt;script&gt;alert(1)" in text
+    for each in root.iter():
+        assert each.tag.rpartition("}")[2] not in ("script", "img", "iframe", "object", "embed")
+        assert not [name for name in each.attrib if name.lower().startswith("on")]
+
+
+def test_links_in_a_folder_are_not_written_through(copy, tmp_path):
+    (tmp_path / "precious").write_text("kept")
+    (copy / "report.html").unlink()
+    (copy / "report.html").symlink_to(tmp_path / "precious")
+    assert show([str(copy)]) == 0
+    assert (tmp_path / "precious").read_text() == "kept"
