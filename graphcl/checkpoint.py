@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from graphcl import ranks
-from graphcl.errors import InputError
+from graphcl.arguments import shown
+from graphcl.errors import InputError, one_line
 from graphcl.files import read_plain, remove_partial, write_whole
 from graphcl.stopping import Stop, Stopped
 
@@ -173,14 +174,14 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as file:
             damaged = file.testzip()  # PyTorch itself does not look at the checksums
     except Exception as error:
-        raise InputError(f"{path} is damaged: {' '.join(str(error).split())[:200]}.") from None
+        raise InputError(f"{path} is damaged: {one_line(error)}.") from None
     if damaged is not None:
-        raise InputError(f"{path} is damaged: {damaged} does not fit its checksum.")
+        raise InputError(f"{path} is damaged: {one_line(damaged, 100)} does not fit its checksum.")
     content = read_plain(path, "a checkpoint holds plain tensors; this is not one of this library's")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is no checkpoint of a training: it does not say `format`: {FORMAT!r}.")
     if content.get("version") != VERSION:
-        raise InputError(f"{path} has version {content.get('version')!r}, this library reads {VERSION}.")
+        raise InputError(f"{path} has version {shown(content.get('version'))}, this library reads {VERSION}.")
     return content
 
 

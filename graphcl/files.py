@@ -21,9 +21,11 @@ from graphcl.torch_file import check_torch_file
 
 MOST_TEXT = 16 * 2**20
 """Bytes of a text file of settings or figures; a run of a thousand seeds writes less."""
-FREE_BYTES = 64 * 2**20
+FREE_BYTES = 16 * 2**20
 """What packed arrays may unpack to in any case."""
 MOST_RATIO = 4
+MOST_METRICS = 256 * 2**20
+"""Bytes of metrics.jsonl; a line an epoch takes a few hundred."""
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -51,6 +53,18 @@ def remove_partial(folder: Path) -> None:
     """Remove what `write_whole` had begun in a folder when its process was killed."""
     for path in folder.glob(".*.partial"):
         path.unlink(missing_ok=True)
+
+
+def refuse_links(folder: Path, *names: str) -> None:
+    """Refuse a folder in which one of these files or folders, which are to be written into, is a link.
+
+    Whoever made the folder could have it lead to anything that the user may write to.
+
+    Raises:
+        InputError: so it is.
+    """
+    if found := [name for name in names if (folder / name).is_symlink()]:
+        raise InputError(f"{folder / found[0]} is a link, and nothing is written through it; remove it.")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -17,9 +17,19 @@ from filelock import FileLock, Timeout
 from graphcl.checkpoint import Checkpoints
 from graphcl.config import Config, changed, make_config, to_yaml
 from graphcl.config_files import read_config
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
 from graphcl.evaluate import FoldScores
-from graphcl.files import remove_partial, write_text, write_whole
+from graphcl.files import (
+    MOST_METRICS,
+    parse_json,
+    read_arrays,
+    read_json,
+    read_text,
+    refuse_links,
+    remove_partial,
+    write_text,
+    write_whole,
+)
 from graphcl.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.stopping import Stop
 from graphcl.train import Epoch
@@ -58,6 +68,7 @@ class RunFolder:
             self.path = Path(config.out)
         else:
             self.path = new_folder(config.out, name_of(config))
+        refuse_links(self.path, ".lock", "checkpoints", "metrics.jsonl", "metrics.csv")
         self._lock = FileLock(self.path / ".lock")
         try:
             self._lock.acquire(timeout=0)
@@ -163,11 +174,11 @@ class RunFolder:
         remove_partial(self.path)
         try:
             if (file := self.path / "result.json").exists():
-                self.result = json.loads(file.read_text())
+                self.result = read_json(file)
             if self.finished:
                 self._weights = {seed: each for seed, each in read_saved(self.path)[1].items() if seed in self.finished}
-                with np.load(self.path / "embeddings.npz", allow_pickle=False) as arrays:
-                    found = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
+                arrays = read_arrays(self.path / "embeddings.npz")
+                found = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
                 self._embeddings = {seed: found[seed] for seed in self.finished}
             self._rows = _whole_rows(self.path / "metrics.jsonl")
             self._known = {_place(row) for row in self._rows}
@@ -176,16 +187,17 @@ class RunFolder:
                 write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self._rows))
                 write_text(self.path / "metrics.csv", _csv(self._rows, list(self._rows[0]), head=True))
             self.history()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InputError(f"{self.path} cannot be resumed, what it holds is damaged: {error}") from None
+        except Exception as error:  # of whatever kind: somebody else may have written it
+            what = one_line(error) or type(error).__name__
+            raise InputError(f"{self.path} cannot be resumed, what it holds is damaged: {what}") from None
 
 
 def _whole_rows(file: Path) -> Rows:
     rows = []
-    for line in file.read_text().splitlines() if file.exists() else []:
+    for line in read_text(file, MOST_METRICS).splitlines() if file.exists() else []:
         try:
-            row = json.loads(line)
-        except ValueError:  # cut off by a kill
+            row = parse_json(line, str(file))
+        except InputError:  # cut off by a kill
             break
         rows.append({**row, "seed": int(row["seed"]), "epoch": int(row["epoch"])})
     return rows

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 
 from graphcl.config import changed, make_config
 from graphcl.errors import InputError
-from graphcl.files import read_json, write_text
+from graphcl.files import read_json, refuse_links, write_text
 from graphcl.sweep.plan import Cell, Plan, key_of
 from graphcl.sweep.table import scores_of
 from graphcl.version import __version__
@@ -39,9 +39,7 @@ class SweepFolder:
 
     def __enter__(self) -> SweepFolder:
         try:
-            if found := [each for each in (self.path / ".lock", self.cells) if each.is_symlink()]:
-                # It would be written through, to wherever whoever made the folder liked.
-                raise InputError(f"{found[0]} is a link, and nothing is written through it; remove it.")
+            refuse_links(self.path, ".lock", "cells", "figures")
             own = (self.path / "sweep.yaml").exists() or self.cells.is_dir()
             if self.path.exists() and not own and any(self.path.iterdir()):
                 raise InputError(

@@ -17,7 +17,7 @@ from graphcl.config import make_config
 from graphcl.config_files import read_yaml
 from graphcl.errors import InputError, one_line
 from graphcl.evaluate import METRICS, FoldScores, paired_gain, paired_test
-from graphcl.files import parse_json, read_arrays, read_json, read_text, write_text
+from graphcl.files import MOST_METRICS, parse_json, read_arrays, read_json, read_text, write_text
 from graphcl.pca import chosen, principal_plane
 from graphcl.snapshot import EDGES
 from graphcl.viz.curves import curves
@@ -31,8 +31,6 @@ from graphcl.viz.weights import mean_weight, weights
 
 _MOMENTS = (("before", "before training"), ("after", "after training"))
 _MEASURES = {"loss": "loss", "alignment": "alignment (lower is closer)", "uniformity": "uniformity (lower is evener)"}
-MOST_METRICS = 64 * 2**20
-"""Bytes of metrics.jsonl; a line an epoch takes a few hundred."""
 MOST_DRAWN = 100
 _OWN = ("seed", "epoch", "seconds", "data_seconds", *_MEASURES)
 

@@ -335,7 +335,7 @@ def test_the_live_table_is_drawn_over_itself(monkeypatch):
     assert max(map(len, plain)) < 40  # a line that wraps would spoil the next drawing
 
 
-@pytest.mark.parametrize("name", [".lock", "cells"])
+@pytest.mark.parametrize("name", [".lock", "cells", "figures"])
 def test_links_in_a_folder_are_not_written_through(name, tmp_path):
     """Whoever makes a folder for others to go on with could have files of theirs emptied."""
     (tmp_path / "precious").write_text("kept")

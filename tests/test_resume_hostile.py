@@ -1,0 +1,101 @@
+"""`--resume` of a folder that somebody else made: a line, nothing beside it touched, no code run, no memory taken."""
+
+import io
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import InMemoryDataset
+
+from graphcl.run import main
+from tests.conftest import small_graphs
+from tests.fuzz.watch import peak
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run of one seed of two."""
+    place = tmp_path_factory.mktemp("run")
+    InMemoryDataset.save(small_graphs(), str(place / "own.pt"))
+    words = ["--dataset", str(place / "own.pt"), "--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
+    assert main([*words, "--out", str(place / "run")]) == 0
+    return place / "run"
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def refused(folder, capfd, *says):
+    capfd.readouterr()
+    with peak() as found:
+        assert main(["--resume", str(folder)]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert told.startswith("graphcl: ")
+    assert told.strip().isprintable()
+    for each in says:
+        assert each in told, told
+    assert found[0] < 100 * 2**20
+
+
+@pytest.mark.parametrize("name", [".lock", "checkpoints", "metrics.jsonl", "metrics.csv"])
+def test_nothing_is_written_or_removed_through_links(name, folder, tmp_path, capfd):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / ".a.partial").write_text("kept")
+    (precious / "step-000000001.pt").write_text("kept")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(precious if name == "checkpoints" else precious / "step-000000001.pt")
+    refused(folder, capfd, f"{name} is a link, and nothing is written through it; remove it.")
+    assert {file.name: file.read_text() for file in precious.iterdir()} == {
+        ".a.partial": "kept",
+        "step-000000001.pt": "kept",
+    }
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("pwned",)
+
+
+def bomb(name):
+    file = io.BytesIO()
+    np.savez_compressed(file, seeds=[0], h=np.zeros((1, 10**8), np.uint8))
+    return lambda folder: (folder / name).write_bytes(file.getvalue())
+
+
+HOSTILE = {
+    "brackets": lambda folder: (folder / "result.json").write_text("[" * 10**6),
+    "list": lambda folder: (folder / "result.json").write_text("[1]"),
+    "seeds": lambda folder: (folder / "result.json").write_text(json.dumps({"seeds": {"a": []}})),
+    "archive": lambda folder: (folder / "embeddings.npz").write_bytes(b"PK\3\4"),
+    "bomb": bomb("embeddings.npz"),
+    "code": lambda folder: torch.save({"weights": Evil()}, folder / "encoder.pt"),
+    "metrics": lambda folder: (folder / "metrics.jsonl").write_text('{"seed": "a\\nb", "epoch": []}\n'),
+}
+
+
+@pytest.mark.parametrize("damage", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_refused(damage, folder, capfd, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    damage(folder)
+    refused(folder, capfd, "cannot be resumed, what it holds is damaged")
+    assert not (folder.parent / "pwned").exists()
+
+
+def test_checkpoints_with_code_are_not_run(folder, capfd, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    (folder / "result.json").unlink()
+    place = folder / "checkpoints" / "seed-0"
+    place.mkdir(parents=True)
+    torch.save({"format": "graphcl training", "version": 1, "state": Evil()}, place / "step-000000001.pt")
+    assert main(["--resume", str(folder)]) == 2
+    told = capfd.readouterr().err
+    assert "holds pickled code (posix.mkdir), which is never run" in told
+    assert "none of the 1 checkpoints" in told
+    assert not (folder.parent / "pwned").exists()
