@@ -1,5 +1,6 @@
 """Sets of OGB, read by its own reader from files in its layout; no network and no standard input."""
 
+import gzip
 import builtins
 import importlib.util
 import pickle
@@ -174,6 +175,7 @@ def test_a_mirror_without_it(refused, tmp_path):
     [
         ({"RELEASE_v1.txt": None}, ["has no RELEASE_v1.txt in it"]),
         ({"raw/edge.csv.gz": None}, ["OGB's reader cannot make graphs of ogbg-molhiv", "No necessary file"]),
+        ({"raw/edge.csv.gz": gzip.compress(bytes(2**25))}, ["edge.csv.gz unpacks to more than 16777216 bytes"]),
         ({"raw/edge.csv.gz": b"text"}, ["OGB's reader cannot make graphs of ogbg-molhiv", "gzip"]),
         ({"split/scaffold/test.csv.gz": None}, ["OGB's reader cannot make graphs", "test.csv.gz"]),
         ({"raw/node-feat.csv.gz": "atoms"}, ["of `x`", "is beyond [119, 5"]),
@@ -221,6 +223,8 @@ def test_code_in_the_cache_is_not_run(dataset, root, refused, monkeypatch, tmp_p
     refused("the cached copy of ogbg-molhiv cannot be read", "delete the folder")
     path.write_bytes(pickle.dumps(Trap()))
     refused("the cached copy of ogbg-molhiv cannot be read")
+    torch.save(torch.ones(1).expand(10**10), path)
+    refused("the cached copy of ogbg-molhiv cannot be read (its tensors claim 40000000000 bytes")
     assert not (tmp_path / "trapped").exists()
 
 
