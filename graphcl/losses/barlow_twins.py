@@ -44,7 +44,7 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
         Zbontar et al., "Barlow Twins: Self-Supervised Learning via Redundancy Reduction", ICML 2021, Eq. 1 (arXiv
         2103.03230).
     """
-    check_views(z1, z2, finite=ranks.size() == 1)
+    check_views(z1, z2)
     with torch.autocast(z1.device.type, enabled=False):
         columns1, columns2 = (_standardized(name, z) for name, z in (("z1", z1), ("z2", z2)))
         correlation = ranks.sum_over_ranks(columns1 @ columns2.T)

@@ -119,9 +119,12 @@ def compare(
         if shared and (engine == "tiled" or (not dense and numbers > GATHER_LIMIT)):
             return RingPairs(comparison, tiles(rows[0]))
         others = rows_of_others(comparison) if shared else {}
-        # After they were sent: what one rank cannot use, all of them refuse.
-        for name, each in zip(sets, comparison.sets, strict=True):
-            _check(name, each, unit)
+        # After they were sent: what one rank cannot use, all of them refuse. What the others have not seen goes on (it
+        # shows in the loss), as a rank that refused alone would leave them waiting.
+        seen = range(len(sets)) if ranks.size() == 1 else [*comparison.of_batch, *range(2, len(sets))]
+        for number, name in enumerate(sets):
+            if number in seen:
+                _check(name, comparison.sets[number], unit)
         for number, each in others.items():
             _check(f"z{number + 1}", each, unit, " of the other ranks")
         if others:

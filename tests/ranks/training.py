@@ -109,6 +109,25 @@ def a_sick_rank_is_skipped_by_all():
     assert_equal_on_all_ranks(method)
 
 
+def a_view_that_only_its_rank_sees():
+    """NaN in rows that are not sent, ahead of more that is."""
+    config = make_config({**SMALL, "non_finite": "skip", "epochs": 1, "method": "moco"})
+    calls = []
+
+    def sicken(module, views):
+        calls.append(1)
+        if len(calls) == 2 and ranks.rank() == 0:
+            views[0].x = views[0].x * torch.nan
+
+    with ranks.across(dist.group.WORLD):
+        model = make_model(config, DATA)
+        method = make_method(config, DATA, model)
+        method.register_forward_pre_hook(sicken)
+        history = train_seed(config, DATA, model, method=method)
+    assert history[0].diagnostics["skipped"] == 1
+    assert_equal_on_all_ranks(method)
+
+
 CHECKS = {
     "two_views": goes_on({}),
     "moco": goes_on({"loss": "moco", "method": {"name": "moco", "queue_size": 24}}),
@@ -116,4 +135,5 @@ CHECKS = {
     "sync_batchnorm": goes_on({"sync_batchnorm": True}),
     "plain_differs": plain_differs,
     "skip": a_sick_rank_is_skipped_by_all,
+    "skip_unseen": a_view_that_only_its_rank_sees,
 }
