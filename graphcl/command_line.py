@@ -9,6 +9,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -135,22 +136,28 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
                 return work(sys.argv[1:] if words is None else words) or 0
             except InputError as error:
                 if error.args:  # else another rank of the job says it
-                    print(f"graphcl: {error}".replace("\n", "\ngraphcl: "), file=sys.stderr)
+                    _tell(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
                 return error.exit_code
             except KeyboardInterrupt as interrupt:
                 if interrupt.args or not isinstance(interrupt, Stopped):
-                    print(f"\ngraphcl: stopped; {str(interrupt) or stopped}.", file=sys.stderr)
+                    _tell(f"\ngraphcl: stopped; {str(interrupt) or stopped}.")
                 return EXIT_CODE if isinstance(interrupt, Stopped) else 128 + signal.SIGINT
             except BrokenPipeError:
                 return 0
             except OSError as error:
                 where = f": {error.filename}" if error.filename else ""
-                print(f"graphcl: {error.strerror or error}{where}.", file=sys.stderr)
+                _tell(f"graphcl: {error.strerror or error}{where}.")
             return 2
 
         return main
 
     return decorate
+
+
+def _tell(line: str) -> None:
+    """A line on standard error; the exit code tells the rest where nobody reads that."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def split_options(words: Sequence[str], known: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -108,8 +108,9 @@ def _lead(config: Config, ranks: Processes | None) -> dict[str, Any]:
         except KeyboardInterrupt as interrupt:
             line = f"{str(interrupt) or 'what had finished is kept'}; `--resume {folder.path}` goes on"
             raise type(interrupt)(line) from None
-        except BrokenPipeError:  # nobody reads what is printed any more
-            raise
+        except BrokenPipeError:
+            line = f"nobody reads its output; what had finished is kept; `--resume {folder.path}` goes on"
+            raise Stopped(line) from None
         except OSError as error:
             what = error.strerror or str(error)
             raise InputError(
@@ -196,7 +197,7 @@ def _train(
     trackers: Sequence[Tracker],
     checkpoints: Checkpoints,
 ) -> list[Epoch]:
-    with _progress(f"seed {seed}", config) as show:
+    with _progress(f"seed {seed}", config, checkpoints.stop) as show:
         callbacks = [lambda epoch: folder.add_epoch(seed, epoch), show, *trackers]
         history = train_seed(config, dataset, method.model, seed, callbacks, method, checkpoints)
     for epoch in history:  # those before a checkpoint whose lines were lost
@@ -240,13 +241,20 @@ def _result(
 
 
 @contextmanager
-def _progress(label: str, config: Config) -> Iterator[Any]:
-    """A progress bar on a terminal, a log line an epoch elsewhere."""
+def _progress(label: str, config: Config, stop: Stop) -> Iterator[Any]:
+    """A progress bar on a terminal, a log line an epoch elsewhere; a stop is wanted when nobody reads that any more."""
     from tqdm import tqdm
 
     line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}, {0.seconds:.2f} s"
     if not sys.stderr.isatty():
-        yield lambda epoch: print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}")
+
+        def log(epoch: Epoch) -> None:
+            try:
+                print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}", flush=True)
+            except BrokenPipeError:
+                stop.wanted = True
+
+        yield log
         return
     with tqdm(total=None if config.steps else config.epochs, desc=label, leave=False) as bar:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -65,4 +65,6 @@ class Stop:
         if self._quiet:
             return
         again = "; once more to stop at once" if number == signal.SIGINT else ""
-        print(f"\ngraphcl: {signal.Signals(number).name}: finishing the step and saving{again}.", file=sys.stderr)
+        # Nobody may read it any more, as after Ctrl-C in `2>&1 | tee log`; or it comes amidst another line's writing.
+        with suppress(OSError, RuntimeError):
+            print(f"\ngraphcl: {signal.Signals(number).name}: finishing the step and saving{again}.", file=sys.stderr)

@@ -172,6 +172,11 @@ def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
     folder = run_folder.RunFolder(experiment_config(copy))
     says(["--resume", str(copy)], "another run is at work in")
     folder.__exit__(None, None, None)
+    whole = (copy / "embeddings.npz").read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2]):
+        (copy / "embeddings.npz").write_bytes(damaged)
+        says(["--resume", str(copy)], "cannot be resumed, what it holds is damaged: ")
+    (copy / "embeddings.npz").write_bytes(whole)
     (copy / "encoder.pt").write_bytes(b"PK")
     says(["--resume", str(copy)], "cannot be resumed, what it holds is damaged: ")
     (copy / "result.json").write_text('{"seeds": 1}')
@@ -207,6 +212,45 @@ def test_a_signal_saves_within_the_step_and_the_code_says_so(number, graphs, unb
     for each in (found, wanted):
         del each["result"]["config"]["checkpoint"]
     assert found == wanted
+
+
+class Gone:
+    """A stream whose reader went away after so many lines that hold a word."""
+
+    def __init__(self, word, lines):
+        self.word, self.lines = word, lines
+
+    def write(self, text):
+        self.lines -= self.word in text
+        if self.lines < 0:
+            raise BrokenPipeError
+
+    def flush(self):
+        pass
+
+    def isatty(self):
+        return False
+
+
+@pytest.mark.parametrize("signalled", [False, True])
+def test_a_run_that_nobody_reads_is_saved(signalled, graphs, unbroken, tmp_path, monkeypatch):
+    """As after Ctrl-C in `graphcl run ... 2>&1 | tee log`, which ends tee too."""
+    out = tmp_path / "run"
+    honest = run_module.RunFolder.add_epoch
+
+    def add_epoch(self, seed, epoch):
+        honest(self, seed, epoch)
+        if signalled and (seed, epoch.epoch) == (1, 2):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
+        patch.setattr(sys, "stdout", Gone("epoch", 5))
+        patch.setattr(sys, "stderr", Gone("", 0))
+        assert main(["--dataset", graphs, *WORDS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
+    assert len(list(out.glob("checkpoints/seed-1/step-*.pt"))) == 1
+    assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
+    assert outcome(out)["metrics"] == outcome(unbroken)["metrics"]
 
 
 def test_a_signal_beside_the_training_stops_at_once(graphs, tmp_path, monkeypatch, capfd):
