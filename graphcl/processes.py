@@ -58,6 +58,7 @@ class Processes:
         self._patient = dist.new_group(backend="gloo", timeout=timedelta(days=365))
         self._store: Any = dist.PrefixStore("graphcl", dist.distributed_c10d._get_default_store())
         self._over = threading.Event()
+        self._ended = False  # whether another rank has ended by itself, which then says why
         self._store.set(f"place/{self.rank}", f"{socket.gethostname()}, process {os.getpid()}")
         self._beat(0)
         self.wait()
@@ -86,6 +87,8 @@ class Processes:
         if whole:
             self.wait()
         with suppress(RuntimeError):  # of a store that is gone
+            if not whole:
+                self._store.set("ended", "1")
             self._store.set(f"left/{self.rank}", "1")
             until = time.monotonic() + GONE
             # The store may live in rank 0's process, and the others have yet to look who says what.
@@ -97,8 +100,13 @@ class Processes:
             dist.destroy_process_group()
 
     def lost(self) -> LostRankError | None:
-        """What to raise when something that all ranks do has failed: the ranks that give no sign of life any more."""
+        """What to raise when something that all ranks do has failed: the ranks that give no sign of life any more.
+
+        Without words where another rank has ended by itself, as that has said why.
+        """
         try:
+            if self._ended or self._store.check(["ended"]):
+                return LostRankError()
             before = self._beats()
             time.sleep(GONE)
             after = self._beats()
@@ -124,8 +132,7 @@ class Processes:
 
     def _told(self, gone: list[int]) -> str:
         names = ", ".join(f"rank {rank} ({self._store.get(f'place/{rank}').decode()})" for rank in gone)
-        ended = all(self._store.check([f"left/{rank}"]) for rank in gone)
-        return f"{names} {'has ended' if ended else 'is gone'}; the job ends, and what was saved is kept."
+        return f"{names} is gone; the job ends, and what was saved is kept."
 
     def _beat(self, number: int) -> None:
         self._store.set(f"beat/{self.rank}", str(number))
@@ -140,6 +147,7 @@ class Processes:
             number += 1
             try:
                 self._beat(number)
+                self._ended = self._ended or self._store.check(["ended"])
                 for rank, beat in enumerate(self._beats()):
                     if beat != last[rank]:
                         last[rank], since[rank] = beat, time.monotonic()

@@ -15,7 +15,7 @@ from graphcl.command_line import command, parse, wants
 from graphcl.config import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.resident import make_loader
+from graphcl.datasets.resident import check_share, make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment import (
@@ -95,6 +95,8 @@ def _lead(config: Config, ranks: Processes | None) -> dict[str, Any]:
     # What does not fit together is refused before anything is written.
     rehearse(config, dataset)
     config = with_usable_evaluation(config, dataset)
+    if ranks:
+        check_share((ranks.rank, ranks.size), config.batch_size, len(dataset))
     stop = Stop()
     with RunFolder(config) as folder, stop.listening():
         told = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"

@@ -78,7 +78,12 @@ def _check_sizes(batch_size: int, window: int | None) -> None:
         raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
 
 
-def _check_share(share: Share, batch_size: int, num_graphs: int) -> None:
+def check_share(share: Share, batch_size: int, num_graphs: int) -> None:
+    """Refuse a share that is none, or of which some batch would give fewer than two graphs.
+
+    Raises:
+        InputError: of either kind.
+    """
     rank, ranks = share
     if not 0 <= rank < ranks:
         raise InputError(f"`share` must be (rank, ranks) with 0 <= rank < ranks, got {share}.")
@@ -144,7 +149,7 @@ class EpochBatches:
         share: Share = WHOLE,
     ) -> None:
         _check_sizes(batch_size, window)
-        _check_share(share, batch_size, num_graphs)
+        check_share(share, batch_size, num_graphs)
         self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
         self.window, self.share = window, share
         self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size, share)

@@ -60,7 +60,7 @@ if __name__ == "__main__":
     dataset, folder = sys.argv[1], Path(sys.argv[2])
     common, run = ["--dataset", dataset, *WORDS], folder / "run"
     found = {
-        "mistake": job(folder, "mistake", [*common, "--epochs", "1", "--batch-size", "3"]),
+        "mistake": job(folder, "mistake", [*common, "--batch-size", "3", "--out", str(folder / "mistake")]),
         "whole": job(folder, "whole", [*common, "--epochs", "2", "--out", str(folder / "whole")]),
         "killed": job(
             folder,
