@@ -89,13 +89,16 @@ class Checkpoints:
             print(f"graphcl: no checkpoint at step {steps}: {error.strerror}: {self.folder}; "
                   f"the training goes on, and those before are kept.", file=sys.stderr)  # fmt: skip
             return False
-        for old in self.files()[KEPT:]:
+        # A newer one is of steps that were gone back from, as it was damaged.
+        files = self.files()
+        for old in {*files} - {*files[files.index(path) :][:KEPT]}:
             old.unlink(missing_ok=True)
         return True
 
     def files(self) -> list[Path]:
         """The checkpoints in the folder, the newest first."""
-        return sorted((each for each in self.folder.glob("step-*.pt") if _NAME.fullmatch(each.name)), reverse=True)
+        found = (each for each in self.folder.glob("step-*.pt") if _NAME.fullmatch(each.name))
+        return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
 
     def resume(self, restore: Callable[[dict[str, Any]], None]) -> Path | None:
         """Hand the newest state that can be read to `restore`; the file, or None where there is none.

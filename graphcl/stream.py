@@ -13,6 +13,7 @@ from torch_geometric.data import Batch
 from graphcl.augment.transform import Augmentation
 from graphcl.augment.views import two_views
 from graphcl.batching import check_batch, split
+from graphcl.errors import InputError
 from graphcl.randomness import Generators
 
 
@@ -80,7 +81,7 @@ class ViewStream:
 
     def end_epoch(self) -> None:
         """The epoch under way is over, whether all of its batches were asked for or not."""
-        self.step = 0
+        self.step, self._resumed = 0, None
 
     def state(self) -> dict[str, Any]:
         """Where the stream stands, to be asked for between two batches."""
@@ -126,7 +127,9 @@ class ViewStream:
         chunks = getattr(self.loader, "chunks", None)
         found = chunks() if chunks else ((batch, None) for batch in self.loader)
         while left > 0:
-            _, sizes = next(found)
+            if (seen := next(found, None)) is None:
+                raise InputError("`loader` gives fewer batches than the checkpoint has seen; go on with the same data.")
+            _, sizes = seen
             left -= len(sizes) if sizes else 1
         return found
 

@@ -209,7 +209,12 @@ class Training:
         return record
 
     def state(self) -> dict[str, Any]:
-        """All that a checkpoint holds: plain values and tensors on the CPU. All ranks ask for it together."""
+        """All that a checkpoint holds: plain values and tensors on the CPU. All ranks ask for it together.
+
+        Raises:
+            NonFiniteLossError: there is nothing left to save.
+        """
+        self._refuse_non_finite_weights()
         measured = self._measured
         names = list(measured[0]) if measured else []
         own = {
@@ -274,7 +279,7 @@ class Training:
                 raise self._non_finite(f"the loss became {value}", number)
 
     def _refuse_non_finite_weights(self) -> None:
-        """Adam never recovers from a gradient that is not finite, so the end of an epoch is soon enough to look."""
+        """Adam never recovers from a gradient that is not finite, so it is soon enough to look before a checkpoint."""
         weights: list[Tensor] = list(self.parameters)
         if not all(map(math.isfinite, torch.stack(torch._foreach_norm(weights)).tolist())):
             raise self._non_finite("the gradient, and with it the weights, became NaN or infinite")

@@ -24,7 +24,7 @@ from graphcl.methods import TwoViews
 from graphcl.model import ContrastiveModel
 from graphcl.registry import methods
 from graphcl.stopping import Stop, Stopped
-from graphcl.train import Epoch, train
+from graphcl.train import Epoch, NonFiniteLossError, train
 from tests.conftest import small_graphs
 
 DATA = load_dataset(small_graphs(40))
@@ -235,6 +235,64 @@ def test_a_damaged_newest_falls_back_to_the_one_before(how, two, unbroken, capsy
     assert f"{newest} " in err
     assert err.count("\n") == 1
     assert "going back to the checkpoint before it." in err
+
+
+def test_a_damaged_newest_does_not_outlive_what_follows(two):
+    """Else it would count as one of the two that are kept, and newer ones as its elders."""
+    _, before = Checkpoints(two).files()
+    Checkpoints(two).files()[0].write_bytes(b"")
+    config = make_config(
+        {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 3, "diagnostics": True}
+    )
+    with pytest.raises(Stopped):
+        train_seed(config, DATA, make_model(config, DATA), checkpoints=Checkpoints(two, stop=StopAfter(1)))
+    assert [each.name for each in Checkpoints(two).files()] == ["step-000000006.pt", before.name]
+
+
+def test_places_are_compared_as_numbers(tmp_path):
+    for name in ("step-999999999.pt", "step-1000000000.pt"):
+        (tmp_path / name).touch()
+    assert Checkpoints(tmp_path).files()[0].name == "step-1000000000.pt"
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path):
+    """Within an epoch either, where nothing else has looked yet."""
+    config = make_config({"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 1})
+    model = make_model(config, DATA)
+
+    class Poison(StopAfter):
+        @property
+        def wanted(self) -> bool:
+            next(model.parameters()).data.fill_(torch.nan)
+            return True
+
+    with pytest.raises(NonFiniteLossError, match="became NaN or infinite at epoch 1, step 1 of 5"):
+        train_seed(config, DATA, model, checkpoints=Checkpoints(tmp_path / "kept", stop=Poison(1)))
+    assert not (tmp_path / "kept").exists()
+
+
+def test_stopped_at_the_last_of_its_steps(tmp_path):
+    """The epoch that it lies in is over then, and more steps begin a new one."""
+    found = []
+    for folder, looks in ((tmp_path / "whole", 1000), (tmp_path / "stopped", 8)):
+        trained({"steps": 7}, folder, looks)
+        found.append(trained({"steps": 9}, folder, 1000))
+    (whole, history), (resumed, again) = found
+    assert figures(again) == figures(history)
+    assert equal(resumed, whole)
+
+
+def test_a_loader_of_fewer_batches(tmp_path):
+    def go_on(graphs, looks):
+        model = make_model(make_config({"encoder": {"name": "gin", "hidden": 8, "layers": 2}}), DATA)
+        loader = DataLoader([DATA[number] for number in range(graphs)], batch_size=8)
+        kept = Checkpoints(tmp_path, stop=StopAfter(looks))
+        train(TwoViews(model, Loss("infonce")), loader, NodeDrop(0.2), NodeDrop(0.2), epochs=1, checkpoints=kept)
+
+    with pytest.raises(Stopped):
+        go_on(40, 4)
+    with pytest.raises(InputError, match="gives fewer batches than the checkpoint has seen; go on with the same data"):
+        go_on(16, 1000)
 
 
 def test_when_none_can_be_read_nothing_is_trained_anew(two):
