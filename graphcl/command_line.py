@@ -135,7 +135,7 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
             try:
                 return work(sys.argv[1:] if words is None else words) or 0
             except InputError as error:
-                if error.args:  # else another rank of the job says it
+                if str(error):  # else another rank of the job says it
                     _tell(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
                 return error.exit_code
             except KeyboardInterrupt as interrupt:

@@ -1,7 +1,7 @@
 """Sets of OGB, read by its own reader from files in its layout; no network and no standard input."""
 
-import gzip
 import builtins
+import gzip
 import importlib.util
 import pickle
 import socket
