@@ -11,7 +11,8 @@ from typing import Any
 
 EXIT_CODE = 75
 """Of a run that was asked to stop and can go on: BSD's EX_TEMPFAIL, "try again later"."""
-_SIGNALS: list[int] = [signal.SIGTERM, signal.SIGINT, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
+_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")  # the last two are not known to Windows
+_SIGNALS: list[int] = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
 
 class Stopped(KeyboardInterrupt):
@@ -19,7 +20,8 @@ class Stopped(KeyboardInterrupt):
 
 
 class Stop:
-    """Whether a signal has asked to stop: SIGTERM, SIGINT, or SIGUSR1, by which Slurm warns ahead of a time limit.
+    """Whether a signal has asked to stop: SIGTERM, SIGINT, SIGHUP (a terminal closed), or SIGUSR1, by which Slurm warns
+    ahead of a time limit. One that is ignored already, as under nohup, stays so.
 
     While the stop is `deferred` a signal is only noted, to be looked up as `wanted` where a stop costs nothing; a
     second SIGINT interrupts at once. At other times a signal raises `Stopped` where the program is.
@@ -38,7 +40,8 @@ class Stop:
         before: dict[int, Any] = {}
         try:
             for number in _SIGNALS:
-                before[number] = signal.signal(number, self._take)
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    before[number] = signal.signal(number, self._take)
         except ValueError:  # another thread
             pass
         try:

@@ -18,6 +18,7 @@ from graphcl import run as run_module
 from graphcl import run_folder
 from graphcl.run import main
 from graphcl.saved import read_saved
+from graphcl.stopping import Stop
 from tests.conftest import small_graphs
 
 WORDS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3", "--encoder.hidden", "8"]
@@ -190,7 +191,7 @@ def experiment_config(folder):
     return make_config({**read_config(folder / "config.yaml"), "out": str(folder), "resume": True})
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_saves_within_the_step_and_the_code_says_so(number, graphs, unbroken, tmp_path, monkeypatch, capfd):
     out = tmp_path / "run"
     honest = run_module.RunFolder.add_epoch
@@ -330,3 +331,14 @@ def test_a_full_disk_loses_nothing_and_says_so(graphs, unbroken, small_disk, mon
     (small_disk / "filler").unlink()
     assert main(["--resume", str(out)]) == 0
     assert_same(out, unbroken)
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        with Stop().listening():
+            assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, signal.SIG_DFL)
