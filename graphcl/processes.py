@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import timedelta
@@ -117,7 +118,7 @@ class Processes:
 
     def says(self, message: str) -> bool:
         """Whether this rank is to print a message of the job's end: the lowest of those that have the same to say."""
-        mine = f"said/{hash_of(message)}"
+        mine = f"said/{_digest(message)}"
         try:
             self._store.set(f"{mine}/{self.rank}", "1")
             if self.rank:
@@ -202,10 +203,8 @@ def launched() -> bool:
     return all(key in os.environ for key in _SET) and int(os.environ["WORLD_SIZE"]) > 1
 
 
-def hash_of(message: str) -> int:
+def _digest(message: str) -> int:
     """A number that all ranks give the same text."""
-    import zlib
-
     return zlib.crc32(message.encode())
 
 
