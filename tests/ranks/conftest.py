@@ -14,8 +14,9 @@ def group(request):
 
     All checks that this session asks for are run at once, as most of the time goes into starting.
     """
-    items = [item for item in request.session.items if "group" in getattr(item, "fixturenames", ())]
-    sizes = "2,4" if any(item.get_closest_marker("four") for item in items) else "2"
+    mine = (item for item in request.session.items if item.path.parent == FOLDER)
+    items = [item for item in mine if "group" in getattr(item, "fixturenames", ())]
+    sizes = "2,4" if any(item.get_closest_marker("several") for item in items) else "2"
     stems = {item.path.stem.removeprefix("test_") for item in items}
     files = [str(FOLDER / f"{stem}.py") for stem in sorted(stems)]
     command = [sys.executable, str(FOLDER / "group.py"), sizes, *files]

@@ -28,6 +28,7 @@ def jobs(place):
     return json.loads(done.stdout)
 
 
+@pytest.mark.several
 def test_a_whole_job(jobs, place):
     assert jobs["whole"]["codes"] == [0, 0]
     first, second = jobs["whole"]["said"]
@@ -37,6 +38,7 @@ def test_a_whole_job(jobs, place):
     assert json.loads((place / "whole" / "result.json").read_text())["ranks"] == 2
 
 
+@pytest.mark.several
 def test_a_mistake_is_told_once_and_leaves_nothing(jobs, place):
     assert jobs["mistake"]["codes"] == [2, 75]
     assert not (place / "mistake").exists()
@@ -44,6 +46,7 @@ def test_a_mistake_is_told_once_and_leaves_nothing(jobs, place):
     assert [text for said in jobs["mistake"]["said"] for text in said.splitlines() if "graphcl:" in text] == [line]
 
 
+@pytest.mark.several
 def test_a_killed_rank_is_named_and_the_job_goes_on(jobs, place, capfd):
     found, out = jobs["killed"], place / "run"
     assert found["codes"] == [75, -9]

@@ -11,7 +11,7 @@ def test_two_ranks(group, name):
     assert group("losses", 2)[name] is None
 
 
-@pytest.mark.four
+@pytest.mark.several
 def test_four_ranks(group):
     wrong = {name: each for name, each in group("losses", 4).items() if each is not None}
     assert not wrong

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.four)])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.several)])
 def test_training(group, size):
     wrong = {name: each for name, each in group("training", size).items() if each is not None}
     assert not wrong

@@ -10,7 +10,7 @@ whole = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(whole)
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.four)])
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.several)])
 @pytest.mark.parametrize("name", whole.CHECKS)
 def test_whole(group, name, size):
     assert group("whole", size)[name] is None
