@@ -28,10 +28,10 @@ def weights(**settings):
     return {key: each.cpu() for key, each in model.state_dict().items()}
 
 
-@pytest.mark.parametrize("loss", ["infonce", "adnce_auto", "barlow_twins"])
+@pytest.mark.parametrize("loss", ["infonce", "barlow_twins"])
 def test_on_the_cpu(loss):
-    first, second = (weights(loss=loss, deterministic=True, threads=2, device="cpu") for _ in range(2))
-    plain = weights(loss=loss, threads=2, device="cpu")
+    first, second = (weights(loss=loss, deterministic=True, device="cpu") for _ in range(2))
+    plain = weights(loss=loss, device="cpu")
     assert not torch.are_deterministic_algorithms_enabled()
     for key, each in first.items():
         assert torch.equal(each, second[key])
