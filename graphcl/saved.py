@@ -24,12 +24,16 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from graphcl.arguments import Count, problems, shown
 from graphcl.errors import InputError, one_line
 from graphcl.files import read_plain
-from graphcl.model import OwnEncoder, make_encoder, own_encoder, takes_categories
+from graphcl.model import OwnEncoder, make_encoder, own_encoder
 from graphcl.registry import encoders
 from graphcl.version import __version__
 
 FORMAT = "graphcl encoder"
 VERSION = 1
+LARGE = 2**20
+"""The largest number that an encoder may be described by without having weights of that size, such as a seed."""
+MOST_DEGREES = 2**16
+"""Columns of degrees, of which every node of a data set gets as many."""
 Weights = dict[int, dict[str, Tensor]]
 """Seed -> state dict."""
 
@@ -137,8 +141,8 @@ def load_encoder(
     if encoder is None and (found := encoders.problems(name, arguments or {}, "encoder.arguments.")):
         raise InputError(f"{_file(path)}: {' '.join(found)}")
     _check_sizes(description, weights[seed], path)
-    if encoder is None:
-        _check_fit(description, weights[seed], _outline(description, weights[seed], path), path)
+    if encoder is None and (outline := _outline(description, weights[seed], path)) is not None:
+        _check_fit(description, weights[seed], outline, path)
     with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
         if encoder is not None:
             module = own_encoder(encoder, description.in_channels)
@@ -151,12 +155,11 @@ def load_encoder(
 
 def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
     """Refuse numbers in the description that its weights do not bear out, before anything of that size is made."""
-    most = max([len(state), *(size for value in state.values() if value.numel() for size in value.shape)])
+    most = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
     numbers = {"in_channels": description.in_channels, "edge_dim": description.edge_dim}
     for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
-        categories = description.encoder.name in encoders and takes_categories(description.encoder.name)
-        if isinstance(value, int) and value > most and not (categories and key in numbers):
-            raise InputError(f"{_file(path)} is damaged: `{key}` is {shown(value)}, its weights have at most {most}.")
+        if isinstance(value, int) and value > most:
+            raise InputError(f"{_file(path)} is damaged: `{key}` is {shown(value)}, and nothing in it is so large.")
 
 
 def _check_fit(
@@ -169,8 +172,10 @@ def _check_fit(
         raise InputError(f"{_file(path)} is damaged: its encoder is {width} wide, not {description.out_channels}.")
 
 
-def _outline(description: EncoderDescription, state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> nn.Module:
-    """The encoder without its numbers: of whatever size, it takes no memory."""
+def _outline(
+    description: EncoderDescription, state: Mapping[str, Tensor], path: str | os.PathLike[str]
+) -> nn.Module | None:
+    """The encoder without its numbers: of whatever size, it takes no memory. None where it cannot be made so."""
 
     made: list[str] = []
 
@@ -184,6 +189,8 @@ def _outline(description: EncoderDescription, state: Mapping[str, Tensor], path:
         with torch.device("meta"):
             named = description.encoder
             return make_encoder(named.name, named.arguments or {}, description.in_channels, description.edge_dim)
+    except (NotImplementedError, RuntimeError):  # one of another package's, which looks at its numbers
+        return None
     finally:
         hook.remove()
 
@@ -216,7 +223,7 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     except ValidationError as error:
         found = " ".join(problems(error, lambda _: EncoderDescription.model_fields))
         raise InputError(f"{file} is damaged: {found}") from None
-    if description.degree_columns < 0 or description.degree_columns > description.max_degree + 1:
+    if not 0 <= description.degree_columns <= min(description.max_degree + 1, MOST_DEGREES):
         raise InputError(
             f"{file} is damaged: {description.columns()} do not fit `max_degree` {description.max_degree}."
         )

@@ -14,6 +14,7 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.experiment import describe, make_model
+from graphcl.registry import encoders
 from graphcl.saved import FORMAT, load_encoder, read_saved, save_encoder
 from graphcl.train import embed
 from tests.conftest import small_graphs
@@ -155,17 +156,17 @@ DAMAGE = {
     ),
     "wide": (
         changed(encoder={"name": "gin", "arguments": {"hidden": 10**5}}),
-        ["is damaged: `hidden` is 100000, its weights have at most 32."],
+        ["that do not fit GIN: `convs.0.nn.0.weight` is [32, 3] in the file and [100000, 3] in the module"],
     ),
     "deep": (
         changed(encoder={"name": "gin", "arguments": {"layers": 10**9}}),
-        ["is damaged: `layers` is 1000000000, its weights have at most 32."],
+        ["is damaged: `layers` is 1000000000, and nothing in it is so large."],
     ),
     "more-layers": (
         changed(encoder={"name": "gin", "arguments": {"layers": 32}}),
         ["is damaged: its encoder has more weights than are in the file."],
     ),
-    "many-columns": (changed(in_channels=10**9), ["is damaged: `in_channels` is 1000000000, its weights have at most"]),
+    "many-columns": (changed(in_channels=10**9), ["is damaged: `in_channels` is 1000000000, and nothing"]),
     "many-degrees": (
         changed(features="degree", label_columns=0, max_degree=1),
         ["is damaged: 3 columns of degrees do not fit `max_degree` 1."],
@@ -205,3 +206,19 @@ def refused(call, *says):
     assert "\n" not in str(caught.value)
     for each in says:
         assert each in str(caught.value)
+
+
+def test_an_encoder_that_looks_at_its_numbers_when_it_is_made(tmp_path, monkeypatch):
+    """As another package's may; without numbers it cannot be made."""
+
+    class Looks(Own):
+        def __init__(self, in_channels: int, width: int = 5):
+            super().__init__(in_channels, width)
+            assert float(self.layer.weight.detach().abs().max()) > 0
+
+    for kept in ("_targets", "_arguments", "_facts"):
+        monkeypatch.setattr(encoders, kept, dict(getattr(encoders, kept)))
+    encoders.register("looks")(Looks)
+    write(tmp_path / "e.pt", {"name": "looks", "width": 4})
+    loaded, _ = load_encoder(tmp_path / "e.pt")
+    assert loaded.layer.weight.shape == (4, 3)
