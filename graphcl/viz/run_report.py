@@ -88,6 +88,9 @@ def read_run(folder: Path) -> Run:
     if not (folder / "config.yaml").is_file():
         sweep = "; a sweep is drawn by python -m graphcl.sweep" if (folder / "sweep.yaml").is_file() else ""
         raise InputError(f"{folder} is not the folder of a run: {wanted}{sweep}.")
+    config = read_yaml(folder / "config.yaml")
+    if lacking := [key for key in ("loss", "views") if key not in config]:  # such as that of a transfer
+        raise InputError(f"{folder} is not the folder of a run (its config.yaml has no `{lacking[0]}`): {wanted}.")
     file = folder / "metrics.jsonl"
     try:
         lines = read_text(file, MOST_METRICS).splitlines() if file.exists() else []
@@ -100,9 +103,6 @@ def read_run(folder: Path) -> Run:
         read_arrays(folder / name) if (folder / name).exists() else {} for name in ("embeddings.npz", "report.npz")
     )
     _check_amounts(folder, metrics, result, embeddings)
-    config = read_yaml(folder / "config.yaml")
-    if lacking := [key for key in ("loss", "views") if key not in config]:  # such as that of a transfer
-        raise InputError(f"{folder} is not the folder of a run (its config.yaml has no `{lacking[0]}`): {wanted}.")
     return Run(config, metrics, result, embeddings, moments)
 
 
