@@ -173,14 +173,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     Raises:
         InputError: damaged, code in it, or no checkpoint of this library.
     """
-    try:
-        with zipfile.ZipFile(path) as file:
-            damaged = file.testzip()  # PyTorch itself does not look at the checksums
-    except Exception as error:
-        raise InputError(f"{path} is damaged: {one_line(error)}.") from None
+    # First the look at what the file claims: the checksums are of records that it has found to be as large as they say.
+    content = read_plain(path, "a checkpoint holds plain tensors; this is not one of this library's")
+    with zipfile.ZipFile(path) as file:
+        damaged = file.testzip()  # PyTorch itself does not look at the checksums
     if damaged is not None:
         raise InputError(f"{path} is damaged: {one_line(damaged, 100)} does not fit its checksum.")
-    content = read_plain(path, "a checkpoint holds plain tensors; this is not one of this library's")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{path} is no checkpoint of a training: it does not say `format`: {FORMAT!r}.")
     if content.get("version") != VERSION:

@@ -30,6 +30,11 @@ def one_line(text: object, most: int = 200) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
+def reason(error: BaseException) -> str:
+    """What an exception says, on one line of at most 200 characters; its name, where it says nothing."""
+    return one_line(error) or type(error).__name__
+
+
 def printable(text: str) -> str:
     """A text whose control characters and lone surrogates are written as `\\x1b`."""
     if text.isprintable():

@@ -213,52 +213,52 @@ def train_seed(
     Dropout and the like draw from torch's global generators, which are seeded here and left as they were.
     """
     device = next(model.parameters()).device
+    with _seeded(seed, device), _deterministic_refused(config.deterministic):
+        # Two streams a seed, so that the order of the graphs and their views are independent of each other.
+        order = torch.Generator().manual_seed(2 * seed)
+        views = torch.Generator(device).manual_seed(2 * seed + 1 + ranks.rank() * _RANK)
+        method = make_method(config, dataset, model, seed) if method is None else method
+        if config.sync_batchnorm:
+            synchronise(method)
+        share = (ranks.rank(), ranks.size())
+        loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window, share)
+        return train(
+            method,
+            loader,
+            build_augmentation(config.views.first),
+            build_augmentation(config.views.second),
+            epochs=config.epochs,
+            steps=config.steps,
+            lr=config.lr,
+            weight_decay=config.weight_decay,
+            clip_norm=config.clip_norm,
+            amp=config.amp,
+            non_finite=config.non_finite,
+            diagnostics=config.diagnostics,
+            generator=views,
+            callbacks=callbacks,
+            checkpoints=checkpoints,
+        )
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's global generators, of each rank its own; after the block they are as they were."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + ranks.rank() * _RANK)
-        try:
-            return _train_seed(config, dataset, model, seed, callbacks, method, checkpoints)
-        except RuntimeError as error:
-            if not config.deterministic or "deterministic" not in str(error):
-                raise
-            operation = str(error).partition(".")[0]
-            raise InputError(f"{operation}; choose another loss or method, or leave --deterministic out.") from None
+        yield
 
 
-def _train_seed(
-    config: Config,
-    dataset: GraphDataset,
-    model: ContrastiveModel,
-    seed: int,
-    callbacks: Iterable[Callable[[Epoch], Any]],
-    method: Method | None,
-    checkpoints: Checkpoints | None,
-) -> list[Epoch]:
-    device = next(model.parameters()).device
-    # Two streams a seed, so that the order of the graphs and their views are independent of each other.
-    order = torch.Generator().manual_seed(2 * seed)
-    views = torch.Generator(device).manual_seed(2 * seed + 1 + ranks.rank() * _RANK)
-    method = make_method(config, dataset, model, seed) if method is None else method
-    if config.sync_batchnorm:
-        synchronise(method)
-    share = (ranks.rank(), ranks.size())
-    loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window, share)
-    return train(
-        method,
-        loader,
-        build_augmentation(config.views.first),
-        build_augmentation(config.views.second),
-        epochs=config.epochs,
-        steps=config.steps,
-        lr=config.lr,
-        weight_decay=config.weight_decay,
-        clip_norm=config.clip_norm,
-        amp=config.amp,
-        non_finite=config.non_finite,
-        diagnostics=config.diagnostics,
-        generator=views,
-        callbacks=callbacks,
-        checkpoints=checkpoints,
-    )
+@contextmanager
+def _deterministic_refused(asked: bool) -> Iterator[None]:
+    """What PyTorch says of an operation that has no deterministic form, as one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not asked or "deterministic" not in str(error):
+            raise
+        operation = str(error).partition(".")[0]
+        raise InputError(f"{operation}; choose another loss or method, or leave --deterministic out.") from None
 
 
 def look(config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, one_line, reason
 from graphcl.torch_file import check_torch_file
 
 MOST_TEXT = 16 * 2**20
@@ -160,7 +160,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except InputError:
         raise
     except Exception as error:  # a damaged archive ends in errors of all kinds
-        raise InputError(f"{path} cannot be read: {one_line(error) or type(error).__name__}.") from None
+        raise InputError(f"{path} cannot be read: {reason(error)}.") from None
 
 
 def _read_array(member: IO[bytes]) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, reason
 from graphcl.stopping import EXIT_CODE
 
 _SET = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -52,8 +52,8 @@ class Processes:
             dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
         except (RuntimeError, ValueError) as error:
             raise InputError(
-                f"rank {self.rank} of {self.size} cannot reach the others ({_line(error)}); are all machines' torchrun "
-                "commands running, with one --rdzv-endpoint?"
+                f"rank {self.rank} of {self.size} cannot reach the others ({reason(error)}); are all machines' "
+                "torchrun commands running, with one --rdzv-endpoint?"
             ) from None
         # Rank 0 embeds and scores meanwhile, which takes as long as it takes.
         self._patient = dist.new_group(backend="gloo", timeout=timedelta(days=365))
@@ -206,7 +206,3 @@ def launched() -> bool:
 def _digest(message: str) -> int:
     """A number that all ranks give the same text."""
     return zlib.crc32(message.encode())
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -16,7 +16,7 @@ from importlib import metadata
 from typing import Any, TypeVar
 
 from graphcl.arguments import Arguments, nearest
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, reason
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -134,8 +134,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                     raise InputTypeError(f"{point.value} is no function or class.")
                 self.register(point.name)(target)
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            line = f"{self.kind} `{point.name}` of the installed package {package} is left out: {reason}"
+            line = f"{self.kind} `{point.name}` of the installed package {package} is left out: {reason(error)}"
             warnings.warn_explicit(line, PluginWarning, package, 0)  # from no line of code: one line on the screen
         self._owners.update(dict.fromkeys(self._targets.keys() - known, package))
 

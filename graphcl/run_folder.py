@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from graphcl.checkpoint import Checkpoints
 from graphcl.config import Config, changed, make_config, to_yaml
 from graphcl.config_files import read_config
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.files import (
     MOST_METRICS,
@@ -188,8 +188,7 @@ class RunFolder:
                 write_text(self.path / "metrics.csv", _csv(self._rows, list(self._rows[0]), head=True))
             self.history()
         except Exception as error:  # of whatever kind: somebody else may have written it
-            what = one_line(error) or type(error).__name__
-            raise InputError(f"{self.path} cannot be resumed, what it holds is damaged: {what}") from None
+            raise InputError(f"{self.path} cannot be resumed, what it holds is damaged: {reason(error)}") from None
 
 
 def _whole_rows(file: Path) -> Rows:

@@ -23,6 +23,8 @@ from typing import IO, Any
 
 import torch
 
+from graphcl.errors import one_line
+
 FREE_BYTES = 16 * 2**20
 """What tensors may claim in any case: views of one number, such as `expand` makes, are honest while they are small."""
 MOST_DEPTH = 100
@@ -60,7 +62,7 @@ def check_torch_file(path: str | os.PathLike[str]) -> None:
         except (UnsoundFileError, OSError):
             raise
         except Exception as error:  # a damaged pickle ends in errors of all kinds
-            told = " ".join(str(error).split())[:200]
+            told = one_line(error)
             raise UnsoundFileError(f"{type(error).__name__}{told and ': '}{told}") from None
     if claimed > FREE_BYTES + 4 * size:
         raise UnsoundFileError(f"its tensors claim {claimed} bytes, it has {size}")

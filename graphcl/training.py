@@ -99,12 +99,13 @@ class Training:
     ) -> None:
         self.method, self.loader, self.generator = method, loader, generator
         self.diagnostics, self.settings = diagnostics, settings
+        self._skips = settings["non_finite"] == "skip"
         self.parameters = [each for each in method.parameters() if each.requires_grad]
         self.device = self.parameters[0].device
         self.optimiser = torch.optim.Adam(
             self.parameters, lr=settings["lr"], weight_decay=settings["weight_decay"], fused=True
         )
-        self._forward = _parallel(method, self.device)
+        self._parallel = _parallel(method, self.device)
         first, second = method.augmentations(first, second)
         self.stream = ViewStream(loader, first, second, generator, self.device, resumable)
         self.history: list[Epoch] = []
@@ -135,17 +136,46 @@ class Training:
         self._seconds += time.perf_counter() - start
 
     def step(self, view1: Batch, view2: Batch) -> None:
-        """Of the optimiser, or a skipped one."""
-        skips = self.settings["non_finite"] == "skip"
-        kept = [(each, each.clone()) for each in _changed_by_forward(self.method)] if skips else []
-        outcome = None
+        """Of the optimiser, or a skipped one, which leaves all as it was before."""
+        kept = [(each, each.clone()) for each in _changed_by_forward(self.method)] if self._skips else []
+        outcome = self._backward(view1, view2)
+        if outcome is None:
+            for each, before in kept:
+                each.copy_(before)
+            self._skipped += 1
+        else:
+            self.optimiser.step()
+            self.method.after_step()
+            self._measured.append(measure(outcome, self.diagnostics, self.method))
+        self.steps += 1
+
+    def _backward(self, view1: Batch, view2: Batch) -> Outcome | None:
+        """What the method makes of two views, its gradient at the parameters; None where the step is to be skipped."""
+        outcome = self._forward(view1, view2)
+        # Before the backward pass, in which ranks wait for each other.
+        sick = self._skips and ranks.on_any(outcome is None)[0]
+        if outcome is None or sick:
+            return None
+        self.optimiser.zero_grad(set_to_none=True)
+        outcome.loss.backward()
+        clip_norm = self.settings["clip_norm"]
+        if clip_norm is not None or self._skips:
+            norm = nn.utils.clip_grad_norm_(self.parameters, math.inf if clip_norm is None else clip_norm)
+            finite = torch.isfinite(outcome.loss.detach()) & torch.isfinite(norm)
+            if self._skips and ranks.on_any(not bool(finite))[0]:
+                return None
+        return outcome
+
+    def _forward(self, view1: Batch, view2: Batch) -> Outcome | None:
+        """What the method makes of two views; None where its projections are not finite and the step is skipped."""
         try:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings["amp"]):
-                outcome = self._forward(view1, view2, ids=self.stream.ids(), generator=self.generator)
+                return self._parallel(view1, view2, ids=self.stream.ids(), generator=self.generator)
         except NonFiniteInputError as error:
-            if not skips:
-                self._refuse_non_finite([step["loss"].item() for step in self._measured])
-                raise self._non_finite(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
+            if self._skips:
+                return None
+            self._refuse_non_finite([step["loss"].item() for step in self._measured])
+            raise self._non_finite(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
         except RuntimeError as error:
             if "Expected to have finished reduction" not in str(error):
                 raise
@@ -153,32 +183,6 @@ class Training:
                 "over several ranks every parameter must have a part in each step's loss; leave out layers that have "
                 "none, or freeze them by requires_grad_(False)."
             ) from None
-        # Before the backward pass, in which ranks wait for each other.
-        if skips and ranks.on_any(outcome is None)[0]:
-            self._skip(kept)
-            return
-        assert outcome is not None
-        self.optimiser.zero_grad(set_to_none=True)
-        outcome.loss.backward()
-        norm = None
-        if (clip_norm := self.settings["clip_norm"]) is not None or skips:
-            norm = nn.utils.clip_grad_norm_(self.parameters, math.inf if clip_norm is None else clip_norm)
-        if skips and norm is not None:
-            (sick,) = ranks.on_any(not bool(torch.isfinite(outcome.loss.detach()) & torch.isfinite(norm)))
-            if sick:
-                self._skip(kept)
-                return
-        self.optimiser.step()
-        self.method.after_step()
-        self._measured.append(measure(outcome, self.diagnostics, self.method))
-        self.steps += 1
-
-    def _skip(self, kept: list[tuple[Tensor, Tensor]]) -> None:
-        """Leave the step out: all is as it was before it."""
-        for each, before in kept:
-            each.copy_(before)
-        self._skipped += 1
-        self.steps += 1
 
     def end_epoch(self) -> Epoch:
         """The record of the epoch, which is over."""
@@ -197,7 +201,7 @@ class Training:
         means = dict(zip(self._measured[0], table.mean(dim=0).tolist(), strict=True))
         means |= self.method.after_epoch()
         average_statistics(self.method)
-        if self.settings["non_finite"] == "skip":
+        if self._skips:
             means["skipped"] = float(self._skipped)
         main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
         self.epoch += 1

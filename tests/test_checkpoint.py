@@ -232,7 +232,7 @@ def test_a_damaged_newest_falls_back_to_the_one_before(how, two, unbroken, capsy
     assert equal(method, unbroken[0])
     assert figures(history) == figures(unbroken[1])
     err = capsys.readouterr().err
-    assert f"{newest} " in err
+    assert str(newest) in err
     assert err.count("\n") == 1
     assert "going back to the checkpoint before it." in err
 

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
-from graphcl.datasets.names import TESTED_ARCHIVES, listing, reason
+from graphcl.datasets.names import TESTED_ARCHIVES, listing
 from graphcl.datasets.text import PARTS
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, one_line, reason
 
 MOST_ENTRIES = 1000
 MOST_LISTED = 2**20

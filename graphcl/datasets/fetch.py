@@ -31,8 +31,8 @@ from urllib.request import (
 from torch_geometric.datasets import TUDataset
 
 from graphcl.datasets.archive import DamagedArchiveError
-from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, nearest, reason
-from graphcl.errors import InputError, InputTypeError, one_line
+from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, nearest
+from graphcl.errors import InputError, InputTypeError, one_line, reason
 
 TIMEOUT = 30.0
 """Seconds without an answer after which a download is given up; or without a byte, after which it is tried again."""

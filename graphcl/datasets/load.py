@@ -14,14 +14,14 @@ from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, class_labels
 from graphcl.datasets.features import check_features, node_features
-from graphcl.datasets.names import SYNTHETIC, reason
+from graphcl.datasets.names import SYNTHETIC
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint
 from graphcl.datasets.store import check_finite, check_store
 from graphcl.datasets.tu import Collated, load_folder, load_tu
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.registry import datasets
 
 

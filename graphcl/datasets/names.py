@@ -77,11 +77,6 @@ def check_name(name: str) -> None:
         )
 
 
-def reason(error: BaseException) -> str:
-    """What an exception says, on one line of at most 200 characters."""
-    return one_line(error) or type(error).__name__
-
-
 def listing(names: Iterable[str], most: int = 8) -> str:
     """Some names, sorted and separated by commas, and how many more there are."""
     names = [one_line(name, 100) for name in sorted(names)]

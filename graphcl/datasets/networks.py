@@ -11,8 +11,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx
 
-from graphcl.datasets.names import reason
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, reason
 
 
 def is_networkx(graph: object) -> bool:

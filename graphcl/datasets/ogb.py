@@ -28,10 +28,10 @@ from torch import Tensor
 from graphcl.datasets.archive import FREE_BYTES, MOST_RATIO, unpack_folder
 from graphcl.datasets.dataset import Benchmark
 from graphcl.datasets.fetch import fetch_archive, fetch_unpacked
-from graphcl.datasets.names import OGB_NAMES, listing, nearest, reason
+from graphcl.datasets.names import OGB_NAMES, listing, nearest
 from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.tu import Collated, allow_pyg_containers
-from graphcl.errors import InputError
+from graphcl.errors import InputError, reason
 from graphcl.optional import import_ogb
 from graphcl.torch_file import check_torch_file
 

@@ -27,8 +27,7 @@ from torch_geometric.data.separate import separate
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES
-from graphcl.datasets.names import reason
-from graphcl.errors import InputError, InputTypeError, one_line
+from graphcl.errors import InputError, InputTypeError, one_line, reason
 from graphcl.files import read_json
 
 META = "graphcl.json"

@@ -14,9 +14,8 @@ from torch_geometric.data.storage import GlobalStorage
 
 from graphcl.arguments import shown
 from graphcl.batching import unsupported
-from graphcl.datasets.names import reason
 from graphcl.datasets.tu import Collated, allow_pyg_containers
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.files import read_plain
 
 

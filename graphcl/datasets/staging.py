@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphcl.datasets.names import reason
-from graphcl.errors import InputError
+from graphcl.errors import InputError, reason
 
 try:
     import fcntl

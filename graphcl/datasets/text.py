@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from graphcl.datasets.names import reason
-from graphcl.errors import InputError
+from graphcl.errors import InputError, reason
 
 PARTS: dict[str, tuple[type, int | None]] = {
     "A": (int, 2),

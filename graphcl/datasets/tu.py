@@ -28,10 +28,10 @@ from torch_geometric.datasets import TUDataset
 
 from graphcl.datasets.archive import note_checksum, unpack
 from graphcl.datasets.fetch import fetch, fetch_unpacked
-from graphcl.datasets.names import check_name, listing, reason
+from graphcl.datasets.names import check_name, listing
 from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.text import PARTS, check_text
-from graphcl.errors import InputError
+from graphcl.errors import InputError, reason
 from graphcl.torch_file import check_torch_file
 
 Collated = tuple[Data, dict[str, Tensor] | None]

@@ -20,12 +20,11 @@ from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDa
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import check_features
 from graphcl.datasets.load import load_dataset, prepare
-from graphcl.datasets.names import reason
 from graphcl.datasets.networks import is_networkx
 from graphcl.datasets.on_disk import DTYPES, FORMAT, META, VERSION, MappedDataset, check_attribute, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_graphs
 from graphcl.datasets.resident import not_resident
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, reason
 
 _GROUP = 4096
 """Graphs that are collated at a time where they come one by one."""

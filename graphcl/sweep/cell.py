@@ -12,7 +12,7 @@ from graphcl.config import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
-from graphcl.errors import InputError
+from graphcl.errors import MOST, InputError, one_line
 from graphcl.experiment import make_model, rehearse, score, settle, timed, train_seed, with_usable_evaluation
 from graphcl.report import environment
 from graphcl.train import embed
@@ -26,18 +26,14 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
         place = settle(config.model_copy(update={"device": device if config.device == "auto" else config.device}))
         found = _run(config, seconds, place)
     except InputError as error:
-        found = {"status": "failed", "error": _line(error)}
+        found = {"status": "failed", "error": one_line(error, MOST)}
     except Exception as error:  # of whatever kind: the other cells go on, and the file tells
         found = {
             "status": "failed",
-            "error": f"{type(error).__name__}: {_line(error)}",
+            "error": f"{type(error).__name__}: {one_line(error, MOST)}",
             "traceback": traceback.format_exc(),
         }
     return {**found, "seconds": seconds, **environment(place), "config": config.model_dump()}
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _run(config: Config, seconds: dict[str, float], device: torch.device) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, one_line
 from graphcl.train import Epoch
 
 Self = TypeVar("Self", bound="Tracker")
@@ -98,5 +98,5 @@ class Tracker(ABC):
 
 def say_lost(name: str, error: Exception) -> None:
     """One line on stderr: this log has failed, and the run goes on without it."""
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    print(f"graphcl: {name} has failed ({reason[:300]}); the run goes on without it.", file=sys.stderr)
+    what = one_line(f"{type(error).__name__}: {error}", 300)
+    print(f"graphcl: {name} has failed ({what}); the run goes on without it.", file=sys.stderr)

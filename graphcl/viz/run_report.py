@@ -15,7 +15,7 @@ import numpy as np
 
 from graphcl.config import make_config
 from graphcl.config_files import read_yaml
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, reason
 from graphcl.evaluate import METRICS, FoldScores, paired_gain, paired_test
 from graphcl.files import MOST_METRICS, parse_json, read_arrays, read_json, read_text, write_text
 from graphcl.pca import chosen, principal_plane
@@ -69,8 +69,7 @@ def write_report(folder: str | Path) -> Path:
         try:
             text = report(run)
         except Exception as error:  # of a folder that somebody else has written into
-            what = one_line(error) or type(error).__name__
-            raise InputError(f"{folder} is damaged, its files do not fit together: {what}.") from error
+            raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from error
     try:
         write_text(path, text)
     except OSError as error:
