@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from joblib import cpu_count
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl import native
@@ -10,6 +11,12 @@ from graphcl.datasets import load_dataset
 torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
 
 SHARED = Path(__file__).parents[2] / "shared" / "tu"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """`pytest -n auto`: a worker a core, and no more than eight, as each of them takes memory for itself."""
+    return min(cpu_count(), 8)
 
 
 def small_graphs(n: int = 36, classes: int = 2, labelled: bool = True, edge_attr: bool = False) -> list[Data]:
