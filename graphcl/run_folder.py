@@ -117,11 +117,14 @@ class RunFolder:
     def add_epoch(self, seed: int, epoch: Epoch) -> None:
         """Append a line to `metrics.jsonl` and to `metrics.csv`, whose columns are those of the run's first epoch.
 
-        An epoch that is there already, as after a kill, is left as it is.
+        An epoch that is there already, as after a kill, is left as it is; but one that came out otherwise, as with
+        another number of ranks, gives way with all of the lost attempt that follow it.
         """
         row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
         if _place(row) in self._known:
-            return
+            if any(_same(row, each) for each in self._rows):
+                return
+            self._keep([each for each in self._rows if each["seed"] != seed or each["epoch"] < epoch.epoch])
         if not self._rows:
             write_text(self.path / "metrics.csv", _csv([], list(row), head=True))
         with (self.path / "metrics.jsonl").open("a") as file:
@@ -162,6 +165,13 @@ class RunFolder:
         self.result = dict(result)
         write_text(self.path / "result.json", json.dumps(result, indent=2))
 
+    def _keep(self, rows: Rows) -> None:
+        """Let the logs hold these epochs and no others."""
+        columns = list((rows or self._rows)[0])
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_text(self.path / "metrics.csv", _csv(rows, columns, head=True))
+        self._rows, self._known = rows, {_place(row) for row in rows}
+
     def _refuse_changed(self, config: Config, kept: Path) -> None:
         if differing := changed(make_config(read_config(kept)).model_dump(), config.model_dump()):
             raise InputError(
@@ -180,12 +190,8 @@ class RunFolder:
                 arrays = read_arrays(self.path / "embeddings.npz")
                 found = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
                 self._embeddings = {seed: found[seed] for seed in self.finished}
-            self._rows = _whole_rows(self.path / "metrics.jsonl")
-            self._known = {_place(row) for row in self._rows}
-            if self._rows:
-                # Half a line at the end of either file goes.
-                write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in self._rows))
-                write_text(self.path / "metrics.csv", _csv(self._rows, list(self._rows[0]), head=True))
+            if rows := _whole_rows(self.path / "metrics.jsonl"):
+                self._keep(rows)  # half a line at the end of either file goes
             self.history()
         except Exception as error:  # of whatever kind: somebody else may have written it
             raise InputError(f"{self.path} cannot be resumed, what it holds is damaged: {reason(error)}") from None
@@ -204,6 +210,11 @@ def _whole_rows(file: Path) -> Rows:
 
 def _place(row: Mapping[str, Any]) -> tuple[int, int]:
     return row["seed"], row["epoch"]
+
+
+def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two epochs are one, but for the time they took."""
+    return all(value == other.get(key) for key, value in row.items() if key not in ("seconds", "data_seconds"))
 
 
 def _csv(rows: Rows, columns: Sequence[str], head: bool = False) -> str:

@@ -91,6 +91,28 @@ def test_the_columns_of_the_table_are_those_of_the_first_epoch(tmp_path):
     assert "new" in (folder.path / "metrics.jsonl").read_text()
 
 
+def test_a_lost_attempts_epochs_give_way_to_other_ones(tmp_path):
+    """Those of a resume that repeats them stay, in what time soever; others take their place and that of the rest."""
+    out = str(tmp_path / "run")
+
+    def epochs(*losses, seed=7, seconds=2.0):
+        with RunFolder(make_config({"out": out, "resume": True})) as folder:
+            for number, loss in losses:
+                folder.add_epoch(seed, Epoch(number, loss, 0.25, -1.0, seconds, 1.0))
+        rows = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
+        table = (folder.path / "metrics.csv").read_text().splitlines()[1:]
+        assert [tuple(map(float, line.split(",")[:3])) for line in table] == [
+            (row["seed"], row["epoch"], row["loss"]) for row in rows
+        ]
+        return [(row["seed"], row["epoch"], row["loss"], row["seconds"]) for row in rows]
+
+    epochs((1, 0.25), seed=3)
+    first = epochs((1, 0.5), (2, 0.25), (3, 0.125))
+    assert epochs((2, 0.25), seconds=5.0) == first
+    assert epochs((2, 0.75), seconds=5.0) == [(3, 1, 0.25, 2.0), (7, 1, 0.5, 2.0), (7, 2, 0.75, 5.0)]
+    assert epochs((1, 1.0)) == [(3, 1, 0.25, 2.0), (7, 1, 1.0, 2.0)]
+
+
 def test_every_evaluator_gets_its_rows(go):
     code, printed, err, out = go("--eval", "svm,logreg,knn", "--evaluation.scale")
     assert (code, err) == (0, "")
