@@ -198,6 +198,17 @@ def processes(timeout: float = 300.0) -> Iterator[Processes | None]:
     mine.leave(whole=True)
 
 
+@contextmanager
+def said_once() -> Iterator[None]:
+    """What every process refuses before it has found the others is printed by the first on each machine."""
+    try:
+        yield
+    except InputError as error:
+        if launched() and os.environ["LOCAL_RANK"] != "0":
+            error.args = ()
+        raise
+
+
 def launched() -> bool:
     """Whether `torchrun` started this process as one of several."""
     return all(key in os.environ for key in _SET) and int(os.environ["WORLD_SIZE"]) > 1

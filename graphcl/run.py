@@ -33,7 +33,7 @@ from graphcl.experiment import (
 from graphcl.losses import Loss
 from graphcl.memory import keep_freed_memory
 from graphcl.methods import Method
-from graphcl.processes import Processes, processes
+from graphcl.processes import Processes, processes, said_once
 from graphcl.ranks import across
 from graphcl.report import compared, environment, protocol, score_lines, unit
 from graphcl.run_folder import RunFolder, check_folder
@@ -50,7 +50,8 @@ def main(words: Sequence[str]) -> None:
     if text := wants(words):
         print(text, end="")
         return
-    config = parse(words)
+    with said_once():
+        config = parse(words)
     if config is not None:
         keep_freed_memory()
         run(config)

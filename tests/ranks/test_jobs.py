@@ -77,6 +77,13 @@ def test_a_world_of_one_is_a_plain_run(monkeypatch):
         assert found is None
 
 
+@pytest.mark.parametrize(("local", "lines"), [("0", 1), ("1", 0)])
+def test_a_mistake_in_the_words_is_told_once_a_machine(local, lines, monkeypatch, capsys):
+    environment(monkeypatch, RANK="1", WORLD_SIZE="2", LOCAL_RANK=local)
+    assert main(["--epochs", "many"]) == 2
+    assert capsys.readouterr().err.count("graphcl: `epochs` must be a whole number, got 'many'.") == lines
+
+
 def test_others_that_never_come(monkeypatch):
     environment(monkeypatch, RANK="1", WORLD_SIZE="2", LOCAL_RANK="1")
     with pytest.raises(InputError, match=r"rank 1 of 2 cannot reach the others .*torchrun"), processes(0.5):
