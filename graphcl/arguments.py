@@ -103,6 +103,8 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
             line = f"{name} is required."
         elif kind == "extra_forbidden":
             line = f"{name} is not a known key; {nearest(item['loc'][-1], valid(item['loc'][:-1]))}."
+        elif kind == "invalid_key":
+            line = f"{name} is not a known key: each is a text."
         elif kind == "literal_error":
             line = f"{name} must be {item['ctx']['expected']}, got {value}."
         elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing"))):

@@ -386,7 +386,8 @@ def _without(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any
         for parent in parents:
             part = part.get(parent) if isinstance(part, dict) else None
         if isinstance(part, dict):
-            part.pop(last, None)
+            for key in [key for key in part if str(key) == str(last)]:  # one that is no text is shown as one
+                del part[key]
         else:  # inside of a list: the whole list goes
             rest.pop(str(item["loc"][0]), None)
     return rest

@@ -64,6 +64,12 @@ def test_everything_wrong_is_said_at_once():
     assert len(found) == 11
 
 
+@pytest.mark.parametrize("values", [{None: 1}, {1: 2}, {(1, 2): 3}, {"views": {None: "identity"}}])
+def test_a_key_that_is_no_text(values):
+    (line,) = messages({**values, "epochs": 3})
+    assert line.endswith("is not a known key: each is a text.")
+
+
 @pytest.mark.parametrize(
     ("values", "line"),
     [
