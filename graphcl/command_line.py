@@ -93,8 +93,10 @@ def help_text() -> str:
     parser.add_argument("--config", metavar="FILE", help="YAML file, or a configuration's name")
     for name, field in Config.model_fields.items():
         default = field.default.model_dump() if hasattr(field.default, "model_dump") else field.default
-        default = "" if default is None else f" [{_short(default)}]"
-        parser.add_argument(_flag(name), metavar="VALUE", help=f"{field.description}{default}".replace("%", "%%"))
+        # (`resume` is kept as true or false, but given as a folder.)
+        default = "" if default is None or name == "resume" else f" [{_short(default)}]"
+        metavar = "FOLDER" if name == "resume" else "VALUE"
+        parser.add_argument(_flag(name), metavar=metavar, help=f"{field.description}{default}".replace("%", "%%"))
     parser.add_argument("--print-config", action="store_true", help="print the complete settings and stop")
     parser.add_argument("--version", action="store_true", help="print the version and stop")
     parser.add_argument("--help", action="store_true", help="print this and stop")
@@ -216,14 +218,16 @@ def _flag(name: str) -> str:
 def _short(default: Any) -> str:
     if isinstance(default, dict):
         return ", ".join(_short(value) if key == "name" else f"{key}={_short(value)}" for key, value in default.items())
-    return " ".join(map(str, default)) if isinstance(default, list) else str(default)
+    if isinstance(default, list):
+        return " ".join(map(str, default))
+    return "null" if default is None else str(default)  # as it is to be written
 
 
 def _listing(title: str, registry: Registry) -> str:
     lines = [f"{title}:"]
     for name in registry:
         arguments = registry.arguments(name)
-        shown = [f"{key}={value}" for key, value in arguments.defaults.items() if key != "reduction"]
+        shown = [f"{key}={_short(value)}" for key, value in arguments.defaults.items() if key != "reduction"]
         lines.append(f"  {name:15} {registry.summary(name)}")
         if shown:
             lines.append(f"  {'':15} {', '.join(shown)}")

@@ -74,7 +74,7 @@ class Config(_Frozen):
     features: Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"] = Field(
         "auto", description="node features; auto: labels where there are any, else constant (auto+degree: no constant)"
     )
-    max_degree: Count = Field(64, description="degrees above it share a column")
+    max_degree: Count = Field(64, description="degrees from it on share a column")
     views: Views = Field(Views(), description="the augmentations `first` and `second`")
     encoder: Named = Field({"name": "auto"}, description="the encoder; auto: gin, for OGB's molecules molecule_gine")
     projection: Count | None = Field(None, description="width of the projection; default: the encoder's")
@@ -113,7 +113,7 @@ class Config(_Frozen):
     report: bool = Field(True, description="draw report.html into the outcome's folder, with matplotlib")
     track: Trackers = Field([], description="logs besides the run folder's: tensorboard, wandb, mlflow")
     out: str | None = Field(None, description="folder for the outcome, a new one; default: runs/DATASET-LOSS-N")
-    resume: bool = Field(False, description="FOLDER: go on with the run there, or begin it where there is none")
+    resume: bool = Field(False, description="go on with the run in that folder, or begin it there")
 
 
 HOW = (

@@ -98,6 +98,8 @@ def test_help_lists_every_name():
     for name in [*losses, *augmentations, *encoders, *dataset_names(), "adnce/MUTAG"]:
         assert name in text
     assert "mu=0.7" in text
+    assert "num_negatives=null" in text  # as it can be written
+    assert "--resume FOLDER " in text
     for name in EVALUATORS:
         assert f"  {name:15} Cross-validated test accuracy of " in text
     assert max(map(len, text.split("\n"))) < 200

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from graphcl.arguments import nearest
-from graphcl.config import Config
+from graphcl.config import HOW, Config
 from graphcl.errors import InputError
 
-NOT_VARIED = ("seeds", "out", "data_root", "mirror", "threads", "device", "report", "eval", "track")
-"""Settings that no figure of a cell should hang on, and those that are lists by themselves."""
+NOT_VARIED = ("seeds", "eval", *HOW)
+"""Settings that are lists by themselves, and those that no figure of a cell hangs on."""
 PARTS = ("settings", "axes", "table")
 _KEYS = (*PARTS, "version", "folder")
 _TABLE_KEYS = ("rows", "columns", "baseline")
@@ -41,12 +41,12 @@ def check_parts(
     for key in settings:
         if str(key).split(".")[0] not in known:
             found.append(f"`settings`: `{key}` is no setting; {nearest(str(key), known)}.")
-    if "resume" in settings:
+    if "resume" in (*settings, *axes):
         found.append("`resume` is for single runs; a sweep goes on by itself where its folder is given.")
     if settings.get("track"):
         found.append("`track` is for single runs; a sweep keeps each cell's figures in its own folder.")
     for axis, values in axes.items():
-        if str(axis).split(".")[0] in NOT_VARIED:
+        if str(axis).split(".")[0] in NOT_VARIED and axis != "resume":
             found.append(f"`{axis}` cannot be an axis; give it under `settings`, the same for all cells.")
         elif isinstance(values, dict):
             found += _group_problems(axis, values, known)

@@ -107,6 +107,9 @@ def test_labels():
     [
         ({"axes": {"losss": ["dcl"]}}, r"`losss` is no axis; .*loss"),
         ({"axes": {"seeds": [0, 1]}}, r"`seeds` cannot be an axis; give it under `settings`"),
+        ({"axes": {"checkpoint.minutes": [1, 2]}}, r"^`checkpoint.minutes` cannot be an axis; give it under"),
+        ({"axes": {"mine": {"a": {"rank_timeout": 9}}}}, r"axis `mine`: `rank_timeout` cannot be in a group"),
+        ({"axes": {"resume": [True]}}, r"^`resume` is for single runs; [^\n]*$"),
         ({"axes": {"loss": "dcl"}}, r"axis `loss` must be a list of one or more values, got 'dcl'"),
         ({"axes": {"loss": {"a": {"epochs": 1}}}}, r"axis `loss`: a list of values is wanted"),
         ({"axes": {"mine": {"a": 3}}}, r"axis `mine`: a list of values is wanted"),
