@@ -11,7 +11,7 @@ def keep_freed_memory(most: int = 2**30) -> bool:
     """Let this process keep up to `most` bytes of freed memory, and reuse them for large tensors.
 
     Training frees and asks for the same tensors at every step. By default glibc gives large ones back to the system at
-    once, which then has to clear each page anew: a quarter to a third of the time of an epoch on large graphs. It is a
+    once, which then has to clear each page anew: a seventh to a fifth of the time of an epoch on large graphs. It is a
     setting of the whole process, so programs call this (as `python -m graphcl.run` does) and libraries do not.
 
     Returns:

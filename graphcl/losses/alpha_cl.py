@@ -22,8 +22,8 @@ def alpha_cl(
     $$L_i = \sum_j \alpha_{ij} (c_{ij} - c_i^+), \qquad \alpha_{ij} = \frac{w_{ij}}{\sum_k w_{ik} + \epsilon M}, \qquad
     w_{ij} = e^{-(1 - c_{ij})^p / \tau}$$
 
-    The weights are constants to the gradient. InfoNCE has the same gradient with w = e^{s_ij}: alpha-CL takes the
-    weights for what they are and chooses them freely.
+    The weights are constants to the gradient. With w = e^{c_ij / tau} and no epsilon it is tau times that of `dcl`:
+    alpha-CL takes the weights for what they are and chooses them freely.
 
     Differs: the paper uses `negatives="all"`.
 

@@ -26,7 +26,7 @@ def instance_nce(
     h(s) = \frac{P}{P + K / n} = \sigma(s - \log Z_n - \log K), \quad P = \frac{e^{s}}{n Z_n}, \; s = c / \tau$$
 
     for a bank of n entries from which noise is drawn uniformly; n cancels. Z_n is the mean of e^s, which the paper
-    estimates once and then keeps: so does `--method memory_bank`.
+    estimates once and then keeps: so does `--method memory_bank`, after a warm-up.
 
     Across ranks, the noise at hand is that of all of them.
 
