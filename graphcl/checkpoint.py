@@ -32,7 +32,8 @@ class Checkpoints:
     from the newest that can be read, and ends bit by bit (on the same machine) as if it had never stopped. Reading one
     never runs code.
 
-    A disk that is full, or gone, costs a warning, not the training: it is tried again when the next one is due.
+    One is written when the training is over, too, whatever the rules say. A disk that is full, or gone, costs a
+    warning, not the training: it is tried again when the next one is due.
 
     Args:
         folder: for them alone; made when the first is written.

@@ -19,9 +19,13 @@ def main(words: Sequence[str]) -> None:
     )
     parser.add_argument("--dataset", required=True, help="TU or OGB name, `synthetic`, a .pt file, a TU folder")
     parser.add_argument("--out", required=True, help="the new folder")
-    parser.add_argument("--data-root", default="datasets", help="where downloaded and processed data sets lie")
+    parser.add_argument(
+        "--data-root", default="datasets", help="where downloaded and processed data sets lie [datasets]"
+    )
     parser.add_argument("--mirror", help="folder, file:// or http(s) URL holding NAME.zip")
-    parser.add_argument("--features", choices=FEATURES, default="auto", help="node features, stored with the graphs")
+    parser.add_argument(
+        "--features", choices=FEATURES, default="auto", help="node features, stored with the graphs [auto]"
+    )
     parser.add_argument("--max-degree", type=int, default=64, help="degrees from it on share a column [64]")
     given = parser.parse_args(words)
     dataset = write_on_disk(given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree)
