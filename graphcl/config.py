@@ -74,7 +74,7 @@ class Config(_Frozen):
     features: Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"] = Field(
         "auto", description="node features; auto: labels where there are any, else constant (auto+degree: no constant)"
     )
-    max_degree: Count = Field(64, description="degrees from it on share a column")
+    max_degree: Count = Field(64, description="degrees from this on share a column")
     views: Views = Field(Views(), description="the augmentations `first` and `second`")
     encoder: Named = Field({"name": "auto"}, description="the encoder; auto: gin, for OGB's molecules molecule_gine")
     projection: Count | None = Field(None, description="width of the projection; default: the encoder's")

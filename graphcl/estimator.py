@@ -45,7 +45,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         encoder: a registered encoder; or a module of your own, of which a copy is trained, or a function that makes one
             of the number of columns: see `ContrastiveModel` for its call, H is its `out_channels`.
         features: what nodes start from, see `load_dataset`.
-        max_degree: degrees from it on share a column.
+        max_degree: degrees from this on share a column.
         projection: width of the projection; the encoder's by default.
         head: the projector: mlp, linear or residual.
         epochs: passes over the data.

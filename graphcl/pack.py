@@ -26,7 +26,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument(
         "--features", choices=FEATURES, default="auto", help="node features, stored with the graphs [auto]"
     )
-    parser.add_argument("--max-degree", type=int, default=64, help="degrees from it on share a column [64]")
+    parser.add_argument("--max-degree", type=int, default=64, help="degrees from this on share a column [64]")
     given = parser.parse_args(words)
     dataset = write_on_disk(given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree)
     size = sum(file.stat().st_size for file in dataset.folder.iterdir())

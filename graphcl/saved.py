@@ -59,7 +59,7 @@ class EncoderDescription(_Frozen):
         edge_dim: columns of the edge attributes it takes; None if it takes none.
         dataset: name of the data set it was trained on.
         features: how that set's node features were made, see `graphcl.load_dataset`.
-        max_degree: degrees from it on shared a column there.
+        max_degree: degrees from this on shared a column there.
         label_columns: how many columns the graphs brought themselves; where there are degrees, these follow.
         settings: how it was trained, for the record: the loss, the method and so on, as in a run's `config.yaml`.
         graphcl: version of this library that wrote it.

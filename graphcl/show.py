@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--data-root", default="datasets", help="where downloaded and processed data sets lie [datasets]")
     add("--mirror", help="folder, file:// or http(s) URL holding NAME.zip")
     add("--features", choices=FEATURES, default="auto", help="node features [auto]")
-    add("--max-degree", type=int, default=64, help="degrees from it on share a column [64]")
+    add("--max-degree", type=int, default=64, help="degrees from this on share a column [64]")
     return parser
 
 

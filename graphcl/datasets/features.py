@@ -51,7 +51,7 @@ def node_features(
         edge_slices: where `edge_index` is cut, `[n + 1]`.
         ptr: the first node of each graph, `[n + 1]`.
         features: see the table above.
-        max_degree: degrees from it on share a column.
+        max_degree: degrees from this on share a column.
         what: the name of the data set, for messages.
         degree_columns: exactly so many columns of degrees, larger ones share the last; default: as many as are needed.
         categories: whether integers in `x` are numbers of categories, for embedding tables, and stay integers.

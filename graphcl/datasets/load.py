@@ -55,7 +55,7 @@ def load_dataset(
             under `root`.
         features: "labels" (`x` as given; TU: node labels one-hot), "constant", "degree", "labels+degree", "auto":
             labels where there are some, else constant; or "auto+degree": the same with degrees, and no constant.
-        max_degree: degrees from it on share a column.
+        max_degree: degrees from this on share a column.
         degree_columns: exactly so many columns of degrees, as an encoder takes that was trained on other graphs; larger
             degrees share the last. Default: as many as these graphs need, and no more than `max_degree + 1`.
         categories: whether integers in `x` number categories and stay integers, as those of OGB's sets do in any case.
