@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from graphcl.errors import InputError
+
 MEMINFO = Path("/proc/meminfo")
 GIGABYTES = 1.5
 """Memory that a worker may need: torch, a data set of thousands of graphs, its kernel matrices."""
@@ -43,6 +45,7 @@ class _Worker:
     process: Any
     connection: Connection
     task: Any = None
+    started: bool = False
 
 
 def run_tasks(
@@ -57,6 +60,9 @@ def run_tasks(
 
     Yields:
         The task, its outcome, and an empty text; or the task, None, and how its worker died.
+
+    Raises:
+        InputError: no worker can start, as from a script that begins all over again in each of them.
     """
     context = multiprocessing.get_context("spawn")  # forked threads of torch would hang
     devices = [f"cuda:{i}" for i in range(torch.cuda.device_count())] or ["cpu"]
@@ -94,8 +100,16 @@ def run_tasks(
                 task = worker.task
                 try:
                     outcome, how = worker.connection.recv(), ""
+                    if not worker.started:  # which is its first word
+                        worker.started = True
+                        continue
                 except (EOFError, OSError):  # nothing more, or half an outcome
                     worker.process.join()
+                    if not worker.started and worker.process.exitcode == 1:  # an exception, and no signal
+                        raise InputError(
+                            "the processes for the cells cannot start, for the reason above; a script of yours must be "
+                            'a file, and call this below `if __name__ == "__main__":`.'
+                        ) from None
                     outcome, how = None, _cause(worker.process.exitcode)
                     if waiting:
                         team[number] = hire(number)
@@ -117,6 +131,7 @@ def _cause(code: int | None) -> str:
 def _serve(connection: Connection, work: Callable[[Any, str], Any], device: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
     try:
+        connection.send("started")
         while True:
             connection.send(work(connection.recv(), device))
     except (EOFError, BrokenPipeError, ConnectionError):  # the parent is gone

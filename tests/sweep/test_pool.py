@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from graphcl.errors import InputError
 from graphcl.sweep import pool
 from graphcl.sweep.pool import fitting_workers, run_tasks
 
@@ -56,6 +57,18 @@ def test_a_death_between_tasks(chores, forked):
         if task == 0:
             time.sleep(2.5)
     assert found == [(0, 0, False), (1, 1, False), (2, 2, False)]
+
+
+def test_workers_that_cannot_start_are_no_tasks_fault(chores, forked, monkeypatch, capfd):
+    """As in a script without a guard, which each worker begins all over again."""
+
+    def serve(*_):
+        raise RuntimeError("no start")
+
+    monkeypatch.setattr(pool, "_serve", serve)
+    with pytest.raises(InputError, match=r'cannot start, for the reason above; .* `if __name__ == "__main__":`'):
+        list(run_tasks([("double", 1)], chores.work, 1))
+    assert "RuntimeError: no start" in capfd.readouterr().err
 
 
 def test_as_many_workers_as_fit():
