@@ -43,11 +43,13 @@ def stack(
     if not _fits(x, neighbours, graphs, norms):
         return None
     weights: list[Tensor] = []
+    width = x.size(1)
     for mlp, norm in zip(mlps, norms, strict=True):
-        found = _weights(mlp, norm)
+        found = _weights(mlp, norm, width)
         if found is None:
             return None
         weights += found
+        width = norm.num_features
     try:
         pools: Tensor = _Stack.apply(x.contiguous(), neighbours, graphs, norms, *weights)
     except _CrossingEdgeError:
@@ -61,31 +63,48 @@ def _fits(x: Tensor, neighbours: Neighbours, graphs: Groups, norms: Sequence[Any
         and x.device.type == "cpu"
         and x.dtype == torch.float32
         and not x.requires_grad
+        and x.dim() == 2
         and x.size(0) > 1  # BatchNorm refuses a single row
         and graphs.order is None
+        and graphs.ids.numel() == x.size(0)
         and graphs.ptr.numel() > 1
         and native.takes(graphs.ptr, *vars(neighbours).values())
         and not torch.is_autocast_enabled("cpu")
         and not torch.compiler.is_compiling()
-        and len({(norm.training, getattr(norm, "eps", None)) for norm in norms}) == 1
+        and len({tuple(getattr(norm, key, None) for key in ("training", "eps", "num_features")) for norm in norms}) == 1
     )
 
 
-def _weights(mlp: Any, norm: Any) -> tuple[Tensor, ...] | None:
-    """What a layer has learnt, in the order of the table that `_gin.c` reads; None if it is another layer."""
+def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
+    """What a layer has learnt, in the order of the table that `_gin.c` reads; None if it is another layer.
+
+    The loops believe every size, so all of them are compared here with those of what comes in, `width` columns.
+    """
     layers = list(mlp)
     if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear] or not _is_usual(norm):
         return None
     if norm.momentum is None or not norm.affine or not norm.track_running_stats:
         return None
-    if norm.num_features % 16 or norm.num_features > _WIDEST:
+    hidden = norm.num_features
+    if hidden % 16 or hidden > _WIDEST:
         return None
     if any(getattr(module, hooks) for module in (mlp, *layers, norm) for hooks in _HOOKS):
         return None
     first, _, second = layers
     weights = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias
-    sound = all(each is not None and each.dtype == torch.float32 and each.is_contiguous() for each in weights)
-    return weights if sound else None
+    shapes = (hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)
+    return weights if all(map(_is_readable, weights, shapes)) else None
+
+
+def _is_readable(weight: Tensor | None, shape: tuple[int, ...]) -> bool:
+    """Whether a weight is there, and lies as the loops read it."""
+    return (
+        weight is not None
+        and weight.shape == shape
+        and weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+        and weight.is_contiguous()
+    )
 
 
 def _is_usual(norm: Any) -> bool:

@@ -157,6 +157,10 @@ def left_to_modules(change):
     return stack(batch.x, neighbours, graphs, *parts_of(encoder)) is None
 
 
+def replace_mlp(conv, width, hidden, out):
+    conv.nn = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out))
+
+
 CHANGES = {
     "identity": lambda e, _: e.norms.__setitem__(1, nn.Identity()),
     "layer norm": lambda e, _: e.norms.__setitem__(1, nn.LayerNorm(16)),
@@ -173,6 +177,13 @@ CHANGES = {
     "a gradient of x": lambda _, b: b.x.requires_grad_(),
     "graphs in disorder": lambda _, b: setattr(b, "batch", b.batch.flip(0)),
     "short indices": lambda _, b: setattr(b, "edge_index", b.edge_index.int()),
+    "more columns": lambda _, b: setattr(b, "x", torch.ones(8, 6)),
+    "fewer columns": lambda _, b: setattr(b, "x", torch.ones(8, 4)),
+    "a third axis": lambda _, b: setattr(b, "x", torch.ones(8, 5, 2)),
+    "a wider hidden layer": lambda e, _: replace_mlp(e.convs[1], 16, 32, 16),
+    "a wider layer": lambda e, _: (replace_mlp(e.convs[2], 16, 32, 32), e.norms.__setitem__(2, nn.BatchNorm1d(32))),
+    "weights elsewhere": lambda e, _: e.to("meta"),
+    "graphs of fewer nodes": lambda _, b: setattr(b, "batch", b.batch[:6]),
     "a crossing edge": lambda _, b: b.edge_index[:, 0].copy_(torch.tensor([0, 6])),
 }
 
@@ -181,6 +192,13 @@ CHANGES = {
 def test_what_is_left_to_the_modules(name):
     assert left_to_modules(CHANGES[name])
     assert not left_to_modules(lambda *_: None)
+
+
+@pytest.mark.parametrize("columns", [4, 6, 500])
+def test_other_columns_are_refused(columns):
+    """The loops would read beyond a row's end, or leave columns out, and tell nobody."""
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        make_encoder()(torch.ones(7, columns), torch.zeros(2, 0, dtype=torch.long))
 
 
 def test_autocast_is_left_to_the_modules():
