@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from graphcl.arguments import nearest
+from graphcl.command_line import command
 from graphcl.version import __version__
 
 COMMANDS = {
@@ -20,9 +21,9 @@ COMMANDS = {
 """Each command's module, whose `main(words)` returns the exit code, and what it does."""
 
 
-def main(words: Sequence[str] | None = None) -> int:
+@command("nothing had begun")
+def main(words: Sequence[str]) -> int:
     """Hand the words behind a command to its module; returns its exit code, and 2 where there is no such command."""
-    words = list(sys.argv[1:] if words is None else words)
     if not words or words[0] in ("--help", "-h"):
         lines = [f"  {name:8} {summary}" for name, (_, summary) in COMMANDS.items()]
         print("usage: graphcl COMMAND ...     (or python -m graphcl COMMAND ...)\n", *lines, sep="\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import os
 import signal
 import sys
 import textwrap
@@ -134,8 +135,11 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
         def main(words: Sequence[str] | None = None) -> int:
             if hasattr(sys.stdout, "reconfigure"):  # a file's name may be no text, and is still to be told
                 sys.stdout.reconfigure(errors="backslashreplace")
+            code = 0
             try:
-                return work(sys.argv[1:] if words is None else words) or 0
+                code = work(sys.argv[1:] if words is None else words) or 0
+                print(end="", flush=True)
+                return code
             except InputError as error:
                 if str(error):  # else another rank of the job says it
                     _tell(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
@@ -145,15 +149,27 @@ def command(stopped: str) -> Callable[[Callable[[Sequence[str]], int | None]], C
                     _tell(f"\ngraphcl: stopped; {str(interrupt) or stopped}.")
                 return EXIT_CODE if isinstance(interrupt, Stopped) else 128 + signal.SIGINT
             except BrokenPipeError:
-                return 0
+                return code
             except OSError as error:
                 where = f": {error.filename}" if error.filename else ""
                 _tell(f"graphcl: {error.strerror or error}{where}.")
-            return 2
+                return 2
+            finally:
+                _let_go()
 
         return main
 
     return decorate
+
+
+def _let_go() -> None:
+    """What nobody reads, or no disk has room for, goes nowhere: Python would try it again at its end, and complain."""
+    try:
+        print(end="", flush=True)
+    except OSError:
+        if sys.stdout is sys.__stdout__:
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 1)
 
 
 def _tell(line: str) -> None:

@@ -65,7 +65,7 @@ def shipped_sweeps() -> dict[str, Path]:
 
 def parse_value(text: str) -> Any:
     """A value from the command line, read as YAML: `0.7`, `1e-3`, `inf`, `true`, `[1, 2]`, `null`, else text."""
-    if text.lstrip("+-") == "inf":
+    if text in ("inf", "+inf", "-inf"):
         return float(text)
     try:
         return _load(text)

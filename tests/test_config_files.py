@@ -15,7 +15,7 @@ from tests.fuzz.watch import peak
 @pytest.mark.parametrize(
     ("text", "value"),
     [("0.7", 0.7), ("1e-3", 1e-3), ("-2E5", -2e5), ("3", 3), ("true", True), ("[1, 2]", [1, 2]), ("null", None),
-     ("adnce", "adnce"), (".inf", float("inf")), ("a: [", "a: [")],
+     ("adnce", "adnce"), (".inf", float("inf")), ("+-inf", "+-inf"), ("a: [", "a: [")],
 )  # fmt: skip
 def test_values_of_the_command_line(text, value):
     assert parse_value(text) == value

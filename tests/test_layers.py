@@ -94,7 +94,7 @@ ALLOWED = {
         "saved",
         "train",
     },
-    "__main__": set(),  # it imports a command's module by name when the command is given
+    "__main__": {"command_line"},  # it imports a command's module by name when the command is given
     "viz": {"augment", "config", "config_files", "evaluate", "optional", "pca", "report", "snapshot"},
     "show": {"command_line", "config", "config_files", "datasets", "report", "viz"},
     "run": {

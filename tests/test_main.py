@@ -1,9 +1,13 @@
 """The front door: each command is handed its words, and nothing else is loaded."""
 
 import importlib
+import io
+import os
 import runpy
+import subprocess
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +53,34 @@ def test_as_a_module(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="0"):
         runpy.run_module("graphcl", run_name="__main__")
     assert capsys.readouterr().out.startswith("usage: graphcl COMMAND ...")
+
+
+def test_nobody_reads_the_help(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert front.main(["--help"]) == 0
+
+
+@pytest.mark.parametrize(("place", "code", "line"), [("pipe", 0, ""), ("/dev/full", 2, "No space left on device")])
+def test_what_is_left_to_be_written_at_the_end(place, code, line):
+    """In a process of its own: Python itself writes out the buffer when it ends, and complained."""
+    if place == "pipe":
+        reader, writer = os.pipe()
+        os.close(reader)
+    elif Path(place).exists():
+        writer = os.open(place, os.O_WRONLY)
+    else:
+        pytest.skip(f"there is no {place}")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    try:
+        words = [sys.executable, "-m", "graphcl", "--help"]
+        found = subprocess.run(words, stdout=writer, stderr=subprocess.PIPE, env=environment, text=True, timeout=100)
+    finally:
+        os.close(writer)
+    assert (found.returncode, found.stderr) == (code, f"graphcl: {line}.\n" if line else "")
 
 
 @pytest.mark.parametrize("name", sorted(front.COMMANDS))
