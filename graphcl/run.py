@@ -262,8 +262,8 @@ def _progress(label: str, config: Config, stop: Stop) -> Iterator[Any]:
     with tqdm(total=None if config.steps else config.epochs, desc=label, leave=False) as bar:
 
         def show(epoch: Epoch) -> None:
+            bar.update(epoch.epoch - bar.n)  # a resumed training has epochs behind it
             bar.set_postfix_str(line.format(epoch))
-            bar.update()
 
         yield show
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,7 +34,8 @@ from graphcl.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.stopping import Stop
 from graphcl.train import Epoch
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = dict[tuple[int, int], Row]  # by seed and epoch
 
 
 class RunFolder:
@@ -59,8 +60,7 @@ class RunFolder:
     """
 
     def __init__(self, config: Config) -> None:
-        self._rows: Rows = []
-        self._known: set[tuple[int, int]] = set()
+        self._rows: Rows = {}
         self._weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class RunFolder:
 
     def history(self) -> list[Epoch]:
         """The epochs of the finished seeds."""
-        return [_epoch(row) for row in self._rows if row["seed"] in self.finished]
+        return [_epoch(row) for (seed, _), row in self._rows.items() if seed in self.finished]
 
     def checkpoints(self, config: Config, seed: int, stop: Stop) -> Checkpoints:
         """Those of a seed."""
@@ -121,18 +121,17 @@ class RunFolder:
         another number of ranks, gives way with all of the lost attempt that follow it.
         """
         row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
-        if _place(row) in self._known:
-            if any(_same(row, each) for each in self._rows):
+        if (before := self._rows.get((seed, epoch.epoch))) is not None:
+            if _same(row, before):
                 return
-            self._keep([each for each in self._rows if each["seed"] != seed or each["epoch"] < epoch.epoch])
+            self._keep({at: each for at, each in self._rows.items() if at[0] != seed or at[1] < epoch.epoch})
         if not self._rows:
             write_text(self.path / "metrics.csv", _csv([], list(row), head=True))
         with (self.path / "metrics.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
-        self._rows.append(row)
-        self._known.add(_place(row))
+        self._rows[seed, epoch.epoch] = row
         with (self.path / "metrics.csv").open("a", newline="") as file:
-            file.write(_csv([row], list(self._rows[0])))
+            file.write(_csv([row], _columns(self._rows)))
 
     def add_seed(
         self,
@@ -167,10 +166,10 @@ class RunFolder:
 
     def _keep(self, rows: Rows) -> None:
         """Let the logs hold these epochs and no others."""
-        columns = list((rows or self._rows)[0])
-        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-        write_text(self.path / "metrics.csv", _csv(rows, columns, head=True))
-        self._rows, self._known = rows, {_place(row) for row in rows}
+        columns = _columns(rows or self._rows)
+        write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows.values()))
+        write_text(self.path / "metrics.csv", _csv(rows.values(), columns, head=True))
+        self._rows = rows
 
     def _refuse_changed(self, config: Config, kept: Path) -> None:
         if differing := changed(make_config(read_config(kept)).model_dump(), config.model_dump()):
@@ -198,18 +197,20 @@ class RunFolder:
 
 
 def _whole_rows(file: Path) -> Rows:
-    rows = []
+    rows: Rows = {}
     for line in read_text(file, MOST_METRICS).splitlines() if file.exists() else []:
         try:
             row = parse_json(line, str(file))
         except InputError:  # cut off by a kill
             break
-        rows.append({**row, "seed": int(row["seed"]), "epoch": int(row["epoch"])})
+        seed, epoch = int(row["seed"]), int(row["epoch"])
+        rows[seed, epoch] = {**row, "seed": seed, "epoch": epoch}
     return rows
 
 
-def _place(row: Mapping[str, Any]) -> tuple[int, int]:
-    return row["seed"], row["epoch"]
+def _columns(rows: Rows) -> list[str]:
+    """Those of the first epoch."""
+    return list(next(iter(rows.values())))
 
 
 def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -217,7 +218,7 @@ def _same(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(value == other.get(key) for key, value in row.items() if key not in ("seconds", "data_seconds"))
 
 
-def _csv(rows: Rows, columns: Sequence[str], head: bool = False) -> str:
+def _csv(rows: Iterable[Row], columns: Sequence[str], head: bool = False) -> str:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
     if head:

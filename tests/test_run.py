@@ -1,6 +1,7 @@
 """The command line as a user meets it: what it keeps, what it prints, and what it says to mistakes."""
 
 import csv
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import torch
 
 from graphcl import experiment
 from graphcl import run as run_module
+from graphcl import run_folder as run_folder_module
 from graphcl.config import make_config
 from graphcl.config_files import read_config, shipped_configs
 from graphcl.datasets import load_dataset
@@ -23,6 +25,7 @@ from graphcl.gin import GIN
 from graphcl.run import main
 from graphcl.run_folder import RunFolder
 from graphcl.saved import load_encoder, read_saved
+from graphcl.stopping import Stop
 from graphcl.train import Epoch
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
@@ -111,6 +114,28 @@ def test_a_lost_attempts_epochs_give_way_to_other_ones(tmp_path):
     assert epochs((2, 0.25), seconds=5.0) == first
     assert epochs((2, 0.75), seconds=5.0) == [(3, 1, 0.25, 2.0), (7, 1, 0.5, 2.0), (7, 2, 0.75, 5.0)]
     assert epochs((1, 1.0)) == [(3, 1, 0.25, 2.0), (7, 1, 1.0, 2.0)]
+
+
+def test_an_epoch_that_is_there_is_compared_with_itself_alone(tmp_path, monkeypatch):
+    """A run gives all its epochs once more when a seed is over: a thousand must not be compared with a thousand."""
+    compared, same = [], run_folder_module._same
+    monkeypatch.setattr(run_folder_module, "_same", lambda *rows: compared.append(1) or same(*rows))
+    epochs = [Epoch(number, 0.5, 0.25, -1.0, 2.0, 1.0) for number in range(1, 21)]
+    with RunFolder(make_config({"out": str(tmp_path / "run")})) as folder:
+        for epoch in [*epochs, *epochs]:
+            folder.add_epoch(7, epoch)
+    assert len(compared) == len(epochs) == len((folder.path / "metrics.jsonl").read_text().splitlines())
+
+
+def test_the_bar_of_a_resumed_training_begins_where_that_does(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    with run_module._progress("seed 0", make_config({"epochs": 20}), Stop()) as show:
+        show(Epoch(7, 0.5, 0.25, -1.0, 2.0, 1.0))
+    assert "| 7/20 [" in screen.getvalue()
 
 
 def test_every_evaluator_gets_its_rows(go):
