@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from graphcl.arguments import shown
 from graphcl.command_line import Parser, command
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.config_files import parse_value
 from graphcl.datasets import FEATURES, load_dataset
 from graphcl.errors import InputError
+from graphcl.files import write_whole
 from graphcl.registry import augmentations
 
 _SHOWN = ("node_drop", "subgraph", "edge_perturb", "attribute_mask")
@@ -45,10 +47,11 @@ def show_augmentations(given: argparse.Namespace) -> str:
         raise InputError(f"{out} exists already, and nothing is ever overwritten; pass another file with --out.")
     if not 0 <= given.ratio < 1:
         raise InputError(f"`--ratio` must be in [0, 1), got {given.ratio}.")
+    if not 0 <= given.seed < 2**32:
+        raise InputError(f"`--seed` must be in [0, {2**32}), got {shown(given.seed)}.")
     drawn = [_augmentation(word, given.ratio) for word in given.augmentations]
     views = dict(zip(_labels(given.augmentations), drawn, strict=True))
 
-    from graphcl.files import write_whole
     from graphcl.viz.augmentations import augmentations as draw
     from graphcl.viz.style import style
     from graphcl.viz.svg import to_png, to_svg

@@ -24,7 +24,7 @@ from graphcl.checkpoint import OtherTrainingError
 from graphcl.diagnostics import alignment, diagnose, uniformity
 from graphcl.errors import InputError
 from graphcl.global_norm import average_statistics, running_statistics
-from graphcl.losses.checks import NonFiniteInputError
+from graphcl.losses.checks import NonFiniteInputError, check_choice
 from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.stream import ViewStream, order_of
 
@@ -99,6 +99,7 @@ class Training:
     ) -> None:
         self.method, self.loader, self.generator = method, loader, generator
         self.diagnostics, self.settings = diagnostics, settings
+        check_choice("non_finite", settings["non_finite"], ("stop", "skip"))
         self._skips = settings["non_finite"] == "skip"
         self.parameters = [each for each in method.parameters() if each.requires_grad]
         self.device = self.parameters[0].device

@@ -75,6 +75,7 @@ def test_one_augmentation_twice_is_drawn_twice(go):
         (["--graph", "99"], "`--graph` must be in 0 to "),
         (["--graph", "x"], "argument --graph: invalid int value: 'x'; see --help."),
         (["--ratio", "1"], "`--ratio` must be in [0, 1), got 1.0."),
+        (["--seed", "9" * 20], f"`--seed` must be in [0, 4294967296), got {'9' * 20}."),
         (["--out", "a.pdf"], "`--out` must end in .svg or .png, got 'a.pdf'."),
         (["--augmentations", "nod_drop"], "`--augmentations`: unknown augmentation 'nod_drop'; did you mean node_drop"),
         (["--augmentations", "compose"], "`--augmentations.members` must be a list of one or more augmentations, got"),

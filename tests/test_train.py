@@ -181,6 +181,11 @@ def test_a_skipped_step_leaves_slow_copies_and_queues_alone():
     assert all(torch.equal(one, other) for one, other in zip(method.parameters(), wanted.parameters(), strict=True))
 
 
+def test_what_to_do_about_a_non_finite_loss_is_one_of_two_words():
+    with pytest.raises(InputError, match=r"^`non_finite` must be 'stop' or 'skip', got 'ignore'\.$"):
+        run(graphs(), non_finite="ignore")
+
+
 def test_when_all_steps_are_skipped_it_stops():
     with pytest.raises(NonFiniteLossError, match=r"all 3 steps of the epoch were skipped, .* at epoch 1"):
         run(graphs(), loss=Sick(1, 2, 3), non_finite="skip")
