@@ -35,6 +35,8 @@ from torch.autograd.function import once_differentiable
 
 from graphcl.errors import InputError
 
+Rows = dict[tuple[torch.dtype, torch.Size], int]
+"""Form of rows -> how many of them each rank has."""
 _HEADER = 16
 """Bytes before the rows of a message: their number, and room that keeps the rows aligned."""
 
@@ -44,11 +46,12 @@ class Ranks:
 
     Args:
         group: of two processes or more, this one among them.
+        rows: what they have agreed on already.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
+    def __init__(self, group: dist.ProcessGroup, rows: Rows | None = None) -> None:
         self.group, self.size, self.rank = group, dist.get_world_size(group), dist.get_rank(group)
-        self._rows: dict[tuple[torch.dtype, torch.Size], int] = {}
+        self._rows = {} if rows is None else rows
 
     def exchange(self, x: Tensor) -> Tensor:
         """The rows `[n, ...]` of all ranks, `[R, n, ...]`, without a gradient.
@@ -140,7 +143,8 @@ class Ranks:
         self._rows[x.dtype, x.shape[1:]] = x.size(0)
 
 
-_known: WeakKeyDictionary[Any, Ranks] = WeakKeyDictionary()
+_agreed: WeakKeyDictionary[dist.ProcessGroup, Rows] = WeakKeyDictionary()
+"""Of each group, which is gone from here with the group."""
 _current: Ranks | None = None
 
 
@@ -166,13 +170,10 @@ def across(group: dist.ProcessGroup | None) -> Iterator[None]:
     before = _current
     if group is not None and dist.get_rank(group) < 0:
         raise InputError("this process is not in the `group` that it is to work across.")
-    if group is None or dist.get_world_size(group) == 1:
-        _current = None
-    else:
-        if group not in _known:
-            _known[group] = Ranks(group)
-        _current = _known[group]
     try:
+        _current = None
+        if group is not None and dist.get_world_size(group) > 1:
+            _current = Ranks(group, _agreed.setdefault(group, {}))
         yield
     finally:
         _current = before

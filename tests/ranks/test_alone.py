@@ -1,5 +1,7 @@
 """A world of one process is a plain run: the same bits, and nothing is sent."""
 
+import gc
+import weakref
 from unittest import mock
 
 import pytest
@@ -101,6 +103,23 @@ def test_functions():
         assert ranks.others(x).shape == (0, 2)
         assert torch.equal(ranks.largest_over_ranks(x), x)
         assert torch.equal(ranks.mean_over_ranks(x), x.mean(dim=0))
+
+
+def test_a_group_that_nobody_holds_any_more_is_gone(monkeypatch):
+    class Group:
+        """A stand-in: across a real group of one, nothing is kept."""
+
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 2)
+    monkeypatch.setattr(dist, "get_rank", lambda group: 0)
+    group = Group()
+    for agreed in ({}, {"form": 3}):
+        with ranks.across(group):
+            assert ranks.current()._rows == agreed
+            ranks.current()._rows["form"] = 3
+    known = weakref.ref(group)
+    del group
+    gc.collect()
+    assert known() is None
 
 
 def test_a_process_outside_of_the_group():
