@@ -31,10 +31,10 @@ from graphcl.config import Config, build_augmentation, make_config
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.diagnostics import alignment, uniformity
 from graphcl.errors import InputError
-from graphcl.experiment import make_method
+from graphcl.experiment import edge_columns, make_method
 from graphcl.losses import Loss
 from graphcl.methods import Outcome, TwoViews
-from graphcl.model import ContrastiveModel
+from graphcl.model import ContrastiveModel, make_encoder
 from graphcl.registry import encoders, losses, methods
 
 try:
@@ -98,12 +98,10 @@ class Network(nn.Module):
         super().__init__()
         config = settings(cfg)
         arguments = dict(config.encoder)
-        name = arguments.pop("name")
-        if "edge_dim" in encoders.arguments(name).required:
-            arguments["edge_dim"] = cfg.share.get("edge_dim")
-            if not arguments["edge_dim"]:
-                raise InputError(f"encoder `{name}` needs `edge_attr`, and these graphs have none; use gin.")
-        model = ContrastiveModel(encoders[name](dim_in, **arguments), config.projection, config.head)
+        name, edge_dim = arguments.pop("name"), cfg.share.get("edge_dim")
+        if "edge_dim" in encoders.arguments(name).required and not edge_dim:
+            raise InputError(f"encoder `{name}` needs `edge_attr`, and these graphs have none; use gin.")
+        model = ContrastiveModel(make_encoder(name, arguments, dim_in, edge_dim), config.projection, config.head)
         self.method = make_method(config, (), model, cfg.seed)
         views = build_augmentation(config.views.first), build_augmentation(config.views.second)
         self.first, self.second = self.method.augmentations(*views)
@@ -180,8 +178,7 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
         raise InputError(f"`dataset.split` must leave two graphs or more to each of three parts, got {split}.")
     for part, graphs in zip(("train", "val", "test"), order.split(sizes), strict=True):
         dataset._data[f"{part}_graph_index"] = graphs
-    attributes = dataset._data.get("edge_attr")
-    cfg.share.edge_dim = 0 if attributes is None else 1 if attributes.dim() == 1 else attributes.size(1)
+    cfg.share.edge_dim = edge_columns(dataset) or 0
     return dataset
 
 

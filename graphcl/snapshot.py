@@ -18,6 +18,7 @@ from graphcl.losses.dense import DensePairs, off_diagonal
 from graphcl.losses.pairs import normalize
 from graphcl.methods import Method
 from graphcl.registry import losses
+from graphcl.stream import graph_ids
 
 EDGES = np.linspace(-1, 1, 41)
 """Where the bins of a cosine begin and end."""
@@ -57,11 +58,9 @@ def snapshot(
     found: Arrays = {}
     seen = 0
     for number, batch in enumerate(loader):
-        ids = getattr(getattr(loader, "batch_sampler", None), "current", None)
         views = two_views(batch.to(device), first, second, generator)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
-            order = None if ids is None else torch.as_tensor(ids[number]).to(device)
-            outcome = method(*views, ids=order, generator=generator)
+            outcome = method(*views, ids=graph_ids(loader, number, device), generator=generator)
         y = batch.get("y")
         labels = y if isinstance(y, Tensor) and y.shape == (batch.num_graphs,) and not y.is_floating_point() else None
         for name, values in _measure(method, outcome.z1, outcome.z2, labels).items():

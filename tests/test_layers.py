@@ -58,7 +58,7 @@ ALLOWED = {
     "run_folder": {"checkpoint", "config", "config_files", "evaluate", "saved", "stopping", "train"},
     "pack": {"command_line", "datasets"},
     "pca": set(),
-    "snapshot": {"augment", "losses", "methods"},
+    "snapshot": {"augment", "losses", "methods", "stream"},
     "experiment": {
         "augment",
         "checkpoint",

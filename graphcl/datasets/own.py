@@ -54,7 +54,7 @@ def hint(graph: object) -> str:
 
 def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
     if differing := set(first.keys()) ^ set(graph.keys()):
-        key = min(differing, key=lambda key: ("x", "y", "edge_index").index(key) if key in ("x", "y") else 3)
+        key = min(differing, key=lambda key: (key not in ("x", "y"), key))
         has, lacks = (0, number) if key in first else (number, 0)
         raise InputError(
             f"{what}: graph {lacks} has no `{key}`, graph {has} has one; give it to all graphs or to none."

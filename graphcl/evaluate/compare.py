@@ -45,9 +45,9 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
         Nadeau and Bengio, "Inference for the Generalization Error", Machine Learning 2003. Bouckaert and Frank,
         "Evaluating the Replicability of Significance Tests for Comparing Learning Algorithms", PAKDD 2004.
     """
-    d = np.concatenate(gains_by_fold(after, before))
     from scipy.special import stdtr
 
+    d = np.concatenate(gains_by_fold(after, before))
     folds = min(score.folds for score in after)
     if d.size == 1:
         return PairedTest(float(d[0]), 1.0)

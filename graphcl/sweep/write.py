@@ -171,10 +171,8 @@ def _legend(table: Table) -> str:
     splits = "the benchmark's split" if fixed else f"folds: {' or '.join(map(str, folds))}"
     test = "paired t-test over seeds" if fixed else "corrected t-test of repeated cross-validation"
     return (
-        f"Seeds: {' or '.join(map(str, seeds))}; {splits}. The best trained encoder of a "
-        f"column in bold. "
-        f"p: two-sided {test}, adjusted (Holm) for all comparisons of a table; "
-        f"bold below 0.05."
+        f"Seeds: {' or '.join(map(str, seeds))}; {splits}. The best trained encoder of a column in bold. "
+        f"p: two-sided {test}, adjusted (Holm) for all comparisons of a table; bold below 0.05."
     )
 
 
