@@ -38,7 +38,7 @@ from graphcl.experiment import pick_device, score, with_usable_evaluation
 from graphcl.files import write_text
 from graphcl.finetune import check_labels, finetune, with_outputs
 from graphcl.memory import keep_freed_memory
-from graphcl.model import ContrastiveModel, make_encoder
+from graphcl.model import make_encoder
 from graphcl.report import compared, environment, protocol, protocol_line, table_lines, unit
 from graphcl.run_folder import free_folder, new_folder
 from graphcl.saved import EncoderDescription, load_encoder, read_saved
@@ -78,6 +78,7 @@ LABELS = {
     "finetune": {"untrained": "from scratch", "trained": "from trained"},
 }
 """What the rows are called in the table."""
+Scores = dict[str, FoldScores]  # of a seed, by evaluator
 
 
 class Transfer(BaseModel):
@@ -148,28 +149,16 @@ def parse(words: Sequence[str]) -> Transfer:
 
 def transfer(settings: Transfer) -> dict[str, Any]:
     """Everything that the settings ask for; returns what `result.json` holds."""
-    start = time.perf_counter()
+    began = time.perf_counter()
     name = f"{Path(settings.dataset).stem}-{settings.mode}"
     free_folder(settings.out, name)
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
     description, weights = read_saved(settings.encoder)
-    seeds = settings.seeds or (list(weights) if len(weights) > 1 else [0, 1, 2])
-    if len(weights) > 1 and (lacking := [seed for seed in seeds if seed not in weights]):
-        held = ", ".join(map(str, weights))
-        raise InputError(f"`seeds` must be of those whose encoders {settings.encoder} holds, {held}; got {lacking[0]}.")
+    seeds = _seeds(settings, list(weights))
     load_encoder(settings.encoder)  # refused, if at all, before the graphs are loaded
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror)
-    if settings.mode == "finetune":
-        check_labels(dataset)
-    elif not dataset.scored:
-        raise InputError(f"{dataset.name} has no class labels by which embeddings could be scored; take graphcl embed.")
-    config = settings.config()
-    if settings.eval is None:
-        config = config.model_copy(update={"eval": ["svm"] if dataset.benchmark is None else ["ogb"]})
-    if settings.mode == "probe":
-        config = with_usable_evaluation(config, dataset)
-    names = ["finetune"] if settings.mode == "finetune" else config.eval
+    config = _checked(settings, dataset)
     folder = new_folder(settings.out, name)
     kept = settings.model_dump(exclude=set().union(*OF_MODE.values()) - set(OF_MODE[settings.mode]))
     kept |= {"seeds": seeds, **({"eval": config.eval} if settings.mode == "probe" else {})}
@@ -177,30 +166,26 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     told = f"{description.encoder.name}, trained on {description.dataset}; device: {device}"
     print(f"{dataset}, features: {dataset.features}; {told}; {folder}/")
 
-    before: dict[str, list[FoldScores]] = {name: [] for name in names}
-    after: dict[str, list[FoldScores]] = {name: [] for name in names}
+    before: list[Scores] = []
+    after: list[Scores] = []
     for seed in seeds:
         trained, _ = load_encoder(settings.encoder, seed if len(weights) > 1 else None)
-        for scores, encoder in ((before, fresh_encoder(description, seed)), (after, trained)):
+        for scores, start, encoder in (
+            (before, "untrained", fresh_encoder(description, seed)),
+            (after, "trained", trained),
+        ):
+            encoder = encoder.to(device)
             if settings.mode == "probe":
-                h, y = embed(encoder.to(device), make_loader(dataset, 1024, device=device))
-                assert y is not None  # as the data set is scored
-                for each in names:
-                    scores[each].append(score(config, each, h, y, seed, benchmark=dataset.benchmark))
+                scores.append(_probe(config, encoder, dataset, seed))
             else:
-                model = with_outputs(encoder, dataset, seed).to(device)
-                row = {"seed": seed, "start": "untrained" if scores is before else "trained"}
-                scores["finetune"].append(_finetune(settings, model, dataset, seed, folder, row))
-        for each in names:
-            old, new = before[each][-1], after[each][-1]
-            untrained, of_trained = LABELS[settings.mode].values()
-            told = f"{untrained} {old.mean:.2f}, {of_trained} {new.mean:.2f} {unit(new.metric)}"
-            at = f", epochs {old.chosen[0]} and {new.chosen[0]}" if each == "finetune" else f" ({each})"
-            print(f"seed {seed}: {told}{at}")
+                scores.append(_finetune(settings, encoder, dataset, seed, start, folder))
+        _print_seed(settings.mode, seed, before[-1], after[-1])
         result = {
-            "scores": {each: compared(before[each], after[each]) for each in names},
+            "scores": {
+                name: compared([old[name] for old in before], [new[name] for new in after]) for name in after[0]
+            },
             **protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark),
-            "seconds": time.perf_counter() - start,
+            "seconds": time.perf_counter() - began,
             **environment(device),
             "config": kept,
             "encoder": {**description.model_dump(), "seeds": list(weights)},
@@ -228,12 +213,45 @@ def fresh_encoder(description: EncoderDescription, seed: int) -> nn.Module:
         return make_encoder(name.name, name.arguments or {}, description.in_channels, description.edge_dim)
 
 
+def _seeds(settings: Transfer, held: list[int]) -> list[int]:
+    """The seeds to be run, of a file that holds the encoders of these."""
+    seeds = settings.seeds or (held if len(held) > 1 else [0, 1, 2])
+    if len(held) > 1 and (lacking := [seed for seed in seeds if seed not in held]):
+        there = ", ".join(map(str, held))
+        raise InputError(
+            f"`seeds` must be of those whose encoders {settings.encoder} holds, {there}; got {lacking[0]}."
+        )
+    return seeds
+
+
+def _checked(settings: Transfer, dataset: GraphDataset) -> Config:
+    """The settings of the evaluation, of a data set that can be scored in this mode."""
+    if settings.mode == "finetune":
+        check_labels(dataset)
+        return settings.config()
+    if not dataset.scored:
+        raise InputError(f"{dataset.name} has no class labels by which embeddings could be scored; take graphcl embed.")
+    config = settings.config()
+    if settings.eval is None:
+        config = config.model_copy(update={"eval": ["svm"] if dataset.benchmark is None else ["ogb"]})
+    return with_usable_evaluation(config, dataset)
+
+
+def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int) -> Scores:
+    """The scores of an encoder's embeddings, by evaluator."""
+    device = next(encoder.parameters()).device
+    h, y = embed(encoder, make_loader(dataset, 1024, device=device))
+    assert y is not None  # as the data set is scored
+    return {name: score(config, name, h, y, seed, benchmark=dataset.benchmark) for name in config.eval}
+
+
 def _finetune(
-    settings: Transfer, model: ContrastiveModel, dataset: GraphDataset, seed: int, folder: Path, row: dict[str, Any]
-) -> FoldScores:
-    """`finetune`, an epoch a line in `metrics.jsonl`."""
+    settings: Transfer, encoder: nn.Module, dataset: GraphDataset, seed: int, start: str, folder: Path
+) -> Scores:
+    """`finetune` from an encoder, an epoch a line in `metrics.jsonl`."""
+    model = with_outputs(encoder, dataset, seed).to(next(encoder.parameters()).device)
     with (folder / "metrics.jsonl").open("a", buffering=1) as file:
-        return finetune(
+        found = finetune(
             model,
             dataset,
             seed,
@@ -242,8 +260,18 @@ def _finetune(
             lr=settings.lr,
             weight_decay=settings.weight_decay,
             dropout=settings.dropout,
-            callbacks=[lambda epoch: print(json.dumps({**row, **epoch}), file=file)],
+            callbacks=[lambda epoch: print(json.dumps({"seed": seed, "start": start, **epoch}), file=file)],
         )
+    return {"finetune": found}
+
+
+def _print_seed(mode: str, seed: int, before: Scores, after: Scores) -> None:
+    untrained, trained = LABELS[mode].values()
+    for name, new in after.items():
+        old = before[name]
+        told = f"{untrained} {old.mean:.2f}, {trained} {new.mean:.2f} {unit(new.metric)}"
+        at = f", epochs {old.chosen[0]} and {new.chosen[0]}" if name == "finetune" else f" ({name})"
+        print(f"seed {seed}: {told}{at}")
 
 
 if __name__ == "__main__":
