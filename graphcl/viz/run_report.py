@@ -6,24 +6,24 @@ import contextlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphcl.config import make_config
-from graphcl.config_files import read_yaml
+from graphcl.config import flat_values, make_config
 from graphcl.errors import InputError, reason
-from graphcl.evaluate import METRICS, FoldScores, paired_gain, paired_test
-from graphcl.files import MOST_METRICS, parse_json, read_arrays, read_json, read_text, write_text
+from graphcl.evaluate import FoldScores, paired_gain, paired_test
+from graphcl.files import write_text
 from graphcl.pca import chosen, principal_plane
+from graphcl.report import unit
 from graphcl.snapshot import EDGES
 from graphcl.viz.curves import curves
 from graphcl.viz.embedding_map import CLASSES, class_style, embedding_map
 from graphcl.viz.gains import gain_by_seed, gains, metric_label
 from graphcl.viz.page import folded, legend, page, paragraph, pictures, section, table
+from graphcl.viz.run_files import Run, read_run
 from graphcl.viz.similarities import KINDS, density, similarities
 from graphcl.viz.stages import stages
 from graphcl.viz.style import MUTED, TRAINED, UNTRAINED, style
@@ -31,27 +31,7 @@ from graphcl.viz.weights import mean_weight, weights
 
 _MOMENTS = (("before", "before training"), ("after", "after training"))
 _MEASURES = {"loss": "loss", "alignment": "alignment (lower is closer)", "uniformity": "uniformity (lower is evener)"}
-MOST_DRAWN = 100
 _OWN = ("seed", "epoch", "seconds", "data_seconds", *_MEASURES)
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a run's folder holds; empty where a file is missing.
-
-    Args:
-        config: the settings.
-        metrics: a mapping an epoch.
-        result: scores, seconds, versions.
-        embeddings: `h`, `seeds` and, of labelled graphs, `y`.
-        moments: histograms and maps before and after training, of the first seed.
-    """
-
-    config: Mapping[str, Any]
-    metrics: list[dict[str, Any]]
-    result: Mapping[str, Any]
-    embeddings: Mapping[str, np.ndarray]
-    moments: Mapping[str, np.ndarray]
 
 
 def write_report(folder: str | Path) -> Path:
@@ -77,48 +57,6 @@ def write_report(folder: str | Path) -> Path:
     return path
 
 
-def read_run(folder: Path) -> Run:
-    """The files of a run's folder.
-
-    Raises:
-        InputError: not the folder of a run, or a file in it cannot be read.
-    """
-    wanted = "give the folder of a run, such as runs/MUTAG-adnce-1, which holds a config.yaml"
-    if not (folder / "config.yaml").is_file():
-        sweep = "; a sweep is drawn by python -m graphcl.sweep" if (folder / "sweep.yaml").is_file() else ""
-        raise InputError(f"{folder} is not the folder of a run: {wanted}{sweep}.")
-    config = read_yaml(folder / "config.yaml")
-    if lacking := [key for key in ("loss", "views") if key not in config]:  # such as that of a transfer
-        raise InputError(f"{folder} is not the folder of a run (its config.yaml has no `{lacking[0]}`): {wanted}.")
-    file = folder / "metrics.jsonl"
-    try:
-        lines = read_text(file, MOST_METRICS).splitlines() if file.exists() else []
-        metrics = [parse_json(line, str(file)) for line in lines]
-        file = folder / "result.json"
-        result = read_json(file) if file.exists() else {}
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}.") from None
-    embeddings, moments = (
-        read_arrays(folder / name) if (folder / name).exists() else {} for name in ("embeddings.npz", "report.npz")
-    )
-    _check_amounts(folder, metrics, result, embeddings)
-    return Run(config, metrics, result, embeddings, moments)
-
-
-def _check_amounts(folder: Path, metrics: Any, result: Any, embeddings: Mapping[str, np.ndarray]) -> None:
-    """Refuse what a drawing would grow with, and no run has so much of: each takes a picture, or a line in a legend."""
-    drawn = [result.get(key, {}) for key in ("scores", "seconds")] if isinstance(result, dict) else [None]
-    if not all(isinstance(each, dict) for each in (*metrics, *drawn)):
-        raise InputError(f"{folder} is damaged: metrics.jsonl and result.json must hold mappings.")
-    measures = {key for line in metrics for key in line}
-    counts = {"measures": len(measures), "scores or stages": max(len(each or ()) for each in drawn)}
-    if found := [f"{count} {what}" for what, count in counts.items() if count > MOST_DRAWN]:
-        raise InputError(f"{folder} is damaged: it tells of {' and '.join(found)}.")
-    y = embeddings.get("y", np.zeros(0))
-    if y.dtype.kind in "iu" and y.size and not 0 <= int(y.min()) <= int(y.max()) < len(y):
-        raise InputError(f"{folder} is damaged: embeddings.npz has classes from {y.min()} to {y.max()}.")
-
-
 def report(run: Run) -> str:
     """The page."""
     config = run.config
@@ -131,11 +69,11 @@ def differences(config: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
     """Every setting with its value, its default beside the same names, and whether they differ."""
     names = {key: {"name": config[key]["name"]} for key in ("loss", "method", "encoder")}
     views = {key: _names_only(value) for key, value in config["views"].items()}
-    plain = beside = _flat(make_config({}).model_dump())
+    plain = beside = dict(flat_values(make_config({}).model_dump()))
     with contextlib.suppress(InputError):  # a name that is not registered here, such as a plug-in's
-        beside = _flat(make_config({**names, "views": views}).model_dump())
+        beside = dict(flat_values(make_config({**names, "views": views}).model_dump()))
     found = []
-    for key, value in _flat(config).items():
+    for key, value in flat_values(config):
         default = (plain if key.endswith(".name") else beside).get(key)
         same = value == default or key in ("out", "mirror", "data_root") or (key == "features" and default == "auto")
         found.append((key, _shown(value), "" if same else _shown(default), not same))
@@ -146,8 +84,8 @@ def _header(run: Run, title: str) -> Iterator[str]:
     config, result = run.config, run.result
     seeds = config["seeds"]
     yield f"<header>\n{paragraph('graphcl, a run', 'note')}\n<h1>{escape(title)}</h1>"
-    count, unit = (config["steps"], "step") if config["steps"] else (config["epochs"], "epoch")
-    told = f"Method {config['method']['name']}, {config['encoder']['name']} encoder, {count} {unit}{'s' * (count != 1)}"
+    count, what = (config["steps"], "step") if config["steps"] else (config["epochs"], "epoch")
+    told = f"Method {config['method']['name']}, {config['encoder']['name']} encoder, {count} {what}{'s' * (count != 1)}"
     which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     yield paragraph(f"{told}, batches of {config['batch_size']}; {which}.")
     for name, scores in result.get("scores", {}).items():
@@ -375,15 +313,8 @@ def _settings(run: Run) -> str:
 
 def _fold_scores(scores: Mapping[str, Any]) -> tuple[list[FoldScores], list[FoldScores]]:
     """Before and after training, a seed each."""
-    before, after = (
-        [FoldScores(**{**each[name], **_tuples(each[name])}) for each in scores["per_seed"]]
-        for name in ("untrained", "trained")
-    )
+    before, after = ([FoldScores.of(each[name]) for each in scores["per_seed"]] for name in ("untrained", "trained"))
     return before, after
-
-
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
 
 
 def _gain_in_words(name: str, scores: Mapping[str, Any]) -> str:
@@ -391,9 +322,8 @@ def _gain_in_words(name: str, scores: Mapping[str, Any]) -> str:
     before, after = _fold_scores(scores)
     gain, test = paired_gain(after, before), paired_test(after, before)
     up, seeds = round(gain.positive * len(gain.seeds)), len(gain.seeds)
-    metric = after[0].metric
-    unit = "%" if metric == "accuracy" else METRICS[metric]
-    told = f"{name}: {scores['trained']['mean']:.2f} {unit} trained, {scores['untrained']['mean']:.2f} untrained: gain "
+    means = scores["trained"]["mean"], scores["untrained"]["mean"]
+    told = f"{name}: {means[0]:.2f} {unit(after[0].metric)} trained, {means[1]:.2f} untrained: gain "
     spread = f" ± {gain.std_seeds:.2f} over seeds, better in {up} of {seeds}" if seeds > 1 else ", one seed"
     p = "p < 0.001" if test.p < 0.001 else f"p = {test.p:.3f}"
     chance = "more than chance gives" if test.p < 0.05 else "no more than chance may give"
@@ -431,13 +361,6 @@ def _command(words: list[str]) -> str:
 def _names_only(view: Mapping[str, Any]) -> dict[str, Any]:
     """An augmentation without its arguments, whose members, if it has any, cannot be left out."""
     return {key: value for key, value in view.items() if key in ("name", "members")}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return found
 
 
 def _shown(value: Any) -> str:

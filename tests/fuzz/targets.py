@@ -33,7 +33,7 @@ from graphcl.errors import InputError
 from graphcl.gin import GIN
 from graphcl.registry import augmentations
 from graphcl.sweep.plan import make_plan
-from graphcl.viz.run_report import read_run
+from graphcl.viz.run_files import read_run
 from tests.conftest import small_graphs
 from tests.fuzz.watch import watched
 from tests.strategies import assert_true_batch
