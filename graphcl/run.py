@@ -15,7 +15,8 @@ from graphcl.command_line import command, parse, wants
 from graphcl.config import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.resident import check_share, make_loader
+from graphcl.datasets.order import check_share
+from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment import (

@@ -14,7 +14,8 @@ from graphcl.augment import NodeDrop
 from graphcl.checkpoint import Checkpoints, OtherTrainingError, read_checkpoint
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import EpochBatches, ResidentLoader
+from graphcl.datasets.order import EpochBatches
+from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.streaming import StreamingLoader
 from graphcl.errors import InputError
 from graphcl.experiment import make_method, make_model, train_seed

@@ -11,7 +11,7 @@ from torch_geometric.loader import DataLoader
 
 from graphcl import GIN, ContrastiveModel, NodeDrop, ResidentLoader, TwoViews, embed, train
 from graphcl.config import build_augmentation, make_config
-from graphcl.datasets.resident import EpochBatches
+from graphcl.datasets.order import EpochBatches
 from graphcl.errors import InputTypeError
 from graphcl.experiment import make_method
 from graphcl.losses import infonce

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 import torch
 from torch_geometric.data import Batch
 
-from graphcl.datasets.resident import WHOLE, ResidentLoader, Share
+from graphcl.datasets.order import WHOLE, Share
+from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import EpochBatches, ResidentLoader, batch_indices, make_loader, not_resident
+from graphcl.datasets.order import EpochBatches, batch_indices
+from graphcl.datasets.resident import ResidentLoader, make_loader, not_resident
 from graphcl.datasets.streaming import StreamingLoader
 from graphcl.errors import InputError, InputTypeError
 from tests.strategies import (

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.loader import DataLoader
 
-from graphcl.datasets.resident import EpochBatches, ResidentLoader, make_loader
+from graphcl.datasets.order import EpochBatches
+from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.datasets.streaming import StreamingLoader
 from graphcl.errors import InputError
 from tests.methods.small import graphs, seeded
