@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -245,11 +246,11 @@ def free_folder(out: str | None, name: str) -> Path:
     """
     if out is not None:
         path = Path(out)
-        if path.exists():
+        if os.path.lexists(path):
             raise InputError(f"{path} exists already, and nothing is ever overwritten; pass another folder with --out.")
         return path
     number = 1
-    while (path := Path("runs") / f"{name}-{number}").exists():
+    while os.path.lexists(path := Path("runs") / f"{name}-{number}"):
         number += 1
     return path
 
@@ -260,15 +261,15 @@ def new_folder(out: str | None, name: str) -> Path:
     Raises:
         InputError: it exists already, or cannot be made.
     """
-    path = free_folder(out, name)
-    try:
-        path.mkdir(parents=True)
-    except FileExistsError:  # another run was faster
+    while True:
         path = free_folder(out, name)
-        path.mkdir(parents=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {path}: {error.strerror}; pass another with --out.") from None
-    return path
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            if os.path.lexists(path):  # another run was faster
+                continue
+            raise InputError(f"cannot make the folder {path}: {error.strerror}; pass another with --out.") from None
+        return path
 
 
 def check_folder(config: Config) -> None:

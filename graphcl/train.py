@@ -13,6 +13,7 @@ from graphcl import ranks
 from graphcl.augment.transform import Augmentation
 from graphcl.batching import check_batch
 from graphcl.checkpoint import Checkpoints
+from graphcl.errors import InputError
 from graphcl.methods import Method
 from graphcl.model import ContrastiveModel, with_head
 from graphcl.training import Epoch, NonFiniteLossError, Training
@@ -111,12 +112,17 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
 
     Returns:
         h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none), both on the CPU.
+
+    Raises:
+        InputError: the loader gave no batch, or batches without features.
     """
     h, y = [], []
     for rows, batch in embed_batches(model, loader):
         h.append(rows)
         if batch.get("y") is not None:
             y.append(batch.y)
+    if not h:
+        raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
     return torch.cat(h).cpu(), torch.cat(y).cpu() if y else None
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from graphcl import run_folder as run_folder_module
 from graphcl.config import make_config
 from graphcl.config_files import read_config, shipped_configs
 from graphcl.datasets import load_dataset
+from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, svm
 from graphcl.experiment import pick_device
 from graphcl.gin import GIN
@@ -125,6 +127,32 @@ def test_an_epoch_that_is_there_is_compared_with_itself_alone(tmp_path, monkeypa
         for epoch in [*epochs, *epochs]:
             folder.add_epoch(7, epoch)
     assert len(compared) == len(epochs) == len((folder.path / "metrics.jsonl").read_text().splitlines())
+
+
+def test_a_folder_that_others_were_faster_with(tmp_path, monkeypatch):
+    """Runs that start together take the next free number, however many there are."""
+    honest, others = Path.mkdir, [1, 2, 3]
+
+    def mkdir(self, *arguments, **options):
+        if self.parent.name == "runs" and others:
+            others.pop()
+            honest(self)
+        honest(self, *arguments, **options)
+
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert run_folder_module.new_folder(None, "a") == Path("runs/a-4")
+
+
+def test_links_that_lead_nowhere_are_no_folders(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"^link exists already"):
+        run_folder_module.new_folder("link", "a")
+    Path("runs").symlink_to("nowhere")
+    with pytest.raises(InputError, match=r"^cannot make the folder runs/a-1: File exists; pass another"):
+        run_folder_module.new_folder(None, "a")
 
 
 def test_the_bar_of_a_resumed_training_begins_where_that_does(monkeypatch):

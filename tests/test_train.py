@@ -87,6 +87,11 @@ def test_embed_drops_the_projector_and_follows_the_order():
     assert embed(model, ResidentLoader([Data(x=g.x, edge_index=g.edge_index) for g in data], 7))[1] is None
 
 
+def test_nothing_to_embed():
+    with pytest.raises(InputError, match=r"^`loader` gave no batch; it must give all batches each time it is iterated"):
+        embed(make_model(), iter([]))
+
+
 def test_embed_restores_the_mode_and_keeps_the_statistics():
     model, _ = run(graphs())
     model.train()

@@ -64,7 +64,7 @@ def knn(
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018,
     section 3.4.
     """
-    if len(grid) == 0 or not all(k == int(k) and k >= 1 for k in grid):
+    if len(grid) == 0 or not all(float(k).is_integer() and k >= 1 for k in grid):
         raise InputError(f"`grid` must hold one k or more, each a whole number of at least 1, got {list(grid)}.")
     data = make_folds(h, y, seed, folds, inner_folds, workers)
     similarity = _cosines(data.h, data.workers)

@@ -108,7 +108,7 @@ def test_the_length_of_a_row_does_not_matter():
     assert knn(h * lengths[:, None], y, **FAST) == knn(h, y, **FAST)
 
 
-@pytest.mark.parametrize("grid", [(), (0,), (2.5,), (3, -1)])
+@pytest.mark.parametrize("grid", [(), (0,), (2.5,), (3, -1), (float("nan"),), (float("inf"),)])
 def test_messages(grid):
     message = r"^`grid` must hold one k or more, each a whole number of at least 1, got \[.*\]\.$"
     with pytest.raises(InputError, match=message):
