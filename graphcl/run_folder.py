@@ -75,15 +75,11 @@ class RunFolder:
             self._lock.acquire(timeout=0)
         except Timeout:
             raise InputError(f"another run is at work in {self.path}; wait for it, or stop it.") from None
-        kept = self.path / "config.yaml"
-        if kept.exists():
-            self._refuse_changed(config, kept)
-            self._read()
-        elif foreign := sorted(each.name for each in self.path.iterdir() if not each.name.startswith(".")):
-            raise InputError(f"{self.path} is not the folder of a run, and holds {foreign[0]}; pass another folder.")
-        else:
-            remove_partial(self.path)
-            write_text(kept, to_yaml(config.model_copy(update={"resume": False})))
+        try:
+            self._open(config)
+        except BaseException:  # which may be kept, and this folder with it: a notebook keeps the last traceback
+            self._lock.release()
+            raise
 
     def __enter__(self) -> RunFolder:
         return self
@@ -171,6 +167,18 @@ class RunFolder:
         write_text(self.path / "metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows.values()))
         write_text(self.path / "metrics.csv", _csv(rows.values(), columns, head=True))
         self._rows = rows
+
+    def _open(self, config: Config) -> None:
+        """Keep the settings in a new folder; in that of a run, compare them and take up what is there."""
+        kept = self.path / "config.yaml"
+        if kept.exists():
+            self._refuse_changed(config, kept)
+            self._read()
+        elif foreign := sorted(each.name for each in self.path.iterdir() if not each.name.startswith(".")):
+            raise InputError(f"{self.path} is not the folder of a run, and holds {foreign[0]}; pass another folder.")
+        else:
+            remove_partial(self.path)
+            write_text(kept, to_yaml(config.model_copy(update={"resume": False})))
 
     def _refuse_changed(self, config: Config, kept: Path) -> None:
         if differing := changed(make_config(read_config(kept)).model_dump(), config.model_dump()):

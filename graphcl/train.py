@@ -70,7 +70,7 @@ def train(
 
     Raises:
         NonFiniteLossError: the loss or the weights became NaN or infinite, or all steps of an epoch were skipped.
-        InputError: the loader gave no batch, a checkpoint does not fit, or `non_finite` is neither word.
+        InputError: the loader gave no batch, a checkpoint does not fit, or `non_finite` or `clip_norm` are none.
         Stopped: a signal asked to stop, see `Checkpoints`.
     """
     settings = {"lr": lr, "weight_decay": weight_decay, "clip_norm": clip_norm, "amp": amp, "non_finite": non_finite}

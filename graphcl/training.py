@@ -100,6 +100,9 @@ class Training:
         self.method, self.loader, self.generator = method, loader, generator
         self.diagnostics, self.settings = diagnostics, settings
         check_choice("non_finite", settings["non_finite"], ("stop", "skip"))
+        clip_norm = settings["clip_norm"]
+        if clip_norm is not None and not clip_norm > 0:  # below 0 it would turn the gradient round
+            raise InputError(f"`clip_norm` must be above 0, or None, got {clip_norm}.")
         self._skips = settings["non_finite"] == "skip"
         self.parameters = [each for each in method.parameters() if each.requires_grad]
         self.device = self.parameters[0].device

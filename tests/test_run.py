@@ -145,6 +145,17 @@ def test_a_folder_that_others_were_faster_with(tmp_path, monkeypatch):
     assert run_folder_module.new_folder(None, "a") == Path("runs/a-4")
 
 
+def test_a_folder_that_is_refused_is_free_again(tmp_path):
+    """Whoever keeps the exception, as a notebook does, may try once more."""
+    out = str(tmp_path / "run")
+    with RunFolder(make_config({"out": out})):
+        pass
+    with pytest.raises(InputError, match=r"`lr` was 0\.01") as kept:
+        RunFolder(make_config({"out": out, "resume": True, "lr": 0.5}))
+    with RunFolder(make_config({"out": out, "resume": True})):
+        assert kept.value.__traceback__ is not None
+
+
 def test_links_that_lead_nowhere_are_no_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to("nowhere")

@@ -191,6 +191,13 @@ def test_what_to_do_about_a_non_finite_loss_is_one_of_two_words():
         run(graphs(), non_finite="ignore")
 
 
+@pytest.mark.parametrize("norm", [0.0, -1.0, float("nan")])
+def test_a_bound_of_the_gradient_that_is_none(norm):
+    """Below zero it would turn the gradient round, and tell nobody."""
+    with pytest.raises(InputError, match=r"^`clip_norm` must be above 0, or None, got "):
+        run(graphs(), clip_norm=norm)
+
+
 def test_when_all_steps_are_skipped_it_stops():
     with pytest.raises(NonFiniteLossError, match=r"all 3 steps of the epoch were skipped, .* at epoch 1"):
         run(graphs(), loss=Sick(1, 2, 3), non_finite="skip")
