@@ -40,8 +40,9 @@ class ContrastiveModel(nn.Module):
         out_channels: H, where the encoder has no such attribute.
 
     Raises:
-        InputError: the width of the embeddings is unknown, there is no such head, the encoder does not take
-            `edge_index` and `batch`, or (when called) it gives no row of that width for each graph.
+        InputError: the width of the embeddings is unknown, the projection's is below 1, there is no such head, the
+            encoder does not take `edge_index` and `batch`, or (when called) it gives no row of that width for each
+            graph.
 
     Example:
         >>> from torch_geometric.nn import GAT
@@ -62,7 +63,10 @@ class ContrastiveModel(nn.Module):
         width = out_channels or getattr(encoder, "out_channels", None)
         if width is None:
             raise InputError(f"{type(encoder).__name__} has no `out_channels`; pass `out_channels=` its output width.")
-        self.encoder, self.width, self.projection, self.head = encoder, width, projection or width, head
+        projection = width if projection is None else projection
+        if projection < 1:
+            raise InputError(f"`projection` must be at least 1, got {projection}.")
+        self.encoder, self.width, self.projection, self.head = encoder, width, projection, head
         self.projector = self.new_head()
         self._optional = [name for name in ("size", "edge_attr", "edge_weight", "parts") if self.takes(name)]
 

@@ -5,6 +5,7 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphcl import model as module
+from graphcl.errors import InputError
 from graphcl.gin import GIN, GINE
 from graphcl.model import ContrastiveModel
 
@@ -68,3 +69,9 @@ def test_the_views_stay_as_they_are():
     ContrastiveModel(GIN(4, 8, 2)).double().encode_views(view1, view2)
     assert torch.equal(view2.edge_index, before[0])
     assert torch.equal(view2.batch, before[1])
+
+
+@pytest.mark.parametrize("width", [0, -1])
+def test_a_projection_of_no_width_is_refused(width):
+    with pytest.raises(InputError, match=rf"^`projection` must be at least 1, got {width}\.$"):
+        ContrastiveModel(GIN(3), projection=width)
