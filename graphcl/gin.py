@@ -58,6 +58,15 @@ class _Stack(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
 
+    def _graphs(self, x: Tensor, batch: Tensor | None, size: int | None) -> Groups:
+        """The nodes by graph, whose features fit the first layer."""
+        conv = self.convs[0]
+        assert isinstance(conv, _Conv)
+        first = conv.nn[0]
+        if isinstance(first, nn.Linear) and (x.dim() != 2 or x.size(1) != first.in_features):
+            raise InputError(f"this encoder takes `x` of [N, {first.in_features}], got {list(x.shape)}.")
+        return graph_groups(x, batch, size)
+
     def _levels(self, x: Tensor, parts: Sequence[int] | None, gather: Gather) -> Iterator[Tensor]:
         """The nodes' representations `[N, H]`, layer by layer."""
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -151,8 +160,11 @@ class GIN(_Stack):
 
         Returns:
             h `[B, L * H]`.
+
+        Raises:
+            InputError: `x` has other columns than the first layer takes.
         """
-        graphs = graph_groups(x, batch, size)
+        graphs = self._graphs(x, batch, size)
         if edge_weight is not None or self._messages.explain:
             return self._encode(x, graphs, parts, self._weighted(x, edge_index, edge_weight))
         neighbours = Neighbours.of(edge_index, x.size(0))
@@ -174,7 +186,7 @@ class GIN(_Stack):
 
         By torch's operations: the compiled layers give no gradient to single nodes.
         """
-        return self._with_nodes(x, graph_groups(x, batch, size), self._weighted(x, edge_index, edge_weight))
+        return self._with_nodes(x, self._graphs(x, batch, size), self._weighted(x, edge_index, edge_weight))
 
     def _weighted(self, x: Tensor, edge_index: Tensor, weight: Tensor | None) -> Gather:
         """Each node and its neighbours, whose messages are multiplied by weights and by an explainer's mask."""
@@ -219,7 +231,7 @@ class GINE(_Stack):
         parts: Sequence[int] | None = None,
     ) -> Tensor:
         """Embeddings `[B, L * H]` of whole graphs, as for `GIN`; `edge_attr [E, edge_dim]` is required."""
-        return self._encode(x, graph_groups(x, batch, size), parts, self._gather(x, edge_index, edge_attr))
+        return self._encode(x, self._graphs(x, batch, size), parts, self._gather(x, edge_index, edge_attr))
 
     def with_nodes(
         self,
@@ -230,7 +242,7 @@ class GINE(_Stack):
         edge_attr: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Embeddings `[B, L * H]` of whole graphs, and the nodes' rows `[N, L * H]` that they pool."""
-        return self._with_nodes(x, graph_groups(x, batch, size), self._gather(x, edge_index, edge_attr))
+        return self._with_nodes(x, self._graphs(x, batch, size), self._gather(x, edge_index, edge_attr))
 
     def _gather(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Gather:
         if edge_attr is None:

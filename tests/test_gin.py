@@ -123,6 +123,9 @@ def test_gine_takes_a_single_edge_weight_and_refuses_none():
     assert encoder(x, edge_index, edge_attr=torch.tensor([1, 2])).shape == (1, 96)
     with pytest.raises(InputError, match=r"encoder `gine` needs `edge_attr`, and these graphs have none; use `gin`\."):
         encoder(x, edge_index)
+    for shape in ((3, 1), (3, 2, 1), (3,)):
+        with pytest.raises(InputError, match=r"this encoder takes `x` of \[N, 2\], got \[3"):
+            encoder(torch.ones(shape), edge_index, edge_attr=torch.ones(2))
 
 
 def test_sizes_are_checked():

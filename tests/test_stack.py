@@ -13,6 +13,7 @@ from torch_geometric.data import Batch, Data
 
 from graphcl import native
 from graphcl.aggregate import Groups, Neighbours
+from graphcl.errors import InputError
 from graphcl.gin import GIN
 from graphcl.stack import _by_torch, compiled, stack
 
@@ -197,7 +198,7 @@ def test_what_is_left_to_the_modules(name):
 @pytest.mark.parametrize("columns", [4, 6, 500])
 def test_other_columns_are_refused(columns):
     """The loops would read beyond a row's end, or leave columns out, and tell nobody."""
-    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+    with pytest.raises(InputError, match=rf"this encoder takes `x` of \[N, 5\], got \[7, {columns}\]\."):
         make_encoder()(torch.ones(7, columns), torch.zeros(2, 0, dtype=torch.long))
 
 
