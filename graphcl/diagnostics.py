@@ -42,6 +42,22 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
     return (-t * squared.clamp(min=0)).logsumexp(dim=0) - torch.log(squared.new_tensor(upper.size(1)))
 
 
+def widest_share(h: Tensor) -> Tensor:
+    r"""The widest column's share of all variance, $\max_k v_k / \sum_l v_l$ with $v_k$ the variance of column k.
+
+    Near 1 a Gaussian kernel on the rows sees one column alone. That comes of a hidden unit that answers to few graphs
+    only: BatchNorm's running variance of it has all but vanished by the end of training, and divides by it.
+
+    Args:
+        h: embeddings `[N, H]`, taken as they are.
+
+    Returns:
+        A number in [1/H, 1]; 0 where no column varies.
+    """
+    variances = h.double().var(dim=0, correction=0)
+    return variances.max() / variances.sum().clamp(min=torch.finfo(variances.dtype).tiny)
+
+
 def effective_rank(h: Tensor) -> Tensor:
     r"""How many dimensions are in use: $e^{H(p)}$ with $p_k = \sigma_k / \sum_l \sigma_l$, the singular values.
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from graphcl.checkpoint import Checkpoints
 from graphcl.command_line import command, parse, wants
@@ -17,6 +18,7 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.order import check_share
 from graphcl.datasets.resident import make_loader
+from graphcl.diagnostics import widest_share
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment import (
@@ -42,6 +44,8 @@ from graphcl.stopping import Stop, Stopped
 from graphcl.tracking import Tracker, check_trackers, tracking
 from graphcl.train import Epoch, embed
 
+_WIDEST = 0.9
+"""Share of the variance in one column, beyond which there is a word; sound trainings have some 0.05."""
 Scores = dict[str, list[FoldScores]]  # by evaluator, a seed each
 
 
@@ -169,6 +173,8 @@ def _seeds(
                 history += _train(config, dataset, method, seed, folder, trackers, checkpoints)
             with timed(seconds, "embed"):
                 h, y = embed(model, whole)
+            if told := _one_column(config, h):
+                print(f"graphcl: seed {seed}: {told}", file=sys.stderr)
             folder.add_seed(seed, model.encoder, describe(config, dataset, model), h, y)
             if looked:
                 with timed(seconds, "report"):
@@ -190,6 +196,17 @@ def _seeds(
         folder.add_result(result)
         checkpoints.clear()
     return result
+
+
+def _one_column(config: Config, h: Tensor) -> str | None:
+    """What is to be said where an SVM on the unscaled embedding would see one column alone."""
+    share = float(widest_share(h))
+    if share < _WIDEST or h.size(1) < 8 or "svm" not in config.eval or config.evaluation.scale:
+        return None
+    return (
+        f"one column holds {100 * share:.1f} % of the embedding's variance, and the SVM sees little else; "
+        "`--evaluation.scale` lets all columns count alike (docs/protocols.md)."
+    )
 
 
 def _train(

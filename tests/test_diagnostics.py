@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from graphcl.diagnostics import alignment, coupling, diagnose, effective_rank, uniformity
+from graphcl.diagnostics import alignment, coupling, diagnose, effective_rank, uniformity, widest_share
 from graphcl.losses import dcl, infonce
 from graphcl.run import main
 
@@ -54,6 +54,14 @@ def test_coupling_grows_with_the_batch():
     few, many = coupling(z1[:8], z2[:8], 0.2), coupling(z1, z2, 0.2)
     assert (many[:8] > few).all()
     assert ((many > 0) & (many < 1)).all()
+
+
+def test_widest_share():
+    h = torch.tensor([[1.0, 5.0, 0.0], [-1.0, 5.0, 0.0], [1.0, 5.0, 6.0], [-1.0, 5.0, 6.0]])
+    assert widest_share(h).item() == pytest.approx(0.9)  # variances 1, 0 and 9
+    assert widest_share(h[:, :1]).item() == 1
+    assert widest_share(h[:, 1:2]).item() == 0
+    assert widest_share(1e30 * h).item() == pytest.approx(0.9)
 
 
 def test_effective_rank():

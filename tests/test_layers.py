@@ -102,6 +102,7 @@ ALLOWED = {
         "command_line",
         "config",
         "datasets",
+        "diagnostics",
         "evaluate",
         "experiment",
         "losses",

@@ -177,6 +177,20 @@ def test_the_bar_of_a_resumed_training_begins_where_that_does(monkeypatch):
     assert "| 7/20 [" in screen.getvalue()
 
 
+@pytest.mark.parametrize(("words", "told"), [((), 1), (("--evaluation.scale",), 0), (("--eval", "knn"), 0)])
+def test_a_column_beside_which_the_svm_sees_no_other(words, told, go, monkeypatch):
+    def embed(model, loader):
+        h, y = honest(model, loader)
+        return torch.cat([1e5 * h[:, :1], h[:, 1:]], dim=1), y
+
+    honest = run_module.embed
+    monkeypatch.setattr(run_module, "embed", embed)
+    code, _, err, _ = go("--seeds", "4", *words)
+    assert code == 0
+    line = "graphcl: seed 4: one column holds 100.0 % of the embedding's variance, and the SVM sees little else; "
+    assert err.count(line) == err.count("\n") == told
+
+
 def test_every_evaluator_gets_its_rows(go):
     code, printed, err, out = go("--eval", "svm,logreg,knn", "--evaluation.scale")
     assert (code, err) == (0, "")
