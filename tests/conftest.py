@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 from joblib import cpu_count
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -9,6 +10,10 @@ from graphcl import native
 from graphcl.datasets import load_dataset
 
 torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
+
+# The same examples at each run; `pytest --hypothesis-profile default` draws others.
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")
 
 SHARED = Path(__file__).parents[2] / "shared" / "tu"
 

@@ -100,8 +100,9 @@ def test_equals_grid_search_with_the_defaults():
 @settings(max_examples=20, deadline=None)
 def test_equals_grid_search_on_anything(seed, n, features, classes, step, scale, unbalanced):
     h, y = blobs(n, features, classes, seed=seed)
-    # Twins, but on a curve, where none lies amid two others: a decision of exactly 0 hangs on the last bit of an exp.
-    h = np.round(h) + 0.1 * np.round(h) ** 2 if step else h
+    # Twins, but where none lies amid two others: a decision of exactly 0 hangs on the last bit of an exp. (No e^(k/4)
+    # is the mean of two others, and each column has a unit of its own.)
+    h = np.exp(np.round(h) / 4) * np.sqrt([2, 3, 5, 7][:features]) if step else h
     # Half of the second class goes to the first, so that class sizes alone decide where C is small.
     y = np.where((y == 1) & (np.arange(n) % 2 == 0), 0, y) if unbalanced else y
     arguments = {"seed": seed, "scale": scale, "folds": 2, "inner_folds": 2, "grid": (0.01, 0.1, 10.0)}
