@@ -1,7 +1,8 @@
-"""What every evaluator shares: the checks, the outer and inner folds, and the choice of one hyper-parameter on them.
+"""Checks, outer and inner folds, and the choice of one hyper-parameter on them: what all evaluators share.
 
-No test fold chooses anything: a candidate is judged on inner folds of the outer training part, the best of them, or the
-first of equals, is fitted on that whole part, and only then does it meet the test part.
+No test fold chooses anything. A candidate is scored on inner folds of the outer training part; the best one (the first
+of equals) is fitted on that whole part and scored on the test part. Both levels of folds are stratified and shuffled by
+the seed: archives are sorted by class, source or size, and unshuffled inner folds would differ systematically.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from graphcl.evaluate.scores import FoldScores
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 Part = tuple[np.ndarray, np.ndarray]  # the rows of a training part and of the part held out
 Accuracies = Callable[[Part, Sequence[Any]], list[float]]
+OnFold = Callable[[int, int], object]
+"""Called with the number of finished outer folds and of all."""
 
 
 @dataclass(frozen=True)
 class Folds:
-    """A checked embedding with its folds: `outer` ones, and `inner_folds` of each one's training part in `inner`."""
+    """A checked embedding with its outer folds, and the inner folds of each outer training part."""
 
     h: np.ndarray
     labels: np.ndarray
@@ -35,23 +38,28 @@ class Folds:
     inner_folds: int
     seed: int
     workers: int
+    on_fold: OnFold | None = None
 
     def scores(self, grid: Sequence[Any], accuracies: Accuracies) -> FoldScores:
-        """Choose of `grid` for every outer fold, and test what was chosen.
+        """Choose a candidate of `grid` for every outer fold and score it on the test part.
 
         Args:
             grid: the candidates.
-            accuracies: from a part and some candidates to the share of held-out rows that each, fitted on the training
-                rows, gets right; called by several threads.
+            accuracies: maps a part and some candidates to the fraction of held-out rows that each candidate, fitted on
+                the training rows, classifies correctly; called by several threads.
         """
         from threadpoolctl import threadpool_limits
 
-        # What is called releases the GIL, so threads do. BLAS keeps to one thread each: its spinning helpers made a
-        # standardised SVM 1.4 times slower.
+        # The solvers release the GIL, so threads suffice. BLAS gets one thread: its spinning helpers made a standardised
+        # SVM 1.4 times slower.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
-            found = list(pool.map(accuracies, self.inner, [grid] * len(self.inner)))
+            found = []
+            for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
+                found.append(scored)
+                if self.on_fold is not None and len(found) % self.inner_folds == 0:
+                    self.on_fold(len(found) // self.inner_folds, len(self.outer))
             scores = np.reshape(found, (len(self.outer), self.inner_folds, -1))
-            # Copied so that the folds add up in GridSearchCV's order: a tie here is a tie there.
+            # The copy makes the mean add up folds in GridSearchCV's order, so that ties agree.
             means = scores.swapaxes(1, 2).copy().mean(2)
             chosen = tuple(grid[i] for i in means.argmax(1))
             inner = tuple(100 * float(each) for each in means.max(1))
@@ -66,8 +74,9 @@ def make_folds(
     folds: int,
     inner_folds: int,
     workers: int | None,
+    on_fold: OnFold | None = None,
 ) -> Folds:
-    """The folds of an evaluator that was called with these arguments, checked; see `graphcl.evaluate.svm`."""
+    """Check the arguments of an evaluator and return its folds; see `graphcl.evaluate.svm`."""
     from joblib import cpu_count
     from sklearn.model_selection import StratifiedKFold
 
@@ -79,23 +88,24 @@ def make_folds(
         if value < least:
             raise InputError(f"`{name}` must be at least {least}, got {value}.")
     outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, stacklevel=4)
+    inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [
         (train[fit], train[held])
         for train, _ in outer
-        for fit, held in StratifiedKFold(inner_folds).split(train, labels[train])
+        for fit, held in inner_split.split(train, labels[train])
     ]
-    return Folds(h, labels, outer, inner, inner_folds, seed, workers)
+    return Folds(h, labels, outer, inner, inner_folds, seed, workers, on_fold)
 
 
 def c_grid(grid: Sequence[float]) -> list[float]:
-    """The candidates for C, checked."""
+    """Return the candidates for C after checking them."""
     if len(grid) == 0 or not all(0 < c < np.inf for c in grid):
         raise InputError(f"`grid` must hold one C or more, each positive and finite, got {list(grid)}.")
     return [float(c) for c in grid]
 
 
 def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) -> tuple[int, int]:
-    """The outer and inner folds that labels allow: as many as wanted, or as the smallest class has graphs.
+    """Return the numbers of outer and inner folds that the labels allow: at most the size of the smallest class.
 
     Args:
         y: class of each graph `[n]`, any integers.
@@ -103,7 +113,7 @@ def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) 
         inner_folds: inner folds wanted.
 
     Returns:
-        The two numbers, with a `UserWarning` where they are fewer than wanted.
+        The two numbers. A `UserWarning` reports a reduction.
 
     Raises:
         InputError: fewer than two classes, or one too small for two outer and two inner folds.
@@ -113,9 +123,9 @@ def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) 
 
 
 def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
-    """The product of every two rows `[n, n]`, one BLAS dot per pair: equal rows give equal figures.
+    """Return the inner product of every two rows `[n, n]`, one BLAS dot per pair.
 
-    A matrix product rounds equal rows unequally, and a tie would hang on it.
+    Equal rows give equal products. A matrix product rounds them differently, and ties would depend on that.
     """
     dots = np.empty((len(h), len(h)))
     height = 64
@@ -132,7 +142,7 @@ def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
 
 
 def embedding(h: Tensor | np.ndarray) -> np.ndarray:
-    """The rows of an embedding in float64, checked."""
+    """Return the rows of an embedding in float64 after checking them."""
     h = h.detach().to("cpu", torch.float64).numpy() if isinstance(h, Tensor) else h
     h = np.ascontiguousarray(h, dtype=np.float64)
     if h.ndim != 2 or h.shape[1] == 0:
@@ -144,7 +154,7 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
 
 
 def _classes(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """The classes, and the index of each graph's."""
+    """Return the classes and the class index of each graph."""
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if y.shape != (n,):
         raise InputError(f"`y` must be one label for each of the {n} rows of `h`, got shape {list(y.shape)}.")
@@ -159,7 +169,7 @@ def _classes(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _outer_parts(
     classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int, stacklevel: int = 2
 ) -> tuple[list[Part], int]:
-    """The outer folds, and the number of inner ones, both as many as the smallest class allows."""
+    """Return the outer folds and the number of inner folds, both limited by the smallest class."""
     from sklearn.model_selection import StratifiedKFold
 
     sizes = np.bincount(labels)

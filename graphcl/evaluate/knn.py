@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import Part, make_folds, pair_dots
+from graphcl.evaluate.folds import OnFold, Part, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
 TEMPERATURE = 0.07  # of Wu et al.
@@ -28,14 +28,16 @@ def knn(
     inner_folds: int = 5,
     grid: Sequence[int] = (1, 5, 10, 20, 50),
     workers: int | None = None,
+    on_fold: OnFold | None = None,
 ) -> FoldScores:
     r"""Cross-validated test accuracy of the k most similar graphs' weighted vote.
 
     $$\hat y(h) = \arg\max_c \sum_{i \in N_k(h)} e^{s_i / 0.07} \, [y_i = c], \qquad
       s_i = \frac{h \cdot h_i}{\|h\| \|h_i\|}$$
 
-    over the k training graphs with the highest cosine; of equals, the first in the data set counts as nearer and the
-    smallest class wins. A row of zeros has cosine 0 to all. Where a training part has fewer than k graphs, all vote.
+    over the k training graphs with the highest cosine. Equal cosines are ordered at random by the seed, not by position
+    in the data set, which may be sorted by class. Of equal votes the smallest class wins. A row of zeros has cosine 0
+    to all. Where a training part has fewer than k graphs, all vote.
 
     Differs: k is chosen by inner folds, where the reference takes 200, more than some training parts here have.
 
@@ -44,11 +46,12 @@ def knn(
     Args:
         h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
         y: class of each graph `[n]`, any integers.
-        seed: shuffles the outer folds; nothing else is random.
+        seed: shuffles the folds and breaks ties of equal cosines; nothing else is random.
         folds: outer folds, at least 2; at most the size of the smallest class is used.
-        inner_folds: folds of the search for k, at least 2; reduced likewise, to the outer training parts.
+        inner_folds: folds of the search for k, at least 2; reduced in the same way.
         grid: the values of k, at least 1; the first of equals is chosen.
         workers: threads; by default every core this process may use. The result does not depend on them.
+        on_fold: called with the number of finished outer folds and of all, for a progress bar.
 
     Returns:
         `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`, and k `chosen`.
@@ -66,9 +69,9 @@ def knn(
     """
     if len(grid) == 0 or not all(float(k).is_integer() and k >= 1 for k in grid):
         raise InputError(f"`grid` must hold one k or more, each a whole number of at least 1, got {list(grid)}.")
-    data = make_folds(h, y, seed, folds, inner_folds, workers)
+    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     similarity = _cosines(data.h, data.workers)
-    order = _most_similar_first(similarity)
+    order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
 
     def accuracies(part: Part, candidates: Sequence[int]) -> list[float]:
         train, held = part
@@ -87,11 +90,11 @@ def _cosines(h: np.ndarray, workers: int) -> np.ndarray:
     return pair_dots(h / np.where(length > 0, length, 1), workers)
 
 
-def _most_similar_first(similarity: np.ndarray) -> np.ndarray:
-    """For every row all rows, the most similar first, of equals the first one."""
+def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:
+    """Return for every row all rows by falling similarity; equal ones in the order of the permutation `ties`."""
     order = np.empty(similarity.shape, dtype=np.int32)
     for place, row in zip(order, similarity, strict=True):
-        place[:] = (-row).argsort(kind="stable")
+        place[:] = ties[(-row[ties]).argsort(kind="stable")]
     return order
 
 

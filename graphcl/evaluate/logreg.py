@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.evaluate.folds import C_GRID, Part, c_grid, make_folds
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds
 from graphcl.evaluate.scores import FoldScores
 
 TOLERANCE = 1e-6  # largest entry of the gradient of the mean loss: one optimum, wherever the search for it began
@@ -29,6 +29,7 @@ def logreg(
     inner_folds: int = 5,
     grid: Sequence[float] = C_GRID,
     workers: int | None = None,
+    on_fold: OnFold | None = None,
 ) -> FoldScores:
     r"""Cross-validated test accuracy of logistic regression with an L2 penalty on a frozen embedding.
 
@@ -40,11 +41,12 @@ def logreg(
     Args:
         h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
         y: class of each graph `[n]`, any integers.
-        seed: shuffles the outer folds; nothing else is random.
+        seed: shuffles the outer and the inner folds; nothing else is random.
         folds: outer folds, at least 2; at most the size of the smallest class is used.
-        inner_folds: folds of the search for C, at least 2; reduced likewise, to the outer training parts.
+        inner_folds: folds of the search for C, at least 2; reduced in the same way.
         grid: the values of C, > 0; the first of equals is chosen.
         workers: threads; by default every core this process may use. The result does not depend on them.
+        on_fold: called with the number of finished outer folds and of all, for a progress bar.
 
     Returns:
         `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`, and C `chosen`.
@@ -60,7 +62,7 @@ def logreg(
     Reference: the linear evaluation of P. Velickovic et al., "Deep Graph Infomax", ICLR 2019, section 4.2.
     """
     candidates = c_grid(grid)
-    data = make_folds(h, y, seed, folds, inner_folds, workers)
+    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
 
     def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
         from sklearn import config_context

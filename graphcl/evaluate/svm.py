@@ -2,15 +2,16 @@
 
 - Embedding: the readout before the projector, frozen, one row per graph, as it is; `scale=True` standardises columns.
 - Outer folds: 10, stratified, shuffled by the seed. Each is the test part once; its accuracy, in percent, is the score.
-- C: of 1e-3, 1e-2, ..., 1e3 the best by mean accuracy over 5 stratified, unshuffled folds of the outer training part;
-  the first of equals. Then refit on that whole part. Gamma, and column means and deviations, come from the training
-  part at hand, in the inner folds too. No test fold chooses anything: neither C, nor gamma, nor the epoch.
+- C: of 1e-3, 1e-2, ..., 1e3 the best by mean accuracy over 5 stratified folds of the outer training part, shuffled by
+  the seed; the first (smallest) of equals. Then refit on that whole part. Gamma and the columns' means and deviations
+  come from the training part at hand, in the inner folds too. No test fold chooses C, gamma or the epoch.
 - A class too small for that many folds reduces them, with a warning.
 - `mean ± std_seeds` of a `Summary`: over the per-seed means, with ddof 0 as the authors' `np.std`. It says how far a
   result moves with the seed, not how well the mean is known. `std_folds` is the spread over the test folds of one seed,
   several times larger, and printed as ± by other papers. To compare two embeddings, use `paired_gain`.
 
-The result is that of `GridSearchCV(SVC(), {"C": grid}, cv=5)` on every outer fold, with a `StandardScaler` in front for
+The result is that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
+every outer fold, with a `StandardScaler` in front for
 `scale=True`: one table of distances serves every kernel, one kernel every C. What is left is nearly all libsvm's
 solver, at large C above all. CPU seconds of one seed, untrained GIN (96 columns), `GridSearchCV` / here: PROTEINS (1113
 graphs) 8.7 / 2.9, scaled 12.0 / 5.2; NCI1 (4110) 118 / 29. Two threads are 1.8 times as fast as one.
@@ -26,7 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.evaluate.folds import C_GRID, Part, c_grid, make_folds, pair_dots
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
 TOLERANCE = 1e-3  # of SVC
@@ -43,6 +44,7 @@ def svm(
     grid: Sequence[float] = C_GRID,
     scale: bool = False,
     workers: int | None = None,
+    on_fold: OnFold | None = None,
 ) -> FoldScores:
     r"""Cross-validated test accuracy of a support vector machine with RBF kernel on a frozen embedding.
 
@@ -53,12 +55,13 @@ def svm(
     Args:
         h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
         y: class of each graph `[n]`, any integers.
-        seed: shuffles the outer folds; nothing else is random.
+        seed: shuffles the outer and the inner folds; nothing else is random.
         folds: outer folds, at least 2; at most the size of the smallest class is used.
-        inner_folds: folds of the search for C, at least 2; reduced likewise, to the outer training parts.
+        inner_folds: folds of the search for C, at least 2; reduced in the same way.
         grid: the values of C, > 0; the first of equals is chosen.
         scale: whether to standardise each column by its mean and deviation over the training part.
         workers: threads; by default every core this process may use. The result does not depend on them.
+        on_fold: called with the number of finished outer folds and of all, for a progress bar.
 
     Returns:
         `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`, and C `chosen`.
@@ -74,7 +77,7 @@ def svm(
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
     candidates = c_grid(grid)
-    data = make_folds(h, y, seed, folds, inner_folds, workers)
+    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     distances = None if scale else _distances(data.h, data.workers)
     rooms = threading.local()  # a fresh kernel costs as much in page faults as in arithmetic
 

@@ -113,6 +113,36 @@ def test_a_small_class_reduces_the_folds_with_a_warning(name):
     assert (result.folds, result.inner_folds, len(result.accuracy)) == (4, 3, 4)
 
 
+def series(columns, seed=0):
+    """Return rows as an archive lists them: 40 series of near twins, each of one class, a third of class 1."""
+    rng = np.random.default_rng(seed)
+    centres, label = rng.normal(size=(40, columns)), rng.permutation(np.arange(40) % 3 == 0)
+    sizes = rng.integers(5, 9, 40)
+    h = np.repeat(centres, sizes, 0) + 0.05 * rng.normal(size=(sizes.sum(), columns))
+    return h, np.repeat(label, sizes).astype(int)
+
+
+@every
+@pytest.mark.parametrize("order", ["archive", "by class", "by size"])
+def test_the_order_of_rows_does_not_move_the_score(name, order):
+    """Whole series held out at once make the majority class the best choice; random folds do not."""
+    h, y = series(columns=20 if name == "logreg" else 3)  # enough for a plane between the classes
+    orders = {"archive": np.arange(len(y)), "by class": y.argsort(kind="stable"), "by size": h[:, 0].argsort()}
+    rows = orders[order]
+    grid = (1, 5, 200) if name == "knn" else FOLDS.C_GRID
+    shuffles = [np.random.default_rng(seed).permutation(len(y)) for seed in range(4)]
+    shuffled = [EVALUATORS[name](h[each], y[each], folds=5, grid=grid).mean for each in shuffles]
+    score = EVALUATORS[name](h[rows], y[rows], folds=5, grid=grid).mean
+    assert abs(score - np.mean(shuffled)) <= max(4 * np.std(shuffled), 2)
+
+
+@every
+def test_finished_folds_are_reported(name):
+    seen = []
+    run(name, *blobs(), on_fold=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
 H, Y = blobs(n=12)
 
 

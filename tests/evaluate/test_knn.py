@@ -23,25 +23,27 @@ def cosine(a, b):
     return float((a / (lengths[0] or 1)) @ (b / (lengths[1] or 1)))
 
 
-def vote(h, y, train, row, k):
-    near = sorted(train, key=lambda other: (-cosine(h[row], h[other]), other))[:k]
+def vote(h, y, train, row, k, ties):
+    near = sorted(train, key=lambda other: (-cosine(h[row], h[other]), ties[other]))[:k]
     total = dict.fromkeys(sorted(set(y.tolist())), 0.0)
     for other in near:
         total[y[other]] += exp(cosine(h[row], h[other]) / 0.07)
     return max(total, key=total.get)
 
 
-def right(h, y, train, held, k):
-    return np.mean([vote(h, y, train, row, k) == y[row] for row in held])
+def right(h, y, train, held, k, ties):
+    return np.mean([vote(h, y, train, row, k, ties) == y[row] for row in held])
 
 
 def by_loops(h, y, seed=0, grid=GRID):
     accuracy, chosen = [], []
-    for train, test in StratifiedKFold(3, shuffle=True, random_state=seed).split(h, y):
-        inner = list(StratifiedKFold(3).split(train, y[train]))
-        means = [np.mean([right(h, y, train[fit], train[held], k) for fit, held in inner]) for k in grid]
+    folds = StratifiedKFold(3, shuffle=True, random_state=seed)
+    ties = np.random.default_rng(seed).permutation(len(h)).argsort()  # place of each row among its equals
+    for train, test in folds.split(h, y):
+        inner = list(folds.split(train, y[train]))
+        means = [np.mean([right(h, y, train[fit], train[held], k, ties) for fit, held in inner]) for k in grid]
         chosen.append(grid[int(np.argmax(means))])
-        accuracy.append(100 * right(h, y, train, test, chosen[-1]))
+        accuracy.append(100 * right(h, y, train, test, chosen[-1], ties))
     return tuple(accuracy), tuple(chosen)
 
 
@@ -113,3 +115,14 @@ def test_messages(grid):
     message = r"^`grid` must hold one k or more, each a whole number of at least 1, got \[.*\]\.$"
     with pytest.raises(InputError, match=message):
         knn(*blobs(), grid=grid)
+
+
+def test_equal_rows_do_not_vote_by_their_place():
+    """Six equal rows, two of them of class 0: sorted either way, the nearest is of class 0 as often as chance says."""
+    h = np.repeat(np.random.default_rng(0).normal(size=(30, 3)), 6, 0)
+    y = np.tile([0, 0, 1, 1, 1, 1], 30)
+    scores = [
+        np.mean([knn(h[rows], y[rows], seed=seed, grid=(1,)).mean for seed in range(5)])
+        for rows in (y.argsort(kind="stable"), (-y).argsort(kind="stable"))
+    ]
+    assert abs(scores[0] - scores[1]) < 6

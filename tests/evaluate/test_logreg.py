@@ -21,8 +21,9 @@ def grid_search(h, y, *, seed=0, grid=GRID):
     """The protocol as scikit-learn spells it, every optimum searched from zero by another solver."""
     probe = make_pipeline(StandardScaler(), LogisticRegression(solver="newton-cg", tol=1e-7, max_iter=1000))
     accuracy, chosen = [], []
-    for train, test in StratifiedKFold(3, shuffle=True, random_state=seed).split(h, y):
-        search = GridSearchCV(probe, {"logisticregression__C": grid}, cv=3).fit(h[train], y[train])
+    folds = StratifiedKFold(3, shuffle=True, random_state=seed)
+    for train, test in folds.split(h, y):
+        search = GridSearchCV(probe, {"logisticregression__C": grid}, cv=folds).fit(h[train], y[train])
         accuracy.append(100 * search.score(h[test], y[test]))
         chosen.append(search.best_params_["logisticregression__C"])
     return tuple(accuracy), tuple(chosen)

@@ -28,7 +28,8 @@ def grid_search(h, y, *, seed=0, folds=3, inner_folds=3, grid=GRID, scale=False)
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(h, y):
         machine = SVC(kernel="rbf", gamma="scale")
         steps = [("scale", StandardScaler()), ("svc", machine)] if scale else [("svc", machine)]
-        search = GridSearchCV(Pipeline(steps), {"svc__C": grid}, cv=inner_folds, scoring="accuracy")
+        inner = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
+        search = GridSearchCV(Pipeline(steps), {"svc__C": grid}, cv=inner, scoring="accuracy")
         search.fit(h[train], y[train])
         accuracy.append(100 * search.score(h[test], y[test]))
         c.append(search.best_params_["svc__C"])
