@@ -95,12 +95,18 @@ class Config(_Frozen):
         "stop", description="at a loss or gradient of NaN or infinity: stop, or skip the step and count it"
     )
     deterministic: bool = Field(False, description="the same bits each time on CUDA too, or a refusal; slower there")
+    precise_bn: bool = Field(
+        False, description="recompute BatchNorm's statistics over all graphs after training, before embedding"
+    )
     diagnostics: bool = Field(False, description="log ranks, negatives and weights of each epoch too")
     seeds: list[Annotated[int, interval("[0, 4294967296)")]] = Field([0, 1, 2, 3, 4], description="one run each")
     eval: Words = Field(
         ["svm"], description="how embeddings are scored, one or more: knn, logreg, svm; for OGB's sets: ogb"
     )
     evaluation: Evaluation = Field(Evaluation(), description="folds of the scores, and whether the SVM scales columns")
+    score_every: Count | None = Field(
+        None, description="also score every so many epochs, for the record; nothing is chosen by it"
+    )
     threads: Count = Field(1, description="CPU threads of training; one is robust where other programs run")
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N; auto takes CUDA where there is one")
     sync_batchnorm: bool = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -18,12 +19,13 @@ from torch_geometric.data import Batch
 
 from graphcl import ranks
 from graphcl.augment import two_views
+from graphcl.calibrate import calibrate, has_batchnorm
 from graphcl.checkpoint import Checkpoints
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, usable_folds
+from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, graph_statistics, majority, usable_folds
 from graphcl.global_norm import synchronise
 from graphcl.losses import Loss
 from graphcl.losses.checks import NonFiniteInputError
@@ -34,13 +36,15 @@ from graphcl.pca import chosen, principal_plane
 from graphcl.registry import encoders, methods
 from graphcl.saved import EncoderDescription, EncoderName
 from graphcl.snapshot import GRAPHS, snapshot
-from graphcl.train import Epoch, train
+from graphcl.train import Epoch, embed, train
 
 TRAINING = {
     "views", "projection", "head", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window", "lr",
     "weight_decay", "clip_norm", "amp", "non_finite",
 }  # fmt: skip
 """The settings that an encoder's weights depend on, besides those of itself and of the data."""
+EMBED_BATCH = 1024
+"""Graphs in a batch when embedding."""
 _LOOKED = 2**40
 """Where the seeds of looks begin, beyond those of training."""
 _RANK = 2**41
@@ -275,6 +279,61 @@ def look(config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed:
     return {**snapshot(method, loader, first, second, views), "map": points.astype(np.float32), "shares": shares}
 
 
+def reference_embeddings(
+    config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int
+) -> dict[str, Tensor]:
+    """Return what the reference rows score, by row: graph statistics and the untrained encoder's embeddings."""
+    device = next(model.parameters()).device
+    whole = make_loader(dataset, EMBED_BATCH, device=device)
+    found = {"statistics": graph_statistics(whole, config.max_degree), "untrained": embed(model, whole)[0]}
+    if has_batchnorm(model.encoder):
+        found["calibrated"] = embed(calibrated(config, dataset, model, seed), whole)[0]
+    return found
+
+
+def calibrated(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int) -> ContrastiveModel:
+    """Return a copy of a model with BatchNorm statistics over all graphs, in shuffled batches."""
+    device = next(model.parameters()).device
+    order = torch.Generator().manual_seed(_LOOKED + seed)
+    return calibrate(model, make_loader(dataset, EMBED_BATCH, True, order, device, config.shuffle_window))
+
+
+def score_rows(
+    config: Config,
+    dataset: GraphDataset,
+    rows: Mapping[str, Tensor],
+    seed: int = 0,
+    workers: int | None = None,
+    on_fold: Callable[[str, int, int], object] | None = None,
+) -> dict[str, dict[str, FoldScores]]:
+    """Return the scores of a seed by evaluator and row: the majority class, then each of `rows`.
+
+    Args:
+        config: the settings.
+        dataset: a data set with labels.
+        rows: embeddings `[n, H]` by row; the majority class is added where `statistics` is among them.
+        seed: of the folds.
+        workers: threads.
+        on_fold: called with "EVALUATOR, ROW", the finished folds and all folds.
+    """
+    found: dict[str, dict[str, FoldScores]] = {name: {} for name in config.eval}
+    for name, scores in found.items():
+        if "statistics" in rows:
+            scores["majority"] = _majority(config, dataset, name, seed)
+        for row, h in rows.items():
+            report = None if on_fold is None else functools.partial(on_fold, f"{name}, {row}")
+            scores[row] = score(config, name, h, dataset.y, seed, workers, dataset.benchmark, report)
+    return found
+
+
+def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> FoldScores:
+    """Return the score of predicting the largest class; on a benchmark's split, of a probe that sees a constant."""
+    if dataset.benchmark is None:
+        folds, inner = config.evaluation.folds, config.evaluation.inner_folds
+        return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)
+    return score(config, name, torch.zeros(len(dataset), 1), dataset.y, seed, 1, dataset.benchmark)
+
+
 def score(
     config: Config,
     name: str,
@@ -283,14 +342,15 @@ def score(
     seed: int = 0,
     workers: int | None = None,
     benchmark: Benchmark | None = None,
+    on_fold: Callable[[int, int], object] | None = None,
 ) -> FoldScores:
-    """The score of an embedding `[n, H]` by the evaluator `name`, under the protocol of the configuration.
+    """Return the score of an embedding `[n, H]` by the evaluator `name`, under the protocol of the configuration.
 
-    What a `benchmark` prescribes is for the evaluators that score by its split.
+    Evaluators that score by a benchmark's split take it from `benchmark`.
     """
     evaluator = EVALUATORS[name] if name in EVALUATORS else SPLIT_EVALUATORS[name]
     taken = inspect.signature(evaluator).parameters  # `scale` is for the SVM only
-    known = {**config.evaluation.model_dump(), **(vars(benchmark) if benchmark is not None else {})}
+    known = {"on_fold": on_fold, **config.evaluation.model_dump(), **(vars(benchmark) if benchmark is not None else {})}
     settings = {key: value for key, value in known.items() if key in taken}
     return evaluator(h, y, seed=seed, workers=workers, **settings)
 

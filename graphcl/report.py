@@ -17,7 +17,7 @@ import torch
 
 from graphcl import native
 from graphcl.datasets.dataset import Benchmark
-from graphcl.evaluate import METRICS, FoldScores, paired_gain, summarise
+from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summarise
 
 
 def environment(device: torch.device) -> dict[str, Any]:
@@ -45,37 +45,66 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-def compared(before: Sequence[FoldScores], after: Sequence[FoldScores]) -> dict[str, Any]:
-    """What `result.json` holds of an evaluator's scores, a seed each, before training and after it."""
+ROWS = {
+    "majority": "majority class",
+    "statistics": "graph statistics",
+    "untrained": "untrained encoder",
+    "calibrated": "untrained, calibrated",
+    "trained": "trained encoder",
+}
+"""Row of a run's scores -> its label. All but the last are the reference rows, without training."""
+
+
+def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
+    """Return what `result.json` holds of an evaluator's scores.
+
+    Args:
+        rows: scores by row, one a seed; `trained` is compared with `untrained` and with the best of all others.
+    """
+    references = {name: scores for name, scores in rows.items() if name != "trained"}
+    best = best_row(references)
+    trained = rows["trained"]
     return {
-        "metric": after[0].metric,
-        "untrained": vars(summarise(before)),
-        "trained": vars(summarise(after)),
-        "gain": vars(paired_gain(after, before)),
-        "per_seed": [{"untrained": vars(old), "trained": vars(new)} for old, new in zip(before, after, strict=True)],
+        "metric": trained[0].metric,
+        **{name: vars(summarise(scores)) for name, scores in rows.items()},
+        "gain": vars(paired_gain(trained, rows["untrained"])),
+        "best_reference": best,
+        "gain_over_best": vars(paired_gain(trained, rows[best])),
+        "per_seed": [
+            {name: vars(score) for name, score in zip(rows, of_seed, strict=True)}
+            for of_seed in zip(*rows.values(), strict=True)
+        ],
     }
 
 
 def score_lines(result: Mapping[str, Any]) -> list[str]:
-    """The outcome of a run as a small table, plus what its figures mean."""
+    """Return the outcome of a run as lines of a small table, with the protocol below."""
     seeds, steps = len(next(iter(result["scores"].values()))["gain"]["seeds"]), result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
-    return [*table_lines(result, {"untrained": "untrained encoder", "trained": "trained encoder"}), how]
+    return [*table_lines(result, ROWS), how]
 
 
 def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
-    """The scores as a table: for each evaluator `rows`, its keys in the scores and their labels, and the gain."""
+    """Return the scores as lines of a table: for each evaluator its rows, then the gains.
+
+    Args:
+        result: what `result.json` holds.
+        rows: keys of rows in the scores and their labels; rows without scores are left out.
+    """
     on_folds = "folds" in result
     metric = METRICS[next(iter(result["scores"].values()))["metric"]]
-    lines = [f"{'':28}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
+    lines = [f"{'':34}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
     for evaluator, scores in result["scores"].items():
         for name, words in rows.items():
-            row, label = scores[name], f"{evaluator}, {words}"
+            if (row := scores.get(name)) is None:
+                continue
             folds = f"{row['std_folds']:10.2f}" if on_folds else ""
-            lines.append(f"{label:28}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
-        gain, label = scores["gain"], f"{evaluator}, gain, paired"
-        lines.append(f"{label:28}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
+            lines.append(f"{f'{evaluator}, {words}':34}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
+        gains = {"untrained": scores["gain"], scores["best_reference"]: scores["gain_over_best"]}
+        for name, gain in gains.items():
+            label = f"{evaluator}, gain over {rows[name]}"
+            lines.append(f"{label:34}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
     return lines
 
 

@@ -97,10 +97,10 @@ class RunFolder:
         """The seeds whose outcome is kept."""
         return list(self.result.get("seeds", []))
 
-    def scores(self, evaluator: str, which: str) -> list[FoldScores]:
-        """What the finished seeds scored, `untrained` or `trained`."""
+    def scores(self, evaluator: str) -> dict[str, list[FoldScores]]:
+        """Return the scores of the finished seeds by row."""
         kept = self.result.get("scores", {}).get(evaluator, {}).get("per_seed", [])
-        return [FoldScores.of(each[which]) for each in kept]
+        return {row: [FoldScores.of(each[row]) for each in kept] for row in (kept[0] if kept else ())}
 
     def history(self) -> list[Epoch]:
         """The epochs of the finished seeds."""

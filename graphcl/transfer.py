@@ -182,7 +182,8 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         _print_seed(settings.mode, seed, before[-1], after[-1])
         result = {
             "scores": {
-                name: compared([old[name] for old in before], [new[name] for new in after]) for name in after[0]
+                name: compared({"untrained": [old[name] for old in before], "trained": [new[name] for new in after]})
+                for name in after[0]
             },
             **protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark),
             "seconds": time.perf_counter() - began,

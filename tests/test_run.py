@@ -24,6 +24,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, svm
 from graphcl.experiment import pick_device
 from graphcl.gin import GIN
+from graphcl.report import ROWS
 from graphcl.run import main
 from graphcl.run_folder import RunFolder
 from graphcl.saved import load_encoder, read_saved
@@ -206,7 +207,8 @@ def test_every_evaluator_gets_its_rows(go):
         assert [tuple(each["trained"]["chosen"]) for each in scores["per_seed"]] == [each.chosen for each in again]
         assert scores["trained"]["mean"] == pytest.approx(np.mean([each.mean for each in again]))
         assert scores["gain"]["mean"] == pytest.approx(scores["trained"]["mean"] - scores["untrained"]["mean"])
-        for row in ("untrained encoder", "trained encoder", "gain, paired"):
+        rows = [*ROWS.values(), "gain over untrained encoder"]
+        for row in rows:
             assert sum(line.startswith(f"{name}, {row} ") for line in printed.split("\n")) == 1
     assert "3 stratified folds, C and k by an inner 2-fold grid; mean over 2 seeds at epoch 2." in printed
 
@@ -323,7 +325,7 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
     code, printed, err, out = go()
     assert code == 2
     assert "became NaN or infinite" in err
-    assert "seed 0: untrained" in printed
+    assert "seed 0: majority" in printed
     assert np.load(out / "embeddings.npz")["seeds"].tolist() == [0]
     assert list(read_saved(out)[1]) == [0]
     result = json.loads((out / "result.json").read_text())

@@ -12,7 +12,8 @@ from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.knn import knn
 from graphcl.evaluate.logreg import logreg
 from graphcl.evaluate.ogb import ogb
-from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, paired_gain, summarise
+from graphcl.evaluate.reference import graph_statistics, majority
+from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, best_row, paired_gain, summarise
 from graphcl.evaluate.svm import svm
 
 EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType({"knn": knn, "logreg": logreg, "svm": svm})
@@ -27,9 +28,12 @@ __all__ = [
     "Gain",
     "PairedTest",
     "Summary",
+    "best_row",
+    "graph_statistics",
     "holm",
     "knn",
     "logreg",
+    "majority",
     "ogb",
     "paired_gain",
     "paired_test",

@@ -50,8 +50,8 @@ class Folds:
         """
         from threadpoolctl import threadpool_limits
 
-        # The solvers release the GIL, so threads suffice. BLAS gets one thread: its spinning helpers made a standardised
-        # SVM 1.4 times slower.
+        # The solvers release the GIL, so threads suffice. BLAS gets one thread: its spinning helpers made a
+        # standardised SVM 1.4 times slower.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
             found = []
             for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
@@ -89,11 +89,7 @@ def make_folds(
             raise InputError(f"`{name}` must be at least {least}, got {value}.")
     outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, stacklevel=4)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
-    inner = [
-        (train[fit], train[held])
-        for train, _ in outer
-        for fit, held in inner_split.split(train, labels[train])
-    ]
+    inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
     return Folds(h, labels, outer, inner, inner_folds, seed, workers, on_fold)
 
 

@@ -92,6 +92,19 @@ def summarise(scores: Sequence[FoldScores]) -> Summary:
     return Summary(float(np.mean(means)), float(np.std(means)), float(np.mean(within)), seeds)
 
 
+def best_row(rows: Mapping[str, Sequence[FoldScores]]) -> str:
+    """Return the name of the row with the best mean over seeds; the first of equals.
+
+    Example:
+        >>> rows = (("a", 60.0), ("b", 70.0))
+        >>> scores = {name: [FoldScores(0, (each,), (1.0,), (each,), 1, 1)] for name, each in rows}
+        >>> best_row(scores)
+        'b'
+    """
+    lower = any(score.metric in LOWER for scores in rows.values() for score in scores)
+    return (min if lower else max)(rows, key=lambda name: summarise(rows[name]).mean)
+
+
 def check_same_splits(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> None:
     """Raises `InputError` unless both hold the same seeds in the same order, with the same folds, and at least one."""
     splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]

@@ -55,7 +55,7 @@ def _run(asked: Command, plan: Plan) -> int:
         pick_device(name)  # refused at once, not cell by cell
     workers = asked.workers or fitting_workers(total - done)
     print(
-        f"{total} cells, {len(plan.untrained)} of them untrained encoders; {done} finished; "
+        f"{total} cells, {len(plan.untrained)} of them reference rows; {done} finished; "
         f"{workers} worker{'s' if workers > 1 else ''}; {asked.out}/"
     )
     if asked.dry_run:

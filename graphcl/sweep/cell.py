@@ -13,9 +13,20 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import MOST, InputError, one_line
-from graphcl.experiment import make_model, rehearse, score, settle, timed, train_seed, with_usable_evaluation
+from graphcl.experiment import (
+    EMBED_BATCH,
+    calibrated,
+    make_model,
+    reference_embeddings,
+    rehearse,
+    score_rows,
+    settle,
+    timed,
+    train_seed,
+    with_usable_evaluation,
+)
 from graphcl.report import environment
-from graphcl.train import embed
+from graphcl.train import Epoch, embed
 
 
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
@@ -44,23 +55,38 @@ def _run(config: Config, seconds: dict[str, float], device: torch.device) -> dic
         raise InputError(f"{dataset.name} has no class labels, so there is nothing to compare by.")
     config = with_usable_evaluation(config, dataset)
     model = make_model(config, dataset, seed).to(device)
-    metrics: dict[str, Any] = {}
-    if config.epochs or config.steps:
-        rehearse(config, dataset)
-        with timed(seconds, "train"):
-            history = train_seed(config, dataset, model, seed)
-        last = history[-1]
-        metrics = {"epochs": last.epoch, "training_loss": last.loss, "alignment": last.alignment}
-        metrics |= {"uniformity": last.uniformity, **last.diagnostics}
-    with timed(seconds, "embed"):
-        h, y = embed(model, make_loader(dataset, 1024, device=device))
-    assert y is not None
-    scores = {}
-    for name in config.eval:
+    # One worker of the sweep, one core: no threads within.
+    score = functools.partial(score_rows, config, dataset, seed=seed, workers=config.threads)
+    if not config.epochs and not config.steps:  # the reference rows, shared by all cells of this encoder and seed
+        with timed(seconds, "embed"):
+            rows = reference_embeddings(config, dataset, model, seed)
         with timed(seconds, "evaluate"):
-            # One worker of the sweep, one core: no threads within.
-            scores[name] = vars(score(config, name, h, y, seed, config.threads, dataset.benchmark))
-    return {"status": "done", "scores": scores, "metrics": metrics}
+            found = score(rows)
+        references = {name: {row: vars(each) for row, each in scores.items()} for name, scores in found.items()}
+        untrained = {name: scores["untrained"] for name, scores in references.items()}
+        return {"status": "done", "scores": untrained, "references": references, "metrics": {}}
+    rehearse(config, dataset)
+    whole = make_loader(dataset, EMBED_BATCH, device=device)
+    trajectory: dict[int, dict[str, Any]] = {}
+
+    def embedded() -> dict[str, Any]:
+        with timed(seconds, "embed"):
+            trained = calibrated(config, dataset, model, seed) if config.precise_bn else model
+            h, _ = embed(trained, whole)
+        with timed(seconds, "evaluate"):
+            return {name: vars(scores["trained"]) for name, scores in score({"trained": h}).items()}
+
+    def on_epoch(epoch: Epoch) -> None:
+        if config.score_every and epoch.epoch % config.score_every == 0:
+            trajectory[epoch.epoch] = embedded()
+
+    history = train_seed(config, dataset, model, seed, [on_epoch])
+    seconds["train"] = sum(epoch.seconds for epoch in history)
+    last = history[-1]
+    metrics = {"epochs": last.epoch, "training_loss": last.loss, "alignment": last.alignment}
+    metrics |= {"uniformity": last.uniformity, **last.diagnostics}
+    scores = trajectory[last.epoch] if last.epoch in trajectory else embedded()
+    return {"status": "done", "scores": scores, "metrics": metrics, **({"epochs": trajectory} if trajectory else {})}
 
 
 @functools.lru_cache(maxsize=2)

@@ -66,7 +66,7 @@ def heat_map_of(plan: Plan, table: Table) -> Any:
         mean = table.entries[row, column].mean
         if mean is not None:
             grid[order[down].index(where[down]), order[along].index(where[along])] = mean
-        below.setdefault(rest, set()).add(_mean(table.untrained.get((row, column))))
+        below.setdefault(rest, set()).add(_mean(table.untrained(row, column)))
     untrained = {label: next(iter(found)) if len(found) == 1 else None for label, found in below.items()}
     title = f"{table.evaluator}: mean {_measured(table)}"
     return heat_map(values, order[along], order[down], (along, down), title, untrained)
@@ -87,7 +87,7 @@ def _measured(table: Table) -> str:
 def _bar(table: Table, row: tuple[str, ...], column: str) -> Bar:
     entry = table.entries.get((row, column))
     seeds = [] if entry is None else [score.mean for score in entry.scores]
-    return Bar(seeds, _mean(table.untrained.get((row, column))))
+    return Bar(seeds, _mean(table.untrained(row, column)))
 
 
 def _mean(entry: Entry | None) -> float | None:

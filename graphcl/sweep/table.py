@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphcl.evaluate import LOWER, FoldScores, holm, paired_test, summarise
+from graphcl.evaluate import LOWER, FoldScores, best_row, holm, paired_test, summarise
+from graphcl.report import ROWS
 from graphcl.sweep.plan import Cell, Plan
 
 Labels = tuple[str, ...]
 Place = tuple[Labels, str]  # row, column
-UNTRAINED = "untrained"
+REFERENCES = tuple(row for row in ROWS if row != "trained")
+"""The reference rows, without training."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ class Table:
         rows: labels of each row.
         columns: labels of the columns.
         entries: by row and column.
-        untrained: of the untrained encoder of each place.
+        references: the reference rows of each place by name, `majority` to `calibrated`.
         gains: of each place over its untrained encoder.
+        gains_over_best: of each place over the best of its reference rows.
         against: of each place over the baseline's.
         baseline: the labels on which the baseline is set.
     """
@@ -68,8 +71,9 @@ class Table:
     rows: Sequence[Labels]
     columns: Sequence[str]
     entries: Mapping[Place, Entry]
-    untrained: Mapping[Place, Entry]
+    references: Mapping[Place, Mapping[str, Entry]]
     gains: Mapping[Place, Difference]
+    gains_over_best: Mapping[Place, Difference]
     against: Mapping[Place, Difference]
     baseline: Mapping[str, str] | None
 
@@ -87,15 +91,20 @@ class Table:
         found = dict.fromkeys(score.metric for entry in self.entries.values() for score in entry.scores)
         return list(found) or ["accuracy"]
 
-    def untrained_rows(self) -> list[tuple[list[Labels], dict[str, Entry]]]:
-        """The different untrained encoders: the rows that start from each, and its entries by column."""
-        found: dict[tuple[tuple[float, ...], ...], tuple[list[Labels], dict[str, Entry]]] = {}
-        for row in self.rows:
-            entries = {
-                column: self.untrained[row, column] for column in self.columns if (row, column) in self.untrained
-            }
-            same = tuple(each.accuracy for entry in entries.values() for each in entry.scores)
-            found.setdefault(same, ([], entries))[0].append(row)
+    def untrained(self, row: Labels, column: str) -> Entry | None:
+        """Return the entry of the untrained encoder of a place."""
+        return self.references.get((row, column), {}).get("untrained")
+
+    def reference_rows(self) -> list[tuple[str, list[Labels], dict[str, Entry]]]:
+        """Return the different reference rows: name, the rows that they belong to, and entries by column."""
+        found: dict[tuple[Any, ...], tuple[str, list[Labels], dict[str, Entry]]] = {}
+        for name in REFERENCES:
+            for row in self.rows:
+                places = {column: self.references.get((row, column), {}) for column in self.columns}
+                entries = {column: each[name] for column, each in places.items() if name in each}
+                same = tuple(score.accuracy for entry in entries.values() for score in entry.scores)
+                if entries:
+                    found.setdefault((name, same), (name, [], entries))[1].append(row)
         return list(found.values())
 
 
@@ -115,9 +124,9 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
     entries = {
         place: _entry(cells, [cell.key for cell in cells], records, evaluator) for place, cells in places.items()
     }
-    untrained = {
-        place: _entry(cells, [cell.untrained for cell in cells], records, evaluator) for place, cells in places.items()
-    }
+    references = {place: _references(cells, records, evaluator) for place, cells in places.items()}
+    untrained = {place: rows["untrained"] for place, rows in references.items() if "untrained" in rows}
+    best = {place: _best(rows) for place, rows in references.items() if rows}
     rows = list(dict.fromkeys(row for row, _ in places))
     columns = [label for label in plan.axes[plan.columns] if any(column == label for _, column in places)]
     twins = {place: _twin(place, plan) for place in places} if plan.baseline is not None else {}
@@ -127,8 +136,9 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
         rows,
         columns,
         entries,
-        untrained,
-        _differences({place: (entries[place], untrained[place]) for place in places}),
+        references,
+        _differences({place: (entries[place], each) for place, each in untrained.items()}),
+        _differences({place: (entries[place], each) for place, each in best.items()}),
         _differences({place: (entries[place], entries[twin]) for place, twin in twins.items() if twin != place}),
         plan.baseline,
     )
@@ -141,6 +151,21 @@ def _entry(
     scores = [scores_of(record, evaluator) for record in found if record.get("status") == "done"]
     failed = sum(record.get("status") == "failed" for record in found)
     return Entry(sorted(scores, key=lambda each: each.seed), len(cells), failed)
+
+
+def _references(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], evaluator: str) -> dict[str, Entry]:
+    """Return the reference rows of a place that are finished for any seed."""
+    found: dict[str, list[FoldScores]] = {}
+    for key in dict.fromkeys(cell.untrained for cell in cells):
+        for name, kept in records.get(key, {}).get("references", {}).get(evaluator, {}).items():
+            found.setdefault(name, []).append(FoldScores.of(kept))
+    ordered = [name for name in REFERENCES if name in found]
+    return {name: Entry(sorted(found[name], key=lambda each: each.seed), len(cells)) for name in ordered}
+
+
+def _best(rows: Mapping[str, Entry]) -> Entry:
+    """Return the best of the reference rows by its mean."""
+    return rows[best_row({name: entry.scores for name, entry in rows.items()})]
 
 
 def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:

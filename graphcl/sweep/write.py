@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.evaluate import LOWER, METRICS
+from graphcl.evaluate import LOWER, METRICS, FoldScores
 from graphcl.files import write_text
 from graphcl.sweep.plan import Plan
-from graphcl.sweep.table import UNTRAINED, Difference, Entry, Labels, Table, scores_of
+from graphcl.sweep.table import Difference, Entry, Labels, Table, scores_of
 
 Lines = list[str]
 _LATEX = {character: "\\" + character for character in "_&%#${}"}
@@ -35,13 +35,15 @@ def write_tables(
 
 
 def to_markdown(table: Table) -> str:
-    """Accuracies, gains over the untrained encoder and differences to the baseline, with what they mean."""
+    """Return accuracies, gains over the reference rows and differences to the baseline, with a legend."""
     head = [*(table.header or ("",)), *table.columns]
     metrics = ", ".join(METRICS[each].replace(" %", " in %") for each in table.metrics)
     lines = [f"### {table.evaluator}: {metrics}, mean ± deviation between seeds", ""]
     lines += accuracy_lines(table)
     unit = "the metric's unit, an error's fall as a gain" if LOWER & {*table.metrics} else "percentage points"
-    lines += ["", f"Gain over the untrained encoder of the same seeds and folds, in {unit} (p):", ""]
+    lines += ["", f"Gain over the best reference row, on the same seeds and folds, in {unit} (p):", ""]
+    lines += _markdown(head, _difference_rows(table, table.gains_over_best))
+    lines += ["", f"Gain over the untrained encoder, in {unit} (p):", ""]
     lines += _markdown(head, _difference_rows(table, table.gains))
     if table.baseline is not None:
         named = ", ".join(f"{axis} {label}" for axis, label in table.baseline.items())
@@ -64,8 +66,8 @@ def to_latex(table: Table) -> str:
     lines = [rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     body = [" & ".join([*map(_escape, row[:left]), *row[left:]]) + r" \\" for row in rows]
-    trained = len(table.untrained_rows())  # those come first
-    lines += [*body[:trained], r"\midrule", *body[trained:]]
+    references = len(table.reference_rows())  # those come first
+    lines += [*body[:references], r"\midrule", *body[references:]]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
@@ -83,8 +85,9 @@ def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
             scores = scores_of(record, evaluator)
             values = {"evaluator": evaluator, "accuracy": scores.mean, "std_folds": float(np.std(scores.accuracy))}
             values["inner"] = float(np.mean(scores.inner))
-            if before.get("status") == "done":
-                values["untrained"] = scores_of(before, evaluator).mean
+            for name, kept in before.get("references", {}).get(evaluator, {}).items():
+                values[name] = FoldScores.of(kept).mean
+            if "untrained" in values:
                 values["gain"] = values["accuracy"] - values["untrained"]
             seconds = {f"{stage}_seconds": round(value, 3) for stage, value in record["seconds"].items()}
             # Twice, for their place and for their value: a measure never hides a coordinate.
@@ -98,13 +101,14 @@ def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, star: str = "") -> list[Lines]:
-    """Rows of texts: the untrained encoders, then what was trained."""
+    """Return rows of texts: the reference rows, then the trained ones."""
     best = {column: _mean(table, table.best(column), column) for column in table.columns}
     out = []
-    distinct = table.untrained_rows()
-    for rows, entries in distinct:
+    references = table.reference_rows()
+    for name, rows, entries in references:
         texts = [_text(entries.get(column), plus_minus) for column in table.columns]
-        out.append([*_untrained_labels(table, rows, len(distinct)), *texts])
+        alone = sum(each == name for each, *_ in references) == 1
+        out.append([*_reference_labels(table, name, rows, alone), *texts])
     for row in table.rows:
         texts = []
         for column in table.columns:
@@ -126,13 +130,12 @@ def _mean(table: Table, row: Labels | None, column: str) -> str:
     return f"{entry.mean:.2f}" if entry is not None and entry.mean is not None else ""
 
 
-def _untrained_labels(table: Table, rows: Sequence[Labels], encoders: int) -> Lines:
-    """`untrained`, and the labels that tell this encoder from the others: those that all its rows share."""
-    width = max(1, len(table.header))
-    if encoders == 1:
-        return [UNTRAINED] + [""] * (width - 1)
+def _reference_labels(table: Table, name: str, rows: Sequence[Labels], alone: bool) -> Lines:
+    """Return the name of a reference row and, if there are several of that name, the labels that its rows share."""
+    if alone:
+        return [name] + [""] * (max(1, len(table.header)) - 1)
     common = [labels[0] if len(set(labels)) == 1 else "" for labels in zip(*rows, strict=True)]
-    return [f"{UNTRAINED} {common[0]}".strip(), *common[1:]]
+    return [f"{name} {common[0]}".strip(), *common[1:]]
 
 
 def _difference_rows(table: Table, differences: Mapping[tuple[Labels, str], Difference]) -> list[Lines]:

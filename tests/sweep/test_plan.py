@@ -141,7 +141,7 @@ def test_labels():
         ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"baseline": "dcl"}}, r"must say of which axis"),
         ({"axes": {"recipe": ["graphcl"]}}, r"`recipe` needs the data sets"),
         ({"axes": {"recipe": ["grapcl"], "dataset": ["MUTAG"]}}, r"there is no recipe 'grapcl'; .*graphcl"),
-        ({"axes": {"recipe": ["graphcl"], "dataset": ["AIDS"]}}, r"recipe 'graphcl' has no configuration for 'AIDS'"),
+        ({"axes": {"recipe": ["sweeps"], "dataset": ["AIDS"]}}, r"there is no recipe 'sweeps'"),
         (
             {"axes": {"a": {"x": {"epochs": 20}, "y": {}}}},
             r"two cells of the sweep have the same settings: x, .* and y,",

@@ -63,7 +63,7 @@ def test_killed_and_gone_on_with(inline, saved_graphs, tmp_path, capfd):
     words = ["--dataset", saved_graphs(), *QUICK, *AXES, "--baseline", "infonce"]
     assert main([*words, "--out", str(whole), "--workers", "1"]) == 0
     printed, shown = capfd.readouterr()
-    assert "9 cells, 3 of them untrained encoders; 0 finished; 1 worker;" in printed
+    assert "9 cells, 3 of them reference rows; 0 finished; 1 worker;" in printed
     assert (whole / "table.md").read_text().strip() in printed
     assert len(shown.strip().split("\n")) == 9
     assert {path.name for path in whole.iterdir()} >= {"sweep.yaml", "cells", "table.md", "table.tex", "cells.csv"}
@@ -86,7 +86,7 @@ def test_killed_and_gone_on_with(inline, saved_graphs, tmp_path, capfd):
     capfd.readouterr()
     assert main([*words, "--loss", "infonce", "dcl", "hcl", "--out", str(broken)]) == 0
     printed, shown = capfd.readouterr()
-    assert "12 cells, 3 of them untrained encoders; 9 finished" in printed
+    assert "12 cells, 3 of them reference rows; 9 finished" in printed
     assert len(shown.strip().split("\n")) == 3
 
     # A cell is what `graphcl.run` gives, and its file repeats it.
@@ -122,7 +122,7 @@ def test_gone_on_with_from_another_folder(inline, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(other)
     assert main(["--out", "../sweep"]) == 0
     assert Path.cwd() == other
-    assert "2 cells, 1 of them untrained encoders; 1 finished" in capfd.readouterr().out
+    assert "2 cells, 1 of them reference rows; 1 finished" in capfd.readouterr().out
     assert (set(out.rglob("*.json")), table(out)) == (files, whole)
     # Where that folder is no more, it is the present one that counts.
     start.rename(tmp_path / "moved")
@@ -203,7 +203,7 @@ def test_stopped_by_hand(inline, saved_graphs, tmp_path, capfd, monkeypatch):
     ("words", "message"),
     [
         (["--losss", "dcl", "hcl", "--out", "x"], "`--losss` is not a known option"),
-        (["--zzz", "1"], "mirror, non-finite, out, projection,"),  # each once
+        (["--zzz", "1"], "mirror, non-finite, out, precise-bn,"),  # each once
         (["--loss", "dcl", "hcl"], "`--out` must name the sweep's folder"),
         (["--out", "nothing"], "nothing holds no sweep to go on with"),
         (["nowhere.yaml", "--out", "x"], "there is no file or sweep 'nowhere.yaml'"),
@@ -323,7 +323,7 @@ def test_the_live_table_is_drawn_over_itself(monkeypatch):
     screen, records = Terminal(), {}
     show = progress.Progress(plan, 0, screen)
     for cell in [*plan.untrained, *plan.cells]:
-        records[cell.key] = done
+        records[cell.key] = {**done, "references": {"svm": {"untrained": SCORED["scores"]["svm"]}}}
         show(cell, records)
     drawings = screen.getvalue().split("\x1b[J")
     rows = [len(each.strip("\n").split("\n")) for each in drawings[:3]]

@@ -2,12 +2,14 @@
 
 import csv
 import io
+import re
 
 import numpy as np
 import pytest
 
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
+from graphcl.sweep.table import REFERENCES
 from graphcl.sweep.write import to_csv, to_latex, to_markdown
 
 
@@ -15,7 +17,14 @@ def record(rng, cell, mean):
     accuracy = rng.normal(mean, 1, 10)
     scores = {"seed": cell.config.seeds[0], "accuracy": accuracy.tolist(), "chosen": [1.0] * 10, "folds": 10}
     scores |= {"inner": accuracy.tolist(), "inner_folds": 5}
-    return {"status": "done", "scores": {"svm": scores}, "metrics": {"training_loss": 1.5}, "seconds": {"train": 2.0}}
+    found = {"status": "done", "scores": {"svm": scores}, "metrics": {"training_loss": 1.5}, "seconds": {"train": 2.0}}
+    return found if cell.config.epochs else {**found, "references": references(scores)}
+
+
+def references(scores):
+    """Return the reference rows of a cell: the majority class far below, the calibrated encoder a point above."""
+    shifts = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
+    return {"svm": {row: {**scores, "accuracy": [x + by for x in scores["accuracy"]]} for row, by in shifts.items()}}
 
 
 @pytest.fixture
@@ -64,11 +73,14 @@ def test_differences_are_paired_and_corrected(plan, records):
     assert table.against[("dcl",), "MUTAG"].significant
     assert not table.against[("hcl",), "MUTAG"].significant
     assert all(gain.significant and gain.mean > 3 for gain in table.gains.values())
+    for place, gain in table.gains.items():  # the best reference row is the calibrated one
+        assert table.gains_over_best[place].mean == pytest.approx(gain.mean - 1)
 
 
 def test_markdown(plan, records):
     text = to_markdown(make_table(plan, records))
-    assert "| untrained |" in text
+    assert [row for row in REFERENCES if re.search(rf"^\| {row} +\|", text, re.MULTILINE)] == list(REFERENCES)
+    assert "Gain over the best reference row, on the same seeds and folds, in percentage points (p):" in text
     assert text.count("**8") == 2  # the best of each column
     assert "Difference to the baseline, loss infonce" in text
     lines = [line for line in text.split("\n") if line.startswith("|")]
@@ -78,10 +90,10 @@ def test_markdown(plan, records):
 def test_latex(plan, records):
     text = to_latex(make_table(plan, records))
     rows = [line for line in text.split("\n") if line.endswith(r"\\")]
-    assert [line.split(" & ")[0] for line in rows] == ["loss", "untrained", "infonce", "dcl", "hcl"]
+    assert [line.split(" & ")[0] for line in rows] == ["loss", *REFERENCES, "infonce", "dcl", "hcl"]
     assert text.count(r"\textbf{8") == 2
-    assert rows[3].count("*") == 2  # beats the baseline on both
-    assert rows[4].count("*") == 0
+    assert rows[6].count("*") == 2  # beats the baseline on both
+    assert rows[7].count("*") == 0
     assert text.count(r"\midrule") == 2
 
 
@@ -91,6 +103,7 @@ def test_csv_is_tidy(plan, records):
     (line,) = [each for each in lines if (each["loss"], each["dataset"], each["seed"]) == ("hcl", "NCI1", "1")]
     value = accuracies(plan, records, "hcl", "NCI1")[1].mean()
     assert float(line["accuracy"]) == pytest.approx(value)
+    assert float(line["calibrated"]) == pytest.approx(float(line["untrained"]) + 1)
     assert float(line["gain"]) == pytest.approx(value - float(line["untrained"]))
     assert line["training_loss"] == "1.5"
 
@@ -145,9 +158,12 @@ def test_other_folds_are_not_compared():
     plan = make_plan({"axes": {"evaluation.folds": [3, 10]}, "settings": {"seeds": [0]}, "table": {"baseline": 10}})
     found = {cell.key: record(np.random.default_rng(0), cell, 80) for cell in (*plan.untrained, *plan.cells)}
     for cell in (*plan.untrained, *plan.cells):
-        scores = found[cell.key]["scores"]["svm"]
-        scores["folds"] = cell.config.evaluation.folds
-        scores["accuracy"] = scores["accuracy"][: scores["folds"]]
+        for scores in [
+            found[cell.key]["scores"]["svm"],
+            *found[cell.key].get("references", {}).get("svm", {}).values(),
+        ]:
+            scores["folds"] = cell.config.evaluation.folds
+            scores["accuracy"] = scores["accuracy"][: scores["folds"]]
     table = make_table(plan, found)
     assert not table.against
     assert len(table.gains) == 2

@@ -68,7 +68,10 @@ def test_every_tracker_gets_every_epoch_and_the_scores_of_each_seed(go, fakes):
     ends = [
         {
             f"score/{name}": FoldScores(**scores[name]["per_seed"][seed]["trained"]).mean,
-            f"score/{name}_untrained": FoldScores(**scores[name]["per_seed"][seed]["untrained"]).mean,
+            **{
+                f"score/{name}_{row}": FoldScores(**scores[name]["per_seed"][seed][row]).mean
+                for row in ("majority", "statistics", "untrained", "calibrated")
+            },
         }
         for seed in range(2)
         for name in ("knn", "logreg")
