@@ -50,7 +50,7 @@ sys.path.insert(0, str(ROOT))
 from graphcl.datasets import load_dataset  # noqa: E402
 from graphcl.datasets.text import PARTS  # noqa: E402
 from graphcl.errors import InputError  # noqa: E402
-from graphcl.saved import load_encoder  # noqa: E402
+from graphcl.models.saved import load_encoder  # noqa: E402
 from tests.fuzz import targets  # noqa: E402
 from tests.fuzz.watch import peak  # noqa: E402
 

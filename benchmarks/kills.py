@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from graphcl.saved import read_saved
+from graphcl.models.saved import read_saved
 
 TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command")
 SETTINGS = ["--config", "graphcl/PROTEINS", "--epochs", "40", "--seeds", "0", "1", "--eval", "knn"]

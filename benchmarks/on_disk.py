@@ -18,7 +18,7 @@ import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, TwoViews, make_loader, open_on_disk, train, write_on_disk
-from graphcl.segment import pointers, ranges
+from graphcl.graphs.segment import pointers, ranges
 
 KINDS = 4
 

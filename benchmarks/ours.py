@@ -48,7 +48,7 @@ class Loader:
 
 def take_apart(batch: Batch, sizes: list[int]) -> list[Batch]:
     """The batches of a chunk."""
-    from graphcl.batching import split
+    from graphcl.graphs.batching import split
 
     return split(batch, sizes)
 

@@ -20,8 +20,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import torch
 import torch.distributed as dist
 
-from graphcl import ranks
-from graphcl.losses import infonce, pairs
+from graphcl.distributed import ranks
+from graphcl.losses import infonce
+from graphcl.losses.engine import pairs
 
 FORMS = {"alone": "tiled", "gathered, dense": "dense", "gathered, tiled": "auto", "ring": "tiled"}
 

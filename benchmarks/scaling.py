@@ -147,7 +147,7 @@ def rank() -> None:
     import torch
     import torch.distributed as dist
 
-    from graphcl import ranks
+    from graphcl.distributed import ranks
     from graphcl.losses import dcl
 
     def moves(z1: torch.Tensor, z2: torch.Tensor) -> None:

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
-from graphcl.checkpoint import Checkpoints
-from graphcl.config import make_config
-from graphcl.config_files import read_config
+from graphcl.config.files import read_config
+from graphcl.config.settings import make_config
 from graphcl.datasets import load_dataset
-from graphcl.experiment import make_model, train_seed
-from graphcl.memory import keep_freed_memory
+from graphcl.experiment.seed import make_model, train_seed
+from graphcl.system.memory import keep_freed_memory
+from graphcl.training.checkpoint import Checkpoints
 
 PARTS = 8
 MOST_GROWTH = {"resident MB": 1.02, "ms a step": 1.15}

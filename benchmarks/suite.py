@@ -36,7 +36,7 @@ from timing import machine, number, table, timed, told
 from torch_geometric.data import Data
 
 from graphcl import load_dataset
-from graphcl.memory import keep_freed_memory
+from graphcl.system.memory import keep_freed_memory
 
 OTHERS = [key for key in PIPELINES if key != "ours"]
 REAL = {"mutag": "MUTAG", "proteins": "PROTEINS", "nci1": "NCI1", "imdb-binary": "IMDB-BINARY"}

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from graphcl import embed, load_dataset, make_config, make_loader
 from graphcl.evaluate import paired_gain, summarise
-from graphcl.experiment import make_model, score, train_seed
+from graphcl.experiment.seed import make_model, score, train_seed
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--dataset", default="synthetic")

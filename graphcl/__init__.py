@@ -33,20 +33,20 @@ from graphcl.augment import (
     random4,
     two_views,
 )
-from graphcl.config import Config, make_config
-from graphcl.config_files import read_config
+from graphcl.config.files import read_config
+from graphcl.config.settings import Config, make_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
 from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
-from graphcl.gin import GIN, GINE
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
-from graphcl.model import ContrastiveModel
-from graphcl.molecule import MoleculeGINE
-from graphcl.pooled import Pooled
-from graphcl.saved import load_encoder
-from graphcl.train import embed, train
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GIN, GINE
+from graphcl.models.molecule import MoleculeGINE
+from graphcl.models.pooled import Pooled
+from graphcl.models.saved import load_encoder
+from graphcl.training.loop import embed, train
 from graphcl.version import __version__
 
 if TYPE_CHECKING:

@@ -7,16 +7,19 @@ import sys
 from collections.abc import Sequence
 
 from graphcl.arguments import nearest
-from graphcl.command_line import command
+from graphcl.config.command_line import command
 from graphcl.version import __version__
 
 COMMANDS = {
     "run": ("graphcl.run", "train an encoder by contrast, embed the data set, score the embedding"),
     "sweep": ("graphcl.sweep.__main__", "any settings x data sets x seeds, in parallel; makes tables"),
-    "embed": ("graphcl.embedding", "embed graphs with a trained encoder"),
-    "transfer": ("graphcl.transfer", "a trained encoder on another data set: probed, or fine-tuned with labels"),
-    "show": ("graphcl.show", "draw graphs under each augmentation, or a run's report anew"),
-    "pack": ("graphcl.pack", "write a data set to disk, to be mapped into memory from there"),
+    "embed": ("graphcl.commands.embed", "embed graphs with a trained encoder"),
+    "transfer": (
+        "graphcl.commands.transfer",
+        "a trained encoder on another data set: probed, or fine-tuned with labels",
+    ),
+    "show": ("graphcl.commands.show", "draw graphs under each augmentation, or a run's report anew"),
+    "pack": ("graphcl.commands.pack", "write a data set to disk, to be mapped into memory from there"),
 }
 """Each command's module, whose `main(words)` returns the exit code, and what it does."""
 

@@ -40,3 +40,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+EXIT_CODE = 75
+"""Exit code of a run that was asked to stop and can be resumed: BSD's EX_TEMPFAIL, "try again later"."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked to stop and everything is saved; the program exits with `EXIT_CODE`."""

@@ -11,16 +11,16 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from graphcl.config import Config, make_config
+from graphcl.commands.embed import load_for
+from graphcl.config.settings import Config, make_config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import make_loader
-from graphcl.embedding import load_for
 from graphcl.errors import InputError
-from graphcl.experiment import TRAINING, describe, make_model, pick_device, rehearse, train_seed
-from graphcl.files import new_file, write_whole
-from graphcl.model import OwnEncoder, takes_categories, with_head
-from graphcl.saved import load_encoder, read_saved, save_encoder
-from graphcl.train import embed
+from graphcl.experiment.seed import TRAINING, describe, make_model, pick_device, rehearse, train_seed
+from graphcl.models.contrastive import OwnEncoder, takes_categories, with_head
+from graphcl.models.saved import load_encoder, read_saved, save_encoder
+from graphcl.system.files import new_file, write_whole
+from graphcl.training.loop import embed
 
 Named = str | dict[str, Any]
 """A registered name, or one with arguments: `"adnce"`, `{"name": "adnce", "mu": 0.5}`."""

@@ -27,15 +27,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.augment import two_views
-from graphcl.config import Config, build_augmentation, make_config
+from graphcl.config.settings import Config, build_augmentation, make_config
 from graphcl.datasets import GraphDataset, load_dataset
-from graphcl.diagnostics import alignment, uniformity
 from graphcl.errors import InputError
-from graphcl.experiment import edge_columns, make_method
+from graphcl.experiment.seed import edge_columns, make_method
 from graphcl.losses import Loss
 from graphcl.methods import Outcome, TwoViews
-from graphcl.model import ContrastiveModel, make_encoder
+from graphcl.models.contrastive import ContrastiveModel, make_encoder
 from graphcl.registry import encoders, losses, methods
+from graphcl.training.diagnostics import alignment, uniformity
 
 try:
     from yacs.config import CfgNode

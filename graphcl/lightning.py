@@ -1,4 +1,4 @@
-"""Contrastive training by Lightning's trainer, in the place of `graphcl.train`; needs the extra `lightning`.
+"""Contrastive training by Lightning's trainer, in the place of `graphcl.training.loop`; needs the extra `lightning`.
 
 `pl` is the Lightning that is in use, whose trainer fits: `lightning.pytorch` where it is installed, as with PyG, else
 `pytorch_lightning`.
@@ -14,10 +14,10 @@ from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation
 from graphcl.augment.views import two_views
-from graphcl.batching import check_batch
+from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.stream import graph_ids
-from graphcl.training import measure
+from graphcl.training.state import measure
+from graphcl.training.stream import graph_ids
 
 try:
     import lightning.pytorch as pl

@@ -146,7 +146,7 @@ def _package(point: metadata.EntryPoint) -> str:
 
 losses = Registry("loss", "graphcl.losses", group="graphcl.losses", method="two_views", gathering="gather_negatives")
 augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augmentations")
-encoders = Registry("encoder", "graphcl.gin", "graphcl.molecule", group="graphcl.encoders")
+encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
 """Of other packages: each a function of the folder for downloads, which returns what `load_dataset` takes."""

@@ -11,17 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphcl.checkpoint import Checkpoints
-from graphcl.command_line import command, parse, wants
-from graphcl.config import Config
+from graphcl.config.command_line import command, parse, wants
+from graphcl.config.settings import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.order import check_share
 from graphcl.datasets.resident import make_loader
-from graphcl.diagnostics import widest_share
-from graphcl.errors import InputError
+from graphcl.distributed.processes import Processes, processes, said_once
+from graphcl.distributed.ranks import across
+from graphcl.errors import InputError, Stopped
 from graphcl.evaluate import FoldScores
-from graphcl.experiment import (
+from graphcl.experiment.run_folder import RunFolder, check_folder
+from graphcl.experiment.seed import (
     EMBED_BATCH,
     calibrated,
     describe,
@@ -36,16 +37,15 @@ from graphcl.experiment import (
     train_seed,
     with_usable_evaluation,
 )
+from graphcl.experiment.summary import compared, environment, protocol, score_lines, unit
+from graphcl.experiment.tracking import Tracker, check_trackers, tracking
 from graphcl.losses import Loss
-from graphcl.memory import keep_freed_memory
 from graphcl.methods import Method
-from graphcl.processes import Processes, processes, said_once
-from graphcl.ranks import across
-from graphcl.report import compared, environment, protocol, score_lines, unit
-from graphcl.run_folder import RunFolder, check_folder
-from graphcl.stopping import Stop, Stopped
-from graphcl.tracking import Tracker, check_trackers, tracking
-from graphcl.train import Epoch, embed
+from graphcl.system.memory import keep_freed_memory
+from graphcl.system.signals import Stop
+from graphcl.training.checkpoint import Checkpoints
+from graphcl.training.diagnostics import widest_share
+from graphcl.training.loop import Epoch, embed
 
 _WIDEST = 0.9
 """Share of the variance in one column, beyond which there is a word; sound trainings have some 0.05."""
@@ -233,7 +233,7 @@ def _train(
 
 def _draw(folder: RunFolder) -> str:
     """What there is to say of the report, which is not worth a run's failing."""
-    from graphcl.viz.run_report import write_report  # not before there is something to draw
+    from graphcl.experiment.viz.run_report import write_report  # not before there is something to draw
 
     try:
         return f"report: {write_report(folder.path)}"

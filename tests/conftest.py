@@ -6,8 +6,8 @@ from hypothesis import settings
 from joblib import cpu_count
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphcl import native
 from graphcl.datasets import load_dataset
+from graphcl.graphs import native
 
 torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
 

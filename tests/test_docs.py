@@ -115,9 +115,9 @@ def parse(tmp_path, monkeypatch):
             return
         elif words[1] == "graphcl.run":
             command_line.parse(words[2:])
-        elif words[1] == "graphcl.embedding":
+        elif words[1] == "graphcl.commands.embed":
             embedding.parse(words[2:])
-        elif words[1] == "graphcl.transfer":
+        elif words[1] == "graphcl.commands.transfer":
             transfer.parse(words[2:])
         elif words[1] == "graphcl.sweep":
             found = command.parse(words[2:])
@@ -159,7 +159,7 @@ def test_the_commands_of_a_page_are_understood(page, parse, tmp_path):
     [
         ("-m graphcl.run --los adnce", "--los"),
         ("-m graphcl.sweep --loss.temperatur 0.1 0.2 --out x", "temperatur"),
-        ("-m graphcl.pack --dataset MUTAG --into x", "not understood: 2"),
+        ("-m graphcl.commands.pack --dataset MUTAG --into x", "not understood: 2"),
         ("-m graphcl embed runs/x --datset MUTAG --out h.npz", "datset"),
         ("-m graphcl transfer runs/x --dataset MUTAG --mode probe --layers 5", "layers"),
         ("benchmarks/suite.py --mirrors x", "takes no --mirrors"),

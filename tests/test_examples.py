@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from graphcl import InputError, Loss, svm
-from graphcl.command_line import help_text
-from graphcl.config import make_config
+from graphcl.config.command_line import help_text
+from graphcl.config.settings import make_config
 from graphcl.registry import losses
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, InMemoryDataset
 
-from graphcl.config import ConfigError
+from graphcl.config.settings import ConfigError
 from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.registry import losses

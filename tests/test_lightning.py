@@ -1,4 +1,4 @@
-"""Lightning's trainer does what `graphcl.train` does, number by number."""
+"""Lightning's trainer does what `graphcl.training.loop` does, number by number."""
 
 import copy
 import sys
@@ -10,10 +10,10 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
 from graphcl import GIN, ContrastiveModel, NodeDrop, ResidentLoader, TwoViews, embed, train
-from graphcl.config import build_augmentation, make_config
+from graphcl.config.settings import build_augmentation, make_config
 from graphcl.datasets.order import EpochBatches
 from graphcl.errors import InputTypeError
-from graphcl.experiment import make_method
+from graphcl.experiment.seed import make_method
 from graphcl.losses import infonce
 from tests.conftest import small_graphs
 

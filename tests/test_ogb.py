@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from graphcl import run as run_module
-from graphcl.config import make_config
+from graphcl.commands.pack import main as pack
+from graphcl.config.settings import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate import ogb
-from graphcl.experiment import rehearse
-from graphcl.molecule import MoleculeGINE
-from graphcl.pack import main as pack
+from graphcl.experiment.seed import rehearse
+from graphcl.models.molecule import MoleculeGINE
 from graphcl.registry import methods
 from graphcl.run import main
 from graphcl.sweep.cell import run_cell

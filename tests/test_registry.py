@@ -97,7 +97,7 @@ def test_intervals(notation, inside, outside):
 
 
 def test_a_class_is_guarded_in_its_constructor_by_position_too():
-    toys = Registry("toy", "graphcl.gin")
+    toys = Registry("toy", "graphcl.models.gin")
 
     @toys.register("toy")
     class Toy:

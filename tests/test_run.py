@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 import torch
 
-from graphcl import experiment
 from graphcl import run as run_module
-from graphcl import run_folder as run_folder_module
-from graphcl.config import make_config
-from graphcl.config_files import read_config, shipped_configs
+from graphcl.config.files import read_config, shipped_configs
+from graphcl.config.settings import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, svm
-from graphcl.experiment import pick_device
-from graphcl.gin import GIN
-from graphcl.report import ROWS
+from graphcl.experiment.run_folder import RunFolder
+from graphcl.experiment.seed import pick_device
+from graphcl.experiment.seed import run_folder as run_folder_module
+from graphcl.experiment.seed import seed as experiment
+from graphcl.experiment.summary import ROWS
+from graphcl.models.gin import GIN
+from graphcl.models.saved import load_encoder, read_saved
 from graphcl.run import main
-from graphcl.run_folder import RunFolder
-from graphcl.saved import load_encoder, read_saved
-from graphcl.stopping import Stop
-from graphcl.train import Epoch
+from graphcl.system.signals import Stop
+from graphcl.training.loop import Epoch
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
 QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8", "--report", "false"]  # tests/viz is for that

@@ -15,14 +15,14 @@ from torch_geometric.data import Batch
 
 from graphcl import run
 from graphcl.arguments import Finite, NonNegative, Positive
-from graphcl.diagnostics import alignment, uniformity
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.losses.pairs import normalize
+from graphcl.losses.engine.pairs import normalize
 from graphcl.methods.method import LossOfViews, Outcome
 from graphcl.methods.two_views import TwoViews
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
+from graphcl.training.diagnostics import alignment, uniformity
 
 Through = Literal["points", "map"]
 MADE: list[MetaADNCE] = []

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from graphcl.errors import InputError
+from graphcl.experiment.viz.style import COLOURS as COLOURS  # for the studies
 from graphcl.sweep import make_plan, make_table, sweep
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.progress import Progress
 from graphcl.sweep.table import scores_of
 from graphcl.sweep.write import to_markdown
-from graphcl.viz.style import COLOURS as COLOURS  # for the studies
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 

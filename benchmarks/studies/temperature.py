@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 from graphcl.arguments import Fraction
 from graphcl.errors import InputError
-from graphcl.losses.pairs import normalize
+from graphcl.losses.engine.pairs import normalize
 from graphcl.methods import Method, Outcome
 from graphcl.registry import methods
 

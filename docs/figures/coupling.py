@@ -11,7 +11,7 @@ import torch
 
 from graphcl import GIN, ContrastiveModel, Identity, Loss, NodeDrop, ResidentLoader, TwoViews, load_dataset, train
 from graphcl.augment import two_views
-from graphcl.diagnostics import coupling
+from graphcl.training.diagnostics import coupling
 
 TEMPERATURE = 0.1
 

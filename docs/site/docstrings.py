@@ -15,7 +15,9 @@ class Docstrings(griffe.Extension):
     """See the head of this file."""
 
     def on_object(self, *, obj, **_):
-        if obj.is_function and "graphcl.losses.pairwise.pairwise" in [each.callable_path for each in obj.decorators]:
+        if obj.is_function and "graphcl.losses.engine.pairwise.pairwise" in [
+            each.callable_path for each in obj.decorators
+        ]:
             loss = getattr(importlib.import_module(obj.module.path), obj.name)
             obj.docstring.value = inspect.getdoc(loss)
             written = {each.name: each for each in obj.parameters}

@@ -9,8 +9,9 @@ ten epochs. Expect about 10 points more after training.
 from torch import Tensor
 
 from graphcl.arguments import Positive
-from graphcl.losses import Pairs, pairwise
-from graphcl.losses.exponent import linear
+from graphcl.losses import Pairs
+from graphcl.losses.engine import pairwise
+from graphcl.losses.engine.exponent import linear
 
 
 @pairwise("align_uniform")

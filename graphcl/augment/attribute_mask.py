@@ -12,13 +12,13 @@ from torch_geometric.data.datapipes import functional_transform
 from graphcl.arguments import Finite, NonNegative, Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
-from graphcl.batching import Layout
 from graphcl.errors import InputError
+from graphcl.graphs.batching import Layout
+from graphcl.graphs.segment import positions, random_subset, share
 from graphcl.registry import augmentations
-from graphcl.segment import positions, random_subset, share
 
 MASK = -1
-"""What a masked row of categories holds; `graphcl.molecule.MASK` is the same."""
+"""What a masked row of categories holds; `graphcl.models.molecule.MASK` is the same."""
 
 
 @functional_transform("graphcl_attribute_mask")

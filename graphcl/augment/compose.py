@@ -17,8 +17,8 @@ from graphcl.augment.edge_perturb import EdgePerturb
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
 from graphcl.augment.transform import Augmentation
-from graphcl.batching import Layout
 from graphcl.errors import InputError
+from graphcl.graphs.batching import Layout
 from graphcl.registry import augmentations
 
 F = TypeVar("F", bound=Callable[..., Augmentation])

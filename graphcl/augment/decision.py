@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.batching import Layout, select
-from graphcl.segment import pick, positions
+from graphcl.graphs.batching import Layout, select
+from graphcl.graphs.segment import pick, positions
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from torch_geometric.data.datapipes import functional_transform
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
-from graphcl.batching import Layout
+from graphcl.graphs.batching import Layout
+from graphcl.graphs.segment import random_subset, share
 from graphcl.registry import augmentations
-from graphcl.segment import random_subset, share
 
 
 @functional_transform("graphcl_node_drop")

@@ -10,13 +10,13 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.data.datapipes import functional_transform
 
-from graphcl import native
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
-from graphcl.batching import Layout
+from graphcl.graphs import native
+from graphcl.graphs.batching import Layout
+from graphcl.graphs.segment import pick, pointers, positions, ranges, share, shuffled, stable_sort
 from graphcl.registry import augmentations
-from graphcl.segment import pick, pointers, positions, ranges, share, shuffled, stable_sort
 
 
 @functional_transform("graphcl_subgraph")

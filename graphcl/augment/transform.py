@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 from torch_geometric.transforms import BaseTransform
 
 from graphcl.augment.decision import Decision, apply
-from graphcl.batching import Layout, as_batch, levels
+from graphcl.graphs.batching import Layout, as_batch, levels
 
 Graphs = TypeVar("Graphs")
 """A `Batch` or a `Data`; the same comes out as goes in."""

@@ -32,8 +32,8 @@ from graphcl.datasets.names import OGB_NAMES, listing, nearest
 from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, reason
-from graphcl.optional import import_ogb
-from graphcl.torch_file import check_torch_file
+from graphcl.system.optional import import_ogb
+from graphcl.system.torch_file import check_torch_file
 
 MOST_BYTES = 2**30
 """The largest archive that is downloaded without being put into a folder by hand."""

@@ -28,7 +28,7 @@ from torch_geometric.data.separate import separate
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES
 from graphcl.errors import InputError, InputTypeError, one_line, reason
-from graphcl.files import read_json
+from graphcl.system.files import read_json
 
 META = "graphcl.json"
 FORMAT = "graphcl graphs on disk"
@@ -203,7 +203,7 @@ def _meta(file: Path) -> dict[str, Any]:
     """The checked content of `graphcl.json`. Files are named after attributes, whose names cannot leave the folder."""
     if not file.is_file():
         raise InputError(
-            f"{file.parent}: no data set on disk, there is no {META}; write one with python -m graphcl.pack."
+            f"{file.parent}: no data set on disk, there is no {META}; write one with python -m graphcl.commands.pack."
         )
     meta = read_json(file, _META_LIMIT)
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:

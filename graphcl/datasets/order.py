@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphcl.errors import InputError
-from graphcl.segment import ranges
+from graphcl.graphs.segment import ranges
 
 Share = tuple[int, int]
 """`(rank, ranks)`: a rank's part of each batch."""

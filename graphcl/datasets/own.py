@@ -13,10 +13,10 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.data.storage import GlobalStorage
 
 from graphcl.arguments import shown
-from graphcl.batching import unsupported
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, InputTypeError, reason
-from graphcl.files import read_plain
+from graphcl.graphs.batching import unsupported
+from graphcl.system.files import read_plain
 
 
 def collate_graphs(graphs: Sequence[object], what: str) -> Collated:

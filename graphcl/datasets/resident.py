@@ -12,12 +12,12 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 from torch_geometric.loader import DataLoader
 
-from graphcl import native
-from graphcl.batching import assemble, counts_nodes, unsupported
 from graphcl.datasets.on_disk import MappedDataset
 from graphcl.datasets.order import WHOLE, EpochBatches, Share
 from graphcl.errors import InputError, InputTypeError
-from graphcl.segment import pick, pointers, ranges
+from graphcl.graphs import native
+from graphcl.graphs.batching import assemble, counts_nodes, unsupported
+from graphcl.graphs.segment import pick, pointers, ranges
 
 if TYPE_CHECKING:
     from graphcl.datasets.streaming import StreamingLoader
@@ -112,7 +112,7 @@ class ResidentLoader:
         """The same batches, several small ones at a time: one batch of them all, and its batches' sizes.
 
         What is done to a chunk costs less than doing it to each of its batches, as small batches spend most of their
-        time on starting operations; `graphcl.batching.split` takes the outcome apart. A chunk ends with the batch that
+        time on starting operations; `graphcl.graphs.batching.split` takes it apart. A chunk ends with the batch that
         brings it to `least` graphs, or to so many nodes that nothing is gained by more.
         """
         yield from self.chunks_of(self.batch_sampler.draw(), least)

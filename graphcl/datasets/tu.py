@@ -32,7 +32,7 @@ from graphcl.datasets.names import check_name, listing
 from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.text import PARTS, check_text
 from graphcl.errors import InputError, reason
-from graphcl.torch_file import check_torch_file
+from graphcl.system.torch_file import check_torch_file
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set the way PyG's `InMemoryDataset` holds it: all graphs in one, and where each attribute is cut."""

@@ -11,8 +11,8 @@ from graphcl.evaluate.compare import PairedTest, holm, paired_test
 from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.knn import knn
 from graphcl.evaluate.logreg import logreg
+from graphcl.evaluate.majority import majority
 from graphcl.evaluate.ogb import ogb
-from graphcl.evaluate.reference import graph_statistics, majority
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, best_row, paired_gain, summarise
 from graphcl.evaluate.svm import svm
 
@@ -29,7 +29,6 @@ __all__ = [
     "PairedTest",
     "Summary",
     "best_row",
-    "graph_statistics",
     "holm",
     "knn",
     "logreg",

@@ -26,7 +26,7 @@ from torch import Tensor
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import C_GRID, c_grid, embedding
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores
-from graphcl.optional import import_ogb
+from graphcl.system.optional import import_ogb
 
 TOLERANCE = 1e-6  # largest entry of the gradient of the mean loss: one optimum, wherever the search for it began
 PARTS = ("train", "valid", "test")

@@ -9,11 +9,13 @@ from graphcl.losses.alpha_cl import alpha_cl
 from graphcl.losses.barlow_twins import barlow_twins
 from graphcl.losses.byol import byol
 from graphcl.losses.cl_dro import cl_dro
-from graphcl.losses.comparison import Pairs
 from graphcl.losses.contrastive import contrastive
 from graphcl.losses.dcl import dcl
 from graphcl.losses.dclw import dclw
 from graphcl.losses.debiased import debiased
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.pairs import compare, explicit
+from graphcl.losses.engine.pairwise import pairwise
 from graphcl.losses.flatnce import flatnce
 from graphcl.losses.hcl import hcl
 from graphcl.losses.infonce import infonce
@@ -24,8 +26,6 @@ from graphcl.losses.moco import moco
 from graphcl.losses.module import Loss
 from graphcl.losses.n_pair import n_pair
 from graphcl.losses.nt_xent import nt_xent
-from graphcl.losses.pairs import compare, explicit
-from graphcl.losses.pairwise import pairwise
 from graphcl.losses.reweight import reweight
 from graphcl.losses.rince import rince
 from graphcl.losses.simsiam import simsiam

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from graphcl.losses.barlow_twins import barlow_twins as barlow_twins
 from graphcl.losses.byol import byol as byol
-from graphcl.losses.comparison import Pairs as Pairs
+from graphcl.losses.engine.comparison import Pairs as Pairs
 from graphcl.losses.module import Loss as Loss
-from graphcl.losses.pairs import compare as compare
-from graphcl.losses.pairs import explicit as explicit
-from graphcl.losses.pairwise import pairwise as pairwise
+from graphcl.losses.engine.pairs import compare as compare
+from graphcl.losses.engine.pairs import explicit as explicit
+from graphcl.losses.engine.pairwise import pairwise as pairwise
 from graphcl.losses.simsiam import simsiam as simsiam
 from graphcl.losses.vicreg import vicreg as vicreg
 

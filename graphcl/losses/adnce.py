@@ -7,9 +7,9 @@ from typing import Literal
 from torch import Tensor
 
 from graphcl.arguments import Finite, Temperature, Width
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import gaussian, linear
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import gaussian, linear
+from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
 
 
 @pairwise("adnce")

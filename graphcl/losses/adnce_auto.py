@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Fraction, Positive, Temperature, interval
-from graphcl.losses.comparison import Pairs, Row
-from graphcl.losses.pairwise import pairwise
+from graphcl.losses.engine.comparison import Pairs, Row
+from graphcl.losses.engine.pairwise import pairwise
 
 Share = Annotated[float, interval("(0, 1]")]
 

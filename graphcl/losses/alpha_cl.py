@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Temperature
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import Exponent
-from graphcl.losses.pairwise import pairwise
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import Exponent
+from graphcl.losses.engine.pairwise import pairwise
 
 
 @pairwise("alpha_cl")

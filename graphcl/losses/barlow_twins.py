@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphcl import ranks
 from graphcl.arguments import NonNegative
-from graphcl.losses import dense
-from graphcl.losses.checks import check_everywhere, check_views
-from graphcl.losses.pairs import at_least_float32, normalize
+from graphcl.distributed import ranks
+from graphcl.losses.engine import dense
+from graphcl.losses.engine.checks import check_everywhere, check_views
+from graphcl.losses.engine.pairs import at_least_float32, normalize
 from graphcl.registry import losses
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphcl.losses.checks import check_views, check_weight
-from graphcl.losses.pairs import normalize
-from graphcl.losses.pairwise import Reduction, reduce
+from graphcl.losses.engine.checks import check_views, check_weight
+from graphcl.losses.engine.pairs import normalize
+from graphcl.losses.engine.pairwise import Reduction, reduce
 from graphcl.registry import losses
 
 

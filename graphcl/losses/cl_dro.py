@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
-from graphcl.losses.comparison import Pairs, Row
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise
+from graphcl.losses.engine.comparison import Pairs, Row
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise
 
 Order = Annotated[float, interval("(1, inf)", "KL is the limit at 1")]
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Positive
-from graphcl.losses.comparison import Pairs, Row
-from graphcl.losses.pairwise import pairwise
+from graphcl.losses.engine.comparison import Pairs, Row
+from graphcl.losses.engine.pairwise import pairwise
 
 
 @pairwise("contrastive", similarity="squared_distance")

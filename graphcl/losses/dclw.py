@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphcl import ranks
 from graphcl.arguments import Temperature, Width
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise
+from graphcl.distributed import ranks
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise
 
 
 @pairwise("dclw", gathering="global_statistics")

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Ratio, Temperature
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
 
 
 @pairwise("debiased")

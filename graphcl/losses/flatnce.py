@@ -7,9 +7,9 @@ from typing import Literal
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.comparison import Pairs
 from graphcl.losses.dcl import dcl
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
 
 
 @pairwise("flatnce")

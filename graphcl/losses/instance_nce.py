@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphcl import ranks
 from graphcl.arguments import Finite, NonNegative, Temperature
-from graphcl.losses.comparison import Pairs, Row
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.distributed import ranks
+from graphcl.losses.engine.comparison import Pairs, Row
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
 
 
 @pairwise("instance_nce", method="memory_bank", negatives="queue", symmetric=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
 
 
 @pairwise("jsd", similarity="dot")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphcl.arguments import Positive, Temperature
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.pairwise import pairwise
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.pairwise import pairwise
 
 
 @pairwise("mean_variance")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphcl.arguments import NonNegative
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
 
 
 @pairwise("n_pair", similarity="dot")

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
 from graphcl.errors import InputError
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise
 
 Share = Annotated[float, interval("(0, 1]")]
 

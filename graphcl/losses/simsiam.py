@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphcl.losses.byol import cosine_to_target
-from graphcl.losses.checks import check_weight
-from graphcl.losses.pairwise import Reduction, reduce
+from graphcl.losses.engine.checks import check_weight
+from graphcl.losses.engine.pairwise import Reduction, reduce
 from graphcl.registry import losses
 
 

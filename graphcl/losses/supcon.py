@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphcl import ranks
 from graphcl.arguments import Temperature
+from graphcl.distributed import ranks
 from graphcl.errors import InputError
-from graphcl.losses.checks import check_labels
-from graphcl.losses.comparison import Pairs
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise
+from graphcl.losses.engine.checks import check_labels
+from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise
 
 
 @pairwise(

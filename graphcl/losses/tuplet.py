@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Count
-from graphcl.losses.comparison import Pairs, Row
-from graphcl.losses.exponent import linear
-from graphcl.losses.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.comparison import Pairs, Row
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
 
 
 @pairwise(

@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from graphcl import ranks
 from graphcl.arguments import NonNegative, Positive
-from graphcl.losses.checks import check_everywhere, check_size, check_views
-from graphcl.losses.dense import off_diagonal
-from graphcl.losses.pairs import at_least_float32
+from graphcl.distributed import ranks
+from graphcl.losses.engine.checks import check_everywhere, check_size, check_views
+from graphcl.losses.engine.dense import off_diagonal
+from graphcl.losses.engine.pairs import at_least_float32
 from graphcl.registry import losses
 
 

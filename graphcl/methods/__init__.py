@@ -13,7 +13,7 @@
 | `infograph`   | of each node: the embedding of its own graph    | the batch's other graphs  | nothing          |
 | `ad_gcl`      | the same graph, edges weighted by an adversary  | of the batch              | the adversary    |
 
-A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.train.train`.
+A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.training.loop.train`.
 """
 
 from graphcl.methods.ad_gcl import ADGCL

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl import ranks
 from graphcl.arguments import Count, NonNegative
-from graphcl.losses.pairs import at_least_float32
+from graphcl.distributed import ranks
+from graphcl.graphs.segment import connected_pairs
+from graphcl.losses.engine.pairs import at_least_float32
 from graphcl.methods.method import LossOfViews, Method, Outcome, need_repulsion
-from graphcl.model import ContrastiveModel, initialise
+from graphcl.models.contrastive import ContrastiveModel, initialise
 from graphcl.registry import methods
-from graphcl.segment import connected_pairs
 
 MARGIN = 1e-4
 """How far the uniform draws stay away from 0 and 1, where their logit is infinite."""

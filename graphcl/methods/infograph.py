@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl import ranks
+from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.methods.method import LossOfViews, Method, Outcome, need
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
@@ -29,7 +29,7 @@ class InfoGraph(Method):
     Across ranks, G goes over the graphs of all, and v over this rank's nodes; the mean is weighted by how many of all
     ranks' nodes those are.
 
-    Many nodes against many graphs are never held at once, see `graphcl.losses.tiled`. The encoder runs by torch's
+    Many nodes against many graphs are never held at once, see `losses.engine.tiled`. The encoder runs by torch's
     operations, as the compiled layers give no gradient to single nodes.
 
     Differs: the released code's heads are `--head residual`; its loss is smaller by 2 log 2, a constant; its option to

@@ -15,7 +15,7 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.methods.method import LossOfViews, Method, Outcome, need, need_repulsion
 from graphcl.methods.pool import LearnedPool, names
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
@@ -59,7 +59,7 @@ class JOAO(Method):
 
     Example:
         >>> from graphcl.augment import Identity, random2
-        >>> from graphcl.gin import GIN
+        >>> from graphcl.models.gin import GIN
         >>> method = JOAO(ContrastiveModel(GIN(7)), Loss("adnce"), Identity(), random2())
         >>> method.probabilities()
         {'p_node_drop': 0.5, 'p_subgraph': 0.5}

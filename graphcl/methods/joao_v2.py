@@ -10,7 +10,7 @@ from graphcl.augment.transform import Augmentation
 from graphcl.methods.joao import JOAO
 from graphcl.methods.method import LossOfViews
 from graphcl.methods.pool import LearnedPool
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl import ranks
 from graphcl.arguments import Count, Fraction, interval
+from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.losses.exponent import linear
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairs import at_least_float32, compare, normalize
 from graphcl.losses.instance_nce import log_mean_exp
-from graphcl.losses.pairs import at_least_float32, compare, normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, need
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 Passes = Annotated[int, interval("[0, inf)")]

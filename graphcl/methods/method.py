@@ -15,7 +15,7 @@ from torch_geometric.data import Batch
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import losses
 
 LossOfViews = Callable[..., Tensor]
@@ -43,7 +43,7 @@ class Outcome:
 class Method(nn.Module, ABC):
     """A model, a loss, and the way from a batch's views to a value.
 
-    Across ranks (`graphcl.ranks`) a method is given a rank's share of the batch, and the mean of its values over ranks
+    Across ranks (`graphcl.distributed`) a method gets a rank's shard of the batch; the mean of its values over ranks
     is that of the global batch. The draws of the views are each rank's own. A method that compares graphs by a
     registered loss alone has nothing to do for that; one that keeps something of the batch gathers it.
 

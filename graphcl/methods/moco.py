@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl import ranks
 from graphcl.arguments import Fraction, interval
-from graphcl.losses.pairs import normalize
+from graphcl.distributed import ranks
+from graphcl.losses.engine.pairs import normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, follow, need, slow_copy
 from graphcl.methods.queue import KeyQueue
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 Size = Annotated[int, interval("[0, inf)")]

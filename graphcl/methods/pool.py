@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl import ranks
 from graphcl.augment.compose import OneOf, weighted_draw
 from graphcl.augment.decision import apply
 from graphcl.augment.transform import Augmentation
-from graphcl.batching import Layout, with_entries
+from graphcl.distributed import ranks
+from graphcl.graphs.batching import Layout, with_entries
 from graphcl.methods.simplex import nearest_distribution
 from graphcl.registry import augmentations
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphcl.errors import InputError
-from graphcl.losses.checks import check_labels
+from graphcl.losses.engine.checks import check_labels
 
 
 class KeyQueue(nn.Module):

@@ -8,7 +8,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Count, Fraction
 from graphcl.methods.method import LossOfViews, Method, Outcome, follow, slow_copy
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 

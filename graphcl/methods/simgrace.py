@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.func import functional_call
 from torch_geometric.data import Batch
 
-from graphcl import ranks
 from graphcl.arguments import NonNegative
+from graphcl.distributed import ranks
 from graphcl.methods.method import LossOfViews, Method, Outcome, need_repulsion
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 

@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.methods.method import LossOfViews, Method, Outcome, need_repulsion
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 

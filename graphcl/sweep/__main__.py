@@ -11,10 +11,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from graphcl.command_line import command
-from graphcl.config_files import shipped_sweeps
+from graphcl.config.command_line import command
+from graphcl.config.files import shipped_sweeps
 from graphcl.errors import InputError
-from graphcl.experiment import pick_device
+from graphcl.experiment.seed import pick_device
 from graphcl.sweep.command import HELP, Command, parse
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.plan import Plan, make_plan

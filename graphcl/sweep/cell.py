@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from graphcl.config import Config
+from graphcl.config.settings import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.resident import make_loader
 from graphcl.errors import MOST, InputError, one_line
-from graphcl.experiment import (
+from graphcl.experiment.seed import (
     EMBED_BATCH,
     calibrated,
     make_model,
@@ -25,8 +25,8 @@ from graphcl.experiment import (
     train_seed,
     with_usable_evaluation,
 )
-from graphcl.report import environment
-from graphcl.train import Epoch, embed
+from graphcl.experiment.summary import environment
+from graphcl.training.loop import Epoch, embed
 
 
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:

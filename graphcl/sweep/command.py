@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest
-from graphcl.command_line import one_value, read_value, split_options
-from graphcl.config import Config
-from graphcl.config_files import parse_value, read_yaml, shipped_sweeps
+from graphcl.config.command_line import one_value, read_value, split_options
+from graphcl.config.files import parse_value, read_yaml, shipped_sweeps
+from graphcl.config.settings import Config
 from graphcl.errors import InputError
 from graphcl.sweep.spec import PARTS, parts_of
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from graphcl.evaluate import METRICS
-from graphcl.files import write_text
+from graphcl.experiment.viz.bars import Bar, bars
+from graphcl.experiment.viz.heat_map import heat_map
+from graphcl.experiment.viz.svg import to_svg
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import Entry, Table
-from graphcl.viz.bars import Bar, bars
-from graphcl.viz.heat_map import heat_map
-from graphcl.viz.svg import to_svg
+from graphcl.system.files import write_text
 
 _MOST_ROWS = 60
 """Rows beyond which a picture of bars says less than the table."""

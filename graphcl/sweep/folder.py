@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from graphcl.config import changed, make_config
+from graphcl.config.settings import changed, make_config
 from graphcl.errors import InputError
-from graphcl.files import read_json, refuse_links, write_text
 from graphcl.sweep.plan import Cell, Plan, key_of
 from graphcl.sweep.table import scores_of
+from graphcl.system.files import read_json, refuse_links, write_text
 from graphcl.version import __version__
 
 Records = dict[str, dict[str, Any]]  # by key
@@ -114,8 +114,8 @@ def task(folder: SweepFolder, cell: Cell) -> tuple[str, str, Any]:
 
 def perform(task: tuple[str, str, Any], device: str) -> dict[str, Any]:
     """Run a cell, and keep its record: by the worker itself, so that it is kept even if the sweep dies meanwhile."""
-    from graphcl.memory import keep_freed_memory
     from graphcl.sweep.cell import run_cell
+    from graphcl.system.memory import keep_freed_memory
 
     keep_freed_memory()
     path, coordinates, config = task

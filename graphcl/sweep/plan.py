@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.arguments import nearest, shown
-from graphcl.config import HOW, Config, ConfigError, make_config, set_value
-from graphcl.config_files import read_config, shipped_configs
+from graphcl.config.files import read_config, shipped_configs
+from graphcl.config.settings import HOW, Config, ConfigError, make_config, set_value
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_parts, layout, parts_of, points_on
 

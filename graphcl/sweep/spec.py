@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from graphcl.arguments import nearest
-from graphcl.config import HOW, Config
+from graphcl.config.settings import HOW, Config
 from graphcl.errors import InputError
 
 NOT_VARIED = ("seeds", "eval", *HOW)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, paired_test, summarise
-from graphcl.report import ROWS
+from graphcl.experiment.summary import ROWS
 from graphcl.sweep.plan import Cell, Plan
 
 Labels = tuple[str, ...]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from graphcl.evaluate import LOWER, METRICS, FoldScores
-from graphcl.files import write_text
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import Difference, Entry, Labels, Table, scores_of
+from graphcl.system.files import write_text
 
 Lines = list[str]
 _LATEX = {character: "\\" + character for character in "_&%#${}"}

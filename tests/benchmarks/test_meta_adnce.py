@@ -9,7 +9,7 @@ import torch
 from graphcl import GIN, ContrastiveModel, Loss
 from graphcl.errors import InputError
 from graphcl.losses import adnce
-from graphcl.losses.pairs import normalize
+from graphcl.losses.engine.pairs import normalize
 from graphcl.registry import methods
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "studies"))

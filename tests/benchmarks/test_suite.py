@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphcl import native
+from graphcl.graphs import native
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import floor

@@ -15,12 +15,12 @@ import torch
 from torch_geometric.data import Batch
 
 from graphcl.augment import two_views
-from graphcl.config import build_augmentation
+from graphcl.config.settings import build_augmentation
 from graphcl.datasets import load_dataset, open_on_disk, write_on_disk
 from graphcl.datasets.ogb import load_ogb
 from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError
-from graphcl.molecule import MASK
+from graphcl.models.molecule import MASK
 from graphcl.registry import augmentations
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive, write_home
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
 
+from graphcl.commands.pack import main as pack
 from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, write, write_on_disk
 from graphcl.datasets.resident import ResidentLoader, make_loader
 from graphcl.errors import InputError, InputTypeError
-from graphcl.pack import main as pack
 from graphcl.run import main as run
 from tests.conftest import small_graphs
 from tests.strategies import assert_same_batch, assert_same_graphs, make_graph, path, seeded
@@ -366,7 +366,7 @@ def test_folders_that_are_none(tmp_path):
     refused(lambda: open_on_disk(tmp_path / "nowhere"), "there is no folder", "nowhere")
     (tmp_path / "file").touch()
     refused(lambda: open_on_disk(tmp_path / "file"), "there is no folder", "file")
-    refused(lambda: open_on_disk(tmp_path), "no data set on disk", "graphcl.pack")
+    refused(lambda: open_on_disk(tmp_path), "no data set on disk", "graphcl.commands.pack")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

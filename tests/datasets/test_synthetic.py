@@ -18,11 +18,11 @@ from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.synthetic import CORE_KINDS, FAMILIES, synthetic
 from graphcl.errors import InputError
 from graphcl.evaluate import svm
-from graphcl.gin import GIN
 from graphcl.losses import infonce
 from graphcl.methods import TwoViews
-from graphcl.model import ContrastiveModel
-from graphcl.train import embed, train
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GIN
+from graphcl.training.loop import embed, train
 
 
 @pytest.fixture(scope="module")

@@ -20,20 +20,21 @@ import numpy as np
 import torch
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from graphcl import files, saved
 from graphcl.augment import AttributeMask, EdgePerturb, NodeDrop
-from graphcl.checkpoint import read_checkpoint
-from graphcl.command_line import parse
-from graphcl.config import make_config
-from graphcl.config_files import read_config, read_yaml
+from graphcl.config.command_line import parse
+from graphcl.config.files import read_config, read_yaml
+from graphcl.config.settings import make_config
 from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.text import PARTS
 from graphcl.errors import InputError
-from graphcl.gin import GIN
+from graphcl.experiment.viz.run_files import read_run
+from graphcl.models import saved
+from graphcl.models.gin import GIN
 from graphcl.registry import augmentations
 from graphcl.sweep.plan import make_plan
-from graphcl.viz.run_files import read_run
+from graphcl.system import files
+from graphcl.training.checkpoint import read_checkpoint
 from tests.conftest import small_graphs
 from tests.fuzz.watch import watched
 from tests.strategies import assert_true_batch

@@ -7,7 +7,7 @@ import torch
 
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss, compare, explicit
-from graphcl.losses.checks import (
+from graphcl.losses.engine.checks import (
     NonFiniteInputError,
     check_ids,
     check_labels,

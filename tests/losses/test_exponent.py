@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.polynomial import Polynomial
 
 from graphcl.errors import InputError
-from graphcl.losses.exponent import Exponent, gaussian, horner, linear
+from graphcl.losses.engine.exponent import Exponent, gaussian, horner, linear
 
 C = np.linspace(-1.02, 1.02, 41)
 SMALLEST = float(np.finfo(np.float32).tiny)

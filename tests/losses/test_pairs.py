@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import adnce, compare, dcl, flatnce, infonce
-from graphcl.losses.dense import off_diagonal
-from graphcl.losses.pairs import normalize
-from graphcl.losses.pairwise import reduce
+from graphcl.losses.engine.dense import off_diagonal
+from graphcl.losses.engine.pairs import normalize
+from graphcl.losses.engine.pairwise import reduce
 
 SWITCHES = list(product(["cross", "all"], [True, False]))
 LOSSES = [infonce, dcl, flatnce, adnce]

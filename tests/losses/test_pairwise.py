@@ -12,11 +12,12 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
 from graphcl.errors import InputError
-from graphcl.losses import Loss, Pairs, explicit, infonce, moco, nt_xent, pairwise
+from graphcl.losses import Loss, Pairs, explicit, infonce, moco, nt_xent
+from graphcl.losses.engine import pairwise
 from graphcl.registry import Registry, losses, methods
 
 # The package's attribute of that name is the decorator.
-MODULE = importlib.import_module("graphcl.losses.pairwise")
+MODULE = importlib.import_module("graphcl.losses.engine.pairwise")
 SHARED = ["negatives", "symmetric", "queue", "ids", "queue_ids", "weight", "engine", "reduction"]
 FIXED = {
     "nt_xent": ["negatives", "symmetric"],

@@ -17,10 +17,11 @@ from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from graphcl.losses import compare, pairs, tiled, torch_tiles
-from graphcl.losses.dense import DensePairs
-from graphcl.losses.exponent import Exponent, gaussian, linear
-from graphcl.losses.tiled import TiledPairs
+from graphcl.losses import compare
+from graphcl.losses.engine import pairs, tiled, torch_tiles
+from graphcl.losses.engine.dense import DensePairs
+from graphcl.losses.engine.exponent import Exponent, gaussian, linear
+from graphcl.losses.engine.tiled import TiledPairs
 from graphcl.registry import losses
 
 N, Q, D = 45, 23, 6

@@ -20,10 +20,11 @@ from unittest import mock
 import pytest
 import torch
 
-from graphcl.losses import adnce, alpha_cl, hcl, infonce, torch_tiles
-from graphcl.losses.comparison import Comparison
-from graphcl.losses.exponent import Exponent, gaussian, linear
-from graphcl.losses.tiled import Sums, tiles
+from graphcl.losses import adnce, alpha_cl, hcl, infonce
+from graphcl.losses.engine import torch_tiles
+from graphcl.losses.engine.comparison import Comparison
+from graphcl.losses.engine.exponent import Exponent, gaussian, linear
+from graphcl.losses.engine.tiled import Sums, tiles
 
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -130,7 +131,7 @@ def check_sums(
 
     With `others`, keys of other ranks are compared too (`beside` the own ones), or alone (`instead` of them).
     """
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     comparison, upstream = example(against, similarity, sizes, device)
     if others is not None:
@@ -155,7 +156,7 @@ def check_sums(
 
 def check_lonely(device):
     """Anchors without a negative: a total of -inf, an expectation of 0 and no gradient, whatever comes from above."""
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     comparison, upstream = example((((2, "ids"),), ((2, "ids"),)), device=device)
     comparison = in_dtype(comparison, torch.float32)
@@ -181,7 +182,7 @@ def check_lonely(device):
 
 def check_repeatable(device):
     """The same bits each time, and other ones nowhere but where they belong."""
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     comparison, upstream = example(AGAINST["all and queue, symmetric"], device=device)
     sums = Sums(in_dtype(comparison, torch.float32), EXPONENTS["two"], False)
@@ -196,7 +197,7 @@ def check_repeatable(device):
 
 def check_loss(loss, *, device, negatives="all", by_id=True, count=N, keys=Q, width=D, tolerance=1e-5, strided=False):
     """A whole loss through the engine with the Triton tiles against the dense one in float64."""
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     generator = torch.Generator().manual_seed(0)
     draw = partial(torch.randn, generator=generator, dtype=torch.float64)
@@ -212,7 +213,7 @@ def check_loss(loss, *, device, negatives="all", by_id=True, count=N, keys=Q, wi
     results = []
     for engine, dtype in (("tiled", torch.float32), ("dense", torch.float64)):
         z1, z2, queue = (each.float().to(device, dtype).requires_grad_() for each in rows)
-        with mock.patch("graphcl.losses.pairs.tiles", return_value=triton_tiles):
+        with mock.patch("graphcl.losses.engine.pairs.tiles", return_value=triton_tiles):
             value = loss(z1, z2, queue=queue, engine=engine, **shared)
         value.backward()
         results.append([value.detach(), z1.grad, z2.grad, queue.grad])
@@ -263,7 +264,7 @@ CHECKS = checks()
 
 def interpret():
     """Run all checks: what became of each, or nothing where it passed."""
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     # Small, so that there are several of everything, of a similarity's and a gradient's chunks of coordinates too.
     small = triton_tiles.Blocks(rows=32, columns=32, depth=16, width=32)
@@ -312,7 +313,7 @@ def test_the_kernels_compile(precision, tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     if os.environ.get("TRITON_INTERPRET") == "1":
         pytest.skip("Triton was asked to interpret its kernels")
@@ -369,7 +370,7 @@ def test_the_kernels_compile(precision, tmp_path, monkeypatch):
 @needs_cuda
 @needs_triton
 def test_on_cuda_the_tiles_are_tritons():
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     assert tiles(torch.zeros(2, 2, device="cuda")) is triton_tiles
     assert tiles(torch.zeros(2, 2, device="cuda", dtype=torch.float64)) is torch_tiles
@@ -437,7 +438,7 @@ def test_twenty_thousand_graphs_on_cuda(precision):
 @needs_cuda
 @needs_triton
 def test_the_kernels_do_not_wait_for_cuda():
-    from graphcl.losses import triton_tiles
+    from graphcl.losses.engine import triton_tiles
 
     comparison, upstream = example(AGAINST["cross and queue by ids, symmetric"], device="cuda")
     sums = Sums(in_dtype(comparison, torch.float32), EXPONENTS["two"], False)

@@ -107,7 +107,7 @@ def test_num_negatives_out_of_range(views, wrong):
 @pytest.mark.parametrize("num_negatives", [1, 3, 9, 30])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_chunks_of_rows_choose_the_same_negatives(views, monkeypatch, num_negatives, symmetric):
-    monkeypatch.setattr("graphcl.losses.tiled.ROW_ELEMENTS", 40)  # four rows of eleven at a time
+    monkeypatch.setattr("graphcl.losses.engine.tiled.ROW_ELEMENTS", 40)  # four rows of eleven at a time
     leaves = [z.requires_grad_() for z in views(11, 4)]
     options = {"num_negatives": num_negatives, "symmetric": symmetric, "reduction": "none"}
     dense, tiled = (tuplet(*leaves, engine=engine, **options) for engine in ("dense", "tiled"))

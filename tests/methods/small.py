@@ -7,8 +7,8 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment import NodeDrop, two_views
-from graphcl.gin import GIN
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GIN
 
 
 def seeded(seed):

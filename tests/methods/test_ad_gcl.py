@@ -8,17 +8,17 @@ import torch
 from torch.autograd import gradcheck
 from torch_geometric.data import Batch, Data
 
-import graphcl.gin
+import graphcl.models.gin
 from graphcl.augment import Identity
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
-from graphcl.gin import GIN
+from graphcl.graphs.segment import connected_pairs
 from graphcl.losses import Loss, dcl
 from graphcl.methods import ADGCL
 from graphcl.methods.ad_gcl import drop_ratio
-from graphcl.model import ContrastiveModel
-from graphcl.segment import connected_pairs
-from graphcl.train import train
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GIN
+from graphcl.training.loop import train
 from tests.methods.small import Summed, graphs, make_model, pick, seeded
 
 DATA = graphs(dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_the_compiled_layers_are_left_out(monkeypatch):
     def refuse(*_):
         raise AssertionError
 
-    monkeypatch.setattr(graphcl.gin, "stack", refuse)
+    monkeypatch.setattr(graphcl.models.gin, "stack", refuse)
     encoder, weight = GIN(4, hidden=16), torch.ones(BATCH.num_edges)
     assert encoder(BATCH.x.float(), BATCH.edge_index, BATCH.batch, 7, edge_weight=weight).isfinite().all()
     with pytest.raises(AssertionError):

@@ -15,14 +15,14 @@ import yaml
 
 import graphcl.methods
 from graphcl.augment import Identity, NodeDrop, OneOf, two_views
-from graphcl.batching import split
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
+from graphcl.graphs.batching import split
 from graphcl.losses import Loss
 from graphcl.methods import Method, Outcome
 from graphcl.registry import losses, methods
 from graphcl.run import main
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import (
     assert_same_state,
     graphs,

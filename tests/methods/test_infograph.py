@@ -11,11 +11,12 @@ from torch_geometric.data import Batch, Data
 from graphcl.augment import Identity
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
-from graphcl.gin import GIN, GINE
-from graphcl.losses import Loss, pairs
+from graphcl.losses import Loss
+from graphcl.losses.engine import pairs
 from graphcl.methods import InfoGraph
-from graphcl.model import ContrastiveModel, make_head
-from graphcl.train import train
+from graphcl.models.contrastive import ContrastiveModel, make_head
+from graphcl.models.gin import GIN, GINE
+from graphcl.training.loop import train
 from tests.methods.small import Summed, dot, graphs, make_model, pick, seeded, trainable, unit, views_of
 
 DATA = graphs(dtype=torch.float64)

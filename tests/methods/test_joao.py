@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch
 
 from graphcl.augment import AttributeMask, Compose, Identity, NodeDrop, OneOf, Subgraph, random2, random4, two_views
-from graphcl.batching import split
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.graphs.batching import split
 from graphcl.losses import Loss, infonce
 from graphcl.methods import JOAO, JOAOv2, TwoViews
 from graphcl.methods.pool import Distribution, LearnedPool, names
 from graphcl.registry import losses
 from graphcl.run import main
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import graphs, make_model, pick, seeded, step, through_a_file, trainable
 from tests.strategies import assert_law, assert_same_batch, assert_true_batch
 

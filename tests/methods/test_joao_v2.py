@@ -10,7 +10,7 @@ from graphcl.augment import AttributeMask, EdgePerturb, Identity, NodeDrop, OneO
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.losses import Loss
 from graphcl.methods import JOAO, JOAOv2
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import Summed, graphs, make_model, pick, seeded, trainable
 
 IDS = list(range(12))

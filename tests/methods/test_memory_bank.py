@@ -13,7 +13,7 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss, explicit
 from graphcl.methods import MemoryBank
 from graphcl.registry import losses
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import (
     Summed,
     assert_same_state,

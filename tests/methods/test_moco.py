@@ -12,7 +12,7 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss, explicit, infonce
 from graphcl.methods import MoCo
 from graphcl.registry import losses
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import Summed, graphs, make_model, schedule, seeded, step, trainable, views_of
 
 DATA = graphs(dtype=torch.float64)

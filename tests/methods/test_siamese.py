@@ -10,7 +10,7 @@ from graphcl.augment import NodeDrop
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.losses import Loss, byol, infonce, simsiam
 from graphcl.methods import BYOL, SimSiam
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import Summed, dot, graphs, make_model, schedule, seeded, step, trainable, unit, views_of
 
 DATA = graphs(dtype=torch.float64)

@@ -12,12 +12,12 @@ from torch import nn
 from graphcl.augment import Identity
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
-from graphcl.gin import GINE
 from graphcl.losses import Loss, infonce
 from graphcl.methods import SimGRACE
-from graphcl.model import ContrastiveModel
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GINE
 from graphcl.run import main
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import graphs, make_model, pick, seeded
 
 pytestmark = pytest.mark.usefixtures("loops")

@@ -9,7 +9,7 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss, infonce, supcon
 from graphcl.methods import TwoViews
 from graphcl.registry import losses
-from graphcl.train import train
+from graphcl.training.loop import train
 from tests.methods.small import graphs, make_model, seeded, trainable, views_of
 
 IDS = list(range(10))

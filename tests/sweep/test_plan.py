@@ -4,7 +4,7 @@ from datetime import date
 
 import pytest
 
-from graphcl.config import changed
+from graphcl.config.settings import changed
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
 

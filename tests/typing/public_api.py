@@ -32,9 +32,9 @@ from graphcl import (
 )
 from graphcl.augment import Augmentation
 from graphcl.evaluate import FoldScores
+from graphcl.experiment.tracking import TensorBoard
 from graphcl.losses import adnce, barlow_twins, infonce, nt_xent
-from graphcl.tracking import TensorBoard
-from graphcl.train import Epoch
+from graphcl.training.loop import Epoch
 
 
 def the_readme() -> None:

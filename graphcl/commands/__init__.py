@@ -1,0 +1,1 @@
+"""The commands besides run and sweep: embed, show, pack, transfer."""

@@ -1,0 +1,1 @@
+"""Typed settings, YAML files and command lines."""

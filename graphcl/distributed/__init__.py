@@ -1,0 +1,1 @@
+"""Several processes: launch, collectives and synchronised BatchNorm."""

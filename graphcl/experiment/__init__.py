@@ -1,0 +1,1 @@
+"""One configuration: its seeds, run folder, summary and pictures."""

@@ -1,0 +1,153 @@
+"""What a run says: its environment, its scores as lines, its protocol."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphcl.datasets.dataset import Benchmark
+from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summarise
+from graphcl.graphs import native
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions, commit and hardware: what a figure depends on besides the settings."""
+    packages = ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb")
+    found = {}
+    for package in packages:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return {
+        "versions": {"python": platform.python_version(), **found},
+        "commit": _commit(),
+        "compiled": native.enabled,  # draws follow the same law either way, but from other numbers
+        "hardware": {
+            "machine": platform.machine(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        },
+        "command": sys.argv,
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+
+
+ROWS = {
+    "majority": "majority class",
+    "statistics": "graph statistics",
+    "untrained": "untrained encoder",
+    "calibrated": "untrained, calibrated",
+    "trained": "trained encoder",
+}
+"""Row of a run's scores -> its label. All but the last are the reference rows, without training."""
+
+
+def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
+    """Return what `result.json` holds of an evaluator's scores.
+
+    Args:
+        rows: scores by row, one a seed; `trained` is compared with `untrained` and with the best of all others.
+    """
+    references = {name: scores for name, scores in rows.items() if name != "trained"}
+    best = best_row(references)
+    trained = rows["trained"]
+    return {
+        "metric": trained[0].metric,
+        **{name: vars(summarise(scores)) for name, scores in rows.items()},
+        "gain": vars(paired_gain(trained, rows["untrained"])),
+        "best_reference": best,
+        "gain_over_best": vars(paired_gain(trained, rows[best])),
+        "per_seed": [
+            {name: vars(score) for name, score in zip(rows, of_seed, strict=True)}
+            for of_seed in zip(*rows.values(), strict=True)
+        ],
+    }
+
+
+def score_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the outcome of a run as lines of a small table, with the protocol below."""
+    seeds, steps = len(next(iter(result["scores"].values()))["gain"]["seeds"]), result["config"]["steps"]
+    when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
+    how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
+    return [*table_lines(result, ROWS), how]
+
+
+def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
+    """Return the scores as lines of a table: for each evaluator its rows, then the gains.
+
+    Args:
+        result: what `result.json` holds.
+        rows: keys of rows in the scores and their labels; rows without scores are left out.
+    """
+    on_folds = "folds" in result
+    metric = METRICS[next(iter(result["scores"].values()))["metric"]]
+    lines = [f"{'':34}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
+    for evaluator, scores in result["scores"].items():
+        for name, words in rows.items():
+            if (row := scores.get(name)) is None:
+                continue
+            folds = f"{row['std_folds']:10.2f}" if on_folds else ""
+            lines.append(f"{f'{evaluator}, {words}':34}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
+        gains = {"untrained": scores["gain"], scores["best_reference"]: scores["gain_over_best"]}
+        for name, gain in gains.items():
+            label = f"{evaluator}, gain over {rows[name]}"
+            lines.append(f"{label:34}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
+    return lines
+
+
+def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
+    """Who was trained on, what chose, who was tested; on a split, the validation part chose `split_chooses`."""
+    if "folds" in result:
+        chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
+        return f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
+    train, valid, test = result["split"].values()
+    return f"OGB's split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+
+
+def protocol(folds: int, inner_folds: int, benchmark: Benchmark | None) -> dict[str, Any]:
+    """What `result.json` holds of the parts that were trained on and scored."""
+    if benchmark is None:
+        return {"folds": folds, "inner_folds": inner_folds}
+    return {"split": {part: len(graphs) for part, graphs in benchmark.split.items()}}
+
+
+def unit(metric: str) -> str:
+    """How a metric is called behind a figure on a line."""
+    return "%" if metric == "accuracy" else METRICS[metric]
+
+
+@functools.cache  # each cell of a sweep asks; and it is the code that was loaded which counts
+def _commit() -> str | None:
+    """The commit of this very file, with `-dirty` where the checkout differs from it; None outside of a checkout."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _processor() -> str:
+    try:
+        lines: Sequence[str] = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

@@ -1,0 +1,241 @@
+"""Graphs, and what augmentations make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from graphcl.augment import Augmentation
+from graphcl.experiment.viz.style import COLOURS, INK, MUTED, PAPER, panels, picture
+
+ADDED = COLOURS[1]
+_NAMES = {"MUTAG": ("C", "N", "O", "F", "I", "Cl", "Br")}
+_FILLS = ("#cccccc", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#999999")
+"""Kinds of nodes; light enough for a letter, and none of them that of an added edge."""
+_LETTERS = 60.0
+"""The area of a dot, in square points, that is big enough for a letter."""
+_COLUMNS = 5
+"""Pictures beside each other."""
+_SPRINGS = 150
+"""Nodes from which the layout is by springs: that by all distances takes seconds there."""
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a view has of its original, in the original's numbering.
+
+    Args:
+        nodes: those that are still there.
+        gone: those that are not.
+        masked: those still there whose features are others.
+        kept: connected pairs of both.
+        removed: of the original only.
+        added: of the view only.
+    """
+
+    nodes: list[int]
+    gone: list[int]
+    masked: list[int]
+    kept: list[Pair]
+    removed: list[Pair]
+    added: list[Pair]
+
+    @property
+    def size(self) -> str:
+        """Of the view, in words."""
+        return f"{len(self.nodes)} nodes, {len(self.kept) + len(self.added)} edges"
+
+    @property
+    def difference(self) -> str:
+        """To the original, in words."""
+        gone = [f"{len(each)} {name}" for each, name in ((self.gone, "nodes"), (self.removed, "edges")) if each]
+        told = [f"{' and '.join(gone)} gone"] if gone else []
+        told += [f"{len(self.added)} edges new"] if self.added else []
+        return ", ".join([*told, *([f"{len(self.masked)} nodes masked"] if self.masked else [])]) or "unchanged"
+
+    def __str__(self) -> str:
+        return f"{self.size}; {self.difference}"
+
+
+def change(graph: Data, augmentation: Augmentation, generator: torch.Generator | None = None) -> Change:
+    """What an augmentation does to a graph, found by looking at the outcome: any augmentation may be asked.
+
+    Args:
+        graph: with `x`; not changed.
+        augmentation: any.
+        generator: source of randomness.
+
+    Example:
+        >>> from graphcl import NodeDrop
+        >>> path = Data(x=torch.ones(4, 1), edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> seen = change(path, NodeDrop(0.25), torch.Generator().manual_seed(0))
+        >>> len(seen.gone), len(seen.nodes)
+        (1, 3)
+    """
+    numbered = graph.clone()
+    numbered.node_number = torch.arange(graph.x.size(0))  # carried along, so that a view's nodes are recognised
+    view = augmentation(numbered, generator)
+    nodes = view.node_number.tolist()
+    before, after = _pairs(graph.edge_index.tolist()), _pairs(view.node_number[view.edge_index].tolist())
+    other = (view.x != graph.x[view.node_number]).flatten(1).any(dim=1)
+    return Change(
+        nodes,
+        sorted(set(range(graph.x.size(0))) - set(nodes)),
+        [node for node, masked in zip(nodes, other.tolist(), strict=True) if masked],
+        sorted(before & after),
+        sorted(before - after),
+        sorted(after - before),
+    )
+
+
+@picture
+def augmentations(
+    graphs: Mapping[str, Data], views: Mapping[str, Augmentation], seed: int = 0, dataset: str = ""
+) -> tuple[Any, list[tuple[str, str, Change]]]:
+    """A row for each graph: the original, and beside it a view by each augmentation, in the original's layout.
+
+    Args:
+        graphs: by the name to be shown, with `x`.
+        views: the augmentations, by name.
+        seed: of what they draw; each view is drawn from a stream of its own, so that it does not depend on the others.
+        dataset: whose node labels have names.
+
+    Returns:
+        The figure; and for each view its graph, its augmentation and what changed.
+    """
+    width = 1 + len(views)
+    columns = min(width, _COLUMNS)
+    lines = -(-width // columns)
+    figure, axes = panels(len(graphs) * lines * columns, 2.5, 2.75, columns)
+    seen, kinds_seen = [], set()
+    for row, (name, graph) in enumerate(graphs.items()):
+        place, kinds = layout(graph), node_kinds(graph)
+        kinds_seen |= set() if kinds is None else set(kinds.tolist())
+        mine = axes[row * lines * columns :][: lines * columns]
+        edges = sorted(_pairs(graph.edge_index.tolist()))
+        original = Change(list(range(len(place))), [], [], edges, [], [])
+        _draw(mine[0], place, kinds, original, dataset)
+        _head(mine[0], name, original.size)
+        for axis, (label, augmentation) in zip(mine[1:width], views.items(), strict=True):
+            found = change(graph, augmentation, torch.Generator().manual_seed(seed))
+            _draw(axis, place, kinds, found, dataset)
+            _head(axis, label, f"{found.size}\n{found.difference}")
+            seen.append((name, label, found))
+        for axis in mine[width:]:
+            axis.remove()
+    marks = [*_kinds_legend(kinds_seen, dataset), *_legend([found for *_, found in seen])]
+    if marks:
+        figure.legend(handles=marks, loc="outside lower center", ncols=min(len(marks), 2 * columns), fontsize=9)
+    return figure, seen
+
+
+def layout(graph: Data) -> np.ndarray:
+    """A place for each node, `[N, 2]`: by all shortest paths, of large graphs by springs."""
+    import networkx as nx
+
+    network = nx.Graph()
+    network.add_nodes_from(range(graph.x.size(0)))
+    network.add_edges_from(sorted(_pairs(graph.edge_index.tolist())))
+    if len(network) > _SPRINGS:
+        place = nx.spring_layout(network, seed=0, iterations=60)
+    else:
+        distances = dict(nx.all_pairs_shortest_path_length(network))
+        # Components would fly apart at an infinite distance: they stand one step further off than any path is long.
+        far = 1 + max(max(row.values()) for row in distances.values())
+        every = {u: {v: distances[u].get(v, far) for v in network} for u in network}
+        place = nx.kamada_kawai_layout(network, dist=every)
+    return np.array([place[node] for node in range(len(network))])
+
+
+def node_kinds(graph: Data) -> np.ndarray | None:
+    """Which column is one, `[N]`, of one-hot features; None of any others, and where all nodes have the same."""
+    x = graph.x if graph.x.dim() == 2 else graph.x[:, None]
+    # (Any other features, and a single column, tell no kinds apart.)
+    one_hot = bool(((x == 0) | (x == 1)).all()) and bool((x.sum(dim=1) == 1).all())
+    return x.argmax(dim=1).numpy() if one_hot and x.size(1) > 1 else None
+
+
+def _head(axis: Any, name: str, told: str) -> None:
+    axis.text(0, 1.2, name, transform=axis.transAxes, weight="bold", fontsize=9.5, va="bottom")
+    axis.text(0, 1.18, told, transform=axis.transAxes, fontsize=8, va="top")
+
+
+def _draw(axis: Any, place: np.ndarray, kinds: np.ndarray | None, found: Change, dataset: str) -> None:
+    from matplotlib.collections import LineCollection
+
+    size = _dot_size(place)
+    fine = len(found.kept) + len(found.removed) > 60
+    styles = ((found.removed, MUTED, ":", 0.7), (found.kept, INK, "-", 0.35 if fine else 0.75))
+    for pairs, colour, line, alpha in (*styles, (found.added, ADDED, "--", 1.0)):
+        ends = [(place[u], place[v]) for u, v in pairs]
+        width = (0.7 if fine else 1.4) * (1.4 if colour == ADDED else 1)
+        axis.add_collection(LineCollection(ends, colors=colour, linestyles=line, linewidths=width, alpha=alpha))
+    rim = 0.8 if size > _LETTERS else 0.4
+    axis.scatter(*place[found.gone].T, s=size, facecolors=PAPER, edgecolors=MUTED, linewidths=rim, alpha=0.6, zorder=3)
+    masked = set(found.masked)
+    there = [node for node in found.nodes if node not in masked]
+    fill = [_FILLS[0 if kinds is None else kinds[node] % len(_FILLS)] for node in there]
+    axis.scatter(*place[there].T, s=size, c=fill, edgecolors=INK, linewidths=rim, zorder=3)
+    axis.scatter(*place[found.masked].T, s=size, facecolors=PAPER, edgecolors=ADDED, linewidths=2.2 * rim, zorder=4)
+    if size > _LETTERS:
+        letters = dict.fromkeys(found.masked, "?")
+        letters |= {} if kinds is None else {node: _kind_name(int(kinds[node]), dataset) for node in there}
+        for node, text in letters.items():
+            axis.text(*place[node], text, ha="center", va="center_baseline", fontsize=7, zorder=5)
+    axis.margins(0.14)
+    axis.set_aspect("equal", adjustable="datalim")
+    axis.set_axis_off()
+
+
+def _dot_size(place: np.ndarray) -> float:
+    """The area of a dot in square points, such that few overlap where the picture is two inches wide."""
+    if len(place) == 1:
+        return 110.0
+    extent = np.ptp(place, axis=0).max() or 1.0
+    distances = np.linalg.norm(place[:, None] - place, axis=2) + 9 * extent * np.eye(len(place))
+    apart = 150 * np.percentile(distances.min(axis=1), 20) / extent
+    return float(np.clip(0.85 * apart, 2.2, 10.5) ** 2)
+
+
+def _kind_name(kind: int, dataset: str) -> str:
+    names = _NAMES.get(dataset, ())
+    return names[kind] if kind < len(names) else str(kind)
+
+
+def _kinds_legend(kinds: set[int], dataset: str) -> list[Any]:
+    """What the colours of nodes mean, where each kind has its own."""
+    from matplotlib.lines import Line2D
+
+    if not kinds or len(kinds) > len(_FILLS) or max(kinds) >= len(_FILLS):
+        return []
+    dot: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8, "mec": INK, "mew": 0.8}
+    prefix = "" if dataset in _NAMES else "label "
+    return [
+        Line2D([], [], **dot, mfc=_FILLS[kind], label=f"{prefix}{_kind_name(kind, dataset)}") for kind in sorted(kinds)
+    ]
+
+
+def _legend(found: list[Change]) -> list[Any]:
+    """What else is to be seen in the views."""
+    from matplotlib.lines import Line2D
+
+    marks = []
+    if any(each.gone or each.removed for each in found):
+        marks.append(Line2D([], [], color=MUTED, ls=":", alpha=0.7, label="gone", marker="o", mfc=PAPER, mec=MUTED))
+    if any(each.added for each in found):
+        marks.append(Line2D([], [], color=ADDED, ls="--", lw=2, label="new edge"))
+    if any(each.masked for each in found):
+        ring: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8, "mfc": PAPER, "mec": ADDED, "mew": 2}
+        marks.append(Line2D([], [], **ring, label="features replaced"))
+    return marks
+
+
+def _pairs(edge_index: list[list[int]]) -> set[Pair]:
+    """Connected pairs of different nodes, the lower first."""
+    return {(min(u, v), max(u, v)) for u, v in zip(*edge_index, strict=True) if u != v}

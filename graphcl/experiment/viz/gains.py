@@ -1,0 +1,81 @@
+"""What training was worth: each seed's accuracy before and after, on the same folds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphcl.evaluate import METRICS, FoldScores, paired_gain
+from graphcl.experiment.viz.style import MUTED, TRAINED, UNTRAINED, panel, picture
+
+
+@picture
+def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
+    """Two dots a seed, joined, and behind them, faint, those of its folds.
+
+    Args:
+        title: the evaluator.
+        untrained: scores of the untrained encoder, one a seed.
+        trained: of the trained one, of the same seeds in the same order.
+    """
+    figure, axis = panel(title, height=2.6)
+    # On few folds many accuracies are equal; side by side they are all seen.
+    for place, scores, colour in ((0, untrained, UNTRAINED), (1, trained, TRAINED)):
+        folds = np.concatenate([score.accuracy for score in scores])
+        axis.scatter(place + _aside(folds, 0.035), folds, s=9, color=colour, alpha=0.35, linewidths=0)
+    for before, after in zip(untrained, trained, strict=True):
+        axis.plot([0, 1], [before.mean, after.mean], color=MUTED, lw=1, zorder=3)
+    for place, scores, colour in ((0, untrained, UNTRAINED), (1, trained, TRAINED)):
+        means = [score.mean for score in scores]
+        axis.scatter([place] * len(means), means, s=34, color=colour, zorder=4)
+        side, align = (-0.16, "right") if place == 0 else (0.16, "left")
+        axis.text(place + side, float(np.mean(means)), f"{np.mean(means):.2f}", ha=align, va="center", weight="bold")
+    axis.set_xlim(-0.75, 1.75)
+    axis.set_xticks((0, 1), ("untrained", "trained"))
+    axis.grid(False, axis="x")
+    axis.set_ylabel(metric_label(trained[0].metric))
+    return figure
+
+
+@picture
+def gain_by_seed(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
+    """What each seed gained, the mean, and a band of one deviation between seeds.
+
+    Args:
+        title: the evaluator.
+        untrained: scores of the untrained encoder, one a seed.
+        trained: of the trained one, of the same seeds in the same order.
+    """
+    figure, axis = panel(title, height=2.6)
+    pairs = zip(trained, untrained, strict=True)
+    gained = np.array([paired_gain([after], [before]).mean for after, before in pairs])
+    mean, deviation = gained.mean(), gained.std()
+    axis.axhline(0, color=MUTED, lw=1)
+    if len(gained) > 1:
+        axis.axhspan(mean - deviation, mean + deviation, color=TRAINED, alpha=0.13, lw=0)
+        axis.axhline(mean, color=TRAINED, lw=1.4)
+    axis.vlines(range(len(gained)), 0, gained, color=TRAINED, lw=1, alpha=0.5)
+    axis.scatter(range(len(gained)), gained, s=34, color=TRAINED, zorder=4)
+    axis.set_xticks(range(len(gained)), [str(score.seed) for score in trained])
+    axis.set_xlim(-0.6, len(gained) - 0.4)
+    axis.set_xlabel("seed")
+    axis.set_ylabel("gain")
+    axis.grid(False, axis="x")
+    return figure
+
+
+def metric_label(metric: str) -> str:
+    """How an axis is named."""
+    return METRICS[metric].replace(" %", " in %")
+
+
+def _aside(values: np.ndarray, step: float) -> np.ndarray:
+    """How far each value is moved to the side, so that equal ones lie beside each other."""
+    order = np.zeros(len(values))
+    for value in np.unique(values.round(6)):
+        (same,) = np.nonzero(values.round(6) == value)
+        order[same] = np.arange(len(same)) - (len(same) - 1) / 2
+    widest = max(1.0, 2 * np.abs(order).max())
+    return np.asarray(order * min(step, 0.5 / widest))

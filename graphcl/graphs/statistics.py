@@ -1,0 +1,54 @@
+"""Simple statistics of graphs, scored like an embedding: a reference row that needs no encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+from torch_geometric.data import Batch
+from torch_geometric.utils import degree, scatter
+
+from graphcl.errors import InputError
+
+
+@torch.no_grad()
+def graph_statistics(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
+    r"""Return simple statistics of every graph, to be scored like an embedding.
+
+    $$s = \operatorname{sign}(c) \log(1 + |c|)$$
+
+    of the columns c; the logarithm keeps the largest counts from dominating an RBF kernel. The columns are the number
+    of nodes, the number of edges, the sum of the node features (a label histogram where they are one-hot labels) and
+    the histogram of degrees. Integer features are categories: each column becomes a histogram.
+
+    Args:
+        loader: batches of graphs, in the order wanted; iterated twice.
+        max_degree: degrees from this on share a column.
+
+    Returns:
+        Statistics `[n, 2 + F + max_degree + 1]` in float32, on the CPU. Columns that are zero for all graphs are
+        removed.
+
+    Raises:
+        InputError: the loader gave no batch.
+    """
+    largest = [batch.x.amax(dim=0) for batch in loader if not batch.x.is_floating_point()]
+    categories = (torch.stack(largest).amax(dim=0) + 1).tolist() if largest else []
+    rows = []
+    for batch in loader:
+        n, x = batch.num_graphs, batch.x
+        if categories:
+            x = torch.cat([one_hot(column, size) for column, size in zip(x.T, categories, strict=True)], dim=1)
+        degrees = degree(batch.edge_index[1], x.size(0)).long().clamp(max=max_degree)
+        of_nodes = torch.cat([x.float(), one_hot(degrees, max_degree + 1).float()], dim=1)
+        nodes = scatter(torch.ones_like(degrees), batch.batch, dim_size=n)
+        edges = scatter(torch.ones_like(batch.edge_index[0]), batch.batch[batch.edge_index[0]], dim_size=n)
+        sums = scatter(of_nodes, batch.batch, dim_size=n)
+        rows.append(torch.cat([nodes[:, None], edges[:, None], sums], dim=1).cpu())
+    if not rows:
+        raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
+    counts = torch.cat(rows)
+    counts = counts[:, (counts != 0).any(dim=0)]
+    return counts.sign() * counts.abs().log1p()

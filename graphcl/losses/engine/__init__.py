@@ -1,0 +1,1 @@
+"""The engine of the pairwise losses: pairs, negatives, dense and tiled evaluation."""

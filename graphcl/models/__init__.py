@@ -1,0 +1,1 @@
+"""Encoders, pooling, projector, and saved encoders."""

@@ -1,0 +1,1 @@
+"""Files, optional packages, memory and signals."""

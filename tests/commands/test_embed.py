@@ -1,0 +1,243 @@
+"""Trained encoders on other graphs: the columns they get, the files that are written, what is refused."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, InMemoryDataset
+
+from graphcl.commands import embed as embedding
+from graphcl.commands.embed import load_for, main
+from graphcl.config.settings import make_config
+from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError
+from graphcl.experiment.seed import describe, make_model
+from graphcl.models.saved import save_encoder
+from graphcl.training.loop import embed
+from tests.conftest import small_graphs
+
+FEATURES = ["labels", "constant", "degree", "labels+degree"]
+
+
+def description_of(dataset, **settings):
+    config = make_config({"encoder": {"name": "gin", "hidden": 4}, **settings})
+    return describe(config, dataset, make_model(config, dataset))
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    """Untrained encoders of two seeds in a file; gives its path and what they embed."""
+    config = make_config({"encoder": {"name": "gin", "hidden": 4}})
+    dataset = load_dataset(small_graphs(edge_attr=True))
+    models = {seed: make_model(config, dataset, seed) for seed in (4, 7)}
+    weights = {seed: model.encoder.state_dict() for seed, model in models.items()}
+    path = tmp_path / "encoder.pt"
+    save_encoder(path, describe(config, dataset, models[4]), weights)
+    return str(path), {seed: embed(model, ResidentLoader(dataset, 36))[0].numpy() for seed, model in models.items()}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Saves a list of graphs and gives its path."""
+
+    def save(graphs, name="graphs.pt"):
+        InMemoryDataset.save(graphs, str(tmp_path / name))
+        return str(tmp_path / name)
+
+    return save
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("features", FEATURES)
+def test_the_training_graphs_get_their_columns_again(features):
+    """However they are given: as they came, as the data set that was trained on, or one by one."""
+    graphs = small_graphs()
+    dataset = load_dataset(graphs, features=features)
+    description = description_of(dataset)
+    sources = [graphs, load_dataset(graphs), dataset]
+    if features != "constant":  # one by one, the data set's graphs are taken for what they are, graphs with `x`
+        sources.append(list(dataset))
+    for source in sources:
+        again = load_for(description, source)
+        assert torch.equal(again._data.x, dataset._data.x)
+        assert torch.equal(again.y, dataset.y)
+    for number in (0, 5):
+        (graph,) = load_for(description, [graphs[number]])
+        assert torch.equal(graph.x, dataset[number].x)
+
+
+def test_degrees_of_other_graphs():
+    """Larger ones share the last column, missing ones stay empty."""
+    rings, stars = small_graphs()[1::2], small_graphs()[::2]  # degrees are small, and up to 10
+    few, many = (load_dataset(graphs, features="labels+degree") for graphs in (rings, stars))
+    assert few.degree_columns < many.degree_columns
+    for trained, others in ((few, stars), (many, rings)):
+        columns = trained.degree_columns
+        x = load_for(description_of(trained), others)._data.x
+        assert x.shape[1] == 3 + columns
+        own = load_dataset(others, features="degree")._data.x.argmax(1)
+        assert torch.equal(x[:, 3:].argmax(1), own.clamp(max=columns - 1))
+        assert (x[:, 3:].sum(1) == 1).all()
+
+
+def test_class_values_stay():
+    graphs = small_graphs()
+    for graph in graphs:
+        graph.y = 3 + 2 * graph.y
+    for features in FEATURES:
+        dataset = load_for(description_of(load_dataset(graphs, features=features)), graphs)
+        assert dataset.classes.tolist() == [3, 5]
+
+
+def test_graphs_that_do_not_fit():
+    wide, bare = small_graphs(), small_graphs()
+    for graph in wide:
+        graph.x = torch.ones(graph.num_nodes, 7)
+    for graph in bare:
+        graph.num_nodes = graph.x.size(0)
+        del graph.x
+    labels, both = (description_of(load_dataset(wide, features=each)) for each in ("labels", "labels+degree"))
+    refused(lambda: load_for(labels, small_graphs()), "own has 3 columns of `x` (labels); the encoder was trained on")
+    refused(lambda: load_for(labels, small_graphs()), "trained on own with 7 columns of labels.")
+    refused(lambda: load_for(both, small_graphs()), f"with 7 columns of labels and {both.degree_columns} of degrees.")
+    for description in (labels, both):
+        refused(lambda given=description: load_for(given, bare), "own has no node labels (no `x`); the encoder was")
+    edges = description_of(load_dataset(small_graphs(edge_attr=True)), encoder="gine")
+    refused(lambda: load_for(edges, small_graphs()), "own has no columns of `edge_attr`", "own with 2, which it needs.")
+
+
+def test_a_set_on_disk_is_taken_as_it_is(tmp_path):
+    dataset = load_dataset(small_graphs(), features="degree")
+    on_disk = write_on_disk(small_graphs(), tmp_path / "disk", features="degree")
+    assert load_for(description_of(dataset), tmp_path / "disk").folder == on_disk.folder
+    on_disk = write_on_disk(small_graphs(), tmp_path / "other")
+    refused(lambda: load_for(description_of(dataset), on_disk), "3 columns of `x` (labels)", "columns of degrees.")
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_npz(encoder, saved, tmp_path, capsys):
+    path, expected = encoder
+    graphs = small_graphs()
+    for words, seed in ([], 4), (["--seed", "7", "--batch-size", "5"], 7):
+        out = tmp_path / f"{seed}.npz"
+        assert main([path, "--dataset", saved(graphs), "--out", str(out), *words]) == 0
+        with np.load(out) as arrays:
+            assert sorted(arrays) == ["h", "id", "y"]
+            np.testing.assert_allclose(arrays["h"], expected[seed], rtol=1e-5)
+            assert arrays["id"].tolist() == list(range(36))
+            assert arrays["y"].tolist() == [0, 1] * 18
+    assert f"36 graphs, x: 3 columns (labels), 2 classes), features: labels; 12 numbers a graph in {out}" in (
+        capsys.readouterr().out
+    )
+
+
+def test_ids_and_no_labels(encoder, saved, tmp_path):
+    path, expected = encoder
+    for ids in ([f"molecule {number}" for number in range(36)], [100 - number for number in range(36)]):
+        graphs = small_graphs(labelled=False)
+        for graph, each in zip(graphs, ids, strict=True):
+            graph.id = each
+        out = tmp_path / f"{ids[0]}.npz"
+        assert main([path, "--dataset", saved(graphs), "--out", str(out), "--batch-size", "7"]) == 0
+        with np.load(out) as arrays:
+            assert sorted(arrays) == ["h", "id"]
+            assert arrays["id"].tolist() == ids
+            np.testing.assert_allclose(arrays["h"], expected[4], rtol=1e-5)
+
+
+@pytest.mark.parametrize("targets", [None, 2])
+def test_parquet(encoder, saved, tmp_path, monkeypatch, targets):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(embedding, "_ROWS", 20)
+    path, expected = encoder
+    graphs = small_graphs()
+    for number, graph in enumerate(graphs):
+        graph.y = graph.y if targets is None else torch.tensor([[number, -number]], dtype=torch.float)
+    out = tmp_path / "e.parquet"
+    assert main([path, "--dataset", saved(graphs), "--out", str(out), "--batch-size", "8"]) == 0
+    file = parquet.ParquetFile(out)
+    assert file.num_row_groups == 2  # of 24 and 12 rows
+    columns = file.read().to_pydict()
+    names = ["y"] if targets is None else ["y0", "y1"]
+    assert list(columns) == ["id", *names, *(f"h{number}" for number in range(12))]
+    np.testing.assert_allclose(np.stack([columns[f"h{i}"] for i in range(12)], axis=1), expected[4], rtol=1e-5)
+    assert columns[names[-1]] == ([0, 1] * 18 if targets is None else [-float(number) for number in range(36)])
+
+
+def test_nothing_remains_of_what_failed(encoder, saved, tmp_path, monkeypatch, capsys):
+    def stop(*_):
+        raise OSError(28, "No space left on device")
+        yield
+
+    monkeypatch.setattr(embedding, "embed_batches", stop)
+    assert main([encoder[0], "--dataset", saved(small_graphs()), "--out", str(tmp_path / "e.npz")]) == 2
+    assert capsys.readouterr().err == "graphcl: No space left on device.\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder.pt", "graphs.pt"]
+
+
+# -- the command line --------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "no-encoder": (["--dataset", "synthetic"], "the first word must be the encoder: a run's folder or its encoder.pt"),
+    "no-dataset": (["{encoder}", "--out", "{here}/e.npz"], "`--dataset` is missing; see --help."),
+    "no-out": (["{encoder}", "--dataset", "synthetic"], "`--out` is missing; see --help."),
+    "typing-error": (["{encoder}", "--datset", "synthetic"], "`--datset` is not a known option; did you mean dataset"),
+    "two": (["{encoder}", "--dataset", "a", "b"], "`--dataset` takes one value, got 2."),
+    "kind": (["{encoder}", "--dataset", "synthetic", "--out", "e.csv"], "`--out` must end in .npz or .parquet, got"),
+    "there": (["{encoder}", "--dataset", "synthetic", "--out", "{here}/there.npz"], "there.npz exists already, and n"),
+    "nowhere": (["{encoder}", "--dataset", "synthetic", "--out", "{here}/no/e.npz"], "there is no folder"),
+    "columns": (["{encoder}", "--dataset", "{here}/wide.pt", "--out", "{here}/e.npz"], "wide has 7 columns of `x`"),
+    "file": (["{here}/no.pt", "--dataset", "synthetic", "--out", "{here}/e.npz"], "there is no file"),
+    "seed": (["{encoder}", "--seed", "x", "--dataset", "a", "--out", "e.npz"], "`--seed` must be a whole number of at"),
+    "other-seed": (
+        ["{encoder}", "--seed", "5", "--dataset", "a", "--out", "{here}/e.npz"],
+        "holds no seed 5; it holds",
+    ),
+    "batch": (["{encoder}", "--batch-size", "0", "--dataset", "a", "--out", "e.npz"], "`--batch-size` must be a whole"),
+    "device": (
+        ["{encoder}", "--device", "cuda:99", "--dataset", "a", "--out", "e.npz"],
+        "`device` is cuda:99, but tor",
+    ),
+    "device-name": (
+        ["{encoder}", "--device", "tpu", "--dataset", "a", "--out", "e.npz"],
+        "`device` must be auto, cpu,",
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "line"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_get_a_line_and_code_2(encoder, tmp_path, capsys, words, line):
+    (tmp_path / "there.npz").touch()
+    InMemoryDataset.save([Data(x=torch.ones(2, 7), edge_index=torch.tensor([[0], [1]]))] * 2, f"{tmp_path}/wide.pt")
+    assert main([word.format(encoder=encoder[0], here=tmp_path) for word in words]) == 2
+    err = capsys.readouterr().err
+    assert line in err
+    assert err.startswith("graphcl: ")
+    assert err.count("\n") == 1
+    assert not (tmp_path / "e.npz").exists()
+
+
+def test_parquet_needs_pyarrow(encoder, capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert main([encoder[0], "--dataset", "synthetic", "--out", "no-such-file.parquet"]) == 2
+    assert 'need pyarrow: pip install "graphcl[parquet]", or take .npz.' in capsys.readouterr().err
+
+
+def test_help(capsys):
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  --{option.replace('_', '-')} " in printed for option in embedding._SHARED + embedding._OWN)
+    assert main([]) == 2
+
+
+def refused(call, *says):
+    with pytest.raises(InputError) as caught:
+        call()
+    for each in says:
+        assert each in str(caught.value)

@@ -1,0 +1,94 @@
+"""`python -m graphcl.commands.show --dataset`: the file it writes, and what it says to mistakes."""
+
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from graphcl.commands.show import main
+
+
+@pytest.fixture
+def go(few, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def show(*words):
+        code = main(["--dataset", few("MUTAG"), *words])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return show
+
+
+def test_the_file_and_what_is_printed(go, tmp_path):
+    code, printed, err = go("--graph", "0", "3", "--augmentations", "node_drop", "random4", "--ratio", "0.3")
+    assert (code, err) == (0, "")
+    lines = printed.split("\n")
+    assert [line.split(":")[0] for line in lines[:4]] == [
+        f"MUTAG {number}, {name}" for number in (0, 3) for name in ("node_drop", "random4")
+    ]
+    assert lines[4] == "MUTAG-augmentations.svg"
+    root = ElementTree.parse(tmp_path / "MUTAG-augmentations.svg").getroot()
+    drawn = ["".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    size, difference = lines[0].split(": ")[1].split("; ")
+    assert {size, difference, "MUTAG 0", "MUTAG 3", "random4"} <= set(drawn)
+    again = go("--augmentations", "node_drop")
+    assert (again[0], again[1]) == (2, "")
+    assert again[2].endswith(
+        "MUTAG-augmentations.svg exists already, and nothing is ever overwritten; pass another file with --out.\n"
+    )
+
+
+def test_the_seed_repeats_a_picture_and_another_gives_another(go, tmp_path):
+    texts = []
+    for number, seed in enumerate((0, 0, 1)):
+        assert go("--seed", str(seed), "--augmentations", "node_drop", "--out", f"deep/{number}.svg")[0] == 0
+        texts.append((tmp_path / "deep" / f"{number}.svg").read_text())
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_png_and_members(go, tmp_path):
+    word = "{name: compose, members: [node_drop, {name: attribute_mask, ratio: 0.9}]}"
+    code, printed, _ = go("--augmentations", word, "--ratio", "0.5", "--out", "a.png")
+    assert code == 0
+    assert printed.startswith("MUTAG 0, compose: node_drop, attribute_mask: ")
+    nodes = int(printed.split("attribute_mask: ")[1].split()[0])
+    assert f"{int(0.9 * nodes)} nodes masked" in printed  # of what the half that is dropped leaves
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_augmentation_twice_is_drawn_twice(go):
+    words = ["{name: node_drop, ratio: 0.1}", "{name: node_drop, ratio: 0.9}", "subgraph"]
+    code, printed, _ = go("--augmentations", *words)
+    lines = printed.split("\n")
+    assert (code, [line.split(":")[0] for line in lines[:3]]) == (
+        0,
+        ["MUTAG 0, node_drop", "MUTAG 0, node_drop (2)", "MUTAG 0, subgraph"],
+    )
+    first, second = (int(line.split(": ")[1].split()[0]) for line in lines[:2])
+    assert first > second
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--graph", "0", "-1"], "`--graph` must be in 0 to "),
+        (["--graph", "99"], "`--graph` must be in 0 to "),
+        (["--graph", "x"], "argument --graph: invalid int value: 'x'; see --help."),
+        (["--ratio", "1"], "`--ratio` must be in [0, 1), got 1.0."),
+        (["--seed", "9" * 20], f"`--seed` must be in [0, 4294967296), got {'9' * 20}."),
+        (["--out", "a.pdf"], "`--out` must end in .svg or .png, got 'a.pdf'."),
+        (["--augmentations", "nod_drop"], "`--augmentations`: unknown augmentation 'nod_drop'; did you mean node_drop"),
+        (["--augmentations", "compose"], "`--augmentations.members` must be a list of one or more augmentations, got"),
+        (["runs/a"], "give the folder of a run, or --dataset NAME for graphs under augmentations; see --help."),
+    ],
+)
+def test_mistakes(go, words, message):
+    code, printed, err = go(*words)
+    assert (code, printed) == (2, "")
+    assert err.startswith(f"graphcl: {message}")
+    assert err.count("\n") == 1
+
+
+def test_nothing_to_show(capsys):
+    assert main([]) == 2
+    assert "give the folder of a run, or --dataset NAME" in capsys.readouterr().err

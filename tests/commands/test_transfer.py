@@ -1,0 +1,234 @@
+"""From one data set to another on the command line: both modes, what is kept, what is refused."""
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from graphcl.commands import transfer as module
+from graphcl.commands.embed import load_for
+from graphcl.commands.show import main as show
+from graphcl.commands.transfer import fresh_encoder, main
+from graphcl.config.settings import make_config
+from graphcl.datasets import load_dataset
+from graphcl.errors import InputError
+from graphcl.evaluate import svm
+from graphcl.experiment.seed import describe, make_model, score
+from graphcl.models.saved import load_encoder, read_saved, save_encoder
+from graphcl.run import main as run
+from graphcl.training.loop import embed
+from tests.conftest import small_graphs
+from tests.datasets.ogb_files import files_of, make_molecules, write_archive
+
+FINETUNE = ["--mode", "finetune", "--epochs", "2", "--batch-size", "8"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Archives of two sets of molecules, and a run of an epoch on the first, two seeds."""
+    pytest.importorskip("ogb")
+    folder = tmp_path_factory.mktemp("transfer")
+    write_archive(folder / "archives", files_of(make_molecules(24)), "hiv")
+    write_archive(folder / "archives", files_of(make_molecules(40, seed=1)), "bbbp")
+    words = ["--dataset", "ogbg-molhiv", "--mirror", str(folder / "archives"), "--data-root", str(folder / "root")]
+    words += ["--encoder.hidden", "8", "--encoder.layers", "2", "--epochs", "1", "--seeds", "3", "5"]
+    assert run([*words, "--out", str(folder / "run")]) == 0
+    description, weights = read_saved(folder / "run")
+    save_encoder(folder / "one.pt", description, {5: weights[5]})
+    return folder
+
+
+@pytest.fixture
+def bbbp(place):
+    return ["--dataset", "ogbg-molbbbp", "--mirror", str(place / "archives"), "--data-root", str(place / "root")]
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """An untrained encoder of made-up graphs in a file."""
+    config, dataset = make_config({"encoder": {"name": "gin", "hidden": 4}}), load_dataset(small_graphs())
+    model = make_model(config, dataset, 1)
+    path = tmp_path_factory.mktemp("own") / "encoder.pt"
+    save_encoder(path, describe(config, dataset, model), {1: model.encoder.state_dict()})
+    return str(path)
+
+
+def kept(folder):
+    return json.loads((folder / "result.json").read_text()), yaml.safe_load((folder / "config.yaml").read_text())
+
+
+def test_show_says_that_a_transfer_is_no_run(place, bbbp, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    assert main([str(place / "run"), *bbbp, "--mode", "probe", "--seeds", "3", "--out", str(out)]) == 0
+    capsys.readouterr()
+    assert show([str(out)]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"graphcl: {out} is not the folder of a run (its config.yaml has no `loss`): give the folder of a run, such as "
+    )
+
+
+def test_a_probe(place, bbbp, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main([str(place / "run"), *bbbp, "--mode", "probe", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "ROC-AUC %   ± seeds\nogb, " in printed
+    assert "OGB's split: 24 training graphs, C by 8 for validation, scored on 8; mean over 2 seeds, an enc" in printed
+    result, config = kept(out)
+    assert result["config"] == config
+    assert (config["seeds"], config["eval"], "epochs" in config) == ([3, 5], ["ogb"], False)
+    assert result["encoder"]["dataset"] == "ogbg-molhiv"
+    assert result["split"] == {"train": 24, "valid": 8, "test": 8}
+
+    for number, seed in enumerate((3, 5)):
+        encoder, description = load_encoder(place / "run", seed)
+        dataset = load_for(description, "ogbg-molbbbp", place / "root")
+        settings = make_config({"dataset": "ogbg-molbbbp", "encoder": {"name": "auto", "hidden": 8, "layers": 2}})
+        for key, each in (("trained", encoder), ("untrained", make_model(settings, dataset, seed).encoder)):
+            h, y = embed(each, module.make_loader(dataset, 40))
+            expected = score(settings, "ogb", h, y, seed, benchmark=dataset.benchmark)
+            assert result["scores"]["ogb"]["per_seed"][number][key] == json.loads(json.dumps(vars(expected)))
+
+
+def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
+    """From scratch and from the trained weights by the very same steps, but for the first weights of the encoder."""
+    starts = []
+
+    def watched(model, dataset, seed, **others):
+        starts.append((seed, {key: value.clone() for key, value in model.state_dict().items()}, others))
+        return finetune(model, dataset, seed, **others)
+
+    finetune = module.finetune
+    monkeypatch.setattr(module, "finetune", watched)
+    out = tmp_path / "out"
+    assert (
+        main([str(place / "one.pt"), *bbbp, *FINETUNE, "--dropout", "0.1", "--seeds", "0", "1", "--out", str(out)]) == 0
+    )
+    printed = capsys.readouterr().out
+    for line in (
+        "\nfinetune, from scratch      ",
+        "\nfinetune, from trained      ",
+        "\nfinetune, gain over from scratch  ",
+    ):
+        assert line in printed
+    assert "epoch by 8 for validation, scored on 8; mean over 2 seeds, of one encoder.\n" in printed
+
+    encoder, description = load_encoder(place / "one.pt")
+    assert [seed for seed, *_ in starts] == [0, 0, 1, 1]
+    for (seed, scratch, options), (_, trained, others) in (starts[:2], starts[2:]):
+        assert {**options, "callbacks": 0} == {**others, "callbacks": 0}
+        assert (options["epochs"], options["batch_size"], options["dropout"]) == (2, 8, 0.1)
+        fresh = fresh_encoder(description, seed).state_dict()
+        for key in scratch:
+            inner = key.removeprefix("encoder.")
+            if inner == key:
+                assert torch.equal(scratch[key], trained[key])
+            else:
+                assert torch.equal(scratch[key], fresh[inner])
+                assert torch.equal(trained[key], encoder.state_dict()[inner])
+
+    result, config = kept(out)
+    assert (config["dropout"], config["lr"], "eval" in config) == (0.1, 0.001, False)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["seed"], row["start"], row["epoch"]) for row in rows] == [
+        (seed, start, epoch) for seed in (0, 1) for start in ("untrained", "trained") for epoch in (1, 2)
+    ]
+    for number, scores in enumerate(result["scores"]["finetune"]["per_seed"]):
+        for start, found in scores.items():
+            valid = [row["valid"] for row in rows if (row["seed"], row["start"]) == (number, start)]
+            assert (found["inner"], found["chosen"]) == ([max(valid)], [1 + valid.index(max(valid))])
+    gains = [
+        each["trained"]["accuracy"][0] - each["untrained"]["accuracy"][0]
+        for each in result["scores"]["finetune"]["per_seed"]
+    ]
+    assert result["scores"]["finetune"]["gain"]["mean"] == pytest.approx(sum(gains) / 2)
+
+
+def test_a_probe_on_folds(own, saved_graphs, tmp_path, capsys):
+    path, out = saved_graphs(), tmp_path / "out"
+    assert main([own, "--dataset", path, "--mode", "probe", "--seeds", "0", "--eval", "logreg", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "accuracy %   ± seeds   ± folds\nlogreg, untrained encoder" in printed
+    assert "10 stratified folds, C by an inner 5-fold grid; mean over 1 seed, of one encoder.\n" in printed
+    assert kept(out)[0]["scores"]["logreg"]["trained"]["seeds"] == [0]
+
+
+def test_seeds_and_evaluator_by_default(own, saved_graphs, tmp_path, monkeypatch):
+    asked = []
+
+    def quick(config, name, h, y, seed, benchmark):
+        asked.append((name, seed))
+        return svm(h, y, folds=2, inner_folds=2, grid=[1.0], seed=seed)
+
+    monkeypatch.setattr(module, "score", quick)
+    assert main([own, "--dataset", saved_graphs(), "--mode", "probe", "--out", str(tmp_path / "out")]) == 0
+    assert asked == [("svm", seed) for seed in (0, 0, 1, 1, 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--mode", "finetune"], "own has no split of its own, whose validation part would choose the epoch of --mode"),
+        (["--mode", "probe", "--eval", "ogb"], "`eval` ogb does not fit own, which has no split of its own; pass"),
+        (["--mode", "probe", "--epochs", "3", "--lr", "1"], "--epochs, --lr: for --mode finetune only."),
+        (["--mode", "finetune", "--eval", "svm"], "--eval: for --mode probe only."),
+        (["--mode", "fine"], "`mode` must be 'probe' or 'finetune', got 'fine'."),
+        (["--mode", "finetune", "--dropout", "1"], "`dropout` must be in [0, 1), got 1.0."),
+        (["--mode", "finetune", "--epochs", "0"], "`epochs` must be in [1, inf), got 0."),
+        (["--mode", "probe", "--seeds", "1", "1"], "`seeds` must be one or more different numbers, got [1, 1]."),
+        (["--mode", "probe", "--device", "tpu"], "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
+        (["--mode", "probe", "--sed", "1"], "`--sed` is not a known option; did you mean seeds?"),
+        ([], "`--mode` is missing; see --help."),
+    ],
+)
+def test_a_mistake_is_one_line(words, line, own, saved_graphs, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main([own, "--dataset", saved_graphs(), *words, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"graphcl: {line}")
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_graphs_that_do_not_fit(own, saved_graphs, tmp_path, capsys):
+    def refused(*words):
+        assert main([*words, "--mode", "probe", "--out", str(tmp_path / "out")]) == 2
+        return capsys.readouterr().err
+
+    assert "synthetic has 7 columns of `x` (labels); the encoder was trained on own with 3 " in refused(
+        own, "--dataset", "synthetic"
+    )
+    assert "there is no file 'none'" in refused("none", "--dataset", "synthetic")
+    assert "the first word must be the encoder" in refused("--dataset", "synthetic")
+    path = saved_graphs(labelled=False)
+    assert "own has no class labels by which embeddings could be scored; take graphcl embed." in refused(
+        own, "--dataset", path
+    )
+    (tmp_path / "out").mkdir()
+    assert "out exists already, and nothing is ever overwritten; pass another" in refused(own, "--dataset", path)
+
+
+def test_molecules_that_do_not_fit(place, bbbp, own, tmp_path, capsys):
+    assert main([own, *bbbp, *FINETUNE]) == 2
+    assert (
+        "ogbg-molbbbp has 9 columns of `x` (labels); the encoder was trained on own with 3 col"
+        in capsys.readouterr().err
+    )
+    assert main([str(place / "run"), *bbbp, *FINETUNE, "--seeds", "3", "4"]) == 2
+    assert f"`seeds` must be of those whose encoders {place / 'run'} holds, 3, 5; got 4." in capsys.readouterr().err
+    description, _ = read_saved(place / "run")
+    numbers = load_dataset(small_graphs(edge_attr=True))
+    numbers._data.x = numbers._data.x.repeat(1, 3)
+    with pytest.raises(InputError, match="`x` of own holds numbers; the encoder was trained on ogbg-molhiv with categ"):
+        load_for(description, numbers)
+    gin = description.model_copy(update={"encoder": description.encoder.model_copy(update={"name": "gin"})})
+    with pytest.raises(InputError, match=r"holds categories as whole numbers; the encoder .* with numbers"):
+        load_for(gin, "ogbg-molbbbp", place / "root")
+
+
+def test_help(capsys):
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"--{name.replace('_', '-')} " in printed for name in module.Transfer.model_fields if name != "encoder")
+    assert main([]) == 2

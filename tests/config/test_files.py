@@ -1,0 +1,157 @@
+"""Settings in files: what is read, what cannot be, and that the configurations that come with the package are whole."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from graphcl.config.files import parse_value, read_config, shipped_configs
+from graphcl.config.settings import make_config
+from graphcl.errors import InputError
+from tests.fuzz.watch import peak
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0.7", 0.7), ("1e-3", 1e-3), ("-2E5", -2e5), ("3", 3), ("true", True), ("[1, 2]", [1, 2]), ("null", None),
+     ("adnce", "adnce"), (".inf", float("inf")), ("+-inf", "+-inf"), ("a: [", "a: [")],
+)  # fmt: skip
+def test_values_of_the_command_line(text, value):
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(InputError, match="there is no file or configuration 'adnce/MUTAGG'; did you mean adnce/MUTAG"):
+        read_config("adnce/MUTAGG")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    with pytest.raises(InputError, match="must hold a mapping of settings, got list"):
+        read_config(tmp_path / "list.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [\n")
+    with pytest.raises(InputError, match=r"broken\.yaml is not readable as YAML: "):
+        read_config(tmp_path / "broken.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(InputError, match="not readable as YAML"):
+        read_config(tmp_path / "binary.yaml")
+    with pytest.raises(InputError, match="not readable as YAML"):
+        read_config(tmp_path)
+
+
+def laughs(mapping=False):
+    """A thousand million of entries, by aliases of aliases."""
+    first = "{x: 1}" if mapping else "[1]"
+    lines = [f"a0: &a0 {first}"]
+    for number in range(1, 10):
+        ten = ", ".join([f"*a{number - 1}"] * 10)
+        lines.append(f"a{number}: &a{number} {{<<: [{ten}]}}" if mapping else f"a{number}: &a{number} [{ten}]")
+    return "\n".join(lines)
+
+
+HOSTILE = {
+    "aliases": (laughs(), "its aliases unfold to too much"),
+    "merges": (laughs(mapping=True), "its aliases unfold to too much"),
+    "itself": ("a: &a [*a]", "its aliases unfold to too much"),
+    "brackets": ("a: " + "[" * 100_000, "maximum recursion depth"),
+    "deep": ("a: " + "[" * 60 + "]" * 60, "nested too deeply"),
+    "digits": ("epochs: " + "9" * 100_000, "Exceeds the limit"),
+    "date": ("lr: 2020-99-99", "month must be in 1..12"),
+    "no-number": ("lr: !!int ''", "index out of range"),
+    "code": ("lr: !!python/object/apply:os.mkdir [pwned]", "could not determine a constructor"),
+    "NUL": (r'dataset: "a\0b"', "a text holds a NUL character"),
+    "control": ("lr: \x07", "special characters are not allowed"),
+    "large": ("#" * (4 * 2**20 + 1), "is larger than 4194304 bytes"),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files(text, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(text)
+    with peak() as found, pytest.raises(InputError) as caught:
+        read_config("c.yaml")
+    assert says in str(caught.value)
+    assert str(caught.value).startswith("c.yaml is not readable as YAML: ")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+    assert found[0] < 64 * 2**20
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+def test_honest_aliases_and_merges(tmp_path):
+    (tmp_path / "c.yaml").write_text(
+        "views: {first: &v {name: node_drop, ratio: 0.3}, second: *v}\n" + "loss: {<<: {mu: 0.5}, name: adnce}\n"
+    )
+    config = make_config(read_config(tmp_path / "c.yaml"))
+    assert config.views.first == config.views.second == {"name": "node_drop", "ratio": 0.3}
+    assert config.loss["mu"] == 0.5
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_marks_and_line_ends_of_other_systems(start, end, tmp_path):
+    (tmp_path / "c.yaml").write_bytes(f"{start}lr: 0.5{end}epochs: 3{end}".encode())
+    assert read_config(tmp_path / "c.yaml") == {"lr": 0.5, "epochs": 3}
+
+
+SAID = {
+    "long-value": ("lr: " + "x" * 10**6, 300, 1),
+    "long-key": ("? " + "k" * 10**5 + "\n: 1", 600, 1),
+    "lines-in-a-key": ('"a\\nb\\e[2J": 1', 600, 1),
+    "many-keys": ("\n".join(f"k{number}: 1" for number in range(300)), 9000, 21),
+    "other-keys": ("null: 1\n1: 2\n2020-01-01: 3", 1500, 3),
+    "infinite": ("lr: 1e999", 100, 1),
+}
+
+
+@pytest.mark.parametrize(("text", "most", "lines"), SAID.values(), ids=SAID)
+def test_mistakes_are_said_in_few_words(text, most, lines, tmp_path):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        make_config(read_config(tmp_path / "c.yaml"))
+    assert len(str(caught.value)) < most
+    assert len(str(caught.value).split("\n")) == lines
+    assert str(caught.value).replace("\n", "").isprintable()
+
+
+HERE = ["DD", "IMDB-BINARY", "IMDB-MULTI", "MUTAG", "NCI1", "NCI109", "PROTEINS", "REDDIT-BINARY"]
+ELSEWHERE = ["COLLAB", "REDDIT-MULTI-5K"]
+TUNED = ["IMDB-BINARY", "MUTAG", "NCI1", "PROTEINS"]
+PUBLISHED = ["adnce", "adnce_baseline", "dcl", "flatnce", "graphcl", "infograph", "joao", "joao_v2", "simgrace"]
+
+
+def test_there_is_a_configuration_for_every_published_row():
+    assert sorted(name for name in shipped_configs() if name.split("/")[0] in PUBLISHED) == sorted(
+        f"{method}/{name}" for method in PUBLISHED for name in [*HERE, *ELSEWHERE, "default"]
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in sorted(shipped_configs()) if name.split("/")[0] in PUBLISHED])
+def test_configurations_say_their_command_and_give_only_differences(name):
+    file = shipped_configs()[name]
+    text = file.read_text()
+    command = f"# python -m graphcl.run --config {name}"
+    assert max(map(len, text.split("\n"))) <= 120
+    if name.endswith("/default"):  # for sets without settings of their own
+        assert text.split("\n")[0] == f"{command} --dataset NAME"
+        return
+    assert text.split("\n")[0] == command
+    (published,) = re.findall(r"^#.*\bpublished: (.*?)  ", text, re.MULTILINE)
+    assert re.fullmatch(r"\d+\.\d+ ± \d+\.\d+|unknown to us|none", published)
+    (measured,) = re.findall(r"^#.*\bmeasured: (.+)$", text, re.MULTILINE)
+    assert re.fullmatch(r"\d+\.\d+ ± \d+\.\d+( \(\d seeds\))?|not yet", measured)
+    values = yaml.safe_load(file.read_text())
+    defaults = make_config({}).model_dump()
+    assert all(defaults[key] != value for key, value in values.items())
+    assert make_config(values).dataset == Path(name).name
+
+
+def test_the_recipes_of_our_own_say_how_they_were_chosen():
+    own = {name: file.read_text() for name, file in shipped_configs().items() if name.startswith("best/")}
+    assert sorted(own) == sorted(f"best/{name}" for name in [*TUNED, "default"])
+    for name, text in own.items():
+        assert text.split("\n")[0].startswith(f"# python -m graphcl.run --config {name}")
+        assert "docs/studies/recipes.md" in text
+        assert "accuracy on inner folds" in text
+        assert re.search(r"\d+\.\d+ ± \d+\.\d+.*untrained", text, re.DOTALL)
+    assert "dataset" not in yaml.safe_load(own["best/default"])

@@ -1,0 +1,161 @@
+import pytest
+import yaml
+
+from graphcl.augment import Compose, NodeDrop, OneOf, Subgraph
+from graphcl.config.files import read_config
+from graphcl.config.settings import Config, ConfigError, build_augmentation, make_config, to_yaml
+
+
+def messages(values) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        make_config(values)
+    return str(caught.value).split("\n")
+
+
+def test_yaml_round_trip_is_complete(tmp_path):
+    config = make_config({"loss": {"name": "adnce", "sigma": float("inf")}, "views": {"second": "node_drop"}})
+    (tmp_path / "config.yaml").write_text(to_yaml(config))
+    assert make_config(read_config(tmp_path / "config.yaml")) == config
+    # Defaults are written out, so that a later change of a default does not change what the file means.
+    assert config.loss["temperature"] == 0.2
+    assert config.views.second == {"name": "node_drop", "ratio": 0.2}
+
+
+def test_evaluators_are_a_list_or_a_text():
+    assert make_config({"eval": ["knn", "svm"]}).eval == make_config({"eval": "knn, svm"}).eval == ["knn", "svm"]
+    assert "eval:\n- svm\n" in to_yaml(make_config({}))
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        make_config({}).epochs = 3
+
+
+def test_everything_wrong_is_said_at_once():
+    found = messages(
+        {
+            "loss": {"name": "adnce", "mu": "a", "temperature": -1, "muu": 1},
+            "views": {"firs": "identity", "second": {"name": "node_dro"}},
+            "epochs": 2.5,
+            "batchsize": 3,
+            "batch_size": 1,
+            "seeds": ["a"],
+            "device": "gpu",
+            "evaluation": {"folds": 1},
+        }
+    )
+    expected = [
+        "`views.firs` is not a known key; did you mean first? choose from: first, second.",
+        "`epochs` must be a whole number, got 2.5.",
+        "`batch_size` must be in [2, inf) (a contrastive loss compares at least two graphs), got 1.",
+        "`seeds.0` must be a whole number, got 'a'.",
+        "`evaluation.folds` must be in [2, inf), got 1.",
+        "`loss.temperature` must be in (0, inf), got -1.0.",
+        "`loss.mu` must be a number, got 'a'.",
+        "`device` must be auto, cpu, cuda or cuda:N, got 'gpu'.",
+    ]
+    for line in expected:
+        assert line in found
+    assert any(line.startswith("`batchsize` is not a known key; did you mean batch_size") for line in found)
+    assert any(line.startswith("`loss.muu` is not a known key; did you mean mu?") for line in found)
+    assert any(
+        line.startswith("`views.second`: unknown augmentation 'node_dro'; did you mean node_drop") for line in found
+    )
+    assert len(found) == 11
+
+
+@pytest.mark.parametrize("values", [{None: 1}, {1: 2}, {(1, 2): 3}, {"views": {None: "identity"}}])
+def test_a_key_that_is_no_text(values):
+    (line,) = messages({**values, "epochs": 3})
+    assert line.endswith("is not a known key: each is a text.")
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"loss": "adnse"}, "`loss`: unknown loss 'adnse'; did you mean adnce"),
+        ({"loss": {"mu": 1}}, "`loss` must be a name or a mapping with a `name`"),
+        ({"loss": 3}, "`loss` must be a mapping of keys to values, got 3."),
+        ({"loss": {"name": "dcl", "reduction": "none"}}, "`loss.reduction` must be 'mean' for training"),
+        ({"seeds": []}, "`seeds` must be one or more different numbers, got []."),
+        ({"seeds": [1, 1]}, "`seeds` must be one or more different numbers, got [1, 1]."),
+        ({"seeds": [-1]}, "`seeds.0` must be in [0, 4294967296), got -1."),
+        (
+            {"features": "degre"},
+            "`features` must be 'auto', 'labels', 'constant', 'degree', 'labels+degree' or 'auto+degree'",
+        ),
+        ({"eval": "svm, nn"}, "`eval`: unknown evaluator 'nn'; did you mean knn? choose from: knn, logreg, ogb, svm."),
+        ({"eval": ["svm", "knn,logreg"]}, "`eval`: unknown evaluator 'knn,logreg'; did you mean"),
+        ({"eval": 3}, "`eval` must be a list, got 3."),
+        ({"eval": []}, "`eval` must be one or more different evaluators, got []."),
+        ({"lr": True}, "`lr` must be a number, got True."),
+        ({"amp": 1}, "`amp` must be true or false, got 1."),
+        ({"dataset": 5}, "`dataset` must be a text, got 5."),
+        ({"views": {"first": {"name": "node_drop", "ratio": 1.0}}}, "`views.first.ratio` must be in [0, 1), got 1.0."),
+        ({"views": {"first": "one_of"}}, "`views.first.members` must be a list of one or more augmentations"),
+        (
+            {"views": {"first": {"name": "one_of", "members": ["identity", {"name": "subgraph", "growth": "x"}]}}},
+            "`views.first.members.1.growth` must be 'boundary' or 'one_hop', got 'x'.",
+        ),
+        ({"encoder": {"name": "gin", "layers": 0}}, "`encoder.layers` must be in [1, inf), got 0."),
+    ],
+)
+def test_messages(values, line):
+    found = messages(values)
+    assert len(found) == 1
+    assert found[0].startswith(line)
+
+
+@pytest.mark.parametrize("spec", ["simgrace", {"name": "simgrace", "eta": 0.1}])
+def test_a_method_of_original_graphs_has_them_for_its_views_by_default(spec):
+    for views in ({}, {"views": {}}, {"views": {"first": "identity"}}, {"views": {"second": {"name": "identity"}}}):
+        config = make_config({"method": spec, **views})
+        assert config.views.model_dump() == {"first": {"name": "identity"}, "second": {"name": "identity"}}
+        assert make_config(yaml.safe_load(to_yaml(config))) == config
+    assert make_config({"method": "two_views"}).views.second["name"] == "random4"
+
+
+@pytest.mark.parametrize(
+    ("views", "got"),
+    [
+        ({"first": "random4"}, "random4 and identity"),
+        ({"second": {"name": "node_drop", "ratio": 0.1}}, "identity and node_drop"),
+        ({"first": "subgraph", "second": "random4"}, "subgraph and random4"),
+    ],
+)
+def test_other_views_chosen_for_such_a_method(views, got):
+    line = f"`views` must be identity with method simgrace, which takes the original graphs; got {got}."
+    assert messages({"method": "simgrace", "views": views}) == [line]
+
+
+def test_nested_augmentations_are_built():
+    spec = {"name": "compose", "members": ["node_drop", {"name": "one_of", "members": ["identity", "subgraph"]}]}
+    config = make_config({"views": {"first": spec}})
+    built = build_augmentation(config.views.first)
+    assert isinstance(built, Compose)
+    assert isinstance(built.members[0], NodeDrop)
+    assert isinstance(built.members[1], OneOf)
+    assert isinstance(built.members[1].members[1], Subgraph)
+
+
+def test_loss_and_method_follow_each_other_where_only_one_is_named():
+    found = [
+        (config.loss["name"], config.method["name"])
+        for config in map(
+            make_config,
+            [
+                {},
+                {"loss": "moco"},
+                {"method": "infograph"},
+                {"method": "byol"},
+                {"method": "infograph", "loss": {"name": "auto", "symmetric": False}},
+                {"method": "infograph", "loss": "infonce"},
+            ],
+        )
+    ]
+    expected = [("infonce", "two_views"), ("moco", "moco"), ("jsd", "infograph"), ("infonce", "byol")]
+    assert found == [*expected, ("jsd", "infograph"), ("infonce", "infograph")]
+
+
+def test_every_setting_is_described():
+    assert all(field.description for field in Config.model_fields.values())

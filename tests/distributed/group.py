@@ -1,0 +1,87 @@
+"""Runs checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py [NAME ...]
+
+One process imports everything and forks the ranks, which talk over gloo, as importing costs most of the time. A check
+is a function without arguments that all ranks of a group run, an entry of a module's `CHECKS`. What went wrong with it
+on any rank is printed as JSON by size, file and name; null where nothing did.
+"""
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the checks share with other tests
+TIME_LIMIT = timedelta(seconds=60)
+BROKEN = "not run, as an earlier check broke the group"
+
+
+def load(file):
+    """A module by its file."""
+    spec = importlib.util.spec_from_file_location(f"ranks_{Path(file).stem}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run(checks, rank, size, folder):
+    """What a rank does."""
+    torch.set_num_threads(1)
+    store = f"file://{folder}/store-{size}"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=TIME_LIMIT)
+    found = {}
+    for name, check in checks.items():
+        try:
+            check()
+            found[name] = None
+        except Exception as error:
+            found[name] = "".join(traceback.format_exception(error)[-4:])
+        (folder / f"{size}-{rank}.json").write_text(json.dumps(found))
+        # A rank that failed alone may have left others within a collective, which their time limit ends; then no more.
+        passed = [None] * size
+        dist.all_gather_object(passed, found[name] is None)
+        if len(set(passed)) > 1:
+            break
+    dist.destroy_process_group()
+
+
+def outcomes(checks, size):
+    """What went wrong with each check, by name."""
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        processes = [context.Process(target=run, args=(checks, rank, size, folder)) for rank in range(size)]
+        for each in processes:
+            each.start()
+        for each in processes:
+            each.join()
+        files = [folder / f"{size}-{rank}.json" for rank in range(size)]
+        found = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
+    wrong = {}
+    for name in checks:
+        lines = [f"rank {rank}: {each.get(name, BROKEN)}" for rank, each in enumerate(found) if each.get(name, BROKEN)]
+        wrong[name] = "\n".join(lines) or None
+    return wrong
+
+
+def main(sizes, *words):
+    modules = {Path(word).stem: load(word) for word in words if word.endswith(".py")}
+    names = [word for word in words if not word.endswith(".py")]
+    wanted = {
+        stem: {name: each for name, each in module.CHECKS.items() if not names or name in names}
+        for stem, module in modules.items()
+    }
+    print(json.dumps({n: {stem: outcomes(each, int(n)) for stem, each in wanted.items()} for n in sizes.split(",")}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

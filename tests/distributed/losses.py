@@ -1,0 +1,174 @@
+"""Losses across ranks against one process with the whole batch: run by `group.py`, reported by `test_losses.py`."""
+
+import copy
+import inspect
+from functools import partial
+from itertools import product
+from typing import Literal, get_args, get_origin, get_type_hints
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from graphcl.distributed import ranks
+from graphcl.losses.engine import pairs, ring, tiled, torch_tiles
+from graphcl.registry import losses
+
+SHARE, FEATURES, WIDTH = 4, 5, 4
+"""Graphs of a rank, columns of a graph, columns of a projection."""
+CLOSE = {"rtol": 1e-9, "atol": 1e-10}
+
+
+COMBINED = [
+    {"negatives": "cross", "symmetric": True, "engine": "dense"},
+    {"negatives": "cross", "symmetric": False, "engine": "tiled"},
+    {"negatives": "all", "symmetric": True, "engine": "tiled"},
+    {"negatives": "all", "symmetric": False, "engine": "dense"},
+    {"negatives": "all", "symmetric": True, "engine": "auto"},
+    {"negatives": "queue", "symmetric": False, "engine": "dense"},
+]
+TENSORS = [("weight",), ("queue", "ids", "weight")]
+
+
+def variants(name):
+    """A loss's arguments: who is compared with whom, by both engines; with tensors; and each switch turned."""
+    taken = inspect.signature(losses[name]).parameters
+
+    def of(**arguments):
+        return {key: value for key, value in arguments.items() if key in taken}
+
+    known = [of(**each) for each in COMBINED]
+    yield from ((each, ()) for place, each in enumerate(known) if each not in known[:place])
+    for place, tensors in enumerate(TENSORS):
+        if all(each in taken for each in tensors):
+            yield of(engine=("dense", "tiled")[place], negatives=("cross", "all")[place]), tensors
+    hints = get_type_hints(losses[name])
+    for argument in sorted(taken.keys() - {"negatives", "symmetric", "engine", "reduction"}):
+        choices = get_args(hints[argument]) if get_origin(hints[argument]) is Literal else ()
+        for place, choice in enumerate((False, True) if hints[argument] is bool else choices):
+            yield of(**{argument: choice, "engine": ("dense", "tiled")[place % 2]}), ()
+    for count, engine in product((50, 5), ("dense", "tiled")) if "num_negatives" in taken else ():
+        yield {"num_negatives": count, "engine": engine}, ()
+
+
+def data(seed=0):
+    """Both views' features of the whole batch `[2, N, F]`, and what else a loss may be given."""
+    generator = torch.Generator().manual_seed(seed)
+    count = SHARE * dist.get_world_size()
+    x = torch.randn(2, count, FEATURES, generator=generator, dtype=torch.float64)
+    given = {
+        "weight": torch.rand(count, generator=generator, dtype=torch.float64),
+        "ids": torch.arange(count) + 3,
+        "labels": torch.randint(3, (count,), generator=generator),
+        "queue": torch.randn(6, WIDTH, generator=generator, dtype=torch.float64),
+        "queue_ids": torch.tensor([3, 3, 5, 8, 77, 0]),
+    }
+    return x, given
+
+
+def model(seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, WIDTH)).double()
+
+
+def arguments_of(name, arguments, tensors, given, part=slice(None)):
+    """What the loss is called with, the graphs' entries cut to a part."""
+    tensors = {*tensors, *(["queue_ids"] if "ids" in tensors else [])}
+    tensors |= {"labels"} & set(losses.arguments(name).tensors)
+    cut = {key: each[part] if key in ("weight", "ids", "labels") else each for key, each in given.items()}
+    return arguments | {key: cut[key] for key in tensors}
+
+
+def value_and_gradients(network, loss, x):
+    """Of a loss of both views' projections, and the parameters."""
+    network.zero_grad()
+    z = network(x.flatten(0, 1)).view(2, x.size(1), WIDTH)
+    value = loss(z[0], z[1])
+    value.backward()
+    return value.detach(), torch.cat([each.grad.flatten() for each in network.parameters()])
+
+
+def own_part():
+    start = SHARE * dist.get_rank()
+    return slice(start, start + SHARE)
+
+
+def compare(networks, name, arguments, tensors, steps=1):
+    """Value, gradients, and with more steps of SGD than one the parameters after them."""
+    x, given = data()
+    part = own_part()
+    plain = {key: value for key, value in arguments.items() if key != "engine"}
+    whole = partial(losses[name], **arguments_of(name, plain, tensors, given))
+    mine = partial(losses[name], **arguments_of(name, arguments, tensors, given, part))
+    alone, together = networks
+    for _ in range(steps):
+        expected, wanted = value_and_gradients(alone, whole, x)
+        with ranks.across(dist.group.WORLD):
+            value, gradients = value_and_gradients(together, mine, x[:, part])
+        dist.all_reduce(value)
+        torch.testing.assert_close(value / dist.get_world_size(), expected, **CLOSE)
+        torch.testing.assert_close(gradients, wanted, **CLOSE)
+        if steps > 1:
+            for network in networks:
+                torch.optim.SGD(network.parameters(), lr=1e-3).step()
+    for one, other in zip(together.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+def every_variant(name):
+    """Every variant of a loss, the first one for some steps; on more ranks than two a few of them, for a step."""
+    alone = model()
+    networks = alone, DistributedDataParallel(copy.deepcopy(alone))
+    two = dist.get_world_size() == 2
+    chosen = list(variants(name))
+    if not two:
+        chosen = chosen[:2] + chosen[2:][-1:]  # the rest does not depend on how many ranks there are
+    # Tiles and chunks so small that there are several of them; `auto` then means gathered keys in tiles.
+    small = mock.patch.object(tiled, "ROW_ELEMENTS", 24), mock.patch.object(torch_tiles, "TILE", 3)
+    with small[0], small[1], mock.patch.object(pairs, "DENSE_LIMIT", 8):
+        for number, (arguments, tensors) in enumerate(chosen):
+            try:
+                compare(networks, name, arguments, tensors, steps=5 if two and number == 0 else 1)
+            except AssertionError as error:
+                raise AssertionError(f"{name} with {arguments} and {tensors or 'no tensors'}: {error}") from None
+
+
+CHECKS = {name: partial(every_variant, name) for name in losses}
+
+
+def a_wrong_gradient_is_noticed():
+    """Gathered rows without a gradient, keys that never bring theirs home, a sum whose gradient is a rank's own."""
+    wrong = [
+        ("infonce", {"engine": "dense"}, mock.patch.object(pairs, "rows_of_others", detached(pairs.rows_of_others))),
+        ("infonce", {"engine": "tiled"}, mock.patch.object(ring._Arriving, "wait", keys_only)),
+        ("barlow_twins", {}, mock.patch.object(ranks._Sum, "backward", lambda ctx, gradient: (gradient, None))),
+        ("dclw", {"detach_weight": False}, mock.patch.object(ranks, "gather", detached(ranks.gather))),
+    ]
+    for name, arguments, broken in wrong:
+        networks = model(), DistributedDataParallel(model())
+        compare(networks, name, arguments, ())
+        with broken:
+            try:
+                compare(networks, name, arguments, ())
+            except AssertionError:
+                continue
+        raise AssertionError(f"{name}: a wrong gradient passes")
+
+
+def detached(function):
+    def constant(x):
+        found = function(x)
+        return {key: each.detach() for key, each in found.items()} if isinstance(found, dict) else found.detach()
+
+    return constant
+
+
+def keys_only(arriving, wait=ring._Arriving.wait):
+    found = wait(arriving)
+    return found if arriving.tag == ring._KEYS else torch.zeros_like(found)
+
+
+CHECKS["a_wrong_gradient_is_noticed"] = a_wrong_gradient_is_noticed

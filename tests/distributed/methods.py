@@ -1,0 +1,129 @@
+"""Methods across ranks against one process with the whole batch: run by `group.py`, reported by `test_methods.py`."""
+
+import copy
+import inspect
+from contextlib import nullcontext
+from functools import partial
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from graphcl.augment import Identity, NodeDrop, OneOf
+from graphcl.distributed import ranks
+from graphcl.distributed.batchnorm import synchronise
+from graphcl.graphs.batching import with_entries
+from graphcl.losses import Loss
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GIN
+from graphcl.registry import methods
+from tests.methods.small import graphs, pick, schedule, seeded
+
+SHARE, COUNT, STEPS = 3, 36, 5
+"""Graphs of a rank in a batch, graphs in all, steps of SGD on two ranks."""
+CLOSE = {"rtol": 1e-9, "atol": 1e-10}
+KEPT = "forward_sync_buffers"
+if KEPT not in inspect.signature(DistributedDataParallel).parameters:  # in older torch
+    KEPT = "broadcast_buffers"
+GRAPHS = graphs(COUNT, dtype=torch.float64)
+
+CASES = {
+    "two_views": [("adnce", {"negatives": "all"}, {}), ("supcon", {}, {"labels": True}), ("barlow_twins", {}, {})],
+    "moco": [("moco", {}, {"queue_size": 20}), ("adnce", {"symmetric": True}, {"queue_size": 16})],
+    "memory_bank": [("instance_nce", {"temperature": 0.3}, {"noise": 10, "warmup": 0}), ("infonce", {}, {"noise": 99})],
+    "byol": [("byol", {}, {}), ("infonce", {}, {})],
+    "simsiam": [("simsiam", {}, {})],
+    "infograph": [("jsd", {}, {}), ("infonce", {"engine": "tiled"}, {}), ("dclw", {}, {}), ("instance_nce", {}, {})],
+    "ad_gcl": [("dcl", {}, {})],
+    "simgrace": [("infonce", {}, {"eta": 0.1})],
+}
+"""Losses, their arguments and the method's; a method that is not named here is tried with infonce."""
+
+
+def build(name, loss, loss_arguments, arguments):
+    """The method in float64, with BatchNorm in its encoder, the same at each call."""
+    known = {"num_graphs": COUNT, "first": Identity(), "second": OneOf([NodeDrop(0.2), Identity()])}
+    data = {key: known[key] for key in methods.arguments(name).required if key in known}
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = ContrastiveModel(GIN(4, hidden=8, layers=2))
+        with torch.no_grad():
+            for each in model.parameters():  # zero biases would leave dead units on ReLU's kink, up to rounding
+                each += 0.1 * torch.randn(each.shape)
+        for norm in model.encoder.norms:  # units that hardly vary would make much of rounding
+            norm.eps = 0.1
+        return methods[name](model, Loss(loss, **loss_arguments), **data, **arguments).double().train()
+
+
+def views(numbers):
+    """Two views of some graphs, which depend on nothing but the graphs' numbers."""
+    view1, view2 = pick(GRAPHS, numbers), pick(GRAPHS, numbers)
+    view2.x = (view2.x * 9).sin()
+    drawn = torch.tensor(numbers) % 2
+    return with_entries(view1, "drawn", drawn), with_entries(view2, "drawn", drawn)
+
+
+def gradients(network):
+    return torch.cat([each.grad.flatten() for each in network.parameters() if each.requires_grad])
+
+
+def descend(network, lr=0.01):
+    with torch.no_grad():
+        for each in network.parameters():
+            if each.requires_grad:
+                each -= lr * each.grad
+
+
+def one_step(network, numbers, generator):
+    """Value and gradient of a batch; the step is made."""
+    network.zero_grad()
+    outcome = network(*views(numbers), ids=torch.tensor(numbers), generator=generator)
+    outcome.loss.backward()
+    return outcome.loss.detach(), gradients(network)
+
+
+def compare(name, loss, loss_arguments, arguments):
+    """Values, gradients, parameters and what the method keeps, step by step."""
+    alone = build(name, loss, loss_arguments, arguments)
+    # What a rank keeps is its own, to be the same on all by itself.
+    together = DistributedDataParallel(synchronise(copy.deepcopy(alone)), **{KEPT: False})
+    rank, size = dist.get_rank(), dist.get_world_size()
+    # Of the ranks' own draws, those that one process makes once a batch must be rank 0's.
+    generators = seeded(5), seeded(5 + rank)
+    for numbers in schedule(COUNT, SHARE * size, STEPS if size == 2 else 2):
+        own = numbers[rank * len(numbers) // size : (rank + 1) * len(numbers) // size]
+        expected, wanted = one_step(alone, numbers, generators[0])
+        with ranks.across(dist.group.WORLD):
+            value, found = one_step(together, own, generators[1])
+            descend(together)
+            together.module.after_step()
+        descend(alone)
+        alone.after_step()
+        dist.all_reduce(value)
+        torch.testing.assert_close(value / size, expected, **CLOSE)
+        torch.testing.assert_close(found, wanted, **CLOSE)
+    with ranks.across(dist.group.WORLD):
+        logged = together.module.after_epoch()
+    assert alone.after_epoch().keys() == logged.keys()
+    for (key, one), other in zip(together.module.state_dict().items(), alone.state_dict().values(), strict=True):
+        torch.testing.assert_close(one, other, **CLOSE, msg=lambda text, key=key: f"{key}: {text}")
+        if isinstance(one, torch.Tensor):
+            first = one.clone()
+            dist.broadcast(first, 0)
+            assert torch.equal(one, first), f"{key} differs between ranks"
+
+
+def every_case(name):
+    # The draws of an adversary are each rank's own, so here it draws what does nothing.
+    half = mock.patch.object(torch, "rand", lambda shape, dtype, **_: torch.full(shape, 0.5, dtype=dtype))
+    cases = CASES.get(name, [("infonce", {}, {})])
+    for case in cases if dist.get_world_size() == 2 else cases[:1]:
+        with half if name == "ad_gcl" else nullcontext():
+            try:
+                compare(name, *case)
+            except AssertionError as error:
+                raise AssertionError(f"{name} with {case}: {error}") from None
+
+
+CHECKS = {name: partial(every_case, name) for name in methods}

@@ -1,0 +1,272 @@
+"""What ranks do together besides losses and methods: run by `group.py`, reported by `test_whole.py`."""
+
+import copy
+import math
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+import torch_geometric.nn as pyg
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from graphcl import Pooled
+from graphcl.distributed import ranks
+from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics, synchronise
+from graphcl.errors import InputError
+from graphcl.losses import adnce, alpha_cl, barlow_twins, infonce, jsd, mean_variance, vicreg
+from graphcl.losses.engine import ring
+from graphcl.losses.engine.checks import NonFiniteInputError
+from graphcl.models import compiled as stack
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GIN
+from tests.methods.small import graphs, pick
+
+CLOSE = {"rtol": 1e-9, "atol": 1e-10}
+GRAPHS = graphs(16, dtype=torch.float64)
+CHECKS = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def across():
+    return ranks.across(dist.group.WORLD)
+
+
+def numbers(count, columns=3, seed=0):
+    generator = torch.Generator().manual_seed(seed + dist.get_rank())
+    return torch.randn(count, columns, generator=generator, dtype=torch.float64)
+
+
+def message_of(call, kind=InputError):
+    """What a call refuses with; the same kind on all ranks, as no rank waits for another."""
+    try:
+        call()
+    except kind as error:
+        return str(error)
+    raise AssertionError("nothing is refused")
+
+
+@check
+def rows_come_in_the_order_of_ranks():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    own = torch.tensor([[rank, 0], [rank, 1]])
+    with across():
+        assert (ranks.size(), ranks.rank()) == (size, rank)
+        assert ranks.gather(own).tolist() == [[number, row] for number in range(size) for row in (0, 1)]
+        after = [(rank + step) % size for step in range(1, size)]
+        assert ranks.others(own).tolist() == [[number, row] for number in after for row in (0, 1)]
+        # More rows, fewer, none: sizes that all ranks change at once.
+        for count in (5, 3, 0, 6):
+            for dtype in (torch.int64, torch.float32, torch.float64, torch.bfloat16, torch.bool):
+                found = ranks.gather(torch.full((count, 1), rank).to(dtype))
+                assert found.dtype == dtype
+                assert found.flatten().tolist() == torch.arange(size).repeat_interleave(count).to(dtype).tolist()
+        assert ranks.sum_over_ranks(torch.tensor(2.0)) == 2 * size
+        assert ranks.largest_over_ranks(torch.tensor(rank)) == size - 1
+        assert ranks.broadcast(torch.tensor(rank + 7)) == 7
+        # Means over 1, 2, ... things whose values are the rank's number.
+        mean = ranks.part_of_mean(torch.tensor(float(rank)), rank + 1)
+        expected = sum(number * (number + 1) for number in range(size)) / sum(range(size + 1))
+        assert math.isclose(float(ranks.sum_over_ranks(mean)) / size, expected, rel_tol=1e-6)
+
+
+@check
+def without_across_nothing_is_shared():
+    z1, z2 = numbers(4), numbers(4, seed=9)
+    alone = infonce(z1, z2)
+    with across():
+        with ranks.across(None):
+            assert ranks.size() == 1
+            assert torch.equal(infonce(z1, z2), alone)
+        assert not torch.equal(infonce(z1, z2), alone)
+    assert torch.equal(infonce(z1, z2), alone)
+
+
+@check
+def other_batch_sizes_are_refused_by_all():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    sizes = ", ".join(str(4 + number) for number in range(size))
+    expected = f"all ranks must have equally many graphs in a batch, got {sizes} by rank; "
+    expected += "make_loader(..., share=(rank, ranks)) cuts equal shares."
+    with across():
+        for _ in range(2):  # at first, and when ranks have agreed on some number
+            for loss in (infonce, barlow_twins, vicreg, lambda a, b: infonce(a, b, engine="tiled")):
+                assert message_of(lambda loss=loss: loss(numbers(4 + rank), numbers(4 + rank))) == expected
+                loss(numbers(4), numbers(4))
+
+
+@check
+def other_widths_are_refused_by_all():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    with across():
+        wide = numbers(4, 20 + rank)
+        for engine in ("dense", "tiled"):
+            said = message_of(lambda engine=engine: infonce(wide, wide, engine=engine))
+            assert said.startswith("all ranks must have rows of one form, got [4, ")
+            assert said.endswith("by rank; they must train one model.")
+            assert f"{20 + size - 1}" in said
+
+
+@check
+def what_one_rank_cannot_use_all_refuse():
+    rank = dist.get_rank()
+    bad = numbers(4)
+    if rank == 1:
+        bad[2, 1] = math.nan
+    with across():
+        for loss in (infonce, barlow_twins, vicreg, lambda a, b: infonce(a, b, engine="tiled")):
+            said = message_of(lambda loss=loss: loss(numbers(4), bad), NonFiniteInputError)
+            assert "not finite" in said
+        own = message_of(lambda: infonce(numbers(4), bad), NonFiniteInputError)
+        assert (own == "`z2` is not finite in row 2.") == (rank == 1)
+        assert "of the other ranks" in own or rank == 1
+
+
+@check
+def weights_may_be_zero_on_a_rank():
+    z, weight = numbers(4), torch.full((4,), float(dist.get_rank() == 0))
+    with across():
+        assert torch.isfinite(infonce(z, z.flip(1), weight=weight))
+        said = message_of(lambda: infonce(z, z.flip(1), weight=0 * weight))
+    assert said == "`weight` must not be all zero, got zeros on all ranks."
+
+
+@check
+def the_ring_gathers_nothing():
+    """Nothing larger than a rank's own rows is sent or arrives; only whole rows of similarities need more."""
+    sizes, sent = [], []
+
+    def exchange(self, x, original=ranks.Ranks.exchange):
+        sizes.append(x.numel())
+        return original(self, x)
+
+    def pass_on(self, leaving, there, tag, original=ring._Arriving.__init__):
+        sent.append(leaving.numel())
+        original(self, leaving, there, tag)
+
+    z = [numbers(6).requires_grad_(), numbers(6, seed=9).requires_grad_()]
+    with across(), mock.patch.object(ranks.Ranks, "exchange", exchange):
+        with mock.patch.object(ring._Arriving, "__init__", pass_on):
+            for loss in (infonce, adnce, alpha_cl, mean_variance):
+                loss(*z, engine="tiled", negatives="all").backward()
+        assert max(sizes) == 2, "more than the two numbers that are compared"
+        # Keys there, and back with their gradients behind them.
+        assert sent == [2 * 6 * 3] * (3 * 3 * (dist.get_world_size() - 1))
+        jsd(*z, engine="tiled").backward()
+        assert max(sizes) == 2 * 6 * 3
+
+
+# -- BatchNorm ---------------------------------------------------------------------------------------------------------
+
+
+def batches():
+    """All graphs, and this rank's share of them."""
+    part = len(GRAPHS) // dist.get_world_size()
+    start = part * dist.get_rank()
+    return [pick(GRAPHS, range(len(GRAPHS))), pick(GRAPHS, range(start, start + part))]
+
+
+def perturbed(batch):
+    batch = batch.clone()
+    batch.x = (7 * batch.x).cos()
+    return batch
+
+
+def norm_check(encoder):
+    """Gradients of an uneven function of two views' embeddings, and running statistics after it."""
+    torch.manual_seed(0)
+    alone = ContrastiveModel(encoder).double().train()
+
+    class Compared(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, batch):
+            h1, h2 = self.model.encode_views(batch, perturbed(batch))
+            return (self.model.projector(h1).sin() * self.model.projector(h2)).mean()
+
+    alone = Compared(alone)
+    together = DistributedDataParallel(synchronise(copy.deepcopy(alone)))
+    whole, own = batches()
+    expected = alone(whole)
+    expected.backward()
+    with across():
+        value = together(own)
+        value.backward()
+        mean = ranks.sum_over_ranks(value.detach()) / ranks.size()
+    torch.testing.assert_close(mean, expected.detach(), **CLOSE)
+    for one, other in zip(together.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, **CLOSE)
+    for one, other in zip(together.buffers(), alone.buffers(), strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+@check
+def norm_of_gin():
+    norm_check(GIN(4, hidden=8, layers=2))
+
+
+@check
+def norm_of_gin_where_one_process_takes_both_views_in_one_pass():
+    # By the numbers of their nodes, ranks would take one pass or two, and not be in step.
+    limit = 10**9 if dist.get_rank() == 0 else 0
+    with mock.patch.object(stack, "_gin", None), mock.patch("graphcl.models.contrastive.ONE_PASS", limit):
+        norm_check(GIN(4, hidden=8, layers=2, readout="mean"))
+
+
+@check
+def norm_of_pyg():
+    norm_check(Pooled(pyg.GIN(4, 8, 2, norm="batch_norm"), readout="sum"))
+
+
+@check
+def norm_of_one_row_and_without_momentum():
+    """A rank may have a single row; running statistics without a momentum are plain means."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rows = torch.arange(2.0 * (size + 1), dtype=torch.float64).view(-1, 2).square()
+    alone = nn.BatchNorm1d(2, momentum=None).double()
+    together = synchronise(copy.deepcopy(alone))
+    with across():
+        for _ in range(2):
+            part = rows[:2] if rank == 0 else rows[rank + 1 : rank + 2]
+            found, expected = together(part), alone(rows)
+            torch.testing.assert_close(found, expected[:2] if rank == 0 else expected[rank + 1 : rank + 2], **CLOSE)
+        assert "takes rows [N, 2], got [1, 2, 4]" in message_of(lambda: together(torch.zeros(1, 2, 4).double()))
+    torch.testing.assert_close(together.running_var, alone.running_var, **CLOSE)
+    assert type(together) is GlobalBatchNorm
+
+
+@check
+def the_compiled_layers_step_aside():
+    """Single precision, which they take: in training with other ranks they do not; alone and in evaluation they do."""
+    encoder = synchronise(GIN(4, hidden=16, layers=2))
+    _, own = batches()
+    own.x = own.x.float()
+    calls = []
+    found = lambda *given: calls.append(outcome := stack.stack(*given)) or outcome  # noqa: E731
+    with mock.patch("graphcl.models.gin.stack", found):
+        for shared, training in ((True, True), (True, False), (False, True)):
+            with ranks.across(dist.group.WORLD if shared else None):
+                encoder.train(training)(own.x, own.edge_index, own.batch, own.num_graphs)
+    assert [each is None for each in calls] == [True, not stack.compiled(), not stack.compiled()]
+
+
+@check
+def running_statistics_are_averaged():
+    norm = nn.Sequential(nn.BatchNorm1d(2), nn.ReLU(), nn.BatchNorm1d(3))
+    size = dist.get_world_size()
+    with torch.no_grad():
+        for each in (norm[0].running_mean, norm[2].running_var):
+            each.fill_(dist.get_rank())
+    average_statistics(norm)  # alone: nothing happens
+    assert norm[0].running_mean[0] == dist.get_rank()
+    with across():
+        average_statistics(norm)
+    assert norm[0].running_mean.tolist() == [(size - 1) / 2] * 2
+    assert norm[2].running_var.tolist() == [(size - 1) / 2] * 3
+    assert norm[0].running_var.tolist() == [1.0] * 2

@@ -1,0 +1,84 @@
+"""Reference rows. Reference: loops over folds, graphs and nodes."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.dummy import DummyClassifier
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from torch_geometric.data import Batch, Data
+
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, best_row, majority
+from graphcl.graphs.statistics import graph_statistics
+from graphcl.models.calibrate import calibrate, has_batchnorm
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.gin import GIN
+
+
+def graphs(n=7, categories=False, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for size in range(2, 2 + n):
+        pairs = torch.randint(size, (2, 2 * size), generator=generator)
+        x = torch.randint(3, (size, 2), generator=generator)
+        found.append(Data(x=x if categories else x.float(), edge_index=pairs))
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_majority_equals_a_dummy_classifier(seed):
+    y = np.random.default_rng(seed).choice(3, 90, p=[0.2, 0.5, 0.3])
+    folds = StratifiedKFold(10, shuffle=True, random_state=seed)
+    expected = cross_val_score(DummyClassifier(strategy="most_frequent"), np.zeros((90, 1)), y, cv=folds)
+    assert majority(y, seed=seed).accuracy == pytest.approx(100 * expected)
+
+
+@pytest.mark.parametrize("categories", [False, True])
+def test_statistics_by_loops(categories):
+    found = graph_statistics([Batch.from_data_list(graphs(categories=categories))], max_degree=3)
+    rows = []
+    for graph in graphs(categories=categories):
+        degrees = [int((graph.edge_index[1] == node).sum()) for node in range(graph.num_nodes)]
+        degree_counts = [sum(min(each, 3) == at for each in degrees) for at in range(4)]
+        if categories:
+            labels = [(graph.x[:, column] == value).sum().item() for column in range(2) for value in range(3)]
+        else:
+            labels = [sum(graph.x[:, column].tolist()) for column in range(2)]
+        rows.append([graph.num_nodes, graph.num_edges, *labels, *degree_counts])
+    expected = torch.tensor([[math.log1p(each) for each in row] for row in rows])
+    torch.testing.assert_close(found, expected[:, (expected != 0).any(dim=0)])
+
+
+def test_statistics_do_not_depend_on_the_batches():
+    whole = graph_statistics([Batch.from_data_list(graphs())])
+    torch.testing.assert_close(whole, graph_statistics([Batch.from_data_list([each]) for each in graphs()]))
+    with pytest.raises(InputError, match=r"^`loader` gave no batch"):
+        graph_statistics([])
+
+
+def test_calibrated_statistics_are_means_over_batches():
+    model = ContrastiveModel(GIN(2, hidden=16, layers=1))
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    batches = [Batch.from_data_list(graphs(seed=seed)) for seed in range(3)]
+    calibrated = calibrate(model, batches)
+    with torch.no_grad():
+        hidden = [model.encoder.convs[0].nn(batch.x + _neighbours(batch)).relu() for batch in batches]
+    found = calibrated.encoder.norms[0]
+    torch.testing.assert_close(found.running_mean, torch.stack([each.mean(dim=0) for each in hidden]).mean(dim=0))
+    torch.testing.assert_close(found.running_var, torch.stack([each.var(dim=0) for each in hidden]).mean(dim=0))
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert has_batchnorm(model)
+    assert not has_batchnorm(torch.nn.Linear(1, 1))
+
+
+def _neighbours(batch):
+    return torch.zeros_like(batch.x).index_add(0, batch.edge_index[1], batch.x[batch.edge_index[0]])
+
+
+def test_the_best_row_is_the_lowest_error():
+    scores = {
+        name: [FoldScores(0, (each,), (1.0,), (each,), 1, 1, "rmse")] for name, each in (("untrained", 2.0), ("a", 1.0))
+    }
+    assert best_row(scores) == "a"

@@ -1,0 +1,170 @@
+"""The one place that knows PyG's private bookkeeping, against PyG itself."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data, HeteroData
+
+from graphcl.errors import InputError, InputTypeError
+from graphcl.graphs.batching import Layout, as_batch, levels, select, split
+from tests.strategies import (
+    EDGE_LEVEL,
+    NODE_LEVEL,
+    QUICK,
+    assert_same_batch,
+    assert_same_value,
+    batches,
+    induced,
+    make_batch,
+    make_graph,
+    path,
+    snapshot,
+    typical_batch,
+)
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+
+def check_levels(batch):
+    expected = {
+        key: "node" if key in NODE_LEVEL else "edge" if key in EDGE_LEVEL else "other"
+        for key in batch.keys()  # noqa: SIM118
+        if key not in ("batch", "ptr", "num_nodes")
+    }
+    found = levels(batch, Layout.of(batch))
+    assert set(found) == set(expected)
+    if batch.num_nodes == batch.num_graphs:  # a row per node is a row per graph then, and no node can be removed
+        expected |= {key: found[key] for key in ("y", "target") if found.get(key) == "node"}
+    assert found == expected
+
+
+@QUICK
+@given(batches())
+def test_layout(batch):
+    layout = Layout.of(batch)
+    sizes = [graph.num_nodes for graph in batch.to_data_list()]
+    assert layout.num_graphs == len(sizes)
+    assert layout.num_nodes == sum(sizes)
+    assert layout.num_edges == batch.edge_index.size(1)
+    assert layout.nodes.tolist() == sizes
+    assert layout.edge_graph.tolist() == [int(batch.batch[u]) for u in batch.edge_index[0]]
+
+
+@QUICK
+@given(batches())
+def test_layout_without_ptr(batch):
+    bare = Batch(edge_index=batch.edge_index, batch=batch.batch)
+    assert_same_value(Layout.of(bare).ptr, batch.ptr)
+
+
+def test_layout_without_edge_index():
+    with pytest.raises(InputError, match="`edge_index`"):
+        Layout.of(Batch.from_data_list([Data(x=torch.ones(2, 1))]))
+
+
+@QUICK
+@given(batches())
+def test_levels(batch):
+    check_levels(batch)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        pytest.param([(4, [(0, 1), (1, 2), (2, 3), (3, 0)])], id="one-graph-as-many-nodes-as-edges"),
+        pytest.param([(4, [(0, 1), (1, 2), (2, 3), (3, 0)]), (2, [(1, 0), (0, 0)])], id="as-many-in-each"),
+        pytest.param([(4, [(0, 1)]), (2, [(1, 0), (0, 0), (1, 1), (0, 1), (0, 1)])], id="as-many-in-total"),
+        pytest.param([(5, [(0, 1)]), (3, [(1, 0)])], id="one-entry-each"),
+        pytest.param([(1, []), (1, []), (1, [])], id="one-node-each"),
+    ],
+)
+@pytest.mark.parametrize("keys", [("x", "pos", "edge_attr", "edge_weight", "y", "target", "ragged"), ("x",), ("y",)])
+def test_levels_where_sizes_leave_a_doubt(shapes, keys):
+    check_levels(make_batch(*shapes, keys=keys))
+
+
+@pytest.mark.parametrize("key", ["num_node_types", "positive", "node"])
+def test_a_label_with_a_telling_name_is_no_edge(key):
+    """One entry of `edge_index` in each graph, and one label."""
+    graphs = [make_graph(5, [(0, 1)], i, keys=()) for i in range(3)]
+    for graph in graphs:
+        graph[key] = torch.tensor([7])
+    batch = Batch.from_data_list(graphs)
+    assert levels(batch, Layout.of(batch))[key] == "other"
+
+
+@QUICK
+@given(batches(), st.data())
+def test_select_nodes_and_edges(batch, data):
+    graphs = batch.to_data_list()
+    keep = [[True] * graph.num_nodes for graph in graphs]
+    for flags in keep:
+        dropped = data.draw(st.sets(st.integers(1, len(flags)))) - {len(flags)}
+        for i in dropped:
+            flags[i] = False
+    expected = Batch.from_data_list(
+        [
+            induced(graph, [i for i, stays in enumerate(flags) if stays])
+            for graph, flags in zip(graphs, keep, strict=True)
+        ]
+    )
+    before = snapshot(batch)
+    layout = Layout.of(batch)
+    keep_node = torch.tensor([stays for flags in keep for stays in flags])
+    assert_same_batch(select(batch, layout, keep_node, None, layout.edge_index), expected)
+    assert_same_value(snapshot(batch), before)
+
+
+@QUICK
+@given(batches(), st.data())
+def test_select_edges(batch, data):
+    flags = data.draw(st.lists(st.booleans(), min_size=batch.num_edges, max_size=batch.num_edges))
+    keep_edge = torch.tensor(flags, dtype=torch.bool)
+    edge_graph = batch.batch[batch.edge_index[0]]
+    graphs = batch.to_data_list()
+    for g, graph in enumerate(graphs):
+        mine = keep_edge[edge_graph == g]
+        for key in graph.keys():  # noqa: SIM118
+            if key == "edge_index":
+                graph[key] = graph[key][:, mine]
+            elif key in EDGE_LEVEL:
+                graph[key] = graph[key][mine]
+    layout = Layout.of(batch)
+    assert_same_batch(select(batch, layout, None, keep_edge, layout.edge_index), Batch.from_data_list(graphs))
+
+
+def test_select_everything():
+    batch = typical_batch()
+    layout = Layout.of(batch)
+    everything = torch.ones(layout.num_nodes, dtype=torch.bool), torch.ones(layout.num_edges, dtype=torch.bool)
+    assert_same_batch(select(batch, layout, *everything, layout.edge_index), batch)
+
+
+@QUICK
+@given(batches(), st.data())
+def test_split(batch, data):
+    graphs, parts = batch.to_data_list(), []
+    while sum(parts) < len(graphs):
+        parts.append(data.draw(st.integers(1, len(graphs) - sum(parts))))
+    before = snapshot(batch)
+    for part in split(batch, parts):
+        assert_same_batch(part, Batch.from_data_list([graphs.pop(0) for _ in range(part.num_graphs)]))
+    assert not graphs
+    assert_same_value(snapshot(batch), before)
+
+
+class Linked(Data):
+    """Counts nodes in an attribute that PyG does not know of."""
+
+    def __inc__(self, key, value, *args, **kwargs):
+        return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
+
+
+def test_as_batch():
+    batch, graph = typical_batch(), make_graph(3, path(3))
+    assert as_batch(batch) is batch
+    assert_same_batch(as_batch(graph), Batch.from_data_list([graph]))
+    for wrong in (HeteroData(), None, [graph], "graph", Batch.from_data_list([HeteroData()])):
+        with pytest.raises(InputTypeError, match="homogeneous PyG `Data` or `Batch`, got"):
+            as_batch(wrong)

@@ -1,0 +1,261 @@
+"""The segment primitives against plain loops, and their draws against the laws they promise."""
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphcl.graphs import segment
+from tests.strategies import QUICK, assert_law, generators, needs_cuda, ratios, seeded, uniform
+from tests.strategies import share as exact_share
+
+pytestmark = pytest.mark.usefixtures("loops")
+
+sizes = st.lists(st.integers(0, 7), max_size=8)
+
+
+@st.composite
+def sizes_and_parts(draw, largest=9):
+    """Segment sizes, and for each a number up to it; 0 and all are drawn often."""
+    counts = draw(st.lists(st.integers(0, largest), min_size=1, max_size=8))
+    return counts, [draw(st.sampled_from([0, n]) | st.integers(0, n)) for n in counts]
+
+
+def pointers_of(counts):
+    ptr = [0]
+    for count in counts:
+        ptr.append(ptr[-1] + count)
+    return ptr
+
+
+def long(values):
+    return torch.tensor(values, dtype=torch.long)
+
+
+@QUICK
+@given(sizes)
+def test_pointers(counts):
+    ptr = segment.pointers(long(counts))
+    assert ptr.tolist() == pointers_of(counts)
+    assert ptr.dtype == torch.long
+
+
+@QUICK
+@given(st.lists(st.booleans(), max_size=20))
+def test_positions(mask):
+    expected = [i for i, wanted in enumerate(mask) if wanted]
+    assert segment.positions(torch.tensor(mask, dtype=torch.bool)).tolist() == expected
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 5), (5, 3), (2, 5, 3)], ids=str)
+@pytest.mark.parametrize("kind", [torch.long, torch.float32, torch.bool])
+def test_pick(shape, kind):
+    dim = shape.index(5)
+    values = torch.arange(math.prod(shape)).view(shape).to(kind)
+    for index in ([4, 0, 0], []):
+        assert torch.equal(segment.pick(values, long(index), dim), values.index_select(dim, long(index)))
+    transposed = values.transpose(0, -1)  # rows that do not lie one after the other
+    where = transposed.dim() - 1 - dim if transposed.dim() < 3 else dim
+    assert torch.equal(segment.pick(transposed, long([1]), where), transposed.index_select(where, long([1])))
+
+
+def test_pick_has_a_gradient():
+    values = torch.randn(2, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda v: segment.pick(v, long([3, 3, 0]), dim=1), (values,))
+
+
+@QUICK
+@given(st.lists(st.integers(0, 9), max_size=20), st.sampled_from([10, 11, 2**40, 2**62]))
+def test_stable_sort(ids, bound):
+    """With the largest bounds, id and position do not fit into one number."""
+    values, order = segment.stable_sort(long(ids), bound)
+    expected = sorted(range(len(ids)), key=lambda i: ids[i])
+    assert order.tolist() == expected
+    assert values.tolist() == [ids[i] for i in expected]
+
+
+@QUICK
+@given(st.lists(st.integers(0, 4), max_size=20), st.sampled_from([5, 2**50]), generators)
+def test_shuffled(ids, bound, generator):
+    """Every element once, segment by segment; with the large bound, they do not fit into one number."""
+    order = segment.shuffled(long(ids), bound, generator).tolist()
+    assert sorted(order) == list(range(len(ids)))
+    assert [ids[i] for i in order] == sorted(ids)
+
+
+@QUICK
+@given(st.lists(st.tuples(st.integers(-3, 20), st.integers(0, 5)), max_size=8))
+def test_ranges(parts):
+    starts, counts = (long(column) for column in (zip(*parts, strict=True) if parts else ([], [])))
+    expected = [i for start, count in parts for i in range(start, start + count)]
+    assert segment.ranges(starts, counts).tolist() == expected
+    assert segment.ranges(starts, counts, len(expected)).tolist() == expected
+
+
+@QUICK
+@given(sizes, st.data())
+def test_count(counts, data):
+    mask = data.draw(st.lists(st.booleans(), min_size=sum(counts), max_size=sum(counts)))
+    ptr = pointers_of(counts)
+    expected = [sum(mask[ptr[g] : ptr[g + 1]]) for g in range(len(counts))]
+    assert segment.count(torch.tensor(mask, dtype=torch.bool), long(ptr)).tolist() == expected
+
+
+@QUICK
+@given(st.integers(0, 10**6), st.integers(0, 999_999))
+def test_share_is_exact_for_decimals(count, millionths):
+    ratio = millionths / 10**6
+    assert segment.share(ratio, long([count])).tolist() == [exact_share(ratio, count)]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "count", "expected"), [(0.29, 100, 29), (0.57, 100, 57), (1 / 3, 3, 1), (0.7, 10, 7)]
+)
+def test_share_of_what_floating_point_gets_wrong(ratio, count, expected):
+    assert segment.share(ratio, long([count])).tolist() == [expected]
+
+
+@pytest.mark.parametrize("ratio", [0.999999, 1 - 1e-9, 1 - 1e-12, math.nextafter(1, 0)])
+def test_share_of_any_legal_ratio_is_never_all(ratio):
+    counts = long([1, 2, 3, 10, 1000])
+    assert (segment.share(ratio, counts) < counts).all()
+
+
+# -- random subsets ----------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(sizes_and_parts(), generators)
+def test_random_subset_has_the_sizes_asked_for(parts, generator):
+    counts, k = parts
+    ptr = pointers_of(counts)
+    chosen = segment.random_subset(long(ptr), long(k), generator)
+    assert chosen.dtype == torch.bool
+    assert chosen.shape == (sum(counts),)
+    assert [int(chosen[ptr[g] : ptr[g + 1]].sum()) for g in range(len(counts))] == k
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 2), (4, 1), (6, 3), (5, 4)])
+def test_random_subset_is_uniform(n, k):
+    draws = 20_000
+    ptr = torch.arange(draws + 1) * n
+    chosen = segment.random_subset(ptr, torch.full((draws,), k), seeded(n)).view(draws, n)
+    outcomes = [tuple(row) for row in chosen.nonzero()[:, 1].view(draws, k).tolist()]
+    assert_law(outcomes, uniform(combinations(range(n), k)))
+
+
+def test_random_subsets_of_two_segments_are_independent():
+    draws = 20_000
+    ptr = segment.pointers(torch.tensor([3, 4]).repeat(draws))
+    k = torch.tensor([1, 2]).repeat(draws)
+    chosen = segment.random_subset(ptr, k, seeded(0)).view(draws, 7)
+    outcomes = [tuple(row) for row in chosen.nonzero()[:, 1].view(draws, 3).tolist()]
+    law = uniform((a, *bc) for a in range(3) for bc in combinations(range(3, 7), 2))
+    assert_law(outcomes, law)
+
+
+@QUICK
+@given(sizes_and_parts(), st.integers(0, 2**32 - 1))
+def test_random_subset_depends_on_its_generator_alone(parts, seed):
+    counts, k = parts
+    ptr = long(pointers_of(counts))
+    before = torch.get_rng_state()
+    first = segment.random_subset(ptr, long(k), seeded(seed))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(1)
+    assert torch.equal(segment.random_subset(ptr, long(k), seeded(seed)), first)
+
+
+@QUICK
+@given(sizes_and_parts())
+def test_arguments_stay(parts):
+    counts, k = (long(part) for part in parts)
+    ptr = segment.pointers(counts)
+    held = [counts.clone(), k.clone(), ptr.clone()]
+    segment.random_subset(ptr, k, seeded(0))
+    segment.random_distinct(counts, k, seeded(0))
+    assert all(torch.equal(a, b) for a, b in zip(held, [counts, k, ptr], strict=True))
+
+
+# -- random distinct numbers -------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(sizes_and_parts(largest=40), generators)
+def test_random_distinct_numbers_are_distinct_and_as_many_as_asked_for(parts, generator):
+    counts, k = parts
+    numbers, segments = segment.random_distinct(long(counts), long(k), generator)
+    found = [[] for _ in counts]
+    for number, g in zip(numbers.tolist(), segments.tolist(), strict=True):
+        found[g].append(number)
+    for g, mine in enumerate(found):
+        assert len(mine) == len(set(mine)) == k[g]
+        assert all(0 <= number < counts[g] for number in mine)
+
+
+def drawn_sets(n, k, draws, seed=0):
+    """`draws` subsets of 0 .. n - 1 as sorted tuples."""
+    numbers, segments = segment.random_distinct(torch.full((draws,), n), torch.full((draws,), k), seeded(seed))
+    order = (segments * n + numbers).argsort()
+    assert segments[order].tolist() == [g for g in range(draws) for _ in range(k)]
+    return [tuple(row) for row in numbers[order].view(draws, k).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("n", "k"),
+    [
+        pytest.param(9, 2, id="drawn-freely"),
+        pytest.param(13, 3, id="drawn-freely-with-many-repetitions"),
+        pytest.param(6, 2, id="listed"),
+        pytest.param(5, 4, id="nearly-all"),
+        pytest.param(8, 2, id="at-the-border"),
+        pytest.param(7, 1, id="one"),
+    ],
+)
+def test_random_distinct_sets_are_uniform(n, k):
+    assert_law(drawn_sets(n, k, 20_000), uniform(combinations(range(n), k)))
+
+
+def test_random_distinct_of_an_enormous_range():
+    numbers, segments = segment.random_distinct(torch.tensor([10**12, 0, 3]), torch.tensor([50, 0, 3]), seeded(0))
+    large = numbers[segments == 0]
+    assert large.unique().numel() == 50
+    assert int(large.max()) < 10**12
+    assert numbers[segments == 2].sort().values.tolist() == [0, 1, 2]
+
+
+@QUICK
+@given(sizes_and_parts(largest=40), st.integers(0, 2**32 - 1))
+def test_random_distinct_depends_on_its_generator_alone(parts, seed):
+    counts, k = (long(part) for part in parts)
+    before = torch.get_rng_state()
+    first = segment.random_distinct(counts, k, seeded(seed))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(1)
+    again = segment.random_distinct(counts, k, seeded(seed))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+# -- CUDA --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@needs_cuda
+@QUICK
+@given(sizes_and_parts(largest=40), ratios)
+def test_on_cuda_as_on_the_cpu(parts, ratio):
+    counts, k = (long(part) for part in parts)
+    ptr = segment.pointers(counts)
+    on_device = segment.pointers(counts.cuda())
+    assert on_device.is_cuda
+    assert torch.equal(on_device.cpu(), ptr)
+    assert torch.equal(segment.ranges(k.cuda(), counts.cuda()).cpu(), segment.ranges(k, counts))
+    assert torch.equal(segment.share(ratio, counts.cuda()).cpu(), segment.share(ratio, counts))
+    chosen = segment.random_subset(on_device, k.cuda(), seeded(0, "cuda"))
+    assert torch.equal(segment.count(chosen, on_device).cpu(), k)
+    numbers, segments = segment.random_distinct(counts.cuda(), k.cuda(), seeded(0, "cuda"))
+    assert torch.equal(segments.cpu().bincount(minlength=k.numel()), k)
+    assert (segments * 41 + numbers).unique().numel() == numbers.numel()

@@ -1,0 +1,244 @@
+"""The compiled GIN layers against torch's operations in float64, and what is left to the modules."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.data import Batch, Data
+
+from graphcl.errors import InputError
+from graphcl.graphs import native
+from graphcl.models.aggregate import Groups, Neighbours
+from graphcl.models.compiled import _by_torch, compiled, stack
+from graphcl.models.gin import GIN
+
+pytestmark = pytest.mark.skipif(not compiled(), reason="the compiled layers are not there")
+
+
+def seeded(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def make_batch(sizes, width=5, seed=0, undirected=False):
+    generator = seeded(seed)
+
+    def graph(n):
+        edges = torch.randint(n, (2, 3 * n), generator=generator)
+        if undirected:
+            edges = torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1)
+        return Data(x=torch.randn(n, width, generator=generator), edge_index=edges)
+
+    return Batch.from_data_list([graph(n) for n in sizes])
+
+
+def make_encoder(width=5, hidden=16, layers=3, seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = GIN(width, hidden, layers)
+        for norm in encoder.norms:
+            nn.init.uniform_(norm.weight, 0.5, 1.5)
+            nn.init.normal_(norm.bias)
+            nn.init.normal_(norm.running_mean)
+            nn.init.uniform_(norm.running_var, 0.5, 2.0)
+        for conv in encoder.convs:
+            nn.init.normal_(conv.nn[0].bias)
+            nn.init.normal_(conv.nn[2].bias)
+    return encoder
+
+
+def parts_of(encoder):
+    return [conv.nn for conv in encoder.convs], list(encoder.norms)
+
+
+def outcome_of(encoder, batch, training, with_loops, dtype=torch.float32):
+    """Embeddings, gradients and running statistics, by the compiled layers or by the modules."""
+    encoder = copy.deepcopy(encoder).train(training).to(dtype)
+    before, native.enabled = native.enabled, with_loops
+    try:
+        h = encoder(batch.x.to(dtype), batch.edge_index, batch.batch, batch.num_graphs)
+        weigh = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view_as(h)
+        (h * weigh).sum().backward()
+    finally:
+        native.enabled = before
+    return [h, *(each.grad for each in encoder.parameters()), *encoder.buffers()]
+
+
+def assert_as_exact_as_the_modules(encoder, batch, training=True):
+    """In float32 both err against float64, more where sums cancel: the compiled layers no more than the modules."""
+    exact = outcome_of(encoder, batch, training, False, torch.float64)
+    modules = outcome_of(encoder, batch, training, False)
+    for got, usual, expected in zip(outcome_of(encoder, batch, training, True), modules, exact, strict=True):
+        scale = float(expected.detach().abs().max())
+        usual_error = float((usual.double() - expected.double()).abs().max())
+        error = float((got.double() - expected.double()).abs().max())
+        assert error <= 2 * usual_error + 1e-4 * scale + 1e-4
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("sizes", "width", "hidden", "layers"),
+    [
+        ([3, 1, 7, 4], 5, 16, 3),
+        ([9] * 40, 1, 32, 2),
+        ([70, 130, 64, 65], 16, 48, 2),
+        ([5, 200], 37, 32, 3),
+        ([200, 200, 1], 3, 64, 1),
+        ([1, 1], 2, 16, 2),
+    ],
+    ids=str,
+)
+def test_it_is_the_modules(sizes, width, hidden, layers, training):
+    """Blocks of 64 rows and 16 segments, full ones, part ones and empty ones; columns that fill 16 and that do not."""
+    batch, encoder = make_batch(sizes, width), make_encoder(width, hidden, layers)
+    assert_as_exact_as_the_modules(encoder, batch, training)
+
+
+def test_it_is_used(monkeypatch):
+    """Else the test above would compare the modules with themselves."""
+    encoder, batch = make_encoder(), make_batch([3, 4])
+    neighbours, graphs = Neighbours.of(batch.edge_index, 7), Groups.of(batch.batch, 2)
+    assert stack(batch.x, neighbours, graphs, *parts_of(encoder)) is not None
+    monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("a module was called"))
+    encoder(batch.x, batch.edge_index, batch.batch, 2)
+
+
+def test_the_number_of_threads_changes_nothing():
+    encoder, batch = make_encoder(hidden=32), make_batch([20] * 50, undirected=True)
+    before = torch.get_num_threads()
+    outcomes = []
+    try:
+        for threads in (1, 2, 5, 40):
+            torch.set_num_threads(threads)
+            outcomes.append(outcome_of(encoder, batch, True, True))
+    finally:
+        torch.set_num_threads(before)
+    for other in outcomes[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(outcomes[0], other, strict=True))
+
+
+def test_empty_graphs_at_the_ends_and_between():
+    encoder = make_encoder().eval()
+    batch = make_batch([3, 4])
+    graph = torch.tensor([1, 1, 1, 4, 4, 4, 4])
+    h = encoder(batch.x, batch.edge_index, graph, 7)
+    assert (h[[0, 2, 3, 5, 6]] == 0).all()
+    torch.testing.assert_close(h[[1, 4]], encoder(batch.x, batch.edge_index, batch.batch, 2))
+
+
+def test_a_gradient_of_the_gradient():
+    """By torch's operations, which stand in for the compiled ones there."""
+    encoder, batch = make_encoder(), make_batch([3, 4, 6])
+    weights = list(encoder.parameters())
+
+    def penalty(h):
+        grads = torch.autograd.grad(h.square().sum(), weights, create_graph=True)
+        return torch.autograd.grad(sum(each.square().sum() for each in grads), weights)
+
+    neighbours, graphs = Neighbours.of(batch.edge_index, 13), Groups.of(batch.batch, 3)
+    flat = [
+        weight
+        for conv, norm in zip(encoder.convs, encoder.norms, strict=True)
+        for weight in (*conv.nn.parameters(), *norm.parameters())
+    ]
+    reference = penalty(_by_torch(batch.x, neighbours, graphs, list(encoder.norms), True, flat))
+    ours = penalty(encoder(batch.x, batch.edge_index, batch.batch, 3))
+    for got, expected in zip(ours, reference, strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
+
+
+def left_to_modules(change):
+    encoder, batch = make_encoder(), make_batch([4, 4])
+    change(encoder, batch)
+    neighbours, graphs = Neighbours.of(batch.edge_index, 8), Groups.of(batch.batch, 2)
+    return stack(batch.x, neighbours, graphs, *parts_of(encoder)) is None
+
+
+def replace_mlp(conv, width, hidden, out):
+    conv.nn = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out))
+
+
+CHANGES = {
+    "identity": lambda e, _: e.norms.__setitem__(1, nn.Identity()),
+    "layer norm": lambda e, _: e.norms.__setitem__(1, nn.LayerNorm(16)),
+    "cumulative statistics": lambda e, _: setattr(e.norms[1], "momentum", None),
+    "no statistics": lambda e, _: e.norms.__setitem__(1, nn.BatchNorm1d(16, track_running_stats=False)),
+    "not affine": lambda e, _: e.norms.__setitem__(1, nn.BatchNorm1d(16, affine=False)),
+    "one norm in evaluation mode": lambda e, _: e.norms[1].eval(),
+    "tanh": lambda e, _: e.convs[0].nn.__setitem__(1, nn.Tanh()),
+    "dropout": lambda e, _: e.convs[0].nn.append(nn.Dropout(0.5)),
+    "no bias": lambda e, _: e.convs[0].nn.__setitem__(0, nn.Linear(5, 16, bias=False)),
+    "a hook": lambda e, _: e.convs[2].nn[0].register_forward_hook(lambda *_: None),
+    "double": lambda e, b: (e.double(), setattr(b, "x", b.x.double())),
+    "bfloat16": lambda e, b: (e.bfloat16(), setattr(b, "x", b.x.bfloat16())),
+    "a gradient of x": lambda _, b: b.x.requires_grad_(),
+    "graphs in disorder": lambda _, b: setattr(b, "batch", b.batch.flip(0)),
+    "short indices": lambda _, b: setattr(b, "edge_index", b.edge_index.int()),
+    "more columns": lambda _, b: setattr(b, "x", torch.ones(8, 6)),
+    "fewer columns": lambda _, b: setattr(b, "x", torch.ones(8, 4)),
+    "a third axis": lambda _, b: setattr(b, "x", torch.ones(8, 5, 2)),
+    "a wider hidden layer": lambda e, _: replace_mlp(e.convs[1], 16, 32, 16),
+    "a wider layer": lambda e, _: (replace_mlp(e.convs[2], 16, 32, 32), e.norms.__setitem__(2, nn.BatchNorm1d(32))),
+    "weights elsewhere": lambda e, _: e.to("meta"),
+    "graphs of fewer nodes": lambda _, b: setattr(b, "batch", b.batch[:6]),
+    "a crossing edge": lambda _, b: b.edge_index[:, 0].copy_(torch.tensor([0, 6])),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_is_left_to_the_modules(name):
+    assert left_to_modules(CHANGES[name])
+    assert not left_to_modules(lambda *_: None)
+
+
+@pytest.mark.parametrize("columns", [4, 6, 500])
+def test_other_columns_are_refused(columns):
+    """The loops would read beyond a row's end, or leave columns out, and tell nobody."""
+    with pytest.raises(InputError, match=rf"this encoder takes `x` of \[N, 5\], got \[7, {columns}\]\."):
+        make_encoder()(torch.ones(7, columns), torch.zeros(2, 0, dtype=torch.long))
+
+
+def test_autocast_is_left_to_the_modules():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert left_to_modules(lambda *_: None)
+
+
+def test_odd_widths_are_left_to_the_modules():
+    batch = make_batch([3, 4])
+    neighbours, graphs = Neighbours.of(batch.edge_index, 7), Groups.of(batch.batch, 2)
+    assert stack(batch.x, neighbours, graphs, *parts_of(make_encoder(hidden=24))) is None
+
+
+def test_a_crossing_edge_counts_and_leaves_the_statistics_once_moved():
+    """The compiled layers see it in the middle of their work; the modules then start from where they did."""
+    encoder, batch = make_encoder(), make_batch([4, 4])
+    batch.edge_index[:, 0] = torch.tensor([0, 6])
+    assert_as_exact_as_the_modules(encoder, batch)
+
+
+def test_a_single_row_is_refused_as_batch_norm_does():
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        make_encoder()(torch.ones(1, 5), torch.zeros(2, 0, dtype=torch.long))
+
+
+SHORTER = """
+import sys, torch
+from tests.models.test_compiled import make_batch, make_encoder, outcome_of
+torch.save(outcome_of(make_encoder(37, 48, 2), make_batch([70, 9, 64], 37), True, True), sys.argv[1])
+"""
+
+
+def test_the_loops_for_processors_with_shorter_vectors(tmp_path):
+    """In a process of its own, as the loops are chosen at import."""
+    environment = os.environ | {"GRAPHCL_AVX2": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+    file = tmp_path / "outcome.pt"
+    subprocess.run([sys.executable, "-c", SHORTER, str(file)], check=True, env=environment)
+    encoder, batch = make_encoder(37, 48, 2), make_batch([70, 9, 64], 37)
+    exact = outcome_of(encoder, batch, True, False, torch.float64)
+    for got, expected in zip(torch.load(file), exact, strict=True):
+        error = float((got.double() - expected.double()).abs().max())
+        assert error <= 1e-3 * float(expected.abs().max()) + 1e-3

@@ -1,0 +1,152 @@
+"""The encoder of molecules: against OGB's own tables, and against PyG's layers."""
+
+import importlib.util
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GINEConv, global_add_pool, global_mean_pool
+
+from graphcl.augment import AttributeMask, attribute_mask
+from graphcl.errors import InputError
+from graphcl.models import molecule
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES, MASK, Categories, MoleculeGINE
+from tests.datasets.ogb_files import make_molecules
+from tests.strategies import needs_cuda
+
+needs_ogb = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
+
+
+def molecules(n: int = 6) -> list[Data]:
+    graphs = []
+    for x, ends, bonds, y in make_molecules(n):
+        pairs = torch.from_numpy(ends).T
+        edge_index, edge_attr = torch.cat([pairs, pairs.flip(0)], dim=1), torch.from_numpy(bonds).repeat(2, 1)
+        graphs.append(
+            Data(x=torch.from_numpy(x), edge_index=edge_index, edge_attr=edge_attr, y=torch.from_numpy(y)[None])
+        )
+    return graphs
+
+
+@pytest.fixture(scope="module")
+def batch():
+    alone = Data(x=torch.zeros(1, 9).long(), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.zeros(0, 3).long())
+    return Batch.from_data_list([*(Data(**{k: v for k, v in g if k != "y"}) for g in molecules()), alone])
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return MoleculeGINE(9, 3, **{"hidden": 8, "layers": 3, **options}).double()
+
+
+def test_defaults_are_those_of_hu_et_al():
+    encoder = MoleculeGINE(9, 3)
+    assert (encoder.out_channels, len(encoder.layers), encoder.readout) == (300, 5, "mean")
+
+
+@needs_ogb
+def test_the_tables_are_ogb_s():
+    from graphcl.system.optional import import_ogb
+
+    import_ogb()
+    from ogb.graphproppred.mol_encoder import AtomEncoder, BondEncoder
+    from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+
+    assert tuple(get_atom_feature_dims()) == ATOM_SIZES
+    assert tuple(get_bond_feature_dims()) == BOND_SIZES
+    for sizes, theirs, name in (
+        (ATOM_SIZES, AtomEncoder(16), "atom_embedding_list"),
+        (BOND_SIZES, BondEncoder(16), "bond_embedding_list"),
+    ):
+        ours = Categories(sizes, 16, "x")
+        with torch.no_grad():
+            for table, other in zip(ours.split(), getattr(theirs, name), strict=True):
+                table[:-1] = other.weight
+        values = torch.stack([torch.randint(size, (200,)) for size in sizes], dim=1)
+        values[: max(sizes)] = torch.stack([torch.arange(max(sizes)) % size for size in sizes], dim=1)  # each once
+        torch.testing.assert_close(ours(values), theirs(values))
+
+
+def test_each_masked_column_has_a_row_of_its_own():
+    table = Categories((3, 2), 4, "x")
+    one, two = table.split()
+    values = torch.tensor([[MASK, MASK], [MASK, 1], [2, MASK], [2, 1]])
+    expected = torch.stack([one[3] + two[2], one[3] + two[1], one[2] + two[2], one[2] + two[1]])
+    torch.testing.assert_close(table(values), expected)
+    table(values).sum().backward()
+    assert table.tables.grad[:, 0].tolist() == [0, 0, 2, 2, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[0, 0], [3, 0]], r"column 0 of `x` must be in 0 \.\. 2 \(-1: masked\), got 3 in row 1\."),
+        ([[0, -2]], r"column 1 of `x` must be in 0 \.\. 1 \(-1: masked\), got -2 in row 0\."),
+        ([[0]], r"takes `x` \[\*, 2\] of whole numbers, as OGB's molecules have it, got \[1, 1\] of int64; use gin"),
+        ([[0.0, 1.0]], r"takes `x` \[\*, 2\] of whole numbers, .* got \[1, 2\] of float32; use gin"),
+    ],
+)
+def test_values_that_there_are_not(values, message):
+    with pytest.raises(InputError, match=message):
+        Categories((3, 2), 4, "x")(torch.tensor(values))
+
+
+@pytest.mark.parametrize("readout", ["mean", "sum"])
+@pytest.mark.parametrize("training", [True, False])
+def test_it_is_pyg_layer_by_layer(readout, training, batch):
+    encoder = make(readout=readout).train(training)
+    nodes = encoder.atoms(batch.x)
+    for number, layer in enumerate(encoder.layers, start=1):
+        nodes = layer.norm(GINEConv(layer.nn)(nodes, batch.edge_index, layer.bonds(batch.edge_attr)))
+        nodes = nodes.relu() if number < 3 else nodes
+    expected = (global_mean_pool if readout == "mean" else global_add_pool)(nodes, batch.batch, batch.num_graphs)
+    h, rows = encoder.with_nodes(batch.x, batch.edge_index, batch.batch, batch.num_graphs, batch.edge_attr)
+    assert torch.allclose(h, expected, rtol=1e-10)
+    assert torch.allclose(rows, nodes, rtol=1e-10)
+    assert torch.allclose(encoder(batch.x, batch.edge_index, batch.batch, edge_attr=batch.edge_attr), expected)
+
+
+def test_order_of_atoms_and_bonds_does_not_matter(batch):
+    encoder = make().eval()
+    h = encoder(batch.x, batch.edge_index, batch.batch, edge_attr=batch.edge_attr)
+    order, bonds = torch.randperm(batch.num_nodes), torch.randperm(batch.num_edges)
+    edge_index = order.argsort()[batch.edge_index[:, bonds]]
+    moved = encoder(batch.x[order], edge_index, batch.batch[order], edge_attr=batch.edge_attr[bonds])
+    assert torch.allclose(h, moved, rtol=1e-10)
+
+
+def test_two_views_in_one_pass(batch):
+    model = ContrastiveModel(make().float())
+    view = AttributeMask(0.5)(batch, torch.Generator().manual_seed(0))
+    apart = model.encode(batch), model.encode(view)
+    for one, other in zip(model.encode_views(batch, view), apart, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_the_mask_that_is_written_is_the_mask_that_is_read():
+    assert attribute_mask.MASK == molecule.MASK == -1
+
+
+def test_a_batch_without_bonds():
+    h = make().eval()(torch.zeros(2, 9).long(), torch.zeros(2, 0).long(), edge_attr=torch.zeros(0, 3).long())
+    assert h.shape == (1, 8)
+
+
+def test_other_columns_and_no_bonds_are_refused(batch):
+    with pytest.raises(
+        InputError, match=r"takes 9 columns of `x` and 3 of `edge_attr`, .* got 7 and 3; use gin or gine"
+    ):
+        MoleculeGINE(7, 3)
+    with pytest.raises(InputError, match=r"encoder `molecule_gine` needs `edge_attr`, and these graphs have none"):
+        make()(batch.x, batch.edge_index)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_on_cuda_it_is_the_same(batch):
+    encoder = make().eval()
+    h = encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs, batch.edge_attr)
+    there = batch.clone().to("cuda")
+    moved = encoder.to("cuda")(there.x, there.edge_index, there.batch, there.num_graphs, there.edge_attr)
+    torch.testing.assert_close(moved.cpu(), h)

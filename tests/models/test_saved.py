@@ -1,0 +1,224 @@
+"""Encoders in files: what is kept, what comes back, and what is refused."""
+
+import os
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import global_add_pool
+
+import graphcl
+from graphcl.config.settings import make_config
+from graphcl.datasets import load_dataset
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError, InputTypeError
+from graphcl.experiment.seed import describe, make_model
+from graphcl.models.saved import FORMAT, load_encoder, read_saved, save_encoder
+from graphcl.registry import encoders
+from graphcl.training.loop import embed
+from tests.conftest import small_graphs
+from tests.fuzz.watch import peak
+
+
+class Own(nn.Module):
+    """A user's encoder: one linear layer."""
+
+    def __init__(self, in_channels, width=5):
+        super().__init__()
+        self.layer, self.out_channels = nn.Linear(in_channels, width), width
+
+    def forward(self, x, edge_index, batch):
+        return global_add_pool(self.layer(x), batch)
+
+
+def write(path, encoder="gin", seeds=(0,), features="labels", **settings):
+    """Untrained encoders of small graphs in a file; gives the graphs and the models by seed."""
+    named = isinstance(encoder, str | dict)
+    config, own = make_config(settings | {"encoder": encoder} if named else settings), None if named else encoder
+    dataset = load_dataset(small_graphs(edge_attr=True), features=features)
+    models = {seed: make_model(config, dataset, seed, own) for seed in seeds}
+    weights = {seed: model.encoder.state_dict() for seed, model in models.items()}
+    save_encoder(path, describe(config, dataset, models[seeds[0]], own), weights)
+    return dataset, models
+
+
+def test_what_is_in_the_file(tmp_path):
+    write(tmp_path / "e.pt", seeds=(3, 1), features="labels+degree", loss="adnce")
+    content = torch.load(tmp_path / "e.pt", weights_only=True)
+    assert (content["format"], content["version"], content["graphcl"]) == (FORMAT, 1, graphcl.__version__)
+    assert content["encoder"] == {"name": "gin", "arguments": {"hidden": 32, "layers": 3, "readout": "sum"}}
+    assert (content["features"], content["label_columns"], content["edge_dim"]) == ("labels+degree", 3, None)
+    assert (content["out_channels"], content["settings"]["loss"]["name"]) == (96, "adnce")
+    assert content["settings"]["method"] == {"name": "two_views", "labels": False}
+    assert list(content["weights"]) == [3, 1]
+    description, _ = read_saved(tmp_path / "e.pt")
+    assert description.degree_columns == content["in_channels"] - 3 > 1
+    assert description.columns() == f"3 columns of labels and {description.degree_columns} of degrees"
+
+
+@pytest.mark.parametrize("encoder", ["gin", {"name": "gine", "hidden": 4, "layers": 2, "readout": "mean"}])
+def test_a_registered_encoder_comes_back(encoder, tmp_path):
+    """Its embeddings are the same, with the weights of the seed asked for, and no random number is drawn."""
+    dataset, models = write(tmp_path / "encoder.pt", encoder, seeds=(3, 1))
+    loader = ResidentLoader(dataset, 16)
+    before = torch.random.get_rng_state()
+    for seed, path in ((None, tmp_path), (1, tmp_path / "encoder.pt")):
+        loaded, description = load_encoder(path, seed)
+        h, _ = embed(loaded, loader)
+        assert torch.equal(h, embed(models[seed or 3], loader)[0])
+        assert not loaded.training
+        assert description.edge_dim == (None if encoder == "gin" else 2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_a_module_of_ones_own_comes_back(tmp_path):
+    path = tmp_path / "e.pt"
+    dataset, models = write(path, Own)
+    loader = ResidentLoader(dataset, 16)
+    given = Own(3)
+    for encoder in (Own, given):
+        loaded, description = load_encoder(path, encoder=encoder)
+        assert torch.equal(embed(loaded, loader)[0], embed(models[0], loader)[0])
+    assert loaded is not given
+    assert not torch.equal(loaded.layer.weight, given.layer.weight)  # what is given stays as it was
+    assert (description.encoder.name, description.encoder.arguments) == ("Own", None)
+    with pytest.raises(InputError, match="holds weights of `Own`, which is not registered here; import what registers"):
+        load_encoder(path)
+    with pytest.raises(InputTypeError, match="`encoder` must be a module, or a function that makes one of the number"):
+        load_encoder(path, encoder=3)
+
+
+def test_weights_of_another_module(tmp_path):
+    write(tmp_path / "e.pt", Own)
+    refused(
+        lambda: load_encoder(tmp_path / "e.pt", encoder=lambda columns: Own(columns, 4)),
+        "weights of `Own` that do not fit Own: `layer.weight` is [5, 3] in the file and [4, 3] in the module; `layer.b",
+    )
+    refused(
+        lambda: load_encoder(tmp_path / "e.pt", encoder=graphcl.GIN),
+        "do not fit GIN: `layer.weight` is only in the file; `layer.bias` is only in the file; "
+        "`convs.0.nn.0.weight` is only in the module and 26 more.",
+    )
+
+
+GONE = object()
+
+
+def changed(**changes):
+    def change(path):
+        content = torch.load(path, weights_only=True)
+        torch.save({key: value for key, value in (content | changes).items() if value is not GONE}, path)
+
+    return change
+
+
+def with_code(path):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(path.parent / "pwned"),)
+
+    torch.save({"format": FORMAT, "weights": Evil()}, path)
+
+
+def a_pickle(path):
+    path.write_bytes(pickle.dumps(print))
+
+
+def truncated(path):
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+DAMAGE = {
+    "missing": (lambda path: path.unlink(), ["there is no file", "give a run's folder or its encoder.pt."]),
+    "code": (with_code, ["holds pickled code (posix.mkdir), which is never run; an encoder is saved as plain tensors"]),
+    "pickle": (
+        a_pickle,
+        ["cannot be read as a PyTorch file: it is none, or damaged (no zip archive, which PyTorch"],
+    ),
+    "truncated": (truncated, ["e.pt' cannot be read as a PyTorch file: it is none, or damaged ("]),
+    "empty": (lambda path: path.write_bytes(b""), ["cannot be read as a PyTorch file"]),
+    "text": (lambda path: path.write_text("hello"), ["cannot be read as a PyTorch file"]),
+    "tensor": (lambda path: torch.save(torch.ones(2), path), ["e.pt is no encoder of this library: it does not say"]),
+    "state": (lambda path: torch.save(Own(3).state_dict(), path), ["is no encoder of this library"]),
+    "version": (changed(version=2), ["has format 2, this library reads 1; train it again."]),
+    "weights": (changed(weights={"a": {}}), ["is damaged: `weights` must map seeds to the state dicts"]),
+    "no-weights": (changed(weights={}), ["is damaged: `weights`"]),
+    "no-tensors": (changed(weights={0: {"a": 3}}), ["is damaged: `weights`"]),
+    "no-columns": (changed(in_channels=GONE), ["is damaged: `in_channels` is required."]),
+    "columns": (changed(in_channels="7"), ["is damaged: `in_channels` must be a whole number, got '7'."]),
+    "features": (changed(features="auto"), ["is damaged: `features` must be 'labels', 'constant', 'degree' or"]),
+    "unknown": (changed(extra=1), ["is damaged: `extra` is not a known key"]),
+    "encoder": (changed(encoder={"name": "gat", "arguments": {}}), ["holds weights of `gat`, which is not registered"]),
+    "arguments": (
+        changed(encoder={"name": "gin", "arguments": {"hidden": 0}}),
+        ["`encoder.arguments.hidden` must be in [1, inf), got 0."],
+    ),
+    "wide": (
+        changed(encoder={"name": "gin", "arguments": {"hidden": 10**5}}),
+        ["that do not fit GIN: `convs.0.nn.0.weight` is [32, 3] in the file and [100000, 3] in the module"],
+    ),
+    "deep": (
+        changed(encoder={"name": "gin", "arguments": {"layers": 10**9}}),
+        ["is damaged: `layers` is 1000000000, and nothing in it is so large."],
+    ),
+    "more-layers": (
+        changed(encoder={"name": "gin", "arguments": {"layers": 32}}),
+        ["is damaged: its encoder has more weights than are in the file."],
+    ),
+    "many-columns": (changed(in_channels=10**9), ["is damaged: `in_channels` is 1000000000, and nothing"]),
+    "many-degrees": (
+        changed(features="degree", label_columns=0, max_degree=1),
+        ["is damaged: 3 columns of degrees do not fit `max_degree` 1."],
+    ),
+    "embedding": (changed(out_channels=7), ["is damaged: its encoder is 96 wide, not 7."]),
+    "settings": (changed(settings={"a": [torch.ones(1)]}), ["is damaged: its settings are no plain values."]),
+    "name": (changed(dataset="a\x1b[2Jb"), [r"is damaged: 'a\x1b[2Jb' is no name."]),
+    "complex": (changed(weights={0: {"a": torch.ones(1) * 1j}}), ["is damaged: `weights`"]),
+    "laughs": (changed(settings={"a": [[[[1] * 99] * 99] * 99]}), ["damaged ("]),
+    "width": (
+        changed(encoder={"name": "gin", "arguments": {"hidden": 8}}),
+        ["do not fit GIN: `convs.0.nn.0.weight` is [32, 3] in the file and [8, 3] in the module;"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("damage", "says"), DAMAGE.values(), ids=DAMAGE)
+def test_what_is_refused(damage, says, tmp_path):
+    path = tmp_path / "e.pt"
+    write(path)
+    damage(path)
+    with peak() as found:
+        refused(lambda: load_encoder(path), *says)
+    assert found[0] < 32 * 2**20
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_a_seed_that_is_not_there(tmp_path):
+    write(tmp_path / "e.pt", seeds=(3, 1))
+    refused(lambda: load_encoder(tmp_path / "e.pt", 0), "e.pt holds no seed 0; it holds 3, 1.")
+    refused(lambda: load_encoder(tmp_path), "there is no file", "encoder.pt")
+
+
+def refused(call, *says):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    for each in says:
+        assert each in str(caught.value)
+
+
+def test_an_encoder_that_looks_at_its_numbers_when_it_is_made(tmp_path, monkeypatch):
+    """As another package's may; without numbers it cannot be made."""
+
+    class Looks(Own):
+        def __init__(self, in_channels: int, width: int = 5):
+            super().__init__(in_channels, width)
+            assert float(self.layer.weight.detach().abs().max()) > 0
+
+    for kept in ("_targets", "_arguments", "_facts"):
+        monkeypatch.setattr(encoders, kept, dict(getattr(encoders, kept)))
+    encoders.register("looks")(Looks)
+    write(tmp_path / "e.pt", {"name": "looks", "width": 4})
+    loaded, _ = load_encoder(tmp_path / "e.pt")
+    assert loaded.layer.weight.shape == (4, 3)

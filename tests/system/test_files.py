@@ -1,0 +1,137 @@
+"""Files that appear whole, and others' files that are read within bounds."""
+
+import io
+import json
+import os
+import threading
+import zipfile
+
+import numpy as np
+import pytest
+
+from graphcl.errors import InputError, one_line
+from graphcl.system.files import read_arrays, read_json, read_text, write_text
+from tests.fuzz.watch import peak
+
+
+def test_nothing_is_written_through_links(tmp_path):
+    """Whoever makes a folder may put links into it, under the name of the outcome or of what is written on the way."""
+    (tmp_path / "precious").write_text("kept")
+    for name in ("report.html", ".report.html.partial"):
+        (tmp_path / name).symlink_to(tmp_path / "precious")
+    write_text(tmp_path / "report.html", "new")
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert (tmp_path / "report.html").read_text() == "new"
+    assert not (tmp_path / "report.html").is_symlink()
+
+
+def test_writers_at_the_same_time_do_not_meet(tmp_path):
+    texts = [str(number) * 10_000 for number in range(8)]
+    threads = [threading.Thread(target=write_text, args=(tmp_path / "f", text)) for text in texts]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert (tmp_path / "f").read_text() in texts
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_a_failed_write_leaves_the_earlier_file(tmp_path):
+    write_text(tmp_path / "f", "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "f", "\ud800")
+    assert (tmp_path / "f").read_text() == "before"
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_text_is_bounded_and_of_one_kind(tmp_path):
+    (tmp_path / "f").write_bytes(b"\xef\xbb\xbfa\r\nb\rc")
+    assert read_text(tmp_path / "f") == "a\nb\nc"
+    assert read_text(tmp_path / "f", 10) == "a\nb\nc"
+    with pytest.raises(InputError, match=r"f is larger than 8 bytes\."):
+        read_text(tmp_path / "f", 8)
+    with pytest.raises(InputError, match=r"larger than 1000 bytes"):
+        read_text(type(tmp_path)("/dev/zero"), 1000)
+    (tmp_path / "f").write_bytes(b"a\xff")
+    with pytest.raises(InputError, match=r"f is no text in UTF-8: invalid start byte at byte 1\."):
+        read_text(tmp_path / "f")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 10**6, "9" * 10**5, '{"a": }'])
+def test_what_is_no_json(text, tmp_path):
+    (tmp_path / "f").write_text(text)
+    with pytest.raises(InputError, match=r"f cannot be read: no JSON \("):
+        read_json(tmp_path / "f")
+
+
+def npz(save=np.savez, **arrays):
+    file = io.BytesIO()
+    save(file, **arrays)
+    return file.getvalue()
+
+
+def member(name, content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+def header(descr, shape):
+    text = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+def test_arrays_come_back(tmp_path):
+    arrays = {
+        "h": np.arange(6.0).reshape(2, 3),
+        "f": np.asfortranarray(np.arange(6).reshape(2, 3)),
+        "e": np.zeros((0, 2)),
+    }
+    for save in (np.savez, np.savez_compressed):
+        (tmp_path / "f.npz").write_bytes(npz(save, **arrays))
+        found = read_arrays(tmp_path / "f.npz")
+        assert found.keys() == arrays.keys()
+        assert all(np.array_equal(found[key], arrays[key]) and found[key].dtype == arrays[key].dtype for key in arrays)
+
+
+HOSTILE = {
+    "bomb": (npz(np.savez_compressed, h=np.zeros(10**8, np.uint8)), "would unpack to 1000001"),
+    "objects": (npz(h=np.array([{}], object)), "holds objects, which would be code"),
+    "large-header": (member("h.npy", header("<f8", (10**12,)) + bytes(8)), "cannot reshape"),
+    "negative": (member("h.npy", header("<f8", (-1, -1)) + bytes(8)), "f.npz cannot be read"),
+    "strange": (member("h.npy", header("<f8", "shape")), "f.npz cannot be read"),
+    "no-array": (member("h.npy", b"text"), "f.npz cannot be read"),
+    "no-archive": (b"PK", "File is not a zip file"),
+    "an-array": (header("<f8", ()) + bytes(8), "File is not a zip file"),
+    "encrypted": (
+        npz(h=np.ones(2)).replace(b"PK\x01\x02-\x03-\x00\x00\x00", b"PK\x01\x02-\x03-\x00\x01\x00"),
+        "cannot be read",
+    ),
+    "cut-off": (npz(h=np.ones(200))[:400], "File is not a zip file"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), HOSTILE.values(), ids=HOSTILE)
+def test_hostile_arrays(content, says, tmp_path):
+    (tmp_path / "f.npz").write_bytes(content)
+    with peak() as found, pytest.raises(InputError) as caught:
+        read_arrays(tmp_path / "f.npz")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert found[0] < 32 * 2**20
+
+
+def test_a_damaged_byte_is_noticed(tmp_path):
+    content = bytearray(npz(h=np.ones(50)))
+    content[300] ^= 1
+    (tmp_path / "f.npz").write_bytes(content)
+    with pytest.raises(InputError, match="Bad CRC-32"):
+        read_arrays(tmp_path / "f.npz")
+
+
+def test_messages_hold_no_signs_that_a_terminal_obeys():
+    assert (
+        str(InputError("there is no \x1b[2J\ud800 file\nnor \x07"))
+        == r"there is no \x1b[2J\ud800 file" + "\n" + r"nor \x07"
+    )
+    assert one_line("a\n\tb\x00" + "c" * 999, 12) == r"a b\x00cc..."
+    assert json.loads(json.dumps(str(InputError("ä ∞")))) == "ä ∞"

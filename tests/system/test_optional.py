@@ -1,0 +1,54 @@
+"""Optional packages: how they are imported, and what is said where one is missing."""
+
+import importlib.util
+import os
+import sys
+import threading
+
+import pytest
+
+from graphcl.errors import InputError
+from graphcl.system.optional import import_ogb
+
+needs_ogb = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
+
+
+@needs_ogb
+@pytest.mark.parametrize("variable", [None, "0"])
+def test_ogb_is_imported_without_its_look_for_a_newer_version(variable, monkeypatch):
+    for name in [name for name in sys.modules if name in ("ogb", "ogb.version", "outdated")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delenv("OUTDATED_IGNORE", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("OUTDATED_IGNORE", variable)
+    started = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
+    assert import_ogb().PygGraphPropPredDataset is not None
+    assert sys.modules["ogb.version"].check_outdated is None
+    assert started == []
+    # Nothing of the detour stays.
+    assert "outdated" not in sys.modules
+    assert os.environ.get("OUTDATED_IGNORE") == variable
+    monkeypatch.delitem(sys.modules, "ogb.version")
+    monkeypatch.delitem(sys.modules, "ogb")
+
+
+@needs_ogb
+def test_the_test_above_sees_the_look(monkeypatch):
+    for name in [name for name in sys.modules if name in ("ogb", "ogb.version")]:
+        monkeypatch.delitem(sys.modules, name)
+    started = []
+    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
+    monkeypatch.setenv("OUTDATED_IGNORE", "1")
+    import ogb.version
+
+    assert ogb.version.check_outdated is not None
+    assert started
+
+
+def test_a_missing_package_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    with pytest.raises(
+        InputError, match=r"OGB are read and scored by its own package .*; pip install 'graphcl\[ogb\]'"
+    ):
+        import_ogb()

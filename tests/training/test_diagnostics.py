@@ -1,0 +1,120 @@
+import json
+import math
+
+import pytest
+import torch
+
+from graphcl.losses import dcl, infonce
+from graphcl.run import main
+from graphcl.training.diagnostics import alignment, coupling, diagnose, effective_rank, uniformity, widest_share
+
+
+def test_alignment_by_hand():
+    z = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    assert alignment(z, 3 * z) == 0
+    assert alignment(z, -z).item() == pytest.approx(4)
+    assert alignment(z, z.flip(1)).item() == pytest.approx(2)
+
+
+def test_uniformity_by_hand():
+    z = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 5.0]])
+    squared = [4, 2, 2]
+    expected = math.log(sum(math.exp(-2 * d) for d in squared) / 3)
+    assert uniformity(z).item() == pytest.approx(expected, rel=1e-6)
+    assert uniformity(torch.ones(4, 3)).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_even_is_lower_than_clustered():
+    generator = torch.Generator().manual_seed(0)
+    even = torch.randn(200, 64, generator=generator)
+    assert uniformity(even) < -3.5 < uniformity(even + 5)
+
+
+def views(count=9, columns=5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, count, columns, generator=generator, dtype=torch.float64).unbind()
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
+def test_infonces_gradient_is_q_times_dcls(temperature):
+    """DCL's identity, anchor by anchor, to 1e-12."""
+    leaves = [z.requires_grad_() for z in views()]
+    options = {"temperature": temperature, "symmetric": False, "reduction": "none"}
+    q = coupling(*leaves, temperature).detach()
+    for i in range(9):
+        coupled = torch.autograd.grad(infonce(*leaves, **options)[i], leaves)
+        decoupled = torch.autograd.grad(dcl(*leaves, **options)[i], leaves)
+        for a, b in zip(coupled, decoupled, strict=True):
+            torch.testing.assert_close(a, q[i] * b, rtol=1e-12, atol=1e-12)
+
+
+def test_coupling_grows_with_the_batch():
+    """More negatives, a larger share for them: no anchor's q falls when graphs are added."""
+    z1, z2 = views(40)
+    few, many = coupling(z1[:8], z2[:8], 0.2), coupling(z1, z2, 0.2)
+    assert (many[:8] > few).all()
+    assert ((many > 0) & (many < 1)).all()
+
+
+def test_widest_share():
+    h = torch.tensor([[1.0, 5.0, 0.0], [-1.0, 5.0, 0.0], [1.0, 5.0, 6.0], [-1.0, 5.0, 6.0]])
+    assert widest_share(h).item() == pytest.approx(0.9)  # variances 1, 0 and 9
+    assert widest_share(h[:, :1]).item() == 1
+    assert widest_share(h[:, 1:2]).item() == 0
+    assert widest_share(1e30 * h).item() == pytest.approx(0.9)
+
+
+def test_effective_rank():
+    assert effective_rank(torch.eye(6)).item() == pytest.approx(6, rel=1e-5)
+    assert effective_rank(torch.ones(6, 4)).item() == pytest.approx(1, rel=1e-3)
+    assert effective_rank(torch.zeros(6, 4)).item() == 0
+    # Two singular values, 3 and 1: the entropy of (3/4, 1/4).
+    expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
+    assert effective_rank(torch.diag(torch.tensor([3.0, 1.0, 0.0]))).item() == pytest.approx(expected, rel=1e-5)
+    scaled = 1e-3 * torch.diag(torch.tensor([3.0, 1.0, 0.0]))
+    assert effective_rank(scaled).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_diagnose_by_hand():
+    """Everything from its definition, in loops."""
+    z1, z2 = views()
+    temperature = 0.3
+    found = {name: value.item() for name, value in diagnose(z1, z1, z2, temperature).items()}
+    a, b = (torch.nn.functional.normalize(z) for z in (z1, z2))
+    entropies, radii, variances, negatives = [], [], [], []
+    for i in range(9):
+        c = [float(a[i] @ b[j]) for j in range(9) if j != i]
+        total = sum(math.exp(each / temperature) for each in c)
+        weights = [math.exp(each / temperature) / total for each in c]
+        entropies.append(-sum(w * math.log(w) for w in weights) / math.log(8))
+        radii.append(sum(w * math.log(8 * w) for w in weights))
+        mean = sum(c) / 8
+        variances.append(sum((each - mean) ** 2 for each in c) / 8)
+        negatives += c
+    assert found["dro_entropy"] == pytest.approx(sum(entropies) / 9)
+    assert found["dro_radius"] == pytest.approx(sum(radii) / 9)
+    assert found["negative_variance"] == pytest.approx(sum(variances) / 9)
+    assert found["negative_mean"] == pytest.approx(sum(negatives) / 72)
+    assert found["temperature_estimate"] == pytest.approx(math.sqrt(sum(variances) / (2 * sum(radii))))
+    assert found["npc_mean"] == pytest.approx(coupling(z1, z2, temperature).mean().item())
+    assert found["rank_h"] == pytest.approx(effective_rank(z1).item())
+
+
+def test_the_temperature_estimate_is_the_temperature_where_the_second_order_holds():
+    z1, z2 = views(200, 64)
+    for temperature in (0.5, 1.0, 2.0):
+        estimated = diagnose(z1, z1, z2, temperature)["temperature_estimate"].item()
+        assert estimated == pytest.approx(temperature, rel=0.05)
+
+
+def test_degenerate_batches_have_finite_diagnostics():
+    for z in (torch.ones(4, 3), torch.zeros(4, 3), torch.eye(2)):
+        assert all(torch.isfinite(value) for value in diagnose(z, z, z, 0.2).values())
+
+
+def test_training_logs_them_when_asked(tmp_path):
+    words = ["--epochs", "1", "--seeds", "0", "--evaluation.folds", "2", "--evaluation.inner_folds", "2"]
+    words += ["--report", "false"]
+    assert main([*words, "--diagnostics", "true", "--out", str(tmp_path / "run")]) == 0
+    (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert set(diagnose(torch.eye(3), torch.eye(3), torch.eye(3), 0.2)) <= set(json.loads(line))
