@@ -1,7 +1,7 @@
-"""Scores for frozen embeddings. scikit-learn is loaded at the first call, not at import.
+"""Evaluate frozen embeddings. scikit-learn is imported at the first call.
 
-A new evaluator is one file, which gives `make_folds(...).scores` its own way to fit, and one entry of `EVALUATORS`.
-Those of `SPLIT_EVALUATORS` score by the split and the metric that a benchmark prescribes, not by folds.
+To add an evaluator, write one module that passes its own fit to `make_folds(...).scores`, and add it to `EVALUATORS`.
+The evaluators in `SPLIT_EVALUATORS` use the split and the metric of a benchmark instead of folds.
 """
 
 from collections.abc import Callable, Mapping

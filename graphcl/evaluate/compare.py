@@ -1,4 +1,4 @@
-"""Whether one set of scores is above another by more than chance: paired over seeds and folds."""
+"""Test whether two sets of scores differ, paired over seeds and folds."""
 
 from __future__ import annotations
 
@@ -12,29 +12,36 @@ from graphcl.evaluate.scores import FoldScores, gains_by_fold
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The mean difference in percentage points, and the two-sided p that the truth is zero."""
+    """Result of a paired test.
+
+    Attributes:
+        mean: mean difference of the scores, in percentage points or the unit of the error.
+        p: two-sided p-value of the null hypothesis that the scores do not differ.
+    """
 
     mean: float
     p: float
 
 
 def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> PairedTest:
-    r"""The corrected t-test of repeated cross-validation.
+    r"""Return the corrected paired t-test of `after` against `before` for repeated cross-validation.
 
     $$t = \bar d \Big/ \sqrt{\Big(\frac{1}{S K} + \frac{1}{K - 1}\Big) \hat\sigma^2_d}, \qquad
       d_{sk} = a_{sk} - b_{sk}$$
 
-    over S seeds and K folds, with SK - 1 degrees of freedom. Training parts of different folds overlap, so accuracies
-    of different folds are no independent draws; the term 1 / (K - 1), test over training graphs, makes up for that. A
-    plain t-test over all folds calls noise a win several times as often as it says. Where a benchmark fixes the split,
-    K is 1 and the term is left out: the paired t-test over seeds, which speaks of this split only (one seed: p = 1).
+    where $a_{sk}$ and $b_{sk}$ are the scores of `after` and `before` for seed s and fold k, $\bar d$ and
+    $\hat\sigma^2_d$ the mean and variance of their differences, and S and K the numbers of seeds and folds. t has
+    SK - 1 degrees of freedom. Training parts of different folds overlap, so scores are not independent. The term
+    1 / (K - 1), the ratio of test to training graphs, corrects the variance for the overlap. A plain t-test over all
+    folds rejects a true null hypothesis several times too often. On a benchmark's split, K is 1 and the term dropped:
+    this is the paired t-test over seeds, valid for this split only (p = 1 for one seed).
 
     Args:
-        after: scores, one a seed.
-        before: scores of the same seeds and folds.
+        after: scores of one embedding, one entry per seed.
+        before: scores of the other embedding, with the same seeds and folds.
 
     Raises:
-        InputError: the two do not hold the same seeds with the same folds, in the same order.
+        InputError: `after` and `before` differ in seeds, folds, their order or the metric.
 
     Example:
         >>> one = [FoldScores(0, (80.0, 82.0, 81.0), (1.0,) * 3, (80.0,) * 3, 3, 2)]
@@ -60,7 +67,7 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """P-values of several tests, raised so that the chance of any false alarm among them stays what it says.
+    """Return the p-values `p` of several tests, adjusted by Holm's method to control the family-wise error rate.
 
     Example:
         >>> holm([0.01, 0.04])

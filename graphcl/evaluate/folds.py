@@ -1,8 +1,8 @@
-"""Checks, outer and inner folds, and the choice of one hyper-parameter on them: what all evaluators share.
+"""Nested cross-validation with a search for one hyper-parameter, shared by all evaluators.
 
-No test fold chooses anything. A candidate is scored on inner folds of the outer training part; the best one (the first
-of equals) is fitted on that whole part and scored on the test part. Both levels of folds are stratified and shuffled by
-the seed: archives are sorted by class, source or size, and unshuffled inner folds would differ systematically.
+Inner folds of each outer training part score the candidates. The best candidate (the first of several equal ones) is
+fitted on the whole training part and scored on the test part, so no test graph influences the choice. Outer and inner
+folds are stratified. The seed shuffles them, as data sets are often sorted by class, source or size.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from graphcl.errors import InputError
 from graphcl.evaluate.scores import FoldScores
 
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
-Part = tuple[np.ndarray, np.ndarray]  # the rows of a training part and of the part held out
+Part = tuple[np.ndarray, np.ndarray]  # indices of the training rows, and of the held-out rows
 Accuracies = Callable[[Part, Sequence[Any]], list[float]]
 OnFold = Callable[[int, int], object]
-"""Called with the number of finished outer folds and of all."""
+"""Function called with the number of finished outer folds and the total number of outer folds."""
 
 
 @dataclass(frozen=True)
 class Folds:
-    """A checked embedding with its outer folds, and the inner folds of each outer training part."""
+    """Checked embedding and labels, with the outer folds and the inner folds of each outer training part."""
 
     h: np.ndarray
     labels: np.ndarray
@@ -41,17 +41,16 @@ class Folds:
     on_fold: OnFold | None = None
 
     def scores(self, grid: Sequence[Any], accuracies: Accuracies) -> FoldScores:
-        """Choose a candidate of `grid` for every outer fold and score it on the test part.
+        """Return the test score of each outer fold, after choosing a candidate of `grid` on its inner folds.
 
         Args:
-            grid: the candidates.
-            accuracies: maps a part and some candidates to the fraction of held-out rows that each candidate, fitted on
-                the training rows, classifies correctly; called by several threads.
+            grid: candidates for the hyper-parameter.
+            accuracies: function of a part and candidates that fits each candidate on the training rows and returns the
+                fraction of held-out rows that it classifies correctly; called by several threads.
         """
         from threadpoolctl import threadpool_limits
 
-        # The solvers release the GIL, so threads suffice. BLAS gets one thread: its spinning helpers made a
-        # standardised SVM 1.4 times slower.
+        # The solvers release the GIL, so threads suffice. Each uses one BLAS thread; more are slower (SVM: 1.4 times).
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
             found = []
             for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
@@ -59,7 +58,7 @@ class Folds:
                 if self.on_fold is not None and len(found) % self.inner_folds == 0:
                     self.on_fold(len(found) // self.inner_folds, len(self.outer))
             scores = np.reshape(found, (len(self.outer), self.inner_folds, -1))
-            # The copy makes the mean add up folds in GridSearchCV's order, so that ties agree.
+            # Copy, so that the mean sums in the same order as GridSearchCV and ties are resolved equally.
             means = scores.swapaxes(1, 2).copy().mean(2)
             chosen = tuple(grid[i] for i in means.argmax(1))
             inner = tuple(100 * float(each) for each in means.max(1))
@@ -76,7 +75,7 @@ def make_folds(
     workers: int | None,
     on_fold: OnFold | None = None,
 ) -> Folds:
-    """Check the arguments of an evaluator and return its folds; see `graphcl.evaluate.svm`."""
+    """Return the outer and inner folds of an evaluator after checking its arguments; see `graphcl.evaluate.svm`."""
     from joblib import cpu_count
     from sklearn.model_selection import StratifiedKFold
 
@@ -94,34 +93,34 @@ def make_folds(
 
 
 def c_grid(grid: Sequence[float]) -> list[float]:
-    """Return the candidates for C after checking them."""
+    """Return `grid`, the candidates for C, as floats after checking them."""
     if len(grid) == 0 or not all(0 < c < np.inf for c in grid):
         raise InputError(f"`grid` must hold one C or more, each positive and finite, got {list(grid)}.")
     return [float(c) for c in grid]
 
 
 def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) -> tuple[int, int]:
-    """Return the numbers of outer and inner folds that the labels allow: at most the size of the smallest class.
+    """Return the numbers of outer and inner folds that the labels `y` allow; the smallest class limits both.
 
     Args:
         y: class of each graph `[n]`, any integers.
-        folds: outer folds wanted.
-        inner_folds: inner folds wanted.
+        folds: desired number of outer folds.
+        inner_folds: desired number of inner folds.
 
     Returns:
-        The two numbers. A `UserWarning` reports a reduction.
+        The numbers of outer and inner folds. A `UserWarning` reports a reduction.
 
     Raises:
-        InputError: fewer than two classes, or one too small for two outer and two inner folds.
+        InputError: `y` has fewer than two classes, or a class is too small for two outer and two inner folds.
     """
     outer, inner_folds = _outer_parts(*_classes(y, len(y)), 0, folds, inner_folds, stacklevel=3)
     return len(outer), inner_folds
 
 
 def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
-    """Return the inner product of every two rows `[n, n]`, one BLAS dot per pair.
+    """Return the inner products `[n, n]` of all pairs of rows of `h`, one BLAS dot per pair.
 
-    Equal rows give equal products. A matrix product rounds them differently, and ties would depend on that.
+    Equal rows give equal products, so that ties are exact. A matrix product would round them differently.
     """
     dots = np.empty((len(h), len(h)))
     height = 64
@@ -138,19 +137,19 @@ def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
 
 
 def embedding(h: Tensor | np.ndarray) -> np.ndarray:
-    """Return the rows of an embedding in float64 after checking them."""
+    """Return the embedding `h` as a float64 array on the CPU after checking it."""
     h = h.detach().to("cpu", torch.float64).numpy() if isinstance(h, Tensor) else h
     h = np.ascontiguousarray(h, dtype=np.float64)
     if h.ndim != 2 or h.shape[1] == 0:
         raise InputError(f"`h` must be [graphs, features], got shape {list(h.shape)}.")
-    bad = int((~(np.abs(h) < 1e150).all(1)).sum())  # beyond, squares overflow
+    bad = int((~(np.abs(h) < 1e150).all(1)).sum())  # squares of larger numbers overflow
     if bad:
         raise InputError(f"`h` must be finite and below 1e150, got {bad} of {len(h)} rows that are not.")
     return h
 
 
 def _classes(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the classes and the class index of each graph."""
+    """Return the sorted classes in `y`, and the index of each graph's class in them, after checking `y`."""
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if y.shape != (n,):
         raise InputError(f"`y` must be one label for each of the {n} rows of `h`, got shape {list(y.shape)}.")
@@ -165,7 +164,7 @@ def _classes(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 def _outer_parts(
     classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int, stacklevel: int = 2
 ) -> tuple[list[Part], int]:
-    """Return the outer folds and the number of inner folds, both limited by the smallest class."""
+    """Return the outer folds and the number of inner folds; the smallest class limits both numbers."""
     from sklearn.model_selection import StratifiedKFold
 
     sizes = np.bincount(labels)

@@ -1,8 +1,8 @@
-"""The score of the k nearest neighbours of a frozen embedding: nothing is fitted but k.
+"""Score a frozen embedding by a k-nearest-neighbour classifier, where k is chosen by cross-validation.
 
-Folds, the search for k, and the score are those of `graphcl.evaluate.svm`. Similarities are cosines of the embedding as
-it is, and do not depend on the fold, so one sorted table of them serves every fold and every k. CPU seconds of one
-seed, untrained GIN (96 columns): PROTEINS (1113 graphs) 0.13, NCI1 (4110) 1.8.
+The folds, the search for k and the score follow the protocol of `graphcl.evaluate.svm`. Similarities are cosines of the
+unscaled embedding. They do not depend on the fold, so one sorted table is used for all folds and all k. CPU seconds for
+one seed and an untrained GIN (96 columns): PROTEINS (1113 graphs) 0.13, NCI1 (4110) 1.8.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate.folds import OnFold, Part, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
-TEMPERATURE = 0.07  # of Wu et al.
+TEMPERATURE = 0.07  # the value of Wu et al. (2018)
 
 
 def knn(
@@ -30,34 +30,35 @@ def knn(
     workers: int | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
-    r"""Cross-validated test accuracy of the k most similar graphs' weighted vote.
+    r"""Return the cross-validated test accuracy of a weighted vote of the k nearest training graphs.
 
     $$\hat y(h) = \arg\max_c \sum_{i \in N_k(h)} e^{s_i / 0.07} \, [y_i = c], \qquad
       s_i = \frac{h \cdot h_i}{\|h\| \|h_i\|}$$
 
-    over the k training graphs with the highest cosine. Equal cosines are ordered at random by the seed, not by position
-    in the data set, which may be sorted by class. Of equal votes the smallest class wins. A row of zeros has cosine 0
-    to all. Where a training part has fewer than k graphs, all vote.
+    where $N_k(h)$ holds the k training graphs whose embeddings $h_i$ have the highest cosines $s_i$ with the embedding
+    h, $y_i$ is the class of graph i, and $\hat y$ the predicted class. Equal cosines are put in a random order, which
+    the seed determines, as the data set may be sorted by class. If votes are equal, the smallest class wins. A row of
+    zeros has cosine 0 with all rows. If a training part has fewer than k graphs, all of them vote.
 
-    Differs: k is chosen by inner folds, where the reference takes 200, more than some training parts here have.
+    Differs: inner folds choose k. The reference uses k = 200, which exceeds some training parts here.
 
     Memory: about 12 n^2 bytes.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
         y: class of each graph `[n]`, any integers.
-        seed: shuffles the folds and breaks ties of equal cosines; nothing else is random.
-        folds: outer folds, at least 2; at most the size of the smallest class is used.
-        inner_folds: folds of the search for k, at least 2; reduced in the same way.
-        grid: the values of k, at least 1; the first of equals is chosen.
-        workers: threads; by default every core this process may use. The result does not depend on them.
-        on_fold: called with the number of finished outer folds and of all, for a progress bar.
+        seed: seed of the folds and of the order of equal cosines.
+        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
+        inner_folds: number of inner folds, which choose k, at least 2; reduced likewise.
+        grid: candidates for k, at least 1; the first of equally good candidates is chosen.
+        workers: number of threads; one per available core by default. The result does not depend on it.
+        on_fold: called with the finished and the total number of outer folds, for a progress bar.
 
     Returns:
-        `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`, and k `chosen`.
+        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds k.
 
     Raises:
-        InputError: an argument breaks its rule, or a class is too small for two outer and two inner folds.
+        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
 
     Example:
         >>> h, y = np.tile([[0.0, 1.0], [1.0, 0.0]], (6, 1)), np.tile([0, 1], 6)
@@ -78,20 +79,20 @@ def knn(
         near = _neighbours(order, part, min(max(candidates), len(train)))
         weight = np.exp(similarity[held[:, None], near] / TEMPERATURE)
         votes = (data.labels[near][..., None] == np.unique(data.labels)) * weight[..., None]
-        votes = votes.cumsum(1)  # [held, k, classes]: the vote of the first k
+        votes = votes.cumsum(1)  # [held, k, classes]; cumulative, so that one table serves all k
         return [float(np.mean(votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held])) for k in candidates]
 
     return data.scores([int(k) for k in grid], accuracies)
 
 
 def _cosines(h: np.ndarray, workers: int) -> np.ndarray:
-    """Cosine of every two rows `[n, n]`; equal rows have equal ones."""
+    """Return the cosines `[n, n]` of all pairs of rows of `h`; equal rows have exactly equal cosines."""
     length = np.linalg.norm(h, axis=1, keepdims=True)
     return pair_dots(h / np.where(length > 0, length, 1), workers)
 
 
 def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:
-    """Return for every row all rows by falling similarity; equal ones in the order of the permutation `ties`."""
+    """Return for every row the indices of all rows by descending similarity; the permutation `ties` breaks ties."""
     order = np.empty(similarity.shape, dtype=np.int32)
     for place, row in zip(order, similarity, strict=True):
         place[:] = ties[(-row[ties]).argsort(kind="stable")]
@@ -99,12 +100,12 @@ def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:
 
 
 def _neighbours(order: np.ndarray, part: Part, k: int) -> np.ndarray:
-    """The k most similar training rows of every held-out row, nearest first."""
+    """Return the indices of the k most similar training rows of every held-out row, nearest first."""
     train, held = part
     inside = np.zeros(len(order), dtype=bool)
     inside[train] = True
     width = k
-    while True:  # they are among the first few of all rows, mostly
+    while True:  # search the first few of all rows, which mostly suffice, and double if not
         width = min(2 * width, len(order))
         nearest = order[held, :width]
         usable = inside[nearest]

@@ -1,10 +1,8 @@
-"""The logistic probe: how well a linear classifier tells the classes of a frozen embedding apart.
+"""Score a frozen embedding by a linear classifier (linear probe).
 
-Folds, the search for C, and the score are those of `graphcl.evaluate.svm`; the columns are always standardised by their
-mean and deviation over the training part at hand. So a difference to the SVM is that of a linear to a curved boundary.
-
-CPU seconds of one seed, untrained GIN (96 columns): MUTAG (188 graphs) 1.1, PROTEINS (1113) 2.1, NCI1 (4110) 4.4, where
-the SVM takes 0.4, 2.9 and 29. Most of it on small sets is Python, where threads add nothing.
+The folds, the search for C and the score follow the protocol of `graphcl.evaluate.svm`. Columns are always standardised
+over the training part. CPU seconds for one seed and an untrained GIN (96 columns): MUTAG (188 graphs) 1.1, PROTEINS
+(1113) 2.1, NCI1 (4110) 4.4. On small data sets most of the time is spent in Python, where threads do not help.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from torch import Tensor
 from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds
 from graphcl.evaluate.scores import FoldScores
 
-TOLERANCE = 1e-6  # largest entry of the gradient of the mean loss: one optimum, wherever the search for it began
+TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 
 
 def logreg(
@@ -31,28 +29,29 @@ def logreg(
     workers: int | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
-    r"""Cross-validated test accuracy of logistic regression with an L2 penalty on a frozen embedding.
+    r"""Return the cross-validated test accuracy of logistic regression with an L2 penalty on a frozen embedding.
 
     $$\min_{W, b} \; \tfrac12 \|W\|^2 - C \sum_i \log \operatorname{softmax}(W z_i + b)_{y_i}$$
 
-    with z the standardised embedding and b without penalty; for two classes one row of weights, and the logistic
-    function for the softmax. Scikit-learn's `LogisticRegression`, each C started from the optimum of the one before.
+    where $z_i$ is the standardised embedding of training graph i, $y_i$ its class, and W and b the weights and biases
+    of the classes. For two classes, W has one row, and the logistic function replaces the softmax. Implemented by
+    scikit-learn's `LogisticRegression`; the fit for each C starts from the optimum of the next smaller C.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
         y: class of each graph `[n]`, any integers.
-        seed: shuffles the outer and the inner folds; nothing else is random.
-        folds: outer folds, at least 2; at most the size of the smallest class is used.
-        inner_folds: folds of the search for C, at least 2; reduced in the same way.
-        grid: the values of C, > 0; the first of equals is chosen.
-        workers: threads; by default every core this process may use. The result does not depend on them.
-        on_fold: called with the number of finished outer folds and of all, for a progress bar.
+        seed: seed of the outer and the inner folds.
+        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
+        inner_folds: number of inner folds, which choose C, at least 2; reduced likewise.
+        grid: candidates for C, > 0; the first of equally good candidates is chosen.
+        workers: number of threads; one per available core by default. The result does not depend on it.
+        on_fold: called with the finished and the total number of outer folds, for a progress bar.
 
     Returns:
-        `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`, and C `chosen`.
+        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C.
 
     Raises:
-        InputError: an argument breaks its rule, or a class is too small for two outer and two inner folds.
+        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
 
     Example:
         >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
@@ -72,13 +71,12 @@ def logreg(
         train, held = part
         scaler = StandardScaler().fit(data.h[train])
         fit, test = scaler.transform(data.h[train]), scaler.transform(data.h[held])
-        # Newton's method needs few steps where lbfgs needs hundreds; for more classes scikit-learn before 1.6 would
-        # make of it one machine per class.
+        # Newton needs fewer steps than lbfgs. But scikit-learn < 1.6 fits it one-vs-rest, so use it for 2 classes only.
         solver = "newton-cholesky" if data.labels.max() == 1 else "lbfgs"
         model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
         found = {}
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            for c in sorted(candidates):  # of small C first, whose optimum is near 0
+            for c in sorted(candidates):  # ascending, for the warm start
                 model.set_params(C=c).fit(fit, data.labels[train])
                 found[c] = float(np.mean(model.predict(test) == data.labels[held]))
         return [found[c] for c in candidates]

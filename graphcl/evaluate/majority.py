@@ -1,4 +1,4 @@
-"""The majority class: the reference row that every classifier must beat."""
+"""Score the majority classifier, the first baseline of a run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from graphcl.evaluate.scores import FoldScores
 
 
 def majority(y: Tensor | np.ndarray, *, seed: int = 0, folds: int = 10, inner_folds: int = 5) -> FoldScores:
-    """Return the cross-validated accuracy of predicting the largest class of the training part.
+    """Return the cross-validated test accuracy of predicting the largest class of the training part.
 
     Args:
         y: class of each graph `[n]`, any integers.
-        seed: shuffles the folds, which are those of the evaluators.
-        folds: outer folds, see `graphcl.evaluate.svm`.
-        inner_folds: inner folds; nothing is chosen on them.
+        seed: seed of the folds; the other evaluators use the same folds.
+        folds: number of outer folds, see `graphcl.evaluate.svm`.
+        inner_folds: number of inner folds; it is checked but does not influence the score.
 
     Raises:
-        InputError: see `graphcl.evaluate.svm`.
+        InputError: an argument is invalid, see `graphcl.evaluate.svm`.
 
     Example:
         >>> majority(np.array([0, 0, 0, 0, 0, 0, 1, 1, 1]), folds=3, inner_folds=2).mean.__round__(1)

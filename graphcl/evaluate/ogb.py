@@ -1,15 +1,14 @@
-"""The score of a frozen embedding on a split that a benchmark fixes: the protocol of unsupervised learning on OGB.
+"""Score a frozen embedding on the split of an OGB benchmark, by the usual protocol of unsupervised learning.
 
-- Embedding: frozen, one row per graph; each column standardised by its mean and deviation over the training part.
-- Probe: logistic regression, one for each task (column of `y`); for numbers, ridge regression. A missing label (NaN)
-  leaves its graph out of that task only. It is fitted on the training part, never on the validation part.
-- C: of 1e-3, 1e-2, ..., 1e3 the best on the validation part by the benchmark's metric over all tasks; the smallest of
-  equals. Ridge regression takes 1 / C for its penalty.
-- Score: the test part, by the benchmark's own evaluator (`ogb.graphproppred.Evaluator`): ROC-AUC, average precision or
-  accuracy in percent, the mean over the tasks that have both classes there; or the root of the mean squared error.
-- No test graph chooses anything: neither C, nor the scale, nor the epoch. (Training without labels sees all graphs, as
-  on the TU sets.) The split is fixed, so what moves a score from seed to seed is training; `± seeds` is the deviation
-  over seeds, with ddof 0, and there are no folds.
+- Embedding: one row per graph, frozen; each column is standardised over the training part.
+- Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is RMSE. A graph with
+  a missing label (NaN) is excluded from that task. The probe is fitted on the training part only.
+- C: the value out of 1e-3, 1e-2, ..., 1e3 with the best metric over all tasks on the validation part; the smallest of
+  equally good values. The penalty of ridge regression is 1 / C.
+- Score: the metric of `ogb.graphproppred.Evaluator` on the test part. ROC-AUC, average precision and accuracy are in
+  percent, averaged over the tasks with both classes in that part; the other metric is the root mean squared error.
+- No test graph influences the choice of C, the standardisation or the epoch. The unsupervised training sees all graphs,
+  as on the TU data sets. `± seeds` is the standard deviation over seeds (ddof 0); there are no folds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from graphcl.evaluate.folds import C_GRID, c_grid, embedding
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores
 from graphcl.system.optional import import_ogb
 
-TOLERANCE = 1e-6  # largest entry of the gradient of the mean loss: one optimum, wherever the search for it began
+TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 PARTS = ("train", "valid", "test")
 Measure = Callable[[np.ndarray, np.ndarray], float]
 
@@ -44,28 +43,28 @@ def ogb(
     grid: Sequence[float] = C_GRID,
     workers: int | None = None,
 ) -> FoldScores:
-    """Test score of a linear probe on a benchmark's split, by the benchmark's metric; the head of this file says how.
+    """Return the test score of a linear probe on a benchmark's split, by the protocol of `graphcl.evaluate.ogb`.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
-        y: targets `[n, tasks]`, NaN where one is missing.
-        name: by which OGB's evaluator knows the set, such as "ogbg-molhiv".
-        split: numbers of the graphs in the parts `train`, `valid` and `test`.
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
+        y: targets `[n, tasks]`; NaN marks a missing label.
+        name: OGB's name of the data set, such as "ogbg-molhiv".
+        split: indices of the graphs in the parts `train`, `valid` and `test`.
         eval_metric: `rocauc`, `ap`, `acc` or `rmse`.
-        seed: of the training, for the record; nothing here is random.
-        grid: the values of C, > 0.
-        workers: threads, over tasks; by default every core this process may use. The result does not depend on them.
+        seed: seed of the training run, copied into the result; the probe itself is not random.
+        grid: candidates for C, > 0.
+        workers: number of threads, which share the tasks; one per available core by default. The result does not depend
+            on it.
 
     Returns:
-        `FoldScores` of one fold: the test score, the C `chosen`, the `inner` score on the validation part.
+        `FoldScores` with one fold: `accuracy` holds the test score, `chosen` C, and `inner` the validation score.
 
     Raises:
-        InputError: an argument breaks its rule; no task has both classes in the training part, or in another; or ogb is
-            not installed.
+        InputError: an argument is invalid, the metric is undefined on a part, or the package ogb is not installed.
 
     References:
         Suresh et al., "Adversarial Graph Augmentation to Improve Graph Contrastive Learning", NeurIPS 2021, whose
-        released code evaluates so; Hu et al., "Open Graph Benchmark", NeurIPS 2020, section 6.
+        released code uses this protocol; Hu et al., "Open Graph Benchmark", NeurIPS 2020, section 6.
     """
     from threadpoolctl import threadpool_limits
 
@@ -87,7 +86,7 @@ def ogb(
         fitted = _fits(z["train"], targets["train"][:, task], candidates, eval_metric)
         return [[predict(z[part]) for part in ("valid", "test")] for predict in fitted]
 
-    # BLAS keeps to one thread each, as in `graphcl.evaluate.folds`.
+    # One BLAS thread each, as more would slow the workers down; see `graphcl.evaluate.folds`.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(_count(workers)) as pool:
         found = list(pool.map(predictions, range(y.shape[1])))
     valid, test = ([np.stack([task[i][j] for task in found], axis=1) for i in range(len(candidates))] for j in (0, 1))
@@ -107,7 +106,7 @@ def _count(workers: int | None) -> int:
 
 
 def _parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
-    """The rows of each part."""
+    """Return the row indices of each part of `split` after checking them."""
     if sorted(split) != sorted(PARTS):
         raise InputError(f"`split` must have the parts train, valid and test, got {', '.join(split) or 'none'}.")
     parts = {part: np.asarray(split[part], dtype=np.int64) for part in PARTS}
@@ -118,10 +117,11 @@ def _parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.nda
 
 
 def measure_of(name: str, metric: str) -> Measure:
-    """The benchmark's evaluator of targets and predictions `[n, tasks]`, in percent where it is a share.
+    """Return a function that computes `metric` of benchmark `name` from targets and predictions `[n, tasks]`.
 
-    Predictions are scores of the positive class, classes, or numbers, as the metric needs them. What the evaluator
-    cannot measure, such as ROC-AUC where no task has both classes, is an `InputError`.
+    The result is in percent, except for RMSE. Predictions are scores of the positive class for ROC-AUC and average
+    precision, classes for accuracy, and numbers for RMSE. The function raises `InputError` if the metric is undefined,
+    such as ROC-AUC if no task has both classes.
     """
     evaluator = import_ogb().Evaluator(name)
 
@@ -129,7 +129,7 @@ def measure_of(name: str, metric: str) -> Measure:
         try:
             with np.errstate(invalid="ignore"), contextlib.redirect_stdout(io.StringIO()):
                 found = float(evaluator.eval({"y_true": truth, "y_pred": predicted})[metric])
-        except RuntimeError as error:  # its words for what it cannot measure
+        except RuntimeError as error:  # raised if the metric is undefined
             raise InputError(f"OGB's evaluator of {name}: {' '.join(str(error).split())}") from None
         return found if metric in LOWER else 100 * found
 
@@ -139,22 +139,22 @@ def measure_of(name: str, metric: str) -> Measure:
 def _fits(
     z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str
 ) -> list[Callable[[np.ndarray], np.ndarray]]:
-    """What predicts a task, for each candidate: scores of the positive class, classes, or numbers."""
+    """Return one fitted prediction function per candidate for C; `measure_of` says what it predicts."""
     from sklearn import config_context
     from sklearn.linear_model import LogisticRegression, Ridge
 
-    there = ~np.isnan(targets)
-    z, targets = z[there], targets[there]
-    if len(np.unique(targets)) < 2:  # nothing to be learnt, one class or no label at all
+    known = ~np.isnan(targets)
+    z, targets = z[known], targets[known]
+    if len(np.unique(targets)) < 2:  # one class or no label, which the solvers reject
         constant = float(targets.mean()) if len(targets) else 0.0
         return [lambda rows: np.full(len(rows), constant)] * len(candidates)
     if metric == "rmse":
         return [Ridge(alpha=1 / c).fit(z, targets).predict for c in candidates]
-    solver = "lbfgs" if metric == "acc" else "newton-cholesky"  # as in `logreg`
+    solver = "lbfgs" if metric == "acc" else "newton-cholesky"  # chosen as in `logreg`, for speed
     model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
     found: list[Callable[[np.ndarray], np.ndarray]] = []
     with config_context(assume_finite=True, skip_parameter_validation=True):
-        for c in candidates:  # of small C first, whose optimum is near 0
+        for c in candidates:  # ascending, for the warm start
             fitted = copy.copy(model.set_params(C=c).fit(z, targets))
             found.append(fitted.predict if metric == "acc" else fitted.decision_function)
     return found

@@ -1,44 +1,44 @@
-"""A plane to look at embeddings in."""
+"""Project embeddings onto a plane for a scatter plot."""
 
 from __future__ import annotations
 
 import numpy as np
 
 POINTS = 2000
-"""Graphs in a map at most: more would hide one another, and make a heavy page."""
+"""Largest number of graphs in a plot; more points would overlap and make the page large."""
 
 
 def principal_plane(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first two principal components of standardised columns, and the share of the variance that each holds.
+    """Return the first two principal components of the embeddings `h`, with standardised columns.
 
-    Linear and without a parameter, so what lies apart in the picture lies apart in the embedding; t-SNE takes seconds
-    for what this does in milliseconds, and its clusters may be its own.
+    The projection is linear and has no parameters, so points that are far apart in the plane are far apart in the
+    standardised embedding. t-SNE takes seconds and may show clusters that are not in the embedding.
 
     Args:
         h: embeddings `[n, H]`.
 
     Returns:
-        Coordinates `[n, 2]`, in deviations, and shares `[2]`; zeros where there is no variance left. Of either
-        direction of a component the one with the positive skew is taken.
+        The coordinates `[n, 2]` and the explained variance ratio of each component `[2]`; zeros for components without
+        variance. The sign of each component is chosen such that its skewness is not negative.
 
     Example:
         >>> points, shares = principal_plane(np.array([[0.0, 1.0], [1.0, 2.0], [2.0, 3.0]]))
         >>> shares.round(3).tolist()
         [1.0, 0.0]
     """
-    centred = h.astype(np.float64) - h.mean(axis=0)
-    deviation = centred.std(axis=0)
-    columns = centred[:, deviation > 1e-9] / deviation[deviation > 1e-9]
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
+    columns = StandardScaler().fit_transform(h.astype(np.float64))
     points, shares = np.zeros((len(h), 2)), np.zeros(2)
-    if columns.size:
-        variance, directions = np.linalg.eigh(columns.T @ columns / len(h))
-        top = columns @ directions[:, ::-1][:, :2]
+    if columns.any():
+        pca = PCA(min(2, *columns.shape), svd_solver="full").fit(columns)
+        top = pca.transform(columns)
         top *= np.where((top**3).sum(axis=0) < 0, -1, 1)
-        kept = top.shape[1]
-        points[:, :kept], shares[:kept] = top, variance[::-1][:2].clip(min=0) / variance.sum()
+        points[:, : top.shape[1]], shares[: top.shape[1]] = top, pca.explained_variance_ratio_
     return points, shares
 
 
 def chosen(count: int) -> np.ndarray:
-    """Which graphs of `count` are shown: all, or `POINTS` at even distances, so that a sorted set keeps its classes."""
+    """Return up to `POINTS` evenly spaced indices of `count` graphs, so that sorted data sets keep all classes."""
     return np.linspace(0, count - 1, min(count, POINTS)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Test scores of one seed, and what is said of several; `graphcl.evaluate.svm` explains the two spreads."""
+"""Test scores of one seed, their summary over seeds, and paired gains."""
 
 from __future__ import annotations
 
@@ -17,18 +17,26 @@ METRICS = {
     "acc": "accuracy %",
     "rmse": "RMSE",
 }
-"""Metric -> how it is printed."""
+"""Display name of each metric."""
 LOWER = {"rmse"}
-"""Metrics that are the better the lower."""
+"""Metrics where lower is better."""
 
 
 @dataclass(frozen=True)
 class FoldScores:
-    """One seed, by outer fold: test accuracy in percent, the hyper-parameter `chosen` (C, or k), its `inner` accuracy.
+    """Scores of one seed, by outer fold.
 
-    That is the one on the inner folds, by which it was chosen; no test fold was seen, so settings may be chosen by it.
-    Where a benchmark fixes the split, its test part is the only fold and its validation part the only inner one, and
-    `metric`, of `METRICS`, says what stands in the place of the accuracy.
+    On a benchmark's split, the test part is the only outer fold and the validation part the only inner fold.
+
+    Attributes:
+        seed: seed of the folds or, on a benchmark's split, of the training run.
+        accuracy: test score of each outer fold, in the unit of `metric`.
+        chosen: hyper-parameter chosen for each outer fold, such as C or k.
+        inner: score of `chosen` on the inner folds of each outer fold. It uses no test graph, so it may select
+            settings.
+        folds: number of outer folds.
+        inner_folds: number of inner folds.
+        metric: a key of `METRICS`; accuracy in percent by default.
     """
 
     seed: int
@@ -41,20 +49,20 @@ class FoldScores:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> FoldScores:
-        """From the `vars` of scores, as JSON keeps them."""
+        """Return the scores whose fields are in `kept`, such as a dict read from JSON."""
         accuracy, chosen, inner = (tuple(kept[key]) for key in ("accuracy", "chosen", "inner"))
         metric = kept.get("metric", "accuracy")
         return cls(kept["seed"], accuracy, chosen, inner, kept["folds"], kept["inner_folds"], metric)
 
     @property
     def mean(self) -> float:
-        """Mean test accuracy over the folds, in percent."""
+        """Mean test score over the outer folds."""
         return float(np.mean(self.accuracy))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Several seeds, in percent; the head of this file says what the two spreads mean."""
+    """Mean score over seeds and two standard deviations, see `summarise`."""
 
     mean: float
     std_seeds: float
@@ -67,9 +75,15 @@ class Summary:
 
 @dataclass(frozen=True)
 class Gain:
-    """Accuracy gained on the same test folds, in percentage points, and the share of seeds whose mean rose.
+    """Gain in score on the same test folds, see `paired_gain`.
 
-    Of an error, such as RMSE, what it fell by.
+    The gain is in percentage points. For an error such as RMSE, it is the reduction of the error.
+
+    Attributes:
+        mean: mean gain over seeds.
+        std_seeds: standard deviation of the gain over seeds.
+        positive: fraction of seeds with a positive gain.
+        seeds: the seeds.
     """
 
     mean: float
@@ -79,10 +93,14 @@ class Gain:
 
 
 def summarise(scores: Sequence[FoldScores]) -> Summary:
-    """Mean over seeds, and the two spreads: between the per-seed means, and within a seed between its folds.
+    """Return the mean of `scores` over seeds and two standard deviations, both with ddof 0.
 
-    `std_seeds` is the deviation of the per-seed means, `std_folds` the mean over seeds of the deviation over folds;
-    both have ddof 0. Raises `InputError` where there is no score, or a seed occurs twice.
+    `std_seeds` is the standard deviation of the per-seed means, which shows how much a result varies with the seed.
+    `std_folds` is the standard deviation over the folds of one seed, averaged over seeds; it is several times larger.
+    Papers report either of the two as ±.
+
+    Raises:
+        InputError: `scores` is empty, or a seed occurs twice.
     """
     seeds = tuple(score.seed for score in scores)
     if not seeds or len(set(seeds)) < len(seeds):
@@ -93,7 +111,7 @@ def summarise(scores: Sequence[FoldScores]) -> Summary:
 
 
 def best_row(rows: Mapping[str, Sequence[FoldScores]]) -> str:
-    """Return the name of the row with the best mean over seeds; the first of equals.
+    """Return the name of the row with the best mean score over seeds; the first of several equal rows.
 
     Example:
         >>> rows = (("a", 60.0), ("b", 70.0))
@@ -106,23 +124,24 @@ def best_row(rows: Mapping[str, Sequence[FoldScores]]) -> str:
 
 
 def check_same_splits(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> None:
-    """Raises `InputError` unless both hold the same seeds in the same order, with the same folds, and at least one."""
+    """Raise InputError unless `after` and `before` have the same seeds and folds in the same order, at least one."""
     splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]
     if splits[0] != splits[1] or not splits[0]:
         raise InputError(f"`before` must have the (seed, folds) of `after`, {splits[0]}, got {splits[1]}.")
 
 
 def paired_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Gain:
-    """What `after` gains over `before`, fold by fold: the luck of a split, common to both, cancels.
+    """Return the gain of `after` over `before`, paired by fold, so that the effect of the folds cancels.
 
-    Raises `InputError` unless both hold the same seeds in the same order, with the same folds and metric.
+    Raises:
+        InputError: `after` and `before` differ in seeds, folds, their order or the metric.
     """
     gains = np.array([np.mean(each) for each in gains_by_fold(after, before)])
     return Gain(float(gains.mean()), float(gains.std()), float((gains > 0).mean()), summarise(after).seeds)
 
 
 def gains_by_fold(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> list[np.ndarray]:
-    """What `after` gains over `before` in each fold, seed by seed; see `paired_gain`."""
+    """Return the gain of `after` over `before` in each fold, one array per seed; see `paired_gain`."""
     check_same_splits(after, before)
     metrics = {score.metric for score in (*after, *before)}
     if len(metrics) > 1:

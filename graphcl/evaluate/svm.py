@@ -1,26 +1,29 @@
-"""The SVM score of a frozen embedding: the protocol of GraphCL (You et al. 2020), from the search for C to the ±.
+"""Score a frozen embedding by an RBF SVM, by the protocol of GraphCL (You et al. 2020).
 
-- Embedding: the readout before the projector, frozen, one row per graph, as it is; `scale=True` standardises columns.
-- Outer folds: 10, stratified, shuffled by the seed. Each is the test part once; its accuracy, in percent, is the score.
-- C: of 1e-3, 1e-2, ..., 1e3 the best by mean accuracy over 5 stratified folds of the outer training part, shuffled by
-  the seed; the first (smallest) of equals. Then refit on that whole part. Gamma and the columns' means and deviations
-  come from the training part at hand, in the inner folds too. No test fold chooses C, gamma or the epoch.
-- A class too small for that many folds reduces them, with a warning.
-- `mean ± std_seeds` of a `Summary`: over the per-seed means, with ddof 0 as the authors' `np.std`. It says how far a
-  result moves with the seed, not how well the mean is known. `std_folds` is the spread over the test folds of one seed,
-  several times larger, and printed as ± by other papers. To compare two embeddings, use `paired_gain`.
+- Embedding: the readout before the projector, one row per graph, frozen, unscaled. `scale=True` standardises columns.
+- Outer folds: 10, stratified, shuffled by the seed. Each fold is the test part once. The score is the accuracy on the
+  test part in percent.
+- C: the value out of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part,
+  which are stratified and shuffled by the seed; the smallest of equally good values. The SVM is then fitted on the
+  whole outer training part. Each fit computes gamma and the columns' means and deviations from its own training rows.
+  No test graph influences the choice of C, gamma or the epoch.
+- Small classes: if a class is too small for these numbers of folds, fewer folds are used, with a warning.
+- `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
+  `np.std`. `std_seeds` shows how much a result varies with the seed; it is not the standard error of the mean.
+  `std_folds` is the standard deviation over the test folds of one seed. It is several times larger; other papers report
+  it as ±. To compare two embeddings, use `paired_gain`.
 
-The result is that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
-every outer fold, with a `StandardScaler` in front for
-`scale=True`: one table of distances serves every kernel, one kernel every C. What is left is nearly all libsvm's
-solver, at large C above all. CPU seconds of one seed, untrained GIN (96 columns), `GridSearchCV` / here: PROTEINS (1113
-graphs) 8.7 / 2.9, scaled 12.0 / 5.2; NCI1 (4110) 118 / 29. Two threads are 1.8 times as fast as one.
-`benchmarks/evaluate.py` measures it. Only a decision of exactly 0, for a row amid two others of different class on one
-line, can differ: it hangs on the last bit of an exponential.
+The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
+every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
+one kernel for all C. `_svm.c` solves the dual problem by the steps of libsvm in vectorised loops and finds bitwise the
+same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Only a decision value of exactly
+0 can differ, because its sign depends on the last bit of an exponential. It occurs for a row midway between two rows of
+different classes. `benchmarks/evaluate.py` measures the time.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Sequence
 
@@ -30,7 +33,13 @@ from torch import Tensor
 from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
-TOLERANCE = 1e-3  # of SVC
+try:
+    from graphcl.evaluate import _svm  # type: ignore[attr-defined]
+except ImportError:  # no C compiler or no AVX2, so `SVC` is used
+    _svm = None
+
+Pair = tuple[slice, slice, np.ndarray]  # training rows of either class, and the kernel matrix of both
+TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
 CACHED_ROWS = 512
 
 
@@ -46,28 +55,30 @@ def svm(
     workers: int | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
-    r"""Cross-validated test accuracy of a support vector machine with RBF kernel on a frozen embedding.
+    r"""Return the cross-validated test accuracy of an RBF support vector machine on a frozen embedding.
 
     $$k(h_i, h_j) = e^{-\gamma \|h_i - h_j\|^2}, \qquad \gamma = 1 / (D \operatorname{var} H_\text{train})$$
 
-    Memory: about 8 n^2 bytes, and as much again for each worker.
+    where $h_i$ is the embedding of graph i, D its width, and var the variance of all entries of the training rows.
+
+    Memory: about 8 n^2 bytes, and up to 14 n^2 for each worker.
 
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; computed with in float64 on the CPU.
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
         y: class of each graph `[n]`, any integers.
-        seed: shuffles the outer and the inner folds; nothing else is random.
-        folds: outer folds, at least 2; at most the size of the smallest class is used.
-        inner_folds: folds of the search for C, at least 2; reduced in the same way.
-        grid: the values of C, > 0; the first of equals is chosen.
-        scale: whether to standardise each column by its mean and deviation over the training part.
-        workers: threads; by default every core this process may use. The result does not depend on them.
-        on_fold: called with the number of finished outer folds and of all, for a progress bar.
+        seed: seed of the outer and the inner folds; nothing else is random.
+        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
+        inner_folds: number of inner folds, which choose C, at least 2; reduced likewise.
+        grid: candidates for C, > 0; the first of equally good candidates is chosen.
+        scale: whether to standardise each column by its mean and standard deviation over the training part.
+        workers: number of threads; one per available core by default. The result does not depend on it.
+        on_fold: called with the finished and the total number of outer folds, for a progress bar.
 
     Returns:
-        `FoldScores`, folds in the order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`, and C `chosen`.
+        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C.
 
     Raises:
-        InputError: an argument breaks its rule, or a class is too small for two outer and two inner folds.
+        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
 
     Example:
         >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
@@ -79,20 +90,23 @@ def svm(
     candidates = c_grid(grid)
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     distances = None if scale else _distances(data.h, data.workers)
-    rooms = threading.local()  # a fresh kernel costs as much in page faults as in arithmetic
+    rooms = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
     def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
-        size = (len(part[0]) + len(part[1])) * len(part[0])
+        train, held = part
+        part = train[np.argsort(data.labels[train], kind="stable")], held  # sort rows as libsvm does, for equal results
+        size = (len(train) + len(held)) * len(train)
         if getattr(rooms, "room", np.empty(0)).size < size:
             rooms.room = np.empty(size)
         kernel = _kernel(data.h, part, distances, rooms.room)
-        return [_accuracy(kernel, data.labels, part, c) for c in candidates]
+        pairs = None if _svm is None else _pairs(kernel, data.labels[part[0]])
+        return [_accuracy(kernel, data.labels, part, c, pairs) for c in candidates]
 
     return data.scores(candidates, accuracies)
 
 
 def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
-    """Squared distances `[n, n]`, in the very arithmetic of libsvm: one BLAS dot per pair, (ii + jj) - 2 ij."""
+    """Return the squared distances `[n, n]` of the rows of `h`, rounded as in libsvm: one BLAS dot product per pair."""
     dots = pair_dots(h, workers)
     square = dots.diagonal().copy()
     for row, own in zip(dots, square, strict=True):
@@ -102,9 +116,9 @@ def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
 
 
 def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, room: np.ndarray | None = None) -> np.ndarray:
-    """Kernel of the training rows, then the held-out rows, against the training rows, `[train + held, train]`.
+    """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows.
 
-    Without `distances`, those of the embedding standardised over the training rows. It lies in `room`, if given.
+    Without `distances`, standardise the embedding `h` over the training rows. Write the result into `room`, if given.
     """
     from sklearn.preprocessing import StandardScaler
 
@@ -112,27 +126,51 @@ def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, room: np.nd
     room = np.empty(len(rows) * len(train)) if room is None else room
     kernel = room[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
-    trained, square = z[: len(train)], np.einsum("nd,nd->n", z, z)
-    variance = trained.var()
+    variance = z[: len(train)].var()
     gamma = 1 / (h.shape[1] * variance) if variance != 0 else 1.0
-    height = 128 if distances is None else 16  # what stays in the processor's cache from step to step
+    if distances is None:
+        # -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb, so one matrix product gives all exponents.
+        z *= np.sqrt(2 * gamma)
+        square, one = np.einsum("nd,nd->n", z, z)[:, None] / -2, np.ones((len(z), 1))
+        left, right = np.hstack([z, square, one]), np.hstack([z, one, square])[: len(train)].T
+    height = 128 if distances is None else 16  # blocks of rows that fit in the processor's cache
     for start in range(0, len(rows), height):
-        block = slice(start, start + height)
+        end = min(start + height, len(rows))
+        first = start if end <= len(train) else 0  # skip earlier columns, which follow by symmetry
+        block = kernel[start:end, first:]
         if distances is None:
-            np.matmul(z[block], trained.T, out=kernel[block])
-            kernel[block] *= -2
-            kernel[block] += square[block, None]
-            kernel[block] += square[: len(train)]
+            np.matmul(left[start:end], right[:, first:], out=block)
         else:
-            distances[rows[block]].take(train, axis=1, out=kernel[block], mode="clip")
-        kernel[block] *= -gamma
-        np.exp(kernel[block], out=kernel[block])
+            np.multiply(distances[rows[start:end]].take(train[first:], axis=1, mode="clip"), -gamma, out=block)
+        np.exp(block, out=block)
+        if first:
+            kernel[start:end, :first] = kernel[:first, start:end].T
     np.fill_diagonal(kernel, 1)
     return kernel
 
 
-def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float) -> float:
-    """Share of held-out rows that the machine with this C, fitted on the training rows, gets right."""
+def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
+    """Return the training rows and their float32 kernel matrix for every two classes; the labels `train` are sorted."""
+    bounds = np.flatnonzero(np.diff(train, prepend=-1, append=-1))
+    classes = [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
+    pairs = []
+    for one, two in itertools.combinations(classes, 2):
+        positive, n = one.stop - one.start, one.stop - one.start + two.stop - two.start
+        square = np.zeros((n, -(-n // 4) * 4), np.float32)  # padded, as the solver reads four columns at a time
+        sides = (slice(positive), one), (slice(positive, n), two)
+        for (to_row, row), (to_column, column) in itertools.product(sides, sides):
+            square[to_row, to_column] = kernel[row, column]
+        pairs.append((one, two, square))
+    return pairs
+
+
+def _accuracy(
+    kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None = None
+) -> float:
+    """Return the fraction of held-out rows that an SVM, fitted on the training rows, classifies correctly.
+
+    If `pairs` is given, the compiled solver fits the SVM, else `SVC`.
+    """
     from sklearn import config_context
     from sklearn.svm import SVC
 
@@ -141,31 +179,46 @@ def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float) -> f
     if certain is not None:
         return float(np.mean(truth == certain))
     fit, held = np.split(kernel, [len(train)])
-    # libsvm keeps rows of the kernel for reuse; it takes and clears memory anew for each fit, so to keep all of them,
-    # as by default, costs a third of the time of an easy fit.
-    cache = CACHED_ROWS * len(train) * 4 / 2**20
-    with config_context(assume_finite=True, skip_parameter_validation=True):
-        model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0).fit(fit, train)
-        if len(model.classes_) == 2:
-            # One product instead of libsvm's sums, unless one is so near 0 that the order of addition could tell.
-            weight = np.zeros(len(train))
-            weight[model.support_] = model.dual_coef_[0]
-            margin = held @ weight + model.intercept_
-            if np.abs(margin).min() > 1e-15 * len(train) * np.abs(weight).sum():
-                return float(np.mean((margin > 0) == truth))
-        return float(np.mean(model.predict(held) == truth))
+    predicted = None if pairs is None else _predict(held, train, c, pairs)
+    if predicted is None:
+        # libsvm allocates and clears its kernel cache in each fit, so a small cache makes easy fits a third faster.
+        cache = CACHED_ROWS * len(train) * 4 / 2**20
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0).fit(fit, train)
+            predicted = model.predict(held)
+    return float(np.mean(predicted == truth))
+
+
+def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair]) -> np.ndarray | None:
+    """Return the class of each held-out row by one-vs-one voting, fitted by the compiled solver.
+
+    Return None if a decision value is so close to 0 that the order of additions could change its sign.
+    """
+    votes = np.zeros((len(held), train[-1] + 1), np.int64)
+    for one, two, square in pairs:
+        n, positive = len(square), one.stop - one.start
+        threshold, multipliers = _svm.machine(square, n, positive, c, TOLERANCE)
+        weight = np.frombuffer(multipliers).copy()
+        weight[positive:] *= -1
+        decision = held[:, one] @ weight[:positive] + held[:, two] @ weight[positive:] - threshold
+        if np.abs(decision).min() <= 1e-15 * len(train) * np.abs(weight).sum():
+            return None
+        votes[:, train[one.start]] += decision > 0
+        votes[:, train[two.start]] += decision < 0
+    return votes.argmax(1)
 
 
 def _certain_class(train: np.ndarray, c: float) -> int | None:
-    """The class that every row gets, where C is so small that the sizes of the classes decide, else None.
+    """Return the class predicted for every row if C is so small that class sizes alone decide, else None.
 
-    Take the machine between the largest class, +, and another, of m rows. Both classes' multipliers add up to the same,
-    at most C m, so g(x) = sum of +-alpha k lies in [-C m, C m] for every x. Some row i of + is below its bound C, and
-    where libsvm stops such a row has a decision g(x_i) - rho >= 1 - tolerance. So every decision is at least
-    1 - tolerance - 2 C m; where that is positive, + wins all its duels, whatever the embedding.
+    Consider the one-vs-one SVM between the largest class, +, and another class of m rows. The multipliers alpha of
+    either class have the same sum, at most C m. Hence g(x) = sum of +-alpha k lies in [-C m, C m] for every x, where k
+    is the kernel. Some row i of + has a multiplier below its bound C. When libsvm stops, the decision value of such a
+    row is g(x_i) - rho >= 1 - tolerance, where rho is the threshold. So every decision value is at least
+    1 - tolerance - 2 C m. If this is positive, + wins against every other class, for any embedding.
     """
     sizes = np.bincount(train)
     largest = int(sizes.argmax())
     second = int(np.delete(sizes, largest).max())
-    sure = second < sizes[largest] and 2 * c * second < 0.99 - TOLERANCE  # a hundredth for libsvm's float32
+    sure = second < sizes[largest] and 2 * c * second < 0.99 - TOLERANCE  # < 1, as libsvm rounds to float32
     return largest if sure else None

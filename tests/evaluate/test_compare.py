@@ -1,4 +1,4 @@
-"""The paired test: against its equation, and that it calls noise a win no more often than it says."""
+"""The paired test: its equation and its rate of false positives."""
 
 import math
 
@@ -40,7 +40,7 @@ def test_no_difference_and_a_constant_one():
 
 
 def by_neighbours(h, y, seed):
-    """Accuracies of a vote of three neighbours, which is fitted in no time, by fold."""
+    """Return the accuracies of three nearest neighbours by fold."""
     found = []
     for train, test in StratifiedKFold(5, shuffle=True, random_state=seed).split(h, y):
         nearest = ((h[test][:, None] - h[train]) ** 2).sum(axis=2).argsort(axis=1)[:, :3]
@@ -48,10 +48,10 @@ def by_neighbours(h, y, seed):
     return found
 
 
-def test_noise_is_not_called_a_win():
-    """Columns of noise beside a signal: which copy of the noise is no better, so at most 5 in 100 tests may say so.
+def test_the_rate_of_false_positives():
+    """Two embeddings differ in noise only: at most 5 % of the tests may be significant.
 
-    The plain t-test over all folds, which takes them for independent draws, is caught at it.
+    The plain t-test over all folds, which assumes that they are independent, exceeds that.
     """
     rng = np.random.default_rng(0)
     corrected = plain = 0

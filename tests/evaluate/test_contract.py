@@ -1,4 +1,4 @@
-"""What every evaluator promises: the folds, the messages, and that no test fold chooses anything."""
+"""The contract of every evaluator: folds, messages, and no choice by a test fold."""
 
 import sys
 from pathlib import Path
@@ -11,16 +11,11 @@ from sklearn.model_selection import StratifiedKFold
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, FoldScores, svm
 from graphcl.evaluate.folds import pair_dots
+from tests.evaluate.data import blobs
 
 FOLDS = sys.modules["graphcl.evaluate.folds"]
 GRIDS = {"knn": (1, 5, 20), "logreg": (1e-3, 1.0, 1e3), "svm": (1e-2, 1.0, 1e2)}
 every = pytest.mark.parametrize("name", EVALUATORS)
-
-
-def blobs(n=60, classes=2, noise=2.0, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.permutation(np.arange(n) % classes)
-    return y[:, None] + noise * rng.normal(size=(n, 5)), y
 
 
 def run(name, h, y, **arguments):
@@ -34,7 +29,7 @@ def test_every_evaluator_has_a_file_and_a_test():
 
 
 @every
-def test_any_dtype_and_labels_and_nothing_is_mutated(name):
+def test_any_dtype_and_labels_without_mutation(name):
     h, y = blobs(classes=3)
     kept = h.copy()
     odd = torch.tensor([-4, 7, 1000], dtype=torch.int32)[y]
@@ -58,10 +53,10 @@ def test_only_the_seed_shuffles(name):
 
 
 def leaks(name, evaluate, monkeypatch):
-    """Whether labels of a test fold, wrong or shuffled, change what is chosen for it."""
+    """Return whether wrong or shuffled labels of a test fold change the choice for it."""
     h, y = blobs(n=90, seed=2)
     split = FOLDS._outer_parts(np.unique(y), y, 0, 3, 3)
-    monkeypatch.setattr(FOLDS, "_outer_parts", lambda *_, **__: split)  # stratification itself looks at every label
+    monkeypatch.setattr(FOLDS, "_outer_parts", lambda *_, **__: split)  # stratification uses every label
     right = evaluate(h, y)
     for fold, (_, test) in enumerate(split[0]):
         for wrong in (1 - y[test], np.random.default_rng(0).permutation(y[test])):
@@ -80,7 +75,7 @@ def test_no_label_of_the_test_fold_reaches_the_choice(name, monkeypatch):
 
 
 @every
-def test_a_leak_would_be_seen(name, monkeypatch):
+def test_the_check_detects_a_leak(name, monkeypatch):
     grid = (1, 2, 5, 10, 20, 40) if name == "knn" else FOLDS.C_GRID
 
     def selects_on_test(h, y):
@@ -114,7 +109,7 @@ def test_a_small_class_reduces_the_folds_with_a_warning(name):
 
 
 def series(columns, seed=0):
-    """Return rows as an archive lists them: 40 series of near twins, each of one class, a third of class 1."""
+    """Return 40 series of nearly equal rows, each of one class, a third of them of class 1, as archives order them."""
     rng = np.random.default_rng(seed)
     centres, label = rng.normal(size=(40, columns)), rng.permutation(np.arange(40) % 3 == 0)
     sizes = rng.integers(5, 9, 40)
@@ -126,7 +121,7 @@ def series(columns, seed=0):
 @pytest.mark.parametrize("order", ["archive", "by class", "by size"])
 def test_the_order_of_rows_does_not_move_the_score(name, order):
     """Whole series held out at once make the majority class the best choice; random folds do not."""
-    h, y = series(columns=20 if name == "logreg" else 3)  # enough for a plane between the classes
+    h, y = series(columns=20 if name == "logreg" else 3)  # a plane separates the classes
     orders = {"archive": np.arange(len(y)), "by class": y.argsort(kind="stable"), "by size": h[:, 0].argsort()}
     rows = orders[order]
     grid = (1, 5, 200) if name == "knn" else FOLDS.C_GRID
@@ -182,13 +177,13 @@ def test_dots_of_equal_rows_are_equal_and_symmetric():
 
 @pytest.mark.parametrize("margin", [0.5, 0.99])
 def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(margin, monkeypatch):
-    """The largest C of which the shortcut is sure, on embeddings made to contradict it."""
+    """At the largest C that the shortcut covers, on separable embeddings."""
     module, sure = sys.modules["graphcl.evaluate.svm"], []
     certain = module._certain_class
     for seed in range(3):
         for sizes in [(12, 13), (12, 28), (10, 11, 12)]:
             y = np.repeat(np.arange(len(sizes)), sizes)
-            h = 10.0 * y[:, None] + np.random.default_rng(seed).normal(size=(len(y), 2))  # apart: nothing is doubtful
+            h = 10.0 * y[:, None] + np.random.default_rng(seed).normal(size=(len(y), 2))
             grid = (margin * 0.98 / (2 * sorted(sizes)[-2]),)
             monkeypatch.setattr(module, "_certain_class", lambda *a: sure.append(certain(*a)) or sure[-1])
             fast = svm(h, y, seed=seed, folds=3, inner_folds=2, grid=grid)

@@ -1,5 +1,6 @@
-"""The nearest neighbours' vote. Reference: loops over rows, written from the equation."""
+"""The vote of the nearest neighbours. Reference: loops over rows, written from the equation."""
 
+import functools
 import sys
 from math import exp
 
@@ -12,10 +13,12 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from graphcl.errors import InputError
 from graphcl.evaluate import knn
+from tests.evaluate.data import blobs as any_blobs
 
 MODULE = sys.modules["graphcl.evaluate.knn"]
 GRID = (1, 3, 10)
 FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
+blobs = functools.partial(any_blobs, n=42, features=4)
 
 
 def cosine(a, b):
@@ -47,12 +50,6 @@ def by_loops(h, y, seed=0, grid=GRID):
     return tuple(accuracy), tuple(chosen)
 
 
-def blobs(n=42, features=4, classes=2, noise=2.0, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.permutation(np.arange(n) % classes)
-    return y[:, None] + noise * rng.normal(size=(n, features)), y
-
-
 CASES = {
     "binary": blobs(),
     "three classes": blobs(classes=3),
@@ -81,7 +78,7 @@ def test_equals_the_loops_with_ties(seed, step):
     assert (result.accuracy, result.chosen) == by_loops(h, y, seed)
 
 
-def test_equals_scikit_learn_where_nothing_ties():
+def test_equals_scikit_learn_without_ties():
     h, y = blobs(n=90, seed=3)
     machine = KNeighborsClassifier(7, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.07))
     expected = []
@@ -90,15 +87,14 @@ def test_equals_scikit_learn_where_nothing_ties():
     assert knn(h, y, seed=1, folds=5, inner_folds=2, grid=(7,)).accuracy == pytest.approx(expected)
 
 
-def test_neighbours_are_found_however_far_down_they_are():
-    # The training rows are the very last in the order of the held-out row.
+def test_training_rows_at_the_end_of_the_order_are_found():
     order = np.tile(np.arange(100, dtype=np.int32), (100, 1))
     train = np.arange(90, 100)
     assert MODULE._neighbours(order, (train, np.array([0, 3])), 4).tolist() == [[90, 91, 92, 93]] * 2
     assert MODULE._neighbours(order, (train, np.array([0])), 10).tolist() == [list(range(90, 100))]
 
 
-def test_more_neighbours_than_rows_means_all():
+def test_k_beyond_the_training_rows_takes_all():
     h, y = blobs(n=12)
     arguments = {"folds": 2, "inner_folds": 2}
     assert knn(h, y, grid=(500,), **arguments).accuracy == knn(h, y, grid=(6,), **arguments).accuracy
@@ -117,8 +113,8 @@ def test_messages(grid):
         knn(*blobs(), grid=grid)
 
 
-def test_equal_rows_do_not_vote_by_their_place():
-    """Six equal rows, two of them of class 0: sorted either way, the nearest is of class 0 as often as chance says."""
+def test_the_order_of_equal_rows_does_not_matter():
+    """Of six equal rows two have class 0; sorted either way, the nearest has class 0 equally often."""
     h = np.repeat(np.random.default_rng(0).normal(size=(30, 3)), 6, 0)
     y = np.tile([0, 0, 1, 1, 1, 1], 30)
     scores = [

@@ -1,4 +1,4 @@
-"""The probe on a benchmark's split: against scikit-learn's own pieces, and what may not influence it."""
+"""The probe on a benchmark's split. Reference: scikit-learn pipelines."""
 
 import importlib.util
 
@@ -29,7 +29,7 @@ def data(tasks: int, seed: int = 0, missing: float = 0.2):
 
 
 def by_hand(h, y, split, score, grid):
-    """(C, its mean over tasks on the validation part, that on the test part), by whole pipelines of scikit-learn."""
+    """Return the best C and its mean over tasks on the validation and on the test part."""
     rows = []
     for c in grid:
         means = []
@@ -38,7 +38,7 @@ def by_hand(h, y, split, score, grid):
             for task in range(y.shape[1]):
                 fit, held = (split[each][~np.isnan(y[split[each], task])] for each in ("train", part))
                 model = LogisticRegression(C=c, tol=1e-10, max_iter=100_000)
-                scaler = StandardScaler().fit(h[split["train"]])  # all training graphs, labelled for the task or not
+                scaler = StandardScaler().fit(h[split["train"]])  # all training graphs, labelled or not
                 model.fit(scaler.transform(h[fit]), y[fit, task])
                 found.append(score(y[held, task], model.decision_function(scaler.transform(h[held]))))
             means.append(100 * np.mean(found))
@@ -54,7 +54,7 @@ def by_hand(h, y, split, score, grid):
         ("ogbg-molmuv", "ap", 17, average_precision_score),
     ],
 )
-def test_classification_is_scikit_learn_s_by_task(name, metric, tasks, score):
+def test_classification_equals_scikit_learn_by_task(name, metric, tasks, score):
     h, y = data(tasks)
     grid = C_GRID if tasks == 1 else C_GRID[1:4]  # all of it takes half a minute
     found = ogb(h, y, name=name, split=SPLIT, eval_metric=metric, seed=3, grid=grid)
@@ -84,7 +84,7 @@ def test_regression_is_ridge_regression():
     assert found.chosen == (C_GRID[[row[0] for row in errors].index(inner)],)
 
 
-def test_several_classes_are_counted_right():
+def test_accuracy_of_several_classes():
     h, _ = data(1)
     y = np.digitize(h[:, :1], np.quantile(h[:, 0], [1 / 3, 2 / 3])).astype(float)
     found = ogb(h, y, name="ogbg-ppa", split=SPLIT, eval_metric="acc")
@@ -142,7 +142,7 @@ H, Y = data(1)
         ({"h": H * np.nan}, r"`h` must be finite"),
     ],
 )
-def test_what_does_not_fit_is_refused(change, message):
+def test_messages(change, message):
     arguments = {"h": H, "y": Y, "name": "ogbg-molhiv", "split": SPLIT, "eval_metric": "rocauc", **change}
     with pytest.raises(InputError, match=message):
         ogb(arguments.pop("h"), arguments.pop("y"), **arguments)

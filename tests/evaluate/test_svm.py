@@ -131,6 +131,42 @@ def test_a_margin_of_zero_is_left_to_libsvm():
     assert MODULE._accuracy(kernel, labels, part, 1.0) == expected
 
 
+@pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
+@pytest.mark.parametrize("c", [0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("h", [blobs(n=301)[0], np.round(blobs(n=301, features=2)[0])], ids=["noise", "duplicates"])
+def test_multipliers_are_those_of_libsvm_bit_for_bit(h, c):
+    train = np.sort(blobs(n=301)[1])
+    kernel = MODULE._kernel(h, (np.arange(301), np.arange(0)), MODULE._distances(h))
+    model = SVC(C=c, kernel="precomputed").fit(kernel, train)
+    [(one, _, square)] = MODULE._pairs(kernel, train)
+    threshold, multipliers = MODULE._svm.machine(square, 301, one.stop, c, MODULE.TOLERANCE)
+    alpha = np.frombuffer(multipliers)
+    assert threshold == model.intercept_[0]
+    assert np.flatnonzero(alpha).tolist() == model.support_.tolist()
+    assert (alpha[model.support_] == np.abs(model.dual_coef_[0])).all()
+
+
+@pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
+@pytest.mark.parametrize(
+    ("kernel", "n", "positive"),
+    [(np.zeros((8, 8), np.float32), 9, 4), (np.zeros((8, 7), np.float32), 8, 4), (np.zeros((8, 8), np.float32), 8, 8),
+     (np.zeros((8, 8), np.float32), 8, 0), (np.zeros((8, 8), np.float32), -1, 1), (np.zeros(0, np.float32), 8, 4)],
+)  # fmt: skip
+def test_the_solver_refuses_sizes_that_do_not_fit(kernel, n, positive):
+    with pytest.raises(ValueError, match="kernel must be float32"):
+        MODULE._svm.machine(kernel, n, positive, 1.0, 1e-3)
+    with pytest.raises((BufferError, ValueError), match="contiguous"):
+        MODULE._svm.machine(np.zeros((16, 16), np.float32)[::2, ::2], 8, 4, 1.0, 1e-3)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("name", ["binary", "three classes", "twins"])
+def test_the_same_without_the_compiled_solver(name, scale, monkeypatch):
+    expected = svm(*CASES[name], scale=scale, **FAST)
+    monkeypatch.setattr(MODULE, "_svm", None)
+    assert svm(*CASES[name], scale=scale, **FAST) == expected
+
+
 @pytest.mark.parametrize("scale", [False, True])
 def test_kernel_belongs_to_the_training_rows(scale):
     h, _ = blobs(n=30)
