@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from contextlib import contextmanager
 from decimal import Decimal
 
 import pytest
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch_geometric.data import Batch, Data
 
+from graphcl.graphs import native
+
 NODE_LEVEL = ("x", "pos", "node_id", "node_flag")
 EDGE_LEVEL = ("edge_index", "edge_attr", "edge_weight", "edge_id")
 OPTIONAL = ("x", "pos", "node_flag", "edge_attr", "edge_weight", "y", "target", "ragged", "name", "scale")
@@ -19,12 +22,22 @@ QUICK = settings(max_examples=30, deadline=None)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
+@contextmanager
+def loops(compiled):
+    """Run the block with the compiled loops, if they are installed, or with torch's operations only."""
+    before, native.enabled = native.enabled, compiled and native.enabled
+    try:
+        yield
+    finally:
+        native.enabled = before
+
+
 def seeded(seed, device="cpu"):
     return torch.Generator(device).manual_seed(seed)
 
 
-def share(ratio, count):
-    """floor(ratio * count) of the decimal number that `ratio` is written as, by exact arithmetic."""
+def ratio_count(ratio, count):
+    """Return floor(ratio * count) in exact arithmetic, with `ratio` read as the decimal that it is printed as."""
     return math.floor(Decimal(repr(ratio)) * count)
 
 

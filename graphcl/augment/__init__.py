@@ -1,7 +1,8 @@
-"""Augmentations of all graphs of a batch at once: one file each, every one of them a PyG transform too.
+"""Augmentations of all graphs of a batch at once. Every augmentation is also a PyG transform.
 
-Each decides at random and then applies: `apply(batch, NodeDrop(0.2).decide(batch, generator))` is the same as
-`NodeDrop(0.2)(batch, generator)`, and a decision can be replayed. `graphcl.registry.augmentations` knows every name.
+An augmentation first draws a decision and then applies it, so that a decision can be replayed:
+`apply(batch, NodeDrop(0.2).decide(batch, generator))` equals `NodeDrop(0.2)(batch, generator)`. All names are
+registered in `graphcl.registry.augmentations`.
 """
 
 from graphcl.augment.attribute_mask import AttributeMask

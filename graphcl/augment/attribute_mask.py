@@ -14,32 +14,32 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import positions, random_subset, share
+from graphcl.graphs.segment import nonzero, random_subset, ratio_count
 from graphcl.registry import augmentations
 
 MASK = -1
-"""What a masked row of categories holds; `graphcl.models.molecule.MASK` is the same."""
+"""Value of masked categories, equal to `graphcl.models.molecule.MASK`."""
 
 
 @functional_transform("graphcl_attribute_mask")
 @augmentations.register("attribute_mask")
 class AttributeMask(Augmentation):
-    r"""Replace the features of floor(ratio n) nodes of each graph, uniformly drawn.
+    r"""Replace the features of floor(ratio n) uniformly drawn nodes in each graph of n nodes.
 
     | `fill`     | a masked row of `x` becomes                                   |
     |------------|---------------------------------------------------------------|
     | `gaussian` | independent noise N(noise_mean, noise_std^2), as GraphCL does |
     | `zero`     | zeros                                                         |
-    | `mean`     | the mean row of all graphs that are augmented at once         |
+    | `mean`     | the mean row of `x` over all nodes of the batch               |
 
-    Whole numbers in `x` stand for categories, such as elements in OGB's molecules, between which there is no noise:
-    there `gaussian` writes -1 (`MASK`), for which an encoder with embedding tables has rows of its own.
+    Integer `x` stands for categories, such as the elements in OGB's molecules, to which noise cannot be added. There
+    `gaussian` writes -1 (`MASK`), for which the encoder `molecule_gine` learns an embedding.
 
     Args:
         ratio: fraction of the nodes to mask, in [0, 1).
-        fill: what replaces a row, see the table; for whole numbers there is no `mean`.
+        fill: replacement of a row, see the table; `mean` requires floating-point `x`.
         noise_mean: mean of the noise, in the unit of `x`.
-        noise_std: its standard deviation, >= 0.
+        noise_std: standard deviation of the noise, >= 0.
 
     Example:
         >>> from torch_geometric.datasets import FakeDataset
@@ -50,7 +50,7 @@ class AttributeMask(Augmentation):
 
     References:
         You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, Section 3.1 (arXiv 2010.13902);
-        the noise is that of their released code.
+        the noise follows their released code.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class AttributeMask(Augmentation):
         self.ratio, self.fill, self.noise_mean, self.noise_std = ratio, fill, noise_mean, noise_std
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw the nodes to mask, and the noise."""
+        """Return a decision with the drawn nodes to mask and their new features."""
         x = batch.get("x")
         if x is None:
             raise InputError("attribute_mask needs node features `x`; give the graphs some, as PyG's Constant does.")
@@ -71,8 +71,8 @@ class AttributeMask(Augmentation):
         if whole and (self.fill == "mean" or (self.fill == "gaussian" and not x.dtype.is_signed)):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")
         layout = Layout.of(batch)
-        k = share(self.ratio, layout.nodes)
-        masked = positions(random_subset(layout.ptr, k if graphs is None else k * graphs, generator))
+        k = ratio_count(self.ratio, layout.nodes)
+        masked = nonzero(random_subset(layout.ptr, k if graphs is None else k * graphs, generator))
         rows = (masked.numel(), *x.shape[1:])
         if self.fill == "gaussian" and whole:
             features = x.new_full(rows, MASK)

@@ -1,4 +1,4 @@
-"""Augmentations made of others: one after the other, or one drawn for each graph."""
+"""Compose augmentations: apply them in sequence, or draw one for each graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Augmentation])
 @functional_transform("graphcl_compose")
 @augmentations.register("compose")
 class Compose(Augmentation):
-    """Apply several augmentations, one after the other.
+    """Apply several augmentations in sequence.
 
     Args:
         members: the augmentations, in order.
@@ -41,7 +41,7 @@ class Compose(Augmentation):
         self.members = _checked(members)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """What each member draws on what the ones before it left."""
+        """Return the chained decisions of all members, each drawn on the result of the previous members."""
         decisions = []
         for member in self.members:
             decisions.append(member.decide(batch, generator, graphs))
@@ -49,7 +49,7 @@ class Compose(Augmentation):
         return chain(decisions)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
-        """Decide and apply, member by member."""
+        """Return the batch after every member has augmented it in turn."""
         for member in self.members:
             batch = member.augment(batch, generator, graphs)
         return batch
@@ -62,7 +62,7 @@ class OneOf(Augmentation):
 
     Args:
         members: the augmentations to draw from.
-        weights: of each member, >= 0; its share of their sum is its probability. All equal by default.
+        weights: weight of each member, >= 0, proportional to its probability. All are equal by default.
 
     Example:
         >>> OneOf([NodeDrop(0.1), Subgraph(0.1)]).members[1]
@@ -78,25 +78,25 @@ class OneOf(Augmentation):
         self.weights = None if weights is None else list(weights)
 
     def draw(self, num_graphs: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
-        """Which member each graph gets, `[B]`."""
+        """Return the index of a drawn member for each graph, `[B]`."""
         if self.weights is None:
             return torch.randint(len(self.members), (num_graphs,), generator=generator, device=device)
         return weighted_draw(torch.tensor(self.weights, dtype=torch.float64, device=device), num_graphs, generator)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw a member for each graph, then what each member draws for its graphs."""
+        """Return the decision for a member drawn for each graph."""
         ptr = Layout.of(batch).ptr
         return self.decide_drawn(batch, self.draw(ptr.numel() - 1, generator, ptr.device), generator, graphs)
 
     def decide_drawn(
         self, batch: Batch, drawn: Tensor, generator: torch.Generator | None = None, graphs: Tensor | None = None
     ) -> Decision:
-        """What the members draw on graphs that have drawn them already, `[B]`."""
+        """Return the decision for the members `drawn [B]`, the index of a member for each graph."""
         mine = [drawn == position for position in range(len(self.members))]
         if graphs is not None:
             mine = [mask & graphs for mask in mine]
-        # Members touch different graphs, so those that take one step do it together. Those that take several follow one
-        # by one, and decide anew on what is there then.
+        # Members change different graphs, so single-step decisions are joined. Other members follow one by one and
+        # decide again, because the batch has changed by then.
         first = [member.decide(batch, generator, mask) for member, mask in zip(self.members, mine, strict=True)]
         decisions = [join(decision for decision in first if decision.then is None)]
         for member, mask, decision in zip(self.members, mine, first, strict=True):
@@ -107,7 +107,7 @@ class OneOf(Augmentation):
 
 
 def _functional(name: str) -> Callable[[F], F]:
-    """PyG's `functional_transform`, which has no types: what it decorates keeps its own."""
+    """Return PyG's decorator `functional_transform(name)`, typed so that the decorated function keeps its type."""
     decorate: Callable[[F], F] = functional_transform(name)
     return decorate
 
@@ -115,10 +115,10 @@ def _functional(name: str) -> Callable[[F], F]:
 @_functional("graphcl_random2")
 @augmentations.register("random2")
 def random2(ratio: Ratio = 0.2) -> OneOf:
-    """Node drop or subgraph, drawn for each graph (GraphCL's pool of two).
+    """Return a `OneOf` of node drop and subgraph (GraphCL's pool of two).
 
     Args:
-        ratio: fraction that each member changes, in [0, 1).
+        ratio: `ratio` of each member, in [0, 1).
 
     Example:
         >>> len(random2(0.1).members)
@@ -134,10 +134,10 @@ def random2(ratio: Ratio = 0.2) -> OneOf:
 @_functional("graphcl_random3")
 @augmentations.register("random3")
 def random3(ratio: Ratio = 0.2) -> OneOf:
-    """Node drop, subgraph or edge perturbation, drawn for each graph (GraphCL's pool of three).
+    """Return a `OneOf` of node drop, subgraph and edge perturbation (GraphCL's pool of three).
 
     Args:
-        ratio: fraction that each member changes, in [0, 1).
+        ratio: `ratio` of each member, in [0, 1).
 
     Example:
         >>> len(random3(0.1).members)
@@ -153,10 +153,10 @@ def random3(ratio: Ratio = 0.2) -> OneOf:
 @_functional("graphcl_random4")
 @augmentations.register("random4")
 def random4(ratio: Ratio = 0.2) -> OneOf:
-    """Node drop, subgraph, edge perturbation or attribute masking, drawn for each graph (GraphCL's pool of four).
+    """Return a `OneOf` of node drop, subgraph, edge perturbation and attribute masking (GraphCL's pool of four).
 
     Args:
-        ratio: fraction that each member changes, in [0, 1).
+        ratio: `ratio` of each member, in [0, 1).
 
     Example:
         >>> len(random4(0.1).members)
@@ -170,9 +170,9 @@ def random4(ratio: Ratio = 0.2) -> OneOf:
 
 
 def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
-    """Positions `[count]`, each drawn with its share of `weights [n]`, >= 0; by the inverse of the distribution."""
+    """Return `count` indices drawn with probabilities proportional to `weights [n]`, by inverse transform sampling."""
     levels = weights.double().cumsum(0)
-    # The last level is 1 exactly and a draw lies below it, so nothing of weight 0 is drawn.
+    # Draws lie below the last level, which is exactly 1, so a trailing entry of weight 0 is never drawn.
     where = torch.rand(count, generator=generator, dtype=torch.float64, device=weights.device)
     return torch.searchsorted(levels / levels[-1], where, right=True)
 

@@ -1,4 +1,4 @@
-"""What an augmentation has drawn: decided once at random, then applied deterministically, as often as wanted."""
+"""Decisions: the random draws of an augmentation. Applying a decision is deterministic and can be repeated."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.graphs.batching import Layout, select
-from graphcl.graphs.segment import pick, positions
+from graphcl.graphs.segment import nonzero, pick
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A change to a batch of N nodes and E directed edges; `None` changes nothing.
+    """Changes to a batch of N nodes and E directed edges; a field that is None changes nothing.
 
     Args:
-        keep_node: nodes that stay, mask `[N]`.
-        keep_edge: edges that stay, mask `[E]`; edges that lose an end go in any case.
-        moved: edges that get other ends, positions `[K]`; they keep their attributes.
-        moved_to: the other ends, `[2, K]`, nodes of the same graph.
-        masked: nodes whose features are replaced, positions `[M]`.
-        features: what replaces them, `[M, F]`.
-        then: what is done to the outcome, in its numbering of nodes and edges.
+        keep_node: mask `[N]` of the nodes to keep.
+        keep_edge: mask `[E]` of the edges to keep; edges of removed nodes are always removed.
+        moved: indices `[K]` of the edges to rewire; the edges keep their attributes.
+        moved_to: new sources and targets `[2, K]` of the rewired edges, nodes of the same graph.
+        masked: indices `[M]` of the nodes whose features are replaced.
+        features: new features `[M, F]` of the masked nodes.
+        then: decision to apply to the resulting batch, in its node and edge indices.
     """
 
     keep_node: Tensor | None = None
@@ -37,7 +37,7 @@ class Decision:
 
 
 def apply(batch: Batch, decision: Decision) -> Batch:
-    """The batch after `decision`: the same graphs in the same order. `batch` is not changed."""
+    """Return `batch` changed by `decision`, with the same graphs in the same order. `batch` itself is not changed."""
     while decision.then is not None:
         batch, decision = apply(batch, replace(decision, then=None)), decision.then
     if all(change is None for change in vars(decision).values()):
@@ -52,15 +52,15 @@ def apply(batch: Batch, decision: Decision) -> Batch:
     if masked is not None and features is not None:
         if decision.keep_node is None:
             out.x = batch.x.index_copy(0, masked, features)
-        else:  # the rows are new already, and have other numbers
-            there = positions(pick(decision.keep_node, masked))
+        else:  # `select` has copied and renumbered the rows, so write to the copy
+            there = nonzero(pick(decision.keep_node, masked))
             number = pick(decision.keep_node.cumsum(0), pick(masked, there)) - 1
             out.x.index_copy_(0, number, pick(features, there))
     return out
 
 
 def join(decisions: Iterable[Decision]) -> Decision:
-    """One decision out of several on the same batch that touch different graphs and take one step each."""
+    """Return one decision that combines single-step `decisions` about different graphs of the same batch."""
     parts = list(decisions)
     return Decision(
         keep_node=_all(part.keep_node for part in parts),
@@ -73,7 +73,7 @@ def join(decisions: Iterable[Decision]) -> Decision:
 
 
 def chain(decisions: Iterable[Decision]) -> Decision:
-    """One decision that applies several in order, each in the numbering that the ones before it leave."""
+    """Return one decision that applies `decisions` in order, each in the indices of the previous result."""
     first, *rest = decisions
     if not rest:
         return first

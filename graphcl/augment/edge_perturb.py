@@ -10,37 +10,27 @@ from torch_geometric.data.datapipes import functional_transform
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
-from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import (
-    pick,
-    pointers,
-    positions,
-    random_distinct,
-    random_subset,
-    share,
-    shuffled,
-    stable_sort,
-)
+from graphcl.graphs.segment import count, nonzero, pick, pointers, random_sample, ranges, ratio_count, sort_pairs
 from graphcl.registry import augmentations
 
 
 @functional_transform("graphcl_edge_perturb")
 @augmentations.register("edge_perturb")
 class EdgePerturb(Augmentation):
-    r"""Remove floor(ratio e) of the e edges of each graph and, with `add`, put as many where there was none.
+    r"""Remove floor(ratio e) of the e edges of each graph and, with `add`, insert as many new edges.
 
-    An edge is a pair of different nodes with everything between them: both directions, parallel edges. So an undirected
+    Here an edge means a pair of connected nodes, with both directions and all parallel edges, so that an undirected
     graph stays undirected. Self-loops are not counted and stay.
 
-    With `add`, each removed edge moves to one of as many absent pairs, uniformly drawn: it keeps its directions and its
-    edge attributes. Where a graph has too few absent pairs, the edges left over are only removed.
+    With `add`, each removed edge moves to a uniformly drawn pair of unconnected nodes and keeps its directions and edge
+    attributes. If a graph has too few unconnected pairs, the remaining edges are only removed.
 
-    Differs: the released GraphCL code only removes, each direction by itself, which makes the graph directed.
+    Differs: the released GraphCL code only removes edges, each direction separately, which makes the graph directed.
 
     Args:
         ratio: fraction of the edges to remove, in [0, 1).
-        add: whether as many absent pairs are connected.
+        add: whether to insert as many edges as are removed.
 
     Example:
         >>> from torch_geometric.datasets import FakeDataset
@@ -56,104 +46,116 @@ class EdgePerturb(Augmentation):
         self.ratio, self.add = ratio, add
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw the edges to remove and the absent pairs to connect."""
+        """Return a decision with the drawn edges to remove and, with `add`, their new ends."""
         layout = Layout.of(batch)
-        if layout.compiled:
-            assert layout.edge_ptr is not None
-            drawn = native.perturb(
-                layout.ptr, layout.edge_ptr, layout.edge_index, graphs, self.ratio, self.add, generator
-            )
-            if drawn is not None:
-                return Decision(None, *drawn) if self.add else Decision(keep_edge=drawn[0])
-        entry, pair, low, high, graph = _pairs(layout, graphs)
+        entry, pair_ptr, low, high = _pairs(layout, graphs)
+        graph = pick(layout.batch, low)
         edges = torch.bincount(graph, minlength=layout.num_graphs)
-        ptr = pointers(edges)
-        removed = random_subset(ptr, share(self.ratio, edges), generator)
+        k = ratio_count(self.ratio, edges)
+        removed = random_sample(pointers(edges), k, generator)
         keep_edge = torch.ones(layout.num_edges, dtype=torch.bool, device=entry.device)
         if not self.add:
-            return Decision(keep_edge=keep_edge.index_fill_(0, pick(entry, positions(pick(removed, pair))), False))
+            return Decision(keep_edge=keep_edge.index_fill_(0, _entries(entry, pair_ptr, removed)[0], False))
 
-        from_pair = positions(removed)
-        from_pair = pick(from_pair, shuffled(pick(graph, from_pair), layout.num_graphs, generator))
-        from_graph = pick(graph, from_pair)
-        wanted = torch.bincount(from_graph, minlength=layout.num_graphs)
-        new_low, new_high, new_graph = _absent(layout, low, high, graph, ptr, wanted, generator)
-        # The i-th removed edge of a graph, in random order, moves to the graph's i-th new pair.
-        order = stable_sort(new_graph, layout.num_graphs)[1]
-        found = torch.bincount(new_graph, minlength=layout.num_graphs)
-        rank = torch.arange(from_pair.numel(), device=entry.device) - pick(pointers(wanted), from_graph)
-        moves = positions(rank < pick(found, from_graph))
-        target = torch.full_like(low, -1)
-        place = pick(pointers(found), pick(from_graph, moves)) + pick(rank, moves)
-        target.index_copy_(0, pick(from_pair, moves), pick(order, place))
-
-        to = pick(target, pair)
-        moving = to >= 0
-        keep_edge.index_fill_(0, pick(entry, positions(pick(removed, pair) & ~moving)), False)
-        moving = positions(moving)
-        moved, to = pick(entry, moving), pick(to, moving)
+        found = torch.minimum(k, layout.nodes * (layout.nodes - 1) // 2 - edges)
+        new_low, new_high = _absent(layout, low, high, edges, found, generator)
+        # The removed pairs of a graph are in random order, so moving the first found[g] of them is unbiased.
+        rank = ranges(torch.zeros_like(k), k)
+        moves = rank < found.repeat_interleave(k)
+        gone, _ = _entries(entry, pair_ptr, pick(removed, nonzero(~moves)))
+        moved, counts = _entries(entry, pair_ptr, pick(removed, nonzero(moves)))
+        ends = torch.stack([new_low.repeat_interleave(counts), new_high.repeat_interleave(counts)])
         source, target = pick(layout.edge_index, moved, dim=1)
-        ends = torch.stack([pick(new_low, to), pick(new_high, to)])
-        return Decision(keep_edge=keep_edge, moved=moved, moved_to=torch.where(source < target, ends, ends.flip(0)))
+        return Decision(
+            keep_edge=keep_edge.index_fill_(0, gone, False),
+            moved=moved,
+            moved_to=torch.where(source < target, ends, ends.flip(0)),
+        )
 
 
-def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The connected pairs of nodes, sorted by graph, then by their lower and their higher node.
+def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the connected pairs of nodes, sorted by the lower, then by the higher node index.
 
     Returns:
-        `entry [K]`, the edges that are no self-loop; `pair [K]`, the pair each belongs to; and for each pair its lower
-        node, its higher node and its graph, `[P]` each.
+        Indices `[K]` of all edges except self-loops, sorted by pair; the first edge of each pair among them, and K at
+        the end, `[P + 1]`; the lower node and the higher node of each pair, `[P]` each.
     """
     source, target = layout.edge_index
     wanted = source != target
     if graphs is not None:
         wanted &= pick(graphs, layout.edge_graph)
-    entry = positions(wanted)
+    entry = nonzero(wanted)
     source, target = pick(layout.edge_index, entry, dim=1)
     low, high = torch.minimum(source, target), torch.maximum(source, target)
-    name, order = stable_sort(low * layout.num_nodes + high, layout.num_nodes**2)
-    new = torch.ones_like(name, dtype=torch.bool)
-    new[1:] = name[1:] != name[:-1]
-    pair = torch.empty_like(order).index_copy_(0, order, new.cumsum(0) - 1)
-    one = pick(order, positions(new))  # an entry of each pair
-    low, high = pick(low, one), pick(high, one)
-    return entry, pair, low, high, pick(layout.batch, low)
+    order, is_new = sort_pairs(low, high, layout.num_nodes)
+    start = nonzero(is_new)
+    first = pick(order, start)
+    pair_ptr = torch.cat([start, start.new_tensor([entry.numel()])])
+    return pick(entry, order), pair_ptr, pick(low, first), pick(high, first)
+
+
+def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the edge indices of `pairs [K]`, pair by pair, and each pair's number of edges `[K]`; see `_pairs`."""
+    start = pick(pair_ptr, pairs)
+    counts = pick(pair_ptr, pairs + 1) - start
+    return pick(entry, ranges(start, counts)), counts
 
 
 def _absent(
-    layout: Layout,
-    low: Tensor,
-    high: Tensor,
-    graph: Tensor,
-    ptr: Tensor,
-    wanted: Tensor,
-    generator: torch.Generator | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Distinct pairs of nodes that are not connected: `wanted[g]` in graph g, or all there are if those are fewer.
+    layout: Layout, low: Tensor, high: Tensor, edges: Tensor, wanted: Tensor, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor]:
+    """Return the lower and higher nodes of wanted[g] distinct unconnected pairs, drawn uniformly from each graph g.
 
-    The pairs of a graph are numbered row by row; the r-th absent one has the number r plus how many connected ones come
-    before it. The connected pair at position i of its graph has number - i absent pairs before it, so those are the
-    connected pairs with number - i <= r: one binary search.
+    If a graph has few unconnected pairs, all of them are listed and sampled. Otherwise pairs are drawn independently;
+    connected and repeated pairs are drawn again. Both procedures treat all unconnected pairs alike, so all sets of
+    them are equally likely.
+
+    Args:
+        layout: layout of the batch.
+        low: lower node of each connected pair, `[P]`, ascending.
+        high: higher node of each connected pair, `[P]`, ascending for equal lower nodes.
+        edges: number of connected pairs in each graph, `[B]`.
+        wanted: number of pairs to draw in each graph, `[B]`, at most its number of unconnected pairs.
+        generator: source of randomness.
     """
-    n = layout.nodes
-    all_pairs = n * (n - 1) // 2
-    absent = all_pairs - ptr.diff()
-    rank, new_graph = random_distinct(absent, torch.minimum(wanted, absent), generator)
+    n, device = layout.nodes, low.device
+    connected = low * layout.num_nodes + high  # ascending, as `_contains` requires
+    graph = torch.arange(n.numel(), device=device).repeat_interleave(wanted)
+    first, size = pick(layout.ptr, graph), pick(n, graph)
+    few = 4 * (edges + wanted) >= n * (n - 1) // 2
+    pair = torch.empty_like(graph)
 
-    first = pick(layout.ptr, graph)
-    u, v = low - first, high - first
-    number = (u * (2 * pick(n, graph) - u - 1) >> 1) + (v - u - 1)
-    before = number - (torch.arange(number.numel(), device=number.device) - pick(ptr, graph))
-    base = pointers(absent + 1)  # one more, as `before` may equal the number of absent pairs
-    position = torch.searchsorted(pick(base, graph) + before, pick(base, new_graph) + rank, right=True)
-    position = position - pick(ptr, new_graph)
-    number = rank + position
+    listed = nonzero(few & (wanted > 0))
+    squares = n[listed] ** 2
+    place = ranges(torch.zeros_like(squares), squares)
+    order = n[listed].repeat_interleave(squares)
+    u, v = place // order, place % order
+    shift = layout.ptr[listed].repeat_interleave(squares)
+    candidate = (u + shift) * layout.num_nodes + v + shift
+    absent = (u < v) & ~_contains(connected, candidate)
+    ptr = pointers(count(absent, pointers(squares)))
+    chosen = random_sample(ptr, wanted[listed], generator)
+    is_few = pick(few, graph)
+    pair[is_few] = candidate[absent][chosen]
 
-    # Row u holds the numbers from u (2n - u - 1) / 2 on; solved in float64, then mended by at most one.
-    size = pick(n, new_graph).double()
-    u = ((2 * size - 1 - ((2 * size - 1) ** 2 - 8 * number.double()).clamp(min=0).sqrt()) / 2).floor().long()
-    size = pick(n, new_graph)
-    u = u - (u * (2 * size - u - 1) // 2 > number).long()
-    u = u + ((u + 1) * (2 * size - u - 2) // 2 <= number).long()
-    v = number - u * (2 * size - u - 1) // 2 + u + 1
-    return pick(layout.ptr, new_graph) + u, pick(layout.ptr, new_graph) + v, new_graph
+    pending, excluded = nonzero(~is_few), [connected]
+    while pending.numel() > 0:
+        ends = torch.rand(2, pending.numel(), generator=generator, dtype=torch.float64, device=device)
+        u, v = (ends * pick(size, pending)).long() + pick(first, pending)
+        key, order = (torch.minimum(u, v) * layout.num_nodes + torch.maximum(u, v)).sort(stable=True)
+        again = pick(u == v, order)
+        again[1:] |= key[1:] == key[:-1]
+        for keys in excluded:
+            again |= _contains(keys, key)
+        pending = pick(pending, order)
+        pair[pending] = key  # rejected pairs are overwritten in a later round
+        excluded.append(key[~again])
+        pending = pending[again]
+    return pair // layout.num_nodes, pair % layout.num_nodes
+
+
+def _contains(ascending: Tensor, values: Tensor) -> Tensor:
+    """Return a mask `[K]` of the `values [K]` that occur in the sorted `ascending [P]`."""
+    if ascending.numel() == 0:
+        return torch.zeros_like(values, dtype=torch.bool)
+    return ascending[torch.searchsorted(ascending, values).clamp(max=ascending.numel() - 1)] == values

@@ -1,4 +1,4 @@
-"""The identity: the original graph is a legal view."""
+"""The identity augmentation, which uses the original graphs as a view."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphcl.registry import augmentations
 @functional_transform("graphcl_identity")
 @augmentations.register("identity")
 class Identity(Augmentation):
-    """Leave every graph as it is.
+    """Leave every graph unchanged.
 
     Example:
         >>> from torch_geometric.datasets import FakeDataset
@@ -25,5 +25,5 @@ class Identity(Augmentation):
     """
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Nothing changes."""
+        """Return a decision that changes nothing."""
         return Decision()

@@ -11,16 +11,16 @@ from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import random_subset, share
+from graphcl.graphs.segment import random_subset, ratio_count
 from graphcl.registry import augmentations
 
 
 @functional_transform("graphcl_node_drop")
 @augmentations.register("node_drop")
 class NodeDrop(Augmentation):
-    r"""Remove floor(ratio n) nodes of each graph, uniformly drawn, together with their edges.
+    r"""Remove floor(ratio n) uniformly drawn nodes from each graph of n nodes, with their edges.
 
-    The nodes are gone, not isolated: the indices of the rest are compact.
+    The remaining nodes are renumbered 0, 1, ...; removed nodes do not stay as isolated nodes.
 
     Differs: the released GraphCL code also removes nodes that end up without an edge.
 
@@ -41,7 +41,7 @@ class NodeDrop(Augmentation):
         self.ratio = ratio
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw the nodes to remove."""
+        """Return a decision with the drawn nodes to keep."""
         layout = Layout.of(batch)
-        k = share(self.ratio, layout.nodes)
+        k = ratio_count(self.ratio, layout.nodes)
         return Decision(keep_node=~random_subset(layout.ptr, k if graphs is None else k * graphs, generator))

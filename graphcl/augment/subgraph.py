@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
@@ -15,26 +14,27 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import pick, pointers, positions, ranges, share, shuffled, stable_sort
+from graphcl.graphs.segment import group, nonzero, pick, pointers, ranges, ratio_count, shuffled
 from graphcl.registry import augmentations
 
 
 @functional_transform("graphcl_subgraph")
 @augmentations.register("subgraph")
 class Subgraph(Augmentation):
-    r"""Keep a connected random region of n - floor(ratio n) nodes of each graph and remove the rest.
+    r"""Keep a connected random region of n - floor(ratio n) nodes in each graph of n nodes.
 
-    The region starts at a uniformly drawn node and grows along a uniformly drawn boundary edge at a time, whatever the
-    edge's direction. Where the start's component is exhausted, growth goes on from a uniformly drawn node outside.
+    The region starts at a uniformly drawn node. Each step adds the node at the other end of a uniformly drawn boundary
+    edge; edge directions are ignored. When a connected component is exhausted, growth continues from a uniformly drawn
+    node of another component.
 
-    Growing by random boundary edges is first-passage percolation: give each edge an independent Exp(1) travel time,
-    and the nodes join in the order in which a signal from the start arrives. So all graphs grow at once, in as many
-    steps as the deepest shortest path has edges.
+    This growth is first-passage percolation: if each edge has an independent Exp(1) travel time, nodes join in the
+    order in which a signal from the start reaches them. All graphs can therefore grow at once, by a shortest-path
+    search.
 
     Args:
         ratio: fraction of the nodes to remove, in [0, 1). At least one node stays.
-        growth: `boundary` as above; `one_hop` never leaves the start's neighbours, so it may keep fewer nodes: what the
-            released GraphCL code does, by a discarded set union.
+        growth: `boundary` as above; `one_hop` adds only neighbours of the start and may keep fewer nodes, as the
+            released GraphCL code does because it discards the result of a set union.
 
     Example:
         >>> import networkx as nx
@@ -52,120 +52,116 @@ class Subgraph(Augmentation):
         self.ratio, self.growth = ratio, growth
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw the region to keep."""
+        """Return a decision with the drawn region of nodes to keep."""
         layout = Layout.of(batch)
-        removed = share(self.ratio, layout.nodes)
-        if self.growth == "boundary" and layout.compiled:
-            assert layout.edge_ptr is not None
-            size = layout.nodes - (removed if graphs is None else removed * graphs)
-            return Decision(keep_node=native.grow(layout.ptr, layout.edge_ptr, size, layout.edge_index, generator))
+        removed = ratio_count(self.ratio, layout.nodes)
         shrinks = removed > 0 if graphs is None else (removed > 0) & graphs
-        busy = positions(shrinks)
-        sizes = layout.nodes[busy]
-        ptr = pointers(sizes)
-        # From here on, only the graphs that shrink are there, their nodes numbered 0, 1, ...
-        nodes = ranges(layout.ptr[busy], sizes)
-        graph = torch.arange(busy.numel(), device=nodes.device).repeat_interleave(sizes)
-        rank = torch.arange(nodes.numel(), device=nodes.device) - pick(ptr, graph)
-        name = torch.empty(layout.num_nodes, dtype=torch.long, device=nodes.device)
-        name.index_copy_(0, nodes, torch.arange(nodes.numel(), device=nodes.device))
-        edges = positions(pick(shrinks, layout.edge_graph))
-        source, target = (pick(name, ends) for ends in pick(layout.edge_index, edges, dim=1))
+        chosen = nonzero(shrinks)
+        sizes = layout.nodes[chosen]
+        # Skip graphs that stay whole, so that growth costs nothing there; renumber the nodes of the others 0, 1, ...
+        nodes = ranges(layout.ptr[chosen], sizes)
+        graph = torch.arange(chosen.numel(), device=nodes.device).repeat_interleave(sizes)
+        number = torch.full((layout.num_nodes,), -1, device=nodes.device)
+        number.index_copy_(0, nodes, torch.arange(nodes.numel(), device=nodes.device))
+        edges = nonzero(pick(shrinks, layout.edge_graph))
+        source, target = (pick(number, ends) for ends in pick(layout.edge_index, edges, dim=1))
 
-        time = _arrival(source, target, graph, rank, busy.numel(), self.growth == "one_hop", generator)
-        by_time = time.argsort()
-        order = pick(by_time, stable_sort(pick(graph, by_time), busy.numel())[1])
-        arrived = pick(order, positions(rank < pick(sizes - removed[busy], graph)))
-        if self.growth == "one_hop":
-            arrived = pick(arrived, positions(pick(time, arrived).isfinite()))
+        order = shuffled(graph, chosen.numel(), generator)
+        # Inverse transform sampling of Exp(1) is three times as fast as torch's `exponential_`.
+        travel = torch.rand(edges.numel(), generator=generator, dtype=torch.float64, device=nodes.device)
+        travel = travel.neg_().log1p_().neg_()
+        keep = _grow(pointers(sizes), sizes - removed[chosen], source, target, travel, order, self.growth == "one_hop")
         keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=nodes.device)
-        keep_node.index_fill_(0, nodes, False).index_fill_(0, pick(nodes, arrived), True)
-        return Decision(keep_node=keep_node)
+        return Decision(keep_node=keep_node.index_copy_(0, nodes, keep))
 
 
-def _arrival(
-    source: Tensor,
-    target: Tensor,
-    graph: Tensor,
-    rank: Tensor,
-    num_graphs: int,
-    one_hop: bool,
-    generator: torch.Generator | None,
+def _grow(
+    ptr: Tensor, size: Tensor, source: Tensor, target: Tensor, travel: Tensor, order: Tensor, one_hop: bool
 ) -> Tensor:
-    """When growth reaches each node, `[N]`, inf for never; `graph` and `rank` say which node of which graph it is."""
-    device = graph.device
-    # An Exp(1) time is -log of a uniform number, here from (0, 1]; torch's `exponential_` takes three times as long.
-    travel = torch.rand(source.numel(), generator=generator, dtype=torch.float64, device=device).neg_().log1p_().neg_()
-    order = shuffled(graph, num_graphs, generator)
-    start = torch.full(graph.shape, torch.inf, dtype=torch.float64, device=device)
+    """Return a mask `[N]` of the first size[g] nodes that random growth reaches in each graph g.
+
+    Args:
+        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        size: number of nodes to keep in each graph, `[B]`.
+        source: source of each edge, `[E]`.
+        target: target of each edge, `[E]`.
+        travel: travel time of each edge, `[E]`.
+        order: nodes in the order in which they start to grow, graph by graph, `[N]`.
+        one_hop: whether growth stops at the neighbours of the first node in `order`.
+    """
+    # Every node starts a signal, delayed by its place in `order` times more than any path takes. So a component is
+    # reached from its first node in `order` only, and components follow one another in the order of these nodes.
+    gap = travel.max() * order.numel() + 1 if travel.numel() else travel.new_ones(())
+    sizes = ptr.diff()
+    rank = ranges(torch.zeros_like(sizes), sizes)
+    start = travel.new_empty(order.numel()).index_copy_(0, order, rank * gap)
     if one_hop:
-        start[pick(order, positions(rank == 0))] = 0.0
-        return start.scatter_reduce(0, target, pick(start, source) + travel, "amin")
-    # Every node is a start, delayed by its place in that order times more than any path takes. So within a component
-    # the foremost node reaches all others first, and components follow one another by their foremost nodes.
-    longest = travel.max() * graph.numel() if source.numel() else travel.new_zeros(())
-    start.index_copy_(0, order, rank * (longest + 1))
-    if device.type == "cuda":
-        return first_passage(start, source, target, travel)
-    # Where each edge has its reverse, both have times of their own, and growth crosses from the end that it reaches
-    # first: looking at the times out of that end alone leaves the law as it is, and halves SciPy's work.
-    return first_passage_cpu(start, source, target, travel, both_ways=not _undirected(source, target, graph.numel()))
+        start = start.masked_fill_(start > 0, torch.inf)
+        time = start.scatter_reduce(0, target, pick(start, source) + travel, "amin")
+    elif start.is_cuda:
+        both = torch.cat([source, target]), torch.cat([target, source]), travel.repeat(2)
+        time = first_passage(start, *both)
+    else:
+        row, target, travel = _adjacency(source, target, travel, order.numel())
+        if native.takes(ptr, size, row, target, order):
+            return native.grow(ptr, size, row, target, travel, order, float(gap))
+        time = first_passage_cpu(start, row, target, travel)
+    # Non-negative floats sort like the integers with the same bits, which torch sorts faster.
+    by_time = time.view(torch.long).sort(stable=True).indices
+    graph = torch.arange(sizes.numel(), device=ptr.device).repeat_interleave(sizes)
+    reached = pick(group(pick(graph, by_time), sizes.numel(), by_time)[0], nonzero(rank < pick(size, graph)))
+    keep = torch.zeros(order.numel(), dtype=torch.bool, device=ptr.device).index_fill_(0, reached, True)
+    return keep & time.isfinite()
 
 
-def _undirected(source: Tensor, target: Tensor, num_nodes: int) -> bool:
-    """Whether each edge has its reverse; seen only if edges are sorted by source, then target."""
-    from scipy.sparse import csr_matrix
-
-    rows = pointers(torch.bincount(source, minlength=num_nodes)).numpy()
-    if not bool((source[1:] >= source[:-1]).all()):
-        return False
-    ones = np.empty(source.numel(), dtype=np.int8)
-    reverse = csr_matrix((ones, target.numpy(), rows), shape=(num_nodes, num_nodes)).tocsc()
-    return bool(np.array_equal(rows, reverse.indptr) and np.array_equal(target.numpy(), reverse.indices))
+def _adjacency(source: Tensor, target: Tensor, travel: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the symmetric CSR adjacency of the edges: row boundaries `[N + 1]`, targets and travel times."""
+    order, row = group(source, num_nodes)
+    reverse, column = group(target, num_nodes, source)
+    # If every edge has its reverse, each direction has its own travel time. Otherwise add reverse edges of equal time.
+    # The distribution is the same, as growth crosses an edge only from the end that it reaches first.
+    if not (torch.equal(row, column) and torch.equal(pick(target, order), reverse)):
+        source, target, travel = torch.cat([source, target]), torch.cat([target, source]), travel.repeat(2)
+        order, row = group(source, num_nodes)
+    return row, pick(target, order), pick(travel, order)
 
 
 def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor) -> Tensor:
-    """Earliest arrival at each node, `[N]`: min over nodes u of start[u] + the shortest travel time from u.
+    """Return the earliest arrival time at each node, `[N]`, of signals that start at every node u at time start[u].
 
-    All edges with news relax at once (Bellman and Ford), until there is no news: as many rounds as the deepest shortest
-    path has edges.
+    Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
+    largest number of edges on a shortest path.
 
     Args:
-        start: when each node starts by itself, `[N]`, in float64; inf for never.
-        source: one end of each edge, `[E]`; edges are travelled both ways.
-        target: the other end, `[E]`.
-        travel: how long it takes, `[E]`, > 0.
+        start: start time of each node, `[N]`, in float64; inf for nodes that start no signal.
+        source: source of each edge, `[E]`.
+        target: target of each edge, `[E]`.
+        travel: travel time of each edge, `[E]`, > 0.
     """
-    source, target, travel = torch.cat([source, target]), torch.cat([target, source]), travel.repeat(2)
     time = start
     active = torch.arange(source.numel(), device=source.device)
     while active.numel() > 0:
         arrival = time[source[active]] + travel[active]
         earlier = time.scatter_reduce(0, target[active], arrival, "amin")
-        active = (earlier < time)[source].nonzero().flatten()  # only news travels on
+        active = (earlier < time)[source].nonzero().flatten()
         time = earlier
     return time
 
 
-def first_passage_cpu(start: Tensor, source: Tensor, target: Tensor, travel: Tensor, both_ways: bool = True) -> Tensor:
-    """`first_passage` by SciPy's compiled Dijkstra, provided that the starts lie further apart than any path is long.
+def first_passage_cpu(start: Tensor, row: Tensor, target: Tensor, travel: Tensor) -> Tensor:
+    """Return what `first_passage` returns, computed by SciPy's Dijkstra from the earliest start of each component.
 
-    Then the earliest start of a component decides, and only that one has to be followed. `both_ways`: whether an edge
-    is travelled against its direction too.
+    The edges are given as CSR. Every edge must have its reverse. Start times in a component must differ by more than
+    any path takes, so that no other start matters.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components, dijkstra
 
     n = start.numel()
-    if not bool((source[1:] >= source[:-1]).all()):
-        source, order = stable_sort(source, n)
-        target, travel = pick(target, order), pick(travel, order)
-    # Written out row by row, as SciPy would add up the times of parallel edges.
-    rows = pointers(torch.bincount(source, minlength=n)).int()
-    graph = csr_matrix((travel.numpy(), target.int().numpy(), rows.numpy()), shape=(n, n))
+    graph = csr_matrix((travel.numpy(), target.int().numpy(), row.int().numpy()), shape=(n, n))
     component = torch.from_numpy(connected_components(graph, directed=False)[1]).long()
     delay = pick(start.new_full((n,), torch.inf).scatter_reduce(0, component, start, "amin"), component)
-    first = positions((start == delay) & start.isfinite())
+    first = nonzero((start == delay) & start.isfinite())
     if first.numel() == 0:
         return start
-    return delay + torch.from_numpy(dijkstra(graph, directed=not both_ways, indices=first.numpy(), min_only=True))
+    return delay + torch.from_numpy(dijkstra(graph, indices=first.numpy(), min_only=True))

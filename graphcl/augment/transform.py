@@ -1,4 +1,4 @@
-"""What every augmentation is: a PyG transform that decides at random and then applies."""
+"""Base class of augmentations: a PyG transform that draws a random decision and then applies it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from graphcl.augment.decision import Decision, apply
 from graphcl.graphs.batching import Layout, as_batch, levels
 
 Graphs = TypeVar("Graphs")
-"""A `Batch` or a `Data`; the same comes out as goes in."""
+"""`Batch` or `Data`; an augmentation returns the type that it was given."""
 
 
 class Augmentation(BaseTransform):
-    """An augmentation of all graphs of a batch at once.
+    """Random augmentation of all graphs in a batch.
 
-    Called on a `Batch` it gives a `Batch` with the same graphs in the same order, each with at least one node; called
-    on a `Data`, as `transform=` of a data set, it gives a `Data`. Its input is never changed.
+    Called on a `Batch`, it returns a `Batch` with the same graphs in the same order, each with at least one node.
+    Called on a `Data`, for example as `transform=` of a data set, it returns a `Data`. The input is never changed.
 
-    A subclass keeps its arguments as attributes of their own names and implements `decide`.
+    A subclass implements `decide` and stores each argument of its constructor as an attribute of the same name.
     """
 
     def __call__(
@@ -33,40 +33,40 @@ class Augmentation(BaseTransform):
         generator: torch.Generator | None = None,
         graphs: Tensor | None = None,
     ) -> Graphs:
-        """Augment a batch or a single graph.
+        """Return an augmented copy of `data`, a batch or a single graph.
 
         Args:
             data: PyG `Batch` or `Data`.
-            generator: source of randomness, on the device of `data`; torch's global one by default.
-            graphs: mask `[B]` of the graphs to touch; all by default.
+            generator: source of randomness, on the device of `data`; torch's global generator by default.
+            graphs: mask `[B]` of the graphs to augment; all by default.
 
         Raises:
-            InputTypeError: not a homogeneous PyG graph or batch.
-            InputError: an attribute that is needed is missing.
+            InputTypeError: `data` is not a homogeneous PyG graph or batch.
+            InputError: `data` lacks an attribute that the augmentation needs.
         """
         batch = as_batch(data)
         view: Any = self.augment(batch, generator, graphs)
         if isinstance(data, Batch):
             return view
-        out: Any = copy.copy(data)  # what belongs to the whole graph stays as it is
+        out: Any = copy.copy(data)  # graph-level attributes do not change
         for key, level in levels(view, Layout.of(view)).items():
             if level != "other":
-                out[key] = view[key]  # the only graph of its batch: no index was shifted
+                out[key] = view[key]  # no index to shift back, as the batch holds this graph only
         if "num_nodes" in view:
             out.num_nodes = view.num_nodes
         return out
 
     def forward(self, data: Graphs) -> Graphs:
-        """The same as calling it; PyG's transforms have this name."""
+        """Return an augmented copy of `data`; PyG's `BaseTransform` requires this method."""
         return self(data)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
-        """Decide and apply."""
+        """Return `batch` after a decision has been drawn and applied."""
         return apply(batch, self.decide(batch, generator, graphs))
 
     @abstractmethod
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw what to change in a batch, without changing it; `graphcl.augment.apply` replays it."""
+        """Return a random decision for `batch`, to be applied by `graphcl.augment.apply`. `batch` is not changed."""
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())

@@ -1,1 +1,1 @@
-"""The layout of a batch of graphs, and operations on its segments."""
+"""Layout of a batch of graphs, and operations on its segments."""

@@ -1,7 +1,7 @@
-"""PyG's `Batch` from the inside: the one place that reads and writes its private bookkeeping.
+"""Inspect, assemble, restrict and split PyG's `Batch`.
 
-A `Batch` concatenates its graphs' attributes and remembers, per attribute, where each graph's part starts
-(`_slice_dict`) and what was added to it (`_inc_dict`), so that `to_data_list()` can undo it.
+A `Batch` concatenates the attributes of its graphs. For each attribute it stores where each graph's part starts
+(`_slice_dict`) and which offset was added to the part (`_inc_dict`), so that `to_data_list()` can undo the batching.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NODE_LEVEL = ("x", "pos")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the graphs of a batch lie.
+    """Assignment of the nodes and edges of a batch to its graphs.
 
     Args:
         ptr: first node of each graph, and N at the end, `[B + 1]`.
         batch: graph of each node, `[N]`.
-        edge_index: the edges `[2, E]`, in any order.
-        edge_ptr: first edge of each graph, and E at the end, `[B + 1]`, where the edges lie graph by graph; else None.
+        edge_index: source and target of each edge, `[2, E]`.
+        edge_ptr: first edge of each graph, and E at the end, `[B + 1]`, if edges are ordered by graph; else None.
     """
 
     ptr: Tensor
@@ -44,38 +44,38 @@ class Layout:
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
-        """The layout of a PyG batch."""
+        """Return the layout of the PyG `batch`."""
         if "edge_index" not in batch:
             raise InputError("augmentations need `edge_index`; other forms of adjacency are not supported.")
         edge_index = batch.edge_index
-        if type(edge_index) is not Tensor:  # PyG's EdgeIndex carries metadata that an augmentation would invalidate
+        if type(edge_index) is not Tensor:  # EdgeIndex has metadata that an augmentation would invalidate
             edge_index = edge_index.as_tensor()
         ptr = batch.get("ptr")
         if ptr is None:
             ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
-        edge_ptr = getattr(batch, "_slice_dict", {}).get("edge_index")
+        edge_ptr = (bookkeeping(batch)[0] or {}).get("edge_index")
         if edge_ptr is not None:
             edge_ptr = edge_ptr.to(ptr.device, non_blocking=True)
         return cls(ptr, batch.batch, edge_index, edge_ptr)
 
     @property
     def num_graphs(self) -> int:
-        """B."""
+        """Number of graphs B."""
         return self.ptr.numel() - 1
 
     @property
     def num_nodes(self) -> int:
-        """N."""
+        """Number of nodes N."""
         return self.batch.numel()
 
     @property
     def num_edges(self) -> int:
-        """E, directed entries."""
+        """Number of directed edges E."""
         return self.edge_index.size(1)
 
     @cached_property
     def compiled(self) -> bool:
-        """Whether the compiled loops of `graphcl.graphs.native` take this batch."""
+        """Whether the compiled loops of `graphcl.graphs.native` support this layout."""
         edge_ptr = self.edge_ptr
         if edge_ptr is None or not native.takes(self.ptr, edge_ptr, self.batch, self.edge_index):
             return False
@@ -84,7 +84,7 @@ class Layout:
 
     @cached_property
     def nodes(self) -> Tensor:
-        """Number of nodes of each graph, `[B]`."""
+        """Number of nodes in each graph, `[B]`."""
         return self.ptr.diff()
 
     @cached_property
@@ -93,8 +93,17 @@ class Layout:
         return pick(self.batch, self.edge_index[0])
 
 
+def bookkeeping(
+    batch: Batch, slices: Mapping[str, Any] | None = None, incs: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Return the private `_slice_dict` (None if missing) and `_inc_dict` of `batch`, after setting both if given."""
+    if slices is not None:
+        batch._slice_dict, batch._inc_dict = dict(slices), dict(incs or {})
+    return getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", {})
+
+
 def as_batch(data: Data | Batch) -> Batch:
-    """`data` itself if it is a batch, a batch of one if it is a single graph."""
+    """Return `data` as a batch; a single graph becomes a batch of one graph."""
     if isinstance(data, HeteroData) or not isinstance(data, Data):
         raise InputTypeError(
             f"expected a homogeneous PyG `Data` or `Batch`, got {type(data).__name__}{unsupported(data)}."
@@ -103,18 +112,18 @@ def as_batch(data: Data | Batch) -> Batch:
 
 
 def unsupported(graph: object) -> str:
-    """What to say after the type of a graph that is of no use here, whatever it is put into; else nothing."""
+    """Return advice for an error message if the type of `graph` is not supported, else an empty string."""
     if isinstance(graph, HeteroData):
         return "; heterogeneous graphs are not supported, use its to_homogeneous()"
     return "; temporal graphs are not supported, make a Data of each period" if isinstance(graph, TemporalData) else ""
 
 
 def check_batch(batch: object) -> None:
-    """Refuse what is no batch of whole graphs with features.
+    """Raise an error unless `batch` is a batch of whole graphs with node features.
 
     Raises:
-        InputTypeError: a single graph, a sampled part of one, a heterogeneous or temporal one, a tuple, ...
-        InputError: no features `x`.
+        InputTypeError: `batch` is not a homogeneous `Batch` of whole graphs.
+        InputError: `batch` has no node features `x`.
     """
     if isinstance(batch, Data) and not isinstance(batch, Batch) and "input_id" in batch:
         raise InputTypeError(
@@ -131,8 +140,8 @@ def check_batch(batch: object) -> None:
 
 
 def levels(batch: Batch, layout: Layout) -> dict[str, str]:
-    """`node`, `edge` or `other` for each attribute, by its parts' sizes and, where those leave a doubt, its name."""
-    slices: Mapping[str, Any] = getattr(batch, "_slice_dict", {})
+    """Return the level of each attribute (`node`, `edge` or `other`), inferred from its size and name."""
+    slices = bookkeeping(batch)[0] or {}
     found = {}
     rebuilt = _rebuilt(batch)
     for key, value in batch._store.items():
@@ -146,12 +155,12 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
         node, edge = size == layout.num_nodes, size == layout.num_edges
         named_node, named_edge = key in _NODE_LEVEL or key.startswith("node_"), key.startswith("edge")
         if (node or edge) and not (named_node or named_edge) and key not in slices and size == layout.num_graphs:
-            continue  # most likely one entry a graph
+            continue  # most likely one entry per graph, so `other`
         if (node or edge) and not (named_node or named_edge) and key in slices:
-            # Looking at the parts' sizes waits for the device, so it is left to names that say nothing.
+            # Reading the parts' sizes synchronises with the device, so do it only if the name does not tell the level.
             parts = slices[key].cpu()
             if size == layout.num_graphs and torch.equal(parts, torch.arange(size + 1)):
-                continue  # one entry a graph
+                continue  # one entry per graph, so `other`
             node = node and torch.equal(parts, layout.ptr.cpu())
             edge = edge and torch.equal(parts, slices["edge_index"].cpu())
         if node and edge:
@@ -170,16 +179,16 @@ def assemble(
     batch: Tensor,
     keep_num_nodes: bool = False,
 ) -> Batch:
-    """A true PyG `Batch` from attributes that are concatenated already.
+    """Return a PyG `Batch` made of attributes that are already concatenated over graphs.
 
     Args:
-        like: the class of the single graphs; `to_data_list()` gives it back.
-        fields: attribute name -> concatenated value, `edge_index` counting nodes through the whole batch.
-        slices: attribute name -> boundaries of the graphs' parts, `[B + 1]`; None if the batch cannot be taken apart.
-        incs: attribute name -> what was added to each graph's part, `[B]`, where that is not zero.
+        like: class of the graphs that `to_data_list()` returns.
+        fields: concatenated value of each attribute; `edge_index` holds node indices within the batch.
+        slices: boundaries `[B + 1]` of the graphs' parts of each attribute; None for a batch that cannot be split.
+        incs: offset `[B]` added to each graph's part of an attribute; zeros for missing attributes.
         ptr: first node of each graph, and N at the end, `[B + 1]`.
         batch: graph of each node, `[N]`.
-        keep_num_nodes: whether the graphs carry `num_nodes` as an attribute of their own.
+        keep_num_nodes: whether to store `num_nodes` in the graphs as an attribute.
     """
     out = _empty_batch(like)
     num_graphs = ptr.numel() - 1
@@ -192,8 +201,7 @@ def assemble(
     out.batch, out.ptr = batch, ptr
     out._num_graphs = num_graphs
     if slices is not None:
-        out._slice_dict = dict(slices)
-        out._inc_dict = {key: incs.get(key, none_added) for key in slices}
+        bookkeeping(out, slices, {key: incs.get(key, none_added) for key in slices})
     return out
 
 
@@ -204,19 +212,19 @@ def select(
     keep_edge: Tensor | None,
     edge_index: Tensor,
 ) -> Batch:
-    """The batch restricted to some nodes and edges, attributes carried along, indices compact, graphs kept in place.
+    """Return `batch` restricted to the kept nodes and edges. All graphs stay; node indices are renumbered.
 
     Args:
-        batch: the batch; it is not changed.
-        layout: its layout.
-        keep_node: mask `[N]`, or None for all.
-        keep_edge: mask `[E]`, or None for all; edges that lose an end go in any case.
-        edge_index: the edges `[2, E]` to restrict, in place of the batch's own.
+        batch: the batch, which is not changed.
+        layout: layout of `batch`.
+        keep_node: mask `[N]` of the nodes to keep; None for all.
+        keep_edge: mask `[E]` of the edges to keep; None for all. Edges of removed nodes are always removed.
+        edge_index: edges `[2, E]` to restrict, instead of those in `batch`.
     """
     fields = {key: value for key, value in batch._store.items() if key not in _REBUILT}
-    known = getattr(batch, "_slice_dict", None)
+    known, incs = bookkeeping(batch)
     slices = {key: part for key, part in (known or {}).items() if key not in _REBUILT}
-    incs = dict(getattr(batch, "_inc_dict", {}))
+    incs = dict(incs)
     level = levels(batch, layout)
     if keep_node is not None:
         _refuse_node_indices(batch)
@@ -237,7 +245,7 @@ def select(
             fields[f"{key}_batch"] = part.batch if where == "node" else pick(part.batch, part.edge_index[0])
     fields["edge_index"] = part.edge_index
     incs["edge_index"] = part.ptr[:-1]
-    # Where nothing else tells how many nodes a graph has, the number itself has to.
+    # Without a node-level attribute, PyG cannot infer the number of nodes, so store `num_nodes`.
     told = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
     keep_num_nodes = "num_nodes" in batch._store or not told
     parts = slices if known is not None else None
@@ -245,17 +253,18 @@ def select(
 
 
 def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
-    """A batch taken apart into batches of the next `sizes[0]`, `sizes[1]`, ... graphs; tensors are shared, not copied.
+    """Return `batch` split into consecutive batches of `sizes[0]`, `sizes[1]`, ... graphs, mostly without copying.
 
     Args:
-        batch: a batch that the resident loader made, or a view of one.
-        sizes: graphs in each part; they add up to the number of graphs.
+        batch: a batch from the resident loader, or an augmented view of such a batch.
+        sizes: number of graphs in each part; the sum is the number of graphs in `batch`.
     """
     if len(sizes) == 1:
         return [batch]
     bounds = [0, *accumulate(sizes)]
-    slices, incs = batch._slice_dict, batch._inc_dict
-    # One look at the device for each kind of boundary, not for each batch.
+    slices, incs = bookkeeping(batch)
+    assert slices is not None
+    # Read each boundary tensor once for all parts, as every read synchronises with the device.
     cuts = {id(part): part[bounds].tolist() for part in [batch.ptr, *slices.values()]}
     first_nodes = cuts[id(batch.ptr)]
     parts = []
@@ -281,18 +290,19 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
 
 
 def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:
-    """A shallow copy of a batch with one more attribute, an entry for each graph `[B]`; `split` carries it along."""
+    """Return a shallow copy of `batch` with `values [B]`, one entry per graph, as the attribute `key`."""
     out = copy.copy(batch)
     out[key] = values
-    if (slices := getattr(batch, "_slice_dict", None)) is not None:
+    slices, incs = bookkeeping(batch)
+    if slices is not None:
         count = values.size(0)
-        out._slice_dict = {**slices, key: torch.arange(count + 1)}
-        out._inc_dict = {**batch._inc_dict, key: torch.zeros(count, dtype=torch.long)}
+        none_added = torch.zeros(count, dtype=torch.long)
+        bookkeeping(out, {**slices, key: torch.arange(count + 1)}, {**incs, key: none_added})
     return out
 
 
 def _empty_batch(like: type[Data]) -> Batch:
-    """`Batch(_base_cls=like)`, which makes and inspects classes at each call; for plain `Data` once is enough."""
+    """Return `Batch(_base_cls=like)`, with the class cached for plain `Data`, as PyG creates it anew at each call."""
     return type.__call__(_plain_batch()) if like is Data else Batch(_base_cls=like)
 
 
@@ -307,12 +317,12 @@ def _graph_class(batch: Batch) -> type[Data]:
 
 
 def counts_nodes(key: str) -> bool:
-    """Whether PyG takes the attribute for indices of nodes, and adds the number of nodes before a graph to it."""
+    """Return whether PyG treats the attribute `key` as node indices, which it shifts when batching."""
     return "index" in key or key == "face"
 
 
 def _rebuilt(batch: Batch) -> set[str]:
-    """The attributes that follow from others: those of every batch, and the pairs that PyG's `follow_batch` adds."""
+    """Return the names of attributes that batching creates: `_REBUILT`, and those of PyG's `follow_batch`."""
     followed = {f"{key}_{suffix}" for key in batch._store.to_dict() for suffix in ("batch", "ptr")}
     return {*_REBUILT, *(key for key in followed if key in batch)}
 

@@ -1,4 +1,4 @@
-"""Part of the nodes and edges of a batch, as tensors: who stays, under which number, and where each graph then lies."""
+"""Restrict the tensors of a batch to some of its nodes and edges."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import torch
 from torch import Tensor
 
 from graphcl.graphs import native
-from graphcl.graphs.segment import count, pick, pointers, positions
+from graphcl.graphs.segment import count, nonzero, pick, pointers
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is left of a batch of N nodes and E edges.
+    """The kept N' nodes and E' edges of a batch of N nodes and E edges.
 
     Args:
-        nodes: the nodes that stay, `[N']`; None for all.
-        ptr: first node of each graph, and N' at the end, `[B + 1]`.
-        batch: graph of each node, `[N']`.
-        edges: the edges that stay, `[E']`; None for all, or where they were not asked for.
-        edge_ptr: first edge of each graph, and E' at the end, `[B + 1]`; None where no edge goes.
-        edge_index: `[2, E']`, in the new numbers.
+        nodes: indices of the kept nodes in the batch, `[N']`; None if all are kept.
+        ptr: first kept node of each graph, and N' at the end, `[B + 1]`.
+        batch: graph of each kept node, `[N']`.
+        edges: indices of the kept edges in the batch, `[E']`; None if all are kept or the indices were not requested.
+        edge_ptr: first kept edge of each graph, and E' at the end, `[B + 1]`; None if all edges are kept.
+        edge_index: kept edges `[2, E']`, with nodes numbered 0 .. N' - 1.
     """
 
     nodes: Tensor | None
@@ -42,17 +42,17 @@ def restrict(
     with_edges: bool = True,
     compiled: bool = False,
 ) -> Part:
-    """The part of a batch that two masks leave; edges that lose an end go in any case.
+    """Return the part of a batch that both masks keep; edges of removed nodes are always removed.
 
     Args:
         ptr: first node of each graph, and N at the end, `[B + 1]`.
         batch: graph of each node, `[N]`.
-        edge_index: `[2, E]`.
-        edge_ptr: first edge of each graph, and E at the end, `[B + 1]`, where edges lie graph by graph; else None.
-        keep_node: mask `[N]`, or None for all.
-        keep_edge: mask `[E]`, or None for all.
-        with_edges: whether `Part.edges` is wanted.
-        compiled: whether `graphcl.graphs.native` takes these tensors.
+        edge_index: edges `[2, E]`.
+        edge_ptr: first edge of each graph, and E at the end, `[B + 1]`, if edges are ordered by graph; else None.
+        keep_node: mask `[N]` of the nodes to keep; None for all.
+        keep_edge: mask `[E]` of the edges to keep; None for all.
+        with_edges: whether `Part.edges` is needed.
+        compiled: whether to use `graphcl.graphs.native`, if `edge_ptr` is given.
     """
     if keep_node is None and keep_edge is None:
         return Part(None, ptr, batch, None, None, edge_index)
@@ -76,16 +76,16 @@ def _restrict(
     keep_node: Tensor | None,
     keep_edge: Tensor | None,
 ) -> Part:
-    """`restrict` by torch's operations, on any device."""
+    """Return what `restrict` returns, computed by torch's operations on any device."""
     nodes, graphs, num_graphs = None, batch, ptr.numel() - 1
     if keep_node is not None:
         source, target = edge_index
         inside = pick(keep_node, source) & pick(keep_node, target)
         keep_edge = inside if keep_edge is None else keep_edge & inside
-        nodes = positions(keep_node)
+        nodes = nonzero(keep_node)
         ptr, batch = pointers(count(keep_node, ptr)), pick(batch, nodes)
     assert keep_edge is not None
-    edges = positions(keep_edge)
+    edges = nonzero(keep_edge)
     left = pick(edge_index, edges, dim=1)
     if edge_ptr is not None:
         edge_ptr = pointers(count(keep_edge, edge_ptr))

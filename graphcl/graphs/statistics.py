@@ -1,4 +1,4 @@
-"""Simple statistics of graphs, scored like an embedding: a reference row that needs no encoder."""
+"""Simple statistics of graphs: a baseline embedding that needs no encoder."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from graphcl.errors import InputError
 
 @torch.no_grad()
 def graph_statistics(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
-    r"""Return simple statistics of every graph, to be scored like an embedding.
+    r"""Return simple statistics of every graph in `loader`, which can be scored like an embedding.
 
     $$s = \operatorname{sign}(c) \log(1 + |c|)$$
 
-    of the columns c; the logarithm keeps the largest counts from dominating an RBF kernel. The columns are the number
-    of nodes, the number of edges, the sum of the node features (a label histogram where they are one-hot labels) and
-    the histogram of degrees. Integer features are categories: each column becomes a histogram.
+    where c is a raw statistic and s the returned value; the logarithm prevents large counts from dominating an RBF
+    kernel. The raw statistics are the number of nodes, the number of edges, the sum of the node features (a label
+    histogram for one-hot labels) and the histogram of degrees. Integer features are categories: each column becomes a
+    histogram.
 
     Args:
-        loader: batches of graphs, in the order wanted; iterated twice.
-        max_degree: degrees from this on share a column.
+        loader: batches of graphs; iterated twice, in the same order.
+        max_degree: all degrees from this one on share one column.
 
     Returns:
-        Statistics `[n, 2 + F + max_degree + 1]` in float32, on the CPU. Columns that are zero for all graphs are
-        removed.
+        Statistics of n graphs with F features, at most `[n, 2 + F + max_degree + 1]`, in float32 on the CPU. Columns
+        that are zero for all graphs are removed.
 
     Raises:
-        InputError: the loader gave no batch.
+        InputError: `loader` yields no batch, or none when iterated again.
     """
     largest = [batch.x.amax(dim=0) for batch in loader if not batch.x.is_floating_point()]
     categories = (torch.stack(largest).amax(dim=0) + 1).tolist() if largest else []

@@ -23,9 +23,9 @@ from tests.strategies import (
     generators,
     make_batch,
     path,
+    ratio_count,
     ratios,
     seeded,
-    share,
     typical_batch,
     uniform,
 )
@@ -40,7 +40,7 @@ def test_each_graph_has_its_share_of_rows_replaced_and_nothing_else(batch, ratio
     replaced = (view.x != batch.x).any(dim=1)
     for g in range(batch.num_graphs):
         nodes = batch.batch == g
-        count = share(ratio, int(nodes.sum()))
+        count = ratio_count(ratio, int(nodes.sum()))
         # The mean of a single node's graph is the node itself; no other row equals its replacement.
         assert int(replaced[nodes].sum()) == count
     if fill == "zero":

@@ -13,8 +13,8 @@ from tests.strategies import (
     batches,
     make_batch,
     path,
+    ratio_count,
     seeded,
-    share,
     typical_batch,
 )
 
@@ -60,7 +60,7 @@ def test_ratios_count_what_the_members_before_left():
     for n in (20, 7):
         left = n
         for ratio in (0.5, 0.5, 0.25):
-            left -= share(ratio, left)
+            left -= ratio_count(ratio, left)
         expected.append(left)
     assert view.ptr.diff().tolist() == expected
 

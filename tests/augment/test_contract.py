@@ -33,16 +33,17 @@ from tests.strategies import (
     assert_same_value,
     assert_true_batch,
     batches,
+    lollipop,
+    loops,
     make_batch,
     make_graph,
     needs_cuda,
     path,
     seeded,
     snapshot,
+    star,
     typical_batch,
 )
-
-pytestmark = pytest.mark.usefixtures("loops")
 
 NAMES = list(augmentations)
 
@@ -313,6 +314,19 @@ def test_a_generator_advances_alike_for_the_call_and_for_the_decision(name):
     build(name)(typical_batch(), calling)
     build(name).decide(typical_batch(), deciding)
     assert torch.equal(calling.get_state(), deciding.get_state())
+
+
+@each_variant
+@pytest.mark.parametrize("shapes", [TYPICAL, [(40, path(40)), (9, lollipop()), (30, star(20)), (12, [])] * 5])
+def test_the_same_seed_gives_the_same_view_without_a_compiler(name, arguments, shapes):
+    batch, views, states = make_batch(*shapes), [], []
+    for compiled in (True, False):
+        with loops(compiled):
+            generator = seeded(0)
+            views.append(build(name, **arguments)(batch, generator))
+            states.append(generator.get_state())
+    assert_same_batch(*views)
+    assert torch.equal(*states)
 
 
 @each_name

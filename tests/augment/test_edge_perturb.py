@@ -20,14 +20,12 @@ from tests.strategies import (
     lollipop,
     make_batch,
     path,
+    ratio_count,
     ratios,
     seeded,
-    share,
     star,
     uniform,
 )
-
-pytestmark = pytest.mark.usefixtures("loops")
 
 
 def entries_by_id(graph):
@@ -76,7 +74,7 @@ def test_the_right_number_of_pairs_goes_and_comes(batch, ratio, add, generator):
         stayed, moved, gone = account(before, after)
         pairs = stayed | set(moved) | gone
         absent = {frozenset(pair) for pair in combinations(range(before.num_nodes), 2)} - pairs
-        removed = share(ratio, len(pairs))
+        removed = ratio_count(ratio, len(pairs))
         assert len(stayed) == len(pairs) - removed
         assert len(moved) == (min(removed, len(absent)) if add else 0)
         assert len(set(moved.values())) == len(moved), "two edges moved to one pair"
@@ -128,7 +126,7 @@ def test_a_large_sparse_graph():
         assert (low * view.num_nodes + high).unique().numel() * 2 == view.num_edges == batch.num_edges
         assert torch.equal(view.batch[low], view.batch[high])
         moved = (view.edge_index != batch.edge_index).any(dim=0)[6 : 6 + 2 * (n - 1)]
-        assert int(moved.sum()) == 2 * share(0.9, n - 1)
+        assert int(moved.sum()) == 2 * ratio_count(0.9, n - 1)
         neighbours = (high - low == 1) & (view.batch[low] == 1)
         assert int(neighbours.sum()) == 2 * (n - 1) - int(moved.sum())
 
@@ -146,7 +144,7 @@ def test_a_large_sparse_graph():
 def test_removed_and_new_pairs_are_uniform_and_independent(n, entries, ratio):
     pairs = {frozenset(entry) for entry in entries if len(set(entry)) == 2}
     absent = {frozenset(pair) for pair in combinations(range(n), 2)} - pairs
-    k = share(ratio, len(pairs))
+    k = ratio_count(ratio, len(pairs))
     view = EdgePerturb(ratio)(copies(10_000, n, entries), seeded(n))
     ends = view.node_id[view.edge_index].t().tolist()
     found = [set() for _ in range(view.num_graphs)]

@@ -19,13 +19,11 @@ from tests.strategies import (
     kept_nodes,
     make_batch,
     path,
+    ratio_count,
     ratios,
     seeded,
-    share,
     uniform,
 )
-
-pytestmark = pytest.mark.usefixtures("loops")
 
 
 @QUICK
@@ -34,7 +32,7 @@ def test_each_graph_loses_its_share_of_nodes_and_keeps_the_induced_edges(batch, 
     view = NodeDrop(ratio)(batch, generator)
     for after, before in zip(view.to_data_list(), batch.to_data_list(), strict=True):
         kept = kept_nodes(after)
-        assert len(kept) == before.num_nodes - share(ratio, before.num_nodes)
+        assert len(kept) == before.num_nodes - ratio_count(ratio, before.num_nodes)
         assert_same_graph(after, induced(before, kept))
 
 
@@ -63,7 +61,7 @@ def test_three_nodes_by_hand():
 def test_all_subsets_of_nodes_are_equally_likely(n, ratio):
     draws = 10_000
     view = NodeDrop(ratio)(copies(draws, n, path(n)), seeded(n))
-    kept = n - share(ratio, n)
+    kept = n - ratio_count(ratio, n)
     outcomes = [tuple(row) for row in view.node_id.view(draws, kept).tolist()]
     assert_law(outcomes, uniform(combinations(range(n), kept)))
 

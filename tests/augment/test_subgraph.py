@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from graphcl.augment import Subgraph
 from graphcl.augment.subgraph import first_passage, first_passage_cpu
+from graphcl.graphs.segment import group
 from tests.strategies import (
     QUICK,
     assert_law,
@@ -27,14 +28,12 @@ from tests.strategies import (
     lollipop,
     make_batch,
     path,
+    ratio_count,
     ratios,
     seeded,
     shapes,
-    share,
     star,
 )
-
-pytestmark = pytest.mark.usefixtures("loops")
 
 
 def loose_graph(graph):
@@ -63,7 +62,7 @@ def test_regions_have_the_right_size_and_keep_the_induced_edges(batch, ratio, ge
     view = Subgraph(ratio)(batch, generator)
     for after, before in zip(view.to_data_list(), batch.to_data_list(), strict=True):
         kept = kept_nodes(after)
-        assert len(kept) == before.num_nodes - share(ratio, before.num_nodes)
+        assert len(kept) == before.num_nodes - ratio_count(ratio, before.num_nodes)
         assert_same_graph(after, induced(before, kept))
         check_region(loose_graph(before), kept)
 
@@ -74,7 +73,7 @@ def test_one_hop_stays_around_one_node(batch, ratio, generator):
     view = Subgraph(ratio, growth="one_hop")(batch, generator)
     for after, before in zip(view.to_data_list(), batch.to_data_list(), strict=True):
         kept = kept_nodes(after)
-        removed = share(ratio, before.num_nodes)
+        removed = ratio_count(ratio, before.num_nodes)
         assert_same_graph(after, induced(before, kept))
         if removed == 0:
             assert len(kept) == before.num_nodes
@@ -133,24 +132,35 @@ def networks(draw):
     return start, [(u, v, draw(st.integers(1, 40)) / 4) for u, v in entries]
 
 
-@pytest.mark.parametrize("passage", [first_passage, first_passage_cpu])
+def by_rounds(start, edges):
+    source, target, travel = both_directions(edges)
+    return first_passage(start, source, target, travel)
+
+
+def by_dijkstra(start, edges):
+    source, target, travel = both_directions(edges)
+    order, row = group(source, start.numel())
+    return first_passage_cpu(start, row, target[order], travel[order])
+
+
+def both_directions(edges):
+    columns = list(zip(*edges, *((v, u, travel) for u, v, travel in edges), strict=True)) or [(), (), ()]
+    return *(torch.tensor(column, dtype=torch.long) for column in columns[:2]), torch.tensor(columns[2]).double()
+
+
+@pytest.mark.parametrize("passage", [by_rounds, by_dijkstra])
 @QUICK
 @given(networks())
 def test_first_passage_against_a_loop(passage, network):
     start, edges = network
-    columns = list(zip(*edges, strict=True)) or [(), (), ()]
-    source, target = (torch.tensor(column, dtype=torch.long) for column in columns[:2])
-    travel = torch.tensor(columns[2], dtype=torch.float64)
-    found = passage(torch.tensor(start, dtype=torch.float64), source, target, travel)
+    found = passage(torch.tensor(start, dtype=torch.float64), edges)
     assert found.tolist() == earliest_arrivals(start, edges)
 
 
-@pytest.mark.parametrize("passage", [first_passage, first_passage_cpu])
+@pytest.mark.parametrize("passage", [by_rounds, by_dijkstra])
 def test_the_faster_of_parallel_edges_counts(passage):
     start = torch.tensor([0.0, math.inf], dtype=torch.float64)
-    ends = torch.tensor([[0, 0, 0, 1], [1, 1, 1, 0]])
-    travel = torch.tensor([3.0, 1.0, 2.0, 5.0], dtype=torch.float64)
-    assert passage(start, *ends, travel).tolist() == [0, 1]
+    assert passage(start, [(0, 1, 3.0), (0, 1, 1.0), (0, 1, 2.0), (1, 0, 5.0)]).tolist() == [0, 1]
 
 
 # -- laws --------------------------------------------------------------------------------------------------------------

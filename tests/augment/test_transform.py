@@ -26,10 +26,10 @@ from tests.strategies import (
     kept_nodes,
     make_graph,
     path,
+    ratio_count,
     ratios,
     seeded,
     shapes,
-    share,
 )
 
 NAMES = list(augmentations)
@@ -81,7 +81,7 @@ def test_a_graph_gives_a_graph_and_stays(name):
 def test_a_graph_by_itself_is_augmented_as_in_a_batch_of_one(shape, ratio, generator):
     graph = make_graph(*shape, keys=("x", "edge_attr", "name"))
     view = NodeDrop(ratio)(graph, generator)
-    assert view.num_nodes == graph.num_nodes - share(ratio, graph.num_nodes)
+    assert view.num_nodes == graph.num_nodes - ratio_count(ratio, graph.num_nodes)
     assert_same_graph(view, induced(graph, kept_nodes(view)))
 
 

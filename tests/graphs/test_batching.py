@@ -23,8 +23,6 @@ from tests.strategies import (
     typical_batch,
 )
 
-pytestmark = pytest.mark.usefixtures("loops")
-
 
 def check_levels(batch):
     expected = {

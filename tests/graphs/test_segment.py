@@ -1,7 +1,7 @@
-"""The segment primitives against plain loops, and their draws against the laws they promise."""
+"""Segment operations against plain loops, and random draws against their laws."""
 
 import math
-from itertools import combinations
+from itertools import combinations, permutations
 
 import pytest
 import torch
@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcl.graphs import segment
-from tests.strategies import QUICK, assert_law, generators, needs_cuda, ratios, seeded, uniform
-from tests.strategies import share as exact_share
-
-pytestmark = pytest.mark.usefixtures("loops")
+from tests.strategies import QUICK, assert_law, generators, loops, needs_cuda, ratios, seeded, uniform
+from tests.strategies import ratio_count as exact_count
 
 sizes = st.lists(st.integers(0, 7), max_size=8)
 
@@ -45,9 +43,9 @@ def test_pointers(counts):
 
 @QUICK
 @given(st.lists(st.booleans(), max_size=20))
-def test_positions(mask):
+def test_nonzero(mask):
     expected = [i for i, wanted in enumerate(mask) if wanted]
-    assert segment.positions(torch.tensor(mask, dtype=torch.bool)).tolist() == expected
+    assert segment.nonzero(torch.tensor(mask, dtype=torch.bool)).tolist() == expected
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 5), (5, 3), (2, 5, 3)], ids=str)
@@ -68,20 +66,37 @@ def test_pick_has_a_gradient():
 
 
 @QUICK
-@given(st.lists(st.integers(0, 9), max_size=20), st.sampled_from([10, 11, 2**40, 2**62]))
-def test_stable_sort(ids, bound):
-    """With the largest bounds, id and position do not fit into one number."""
-    values, order = segment.stable_sort(long(ids), bound)
-    expected = sorted(range(len(ids)), key=lambda i: ids[i])
-    assert order.tolist() == expected
-    assert values.tolist() == [ids[i] for i in expected]
+@given(st.lists(st.integers(0, 5), max_size=20), st.booleans())
+def test_group_is_a_stable_sort(ids, compiled):
+    with loops(compiled):
+        order, ptr = segment.group(long(ids), 6)
+        values, again = segment.group(long(ids), 6, 10 * torch.arange(len(ids)))
+    assert order.tolist() == sorted(range(len(ids)), key=lambda i: ids[i])
+    assert ptr.tolist() == again.tolist() == pointers_of([ids.count(g) for g in range(6)])
+    assert torch.equal(values, 10 * order)
+
+
+@pytest.mark.parametrize("wrong", [-1, 2, 2**40])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_group_refuses_ids_out_of_range(wrong, compiled):
+    with loops(compiled), pytest.raises(IndexError, match=r"out of range|must be in"):
+        segment.group(long([0, wrong]), 2)
 
 
 @QUICK
-@given(st.lists(st.integers(0, 4), max_size=20), st.sampled_from([5, 2**50]), generators)
-def test_shuffled(ids, bound, generator):
-    """Every element once, segment by segment; with the large bound, they do not fit into one number."""
-    order = segment.shuffled(long(ids), bound, generator).tolist()
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20))
+def test_sort_pairs(pairs):
+    first, second = (long(column) for column in (zip(*pairs, strict=True) if pairs else ([], [])))
+    order, is_new = segment.sort_pairs(first, second, 5)
+    expected = sorted(range(len(pairs)), key=lambda i: pairs[i])
+    assert order.tolist() == expected
+    assert is_new.tolist() == [n == 0 or pairs[i] != pairs[expected[n - 1]] for n, i in enumerate(expected)]
+
+
+@QUICK
+@given(st.lists(st.integers(0, 4), max_size=20), generators)
+def test_shuffled(ids, generator):
+    order = segment.shuffled(long(ids), 5, generator).tolist()
     assert sorted(order) == list(range(len(ids)))
     assert [ids[i] for i in order] == sorted(ids)
 
@@ -106,22 +121,22 @@ def test_count(counts, data):
 
 @QUICK
 @given(st.integers(0, 10**6), st.integers(0, 999_999))
-def test_share_is_exact_for_decimals(count, millionths):
+def test_ratio_count_is_exact_for_decimals(count, millionths):
     ratio = millionths / 10**6
-    assert segment.share(ratio, long([count])).tolist() == [exact_share(ratio, count)]
+    assert segment.ratio_count(ratio, long([count])).tolist() == [exact_count(ratio, count)]
 
 
 @pytest.mark.parametrize(
     ("ratio", "count", "expected"), [(0.29, 100, 29), (0.57, 100, 57), (1 / 3, 3, 1), (0.7, 10, 7)]
 )
-def test_share_of_what_floating_point_gets_wrong(ratio, count, expected):
-    assert segment.share(ratio, long([count])).tolist() == [expected]
+def test_ratio_count_of_what_floating_point_gets_wrong(ratio, count, expected):
+    assert segment.ratio_count(ratio, long([count])).tolist() == [expected]
 
 
 @pytest.mark.parametrize("ratio", [0.999999, 1 - 1e-9, 1 - 1e-12, math.nextafter(1, 0)])
-def test_share_of_any_legal_ratio_is_never_all(ratio):
+def test_ratio_count_of_any_legal_ratio_is_never_all(ratio):
     counts = long([1, 2, 3, 10, 1000])
-    assert (segment.share(ratio, counts) < counts).all()
+    assert (segment.ratio_count(ratio, counts) < counts).all()
 
 
 # -- random subsets ----------------------------------------------------------------------------------------------------
@@ -176,67 +191,15 @@ def test_arguments_stay(parts):
     ptr = segment.pointers(counts)
     held = [counts.clone(), k.clone(), ptr.clone()]
     segment.random_subset(ptr, k, seeded(0))
-    segment.random_distinct(counts, k, seeded(0))
     assert all(torch.equal(a, b) for a, b in zip(held, [counts, k, ptr], strict=True))
 
 
-# -- random distinct numbers -------------------------------------------------------------------------------------------
-
-
-@QUICK
-@given(sizes_and_parts(largest=40), generators)
-def test_random_distinct_numbers_are_distinct_and_as_many_as_asked_for(parts, generator):
-    counts, k = parts
-    numbers, segments = segment.random_distinct(long(counts), long(k), generator)
-    found = [[] for _ in counts]
-    for number, g in zip(numbers.tolist(), segments.tolist(), strict=True):
-        found[g].append(number)
-    for g, mine in enumerate(found):
-        assert len(mine) == len(set(mine)) == k[g]
-        assert all(0 <= number < counts[g] for number in mine)
-
-
-def drawn_sets(n, k, draws, seed=0):
-    """`draws` subsets of 0 .. n - 1 as sorted tuples."""
-    numbers, segments = segment.random_distinct(torch.full((draws,), n), torch.full((draws,), k), seeded(seed))
-    order = (segments * n + numbers).argsort()
-    assert segments[order].tolist() == [g for g in range(draws) for _ in range(k)]
-    return [tuple(row) for row in numbers[order].view(draws, k).tolist()]
-
-
-@pytest.mark.parametrize(
-    ("n", "k"),
-    [
-        pytest.param(9, 2, id="drawn-freely"),
-        pytest.param(13, 3, id="drawn-freely-with-many-repetitions"),
-        pytest.param(6, 2, id="listed"),
-        pytest.param(5, 4, id="nearly-all"),
-        pytest.param(8, 2, id="at-the-border"),
-        pytest.param(7, 1, id="one"),
-    ],
-)
-def test_random_distinct_sets_are_uniform(n, k):
-    assert_law(drawn_sets(n, k, 20_000), uniform(combinations(range(n), k)))
-
-
-def test_random_distinct_of_an_enormous_range():
-    numbers, segments = segment.random_distinct(torch.tensor([10**12, 0, 3]), torch.tensor([50, 0, 3]), seeded(0))
-    large = numbers[segments == 0]
-    assert large.unique().numel() == 50
-    assert int(large.max()) < 10**12
-    assert numbers[segments == 2].sort().values.tolist() == [0, 1, 2]
-
-
-@QUICK
-@given(sizes_and_parts(largest=40), st.integers(0, 2**32 - 1))
-def test_random_distinct_depends_on_its_generator_alone(parts, seed):
-    counts, k = (long(part) for part in parts)
-    before = torch.get_rng_state()
-    first = segment.random_distinct(counts, k, seeded(seed))
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.rand(1)
-    again = segment.random_distinct(counts, k, seeded(seed))
-    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (3, 3), (5, 1)])
+def test_random_sample_is_in_random_order(n, k):
+    draws = 20_000
+    found = segment.random_sample(torch.arange(draws + 1) * n, torch.full((draws,), k), seeded(n))
+    found = found.view(draws, k) - n * torch.arange(draws)[:, None]
+    assert_law(map(tuple, found.tolist()), uniform(permutations(range(n), k)))
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------
@@ -253,9 +216,6 @@ def test_on_cuda_as_on_the_cpu(parts, ratio):
     assert on_device.is_cuda
     assert torch.equal(on_device.cpu(), ptr)
     assert torch.equal(segment.ranges(k.cuda(), counts.cuda()).cpu(), segment.ranges(k, counts))
-    assert torch.equal(segment.share(ratio, counts.cuda()).cpu(), segment.share(ratio, counts))
+    assert torch.equal(segment.ratio_count(ratio, counts.cuda()).cpu(), segment.ratio_count(ratio, counts))
     chosen = segment.random_subset(on_device, k.cuda(), seeded(0, "cuda"))
     assert torch.equal(segment.count(chosen, on_device).cpu(), k)
-    numbers, segments = segment.random_distinct(counts.cuda(), k.cuda(), seeded(0, "cuda"))
-    assert torch.equal(segments.cpu().bincount(minlength=k.numel()), k)
-    assert (segments * 41 + numbers).unique().numel() == numbers.numel()

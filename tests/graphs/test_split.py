@@ -8,8 +8,6 @@ from graphcl.augment import NodeDrop, random4
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.graphs.batching import split
 
-pytestmark = pytest.mark.usefixtures("loops")
-
 
 def graphs(n: int = 23) -> list[Data]:
     found = []
