@@ -1,7 +1,7 @@
-"""Argument types that carry their range, and a checker made from a function's signature.
+"""Argument types with a range, and validation of arguments by a function's signature.
 
-A range is written once, in the signature (`temperature: Temperature = 0.2`). From there it guards direct calls,
-the configuration file and the command line, and appears in the help text.
+A range is written once, in the signature (`temperature: Temperature = 0.2`). It applies to direct calls, to the
+configuration file and to the command line, and the help text shows it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers in the usual notation, such as `[0, 1)`, and the reason for it where that is not plain."""
+    """A range of numbers in the usual notation, such as `[0, 1)`, with an optional reason."""
 
     notation: str
     why: str = ""
@@ -33,10 +33,10 @@ class Interval:
         low, high = (float(end) for end in self.notation[1:-1].split(","))
         above = value >= low if self.notation[0] == "[" else value > low
         below = value <= high if self.notation[-1] == "]" else value < high
-        return above and below  # NaN compares false with everything, so it is outside of every interval
+        return above and below  # False for NaN, as both comparisons are false
 
     def check(self, value: float) -> float:
-        """`value`, if it is inside."""
+        """Return `value` if it is in the interval, else raise PydanticCustomError."""
         if value not in self:
             rule = f"{self.notation} ({self.why})" if self.why else self.notation
             raise PydanticCustomError("interval", "must be in {rule}, got {value}", {"rule": rule, "value": value})
@@ -44,18 +44,18 @@ class Interval:
 
 
 def interval(notation: str, why: str = "") -> AfterValidator:
-    """The validator for `Annotated[float, interval("[0, 1)")]`."""
+    """Return a validator of the range `notation`, to write in a type: `Annotated[float, interval("[0, 1)")]`."""
     return AfterValidator(Interval(notation, why).check)
 
 
 Ratio = Annotated[float, interval("[0, 1)")]
 """The fraction of a graph that an augmentation changes."""
 Fraction = Annotated[float, interval("[0, 1]")]
-"""A share or a probability."""
+"""A fraction or a probability."""
 Temperature = Annotated[float, interval("(0, inf)")]
-"""What the cosine is divided by (the papers' tau)."""
+"""The temperature (tau in the papers), by which the cosines are divided."""
 Width = Annotated[float, interval("(0, inf]")]
-"""A standard deviation; `inf` makes a Gaussian flat."""
+"""The standard deviation of a Gaussian; `inf` gives every value the same weight."""
 Finite = Annotated[float, interval("(-inf, inf)")]
 NonNegative = Annotated[float, interval("[0, inf)")]
 Positive = Annotated[float, interval("(0, inf)")]
@@ -75,22 +75,22 @@ _WANTED = {
 
 
 MOST_PROBLEMS = 20
-"""How many mistakes are said at a time."""
+"""Largest number of mistakes that one message lists."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """`did you mean ...? ` where some valid name is close, then all valid names."""
+    """Return all valid names for a message, after "did you mean ...? " if some of them resemble `name`."""
     names = sorted(set(valid))
     close = difflib.get_close_matches(str(name)[:100], names, n=3, cutoff=0.5)
     return (f"did you mean {' or '.join(close)}? " if close else "") + f"choose from: {', '.join(names) or 'nothing'}"
 
 
 def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable[str]], prefix: str = "") -> list[str]:
-    """Every problem of a failed check, one line each.
+    """Return the problems that a failed validation found, one line each; at most `MOST_PROBLEMS`, then their number.
 
     Args:
-        error: what pydantic raised.
-        valid: from the path of an unknown key's parent to the keys that are valid there.
+        error: the error that pydantic raised.
+        valid: function from the path of a mapping to its valid keys, which are listed if a key in it is unknown.
         prefix: dotted path put before each name.
     """
     lines = []
@@ -116,18 +116,18 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
 
 
 def shown(value: object) -> str:
-    """A value as in Python code, cut where it is long."""
+    """Return the repr of `value` on one line, shortened if it is long."""
     try:
         return one_line(repr(value))
-    except (ValueError, RecursionError):  # a number of thousands of digits; a list that holds itself a thousand deep
-        return f"something large ({type(value).__name__})"
+    except (ValueError, RecursionError):  # repr fails for an integer of thousands of digits and for deeply nested lists
+        return f"a large {type(value).__name__}"
 
 
 class Arguments:
-    """The checker made from a signature: every parameter that has a default.
+    """Validator for the arguments of a function, made from the function's signature.
 
-    Parameters without a default (`required`) and those that take tensors (`tensors`) are no settings but data, and left
-    to the function itself.
+    Parameters without a default (`required`) and parameters that take tensors (`tensors`) are data, not settings. They
+    are not validated here; the function checks them itself.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -145,11 +145,11 @@ class Arguments:
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """Argument names with their default values."""
+        """The settings' default values, by argument name."""
         return {name: field.default for name, field in self.model.model_fields.items()}
 
     def problems(self, values: Mapping[str, Any], prefix: str = "") -> list[str]:
-        """What is wrong with `values`, one line each; empty if nothing is."""
+        """Return what is wrong with `values` as arguments of the function, one line for each problem."""
         tensors = [name for name, value in values.items() if isinstance(value, Tensor)]
         found = [f"`{prefix}{name}` must be a plain value, got a tensor." for name in tensors]
         try:
@@ -159,14 +159,14 @@ class Arguments:
         return found
 
     def guard(self, function: F) -> F:
-        """`function`, refusing arguments out of their type or range with one clear line."""
+        """Return `function` with its arguments validated; a wrong type or value raises InputTypeError or InputError."""
         signature = inspect.signature(function)
 
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs).arguments
             given = {name: value for name, value in bound.items() if name in self.model.model_fields}
-            if any(isinstance(value, Tensor) for value in given.values()):  # pydantic would take it for a number
+            if any(isinstance(value, Tensor) for value in given.values()):  # refused: pydantic reads it as a number
                 raise InputTypeError(" ".join(self.problems(given)))
             try:
                 self.model.model_validate(given)

@@ -1,16 +1,19 @@
-"""The one exception for a user's mistake: one line that names the argument, the rule and the value."""
+"""The exception for a user's mistake, and helpers that keep messages on one printable line."""
 
 from __future__ import annotations
 
 MOST = 2000
-"""Characters of a line of a message; longer is only what a file's writer has put into it."""
+"""Number of characters after which a line of a message is cut; only text quoted from a file makes it so long."""
+
+EXIT_CODE = 75
+"""Exit code (BSD's EX_TEMPFAIL) of a run that a signal stopped and that can be resumed."""
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used; the message says what, why and what to do.
+    """A value from the user cannot be used; the message says what is wrong with the value and what to do.
 
-    The command line prints the message and exits with code 2; in Python it is an ordinary `ValueError`. Signs in names
-    of others that a terminal would obey are written as `\\x1b`.
+    The command line prints the message and exits with code 2; in Python the exception is an ordinary `ValueError`.
+    Control characters in the message are escaped, e.g. as `\\x1b`, so that quoted names cannot control a terminal.
     """
 
     exit_code = 2
@@ -21,30 +24,26 @@ class InputError(ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """An argument of the wrong type; also a `TypeError`."""
+    """An argument has the wrong type; the exception is also a `TypeError`."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal stopped the program, whose state is saved; the program exits with `EXIT_CODE`."""
 
 
 def one_line(text: object, most: int = 200) -> str:
-    """A text on one line of at most `most` characters, each of which can be printed."""
+    """Return `text` as one line of at most `most` printable characters."""
     line = printable(" ".join(str(text)[: 4 * most].split()))
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, on one line of at most 200 characters; its name, where it says nothing."""
+    """Return the message of `error`, or the type's name if it is empty, as one line of at most 200 characters."""
     return one_line(error) or type(error).__name__
 
 
 def printable(text: str) -> str:
-    """A text whose control characters and lone surrogates are written as `\\x1b`."""
+    """Return `text` with control characters and lone surrogates escaped, e.g. as `\\x1b`."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
-EXIT_CODE = 75
-"""Exit code of a run that was asked to stop and can be resumed: BSD's EX_TEMPFAIL, "try again later"."""
-
-
-class Stopped(KeyboardInterrupt):
-    """A signal asked to stop and everything is saved; the program exits with `EXIT_CODE`."""

@@ -1,8 +1,8 @@
-"""Name -> callable, with checked arguments and helpful errors.
+"""Registries of losses, augmentations, encoders, methods and data sets, by name; their arguments are validated.
 
-A file in `graphcl/losses/` or `graphcl/augment/` registers what it defines; nothing else has to be edited for the
-command line, the help text and the contract tests to see it. Other installed packages add names by entry points of the
-groups `graphcl.losses`, `graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods` and `graphcl.datasets`.
+A file in `graphcl/losses/` or `graphcl/augment/` registers its functions; the command line, the help text and the
+contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
+`graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods` and `graphcl.datasets`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 class PluginWarning(UserWarning):
-    """Another package's entry point cannot be used; the message names the package."""
+    """An installed package's entry point cannot be used; the message names the package."""
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
-    """Registered callables of one kind, by name.
+    """Mapping from names to the registered functions or classes of one kind.
 
     Args:
-        kind: what is registered, for messages ("loss").
-        *packages: the packages or modules whose files register themselves; imported at the first look-up.
-        group: of other packages' entry points, read at the first look-up too; none by default.
-        **facts: what is known of a name that is registered without saying so itself.
+        kind: what the registry holds, such as "loss"; for messages.
+        *packages: packages or modules whose functions register themselves on import; imported at the first look-up.
+        group: entry point group in which other packages add names, also read at the first look-up; default: none.
+        **facts: default facts for every name, see the method `facts`.
     """
 
     def __init__(self, kind: str, *packages: str, group: str | None = None, **facts: str) -> None:
@@ -45,11 +45,11 @@ class Registry(Mapping[str, Callable[..., Any]]):
         self._discovered = False
 
     def register(self, name: str, **facts: str) -> Callable[[T], T]:
-        """Register the decorated function or class under `name`; its arguments are checked from now on.
+        """Return a decorator that registers a function or class under `name` and validates its arguments.
 
         Args:
-            name: under which it is found.
-            **facts: what else is to be known of it, see `facts`.
+            name: name by which the function or class is looked up.
+            **facts: facts about it, see the method `facts`.
         """
 
         def decorate(target: T) -> T:
@@ -57,37 +57,38 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 owner = self._owners.get(name) or self._targets[name].__module__
                 raise InputError(f"{self.kind} `{name}` is registered already, by {owner}.")
             is_class = inspect.isclass(target)
-            function = vars(target)["__init__"] if is_class and "__init__" in vars(target) else target
+            inherited = is_class and target.__init__ is not object.__init__
+            function = target.__init__ if inherited else target
             arguments = self._arguments[name] = Arguments(function)
             if not is_class:
                 target = arguments.guard(target)
             elif function is not target:
-                setattr(target, "__init__", arguments.guard(function))  # noqa: B010, mypy knows no other way
+                setattr(target, "__init__", arguments.guard(function))  # noqa: B010, mypy refuses the assignment
             self._targets[name], self._facts[name] = target, self._usual | facts
             return target
 
         return decorate
 
     def reserve(self, *names: str) -> None:
-        """Names that are taken, though they are not looked up here."""
+        """Refuse later registrations under `names`, which the registry does not hold itself."""
         self._owners.update(dict.fromkeys(names, "graphcl"))
 
     def arguments(self, name: str) -> Arguments:
-        """The checker of `name`'s arguments."""
+        """Return the validator for the arguments of `name`."""
         self[name]
         return self._arguments[name]
 
     def facts(self, name: str) -> Mapping[str, str]:
-        """What is known of `name` besides its arguments; of a loss: `method`, the method that it is made for."""
+        """Return the facts registered with `name`, such as a loss's `method`: the method that the loss is made for."""
         self[name]
         return self._facts[name]
 
     def summary(self, name: str) -> str:
-        """The first line of the docstring."""
+        """Return the first line of the docstring of `name`."""
         return (inspect.getdoc(self[name]) or "").split("\n")[0]
 
     def problems(self, name: str, values: Mapping[str, Any], prefix: str = "") -> list[str]:
-        """What is wrong with calling `name` with `values`: one line each."""
+        """Return what is wrong with `values` as arguments of `name`, one line for each problem."""
         try:
             return self.arguments(name).problems(values, prefix)
         except InputError as error:
@@ -118,29 +119,29 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 package = importlib.import_module(name)
                 for module in pkgutil.iter_modules(getattr(package, "__path__", []), f"{name}."):
                     importlib.import_module(module.name)
-            # By the packages' names, so that it does not depend on the order of installation who is refused.
+            # sorted by package name, so that name conflicts resolve independently of installation order
             points = metadata.entry_points(group=self.group) if self.group else ()
             for point in sorted(points, key=lambda point: (_package(point), point.name)):
                 self._plug_in(point)
 
     def _plug_in(self, point: metadata.EntryPoint) -> None:
-        """Register what another package gives; what cannot be used is left out, with a warning."""
+        """Register the function or class that an entry point of another package names; warn and skip it if it fails."""
         package, known = _package(point), set(self._targets)
         try:
             target = point.load()
-            # A decorator in the package's module may have registered it along.
+            # skip what a decorator registered while the module was loaded: a second registration would fail
             if point.name not in self._targets.keys() - known and self._targets.get(point.name) is not target:
                 if not callable(target):
-                    raise InputTypeError(f"{point.value} is no function or class.")
+                    raise InputTypeError(f"{point.value} is not a function or class.")
                 self.register(point.name)(target)
         except Exception as error:
-            line = f"{self.kind} `{point.name}` of the installed package {package} is left out: {reason(error)}"
-            warnings.warn_explicit(line, PluginWarning, package, 0)  # from no line of code: one line on the screen
+            line = f"{self.kind} `{point.name}` of the installed package {package} is skipped: {reason(error)}"
+            warnings.warn_explicit(line, PluginWarning, package, 0)  # no source line: the warning is one line
         self._owners.update(dict.fromkeys(self._targets.keys() - known, package))
 
 
 def _package(point: metadata.EntryPoint) -> str:
-    """Name and version of the package that an entry point comes from."""
+    """Return the name and version of the package that defines the entry point `point`."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
@@ -149,4 +150,4 @@ augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augme
 encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
-"""Of other packages: each a function of the folder for downloads, which returns what `load_dataset` takes."""
+"""Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""

@@ -1,4 +1,4 @@
-"""Data sets: graphs of the TU collection and of OGB, the embedded set, the user's own, and those that stay on disk."""
+"""Data sets: TU, OGB, generated, memory-mapped, and the user's own graphs."""
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES

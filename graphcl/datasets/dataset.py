@@ -1,4 +1,4 @@
-"""The one kind of data set that the rest of the library sees."""
+"""The data set class of this library, and the split and metric of a benchmark."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch_geometric.data import Data, InMemoryDataset
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What a benchmark prescribes for a data set: who is trained on and who is tested, and by which metric.
+    """The split and metric that a benchmark prescribes for a data set.
 
     Args:
-        name: by which the benchmark's own evaluator knows the set.
-        split: numbers of the graphs in the parts `train`, `valid` and `test`.
-        task_type: what is predicted, as the benchmark calls it, such as "binary classification".
+        name: name of the data set in the benchmark's own evaluator.
+        split: graph indices of the parts `train`, `valid` and `test`.
+        task_type: the benchmark's name for the kind of task, such as "binary classification".
         eval_metric: `rocauc`, `ap`, `acc` or `rmse`.
-        num_tasks: columns of `y`.
+        num_tasks: number of targets, the columns of `y`.
     """
 
     name: str
@@ -30,20 +30,20 @@ class Benchmark:
 
 
 class GraphDataset(InMemoryDataset):
-    """Graphs in memory, collated the way PyG does it: indexing, slicing, `DataLoader` and `transform` work as ever.
+    """PyG data set of graphs in memory; indexing, slicing, `DataLoader` and `transform` work as usual.
 
     Attributes:
-        name: what the data set is called.
+        name: name of the data set.
         features: what the columns of `x` are: "labels", "constant", "degree" or "labels+degree".
-        labelled: whether every graph has one whole number as its class `y`.
-        classes: the class values as they were given, `[C]`; `y` counts 0..C-1 in this order. `None` if not labelled.
-        degree_columns: how many columns of `x`, the last ones, are degrees.
-        benchmark: the split and metric of a benchmark's set, whose `y [n, tasks]` holds numbers, NaN for those that are
-            missing, and whose `x` may hold category numbers (integers); `None` for other sets.
+        labelled: whether every graph has one integer class `y`.
+        classes: the original class values, `[C]`; `y` is an index into them. `None` if not labelled.
+        degree_columns: how many of the last columns of `x` are one-hot degrees.
+        benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
+            `y [n, tasks]` is floating-point, NaN where a target is missing; `x` may hold category indices (integers).
 
     Args:
-        data: all graphs in one.
-        slices: where each attribute is cut; `None` for one graph.
+        data: all graphs, collated.
+        slices: attribute -> the first row of each graph in it, `[n + 1]`; `None` for one graph.
         name: see above.
         features: see above.
         classes: see above.
@@ -76,17 +76,17 @@ class GraphDataset(InMemoryDataset):
 
     @property
     def labelled(self) -> bool:
-        """Whether every graph has one whole number as its class."""
+        """Whether every graph has one integer class `y`."""
         return self.classes is not None
 
     @property
     def scored(self) -> bool:
-        """Whether an embedding can be scored: the graphs are labelled, or a benchmark says how."""
+        """Whether an embedding can be scored: the graphs are labelled, or belong to a benchmark."""
         return self.labelled or self.benchmark is not None
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are; 0 where the graphs have none (no `y`, a regression, several targets)."""
+        """Number of classes; 0 if the graphs have no `y`, or `y` is not one integer class."""
         return 0 if self.classes is None else self.classes.numel()
 
     def __repr__(self) -> str:
@@ -102,9 +102,9 @@ class GraphDataset(InMemoryDataset):
 
 
 def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[Tensor, Tensor] | None:
-    """`(y, classes)` with `y [n]` in 0..C-1 if `y` is one whole number per graph, else `None`.
+    """Return `(y, classes)` with `y [n]` in 0..C-1 if `y` is one integer per graph, else `None`.
 
-    Like PyG's TU reader, which numbers the classes in ascending order of their values.
+    Classes are numbered in ascending order of their values, as in PyG's TU reader.
     """
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.numel() != num_graphs:
         return None

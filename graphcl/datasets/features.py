@@ -1,13 +1,13 @@
-"""Node features: what each node starts from, for all graphs at once.
+"""Node features, computed for all graphs at once.
 
 | `features` | columns |
 |---|---|
-| `labels` | `x` as the data set gives it (TU: node labels, one-hot) |
+| `labels` | the given `x` (TU sets: one-hot node labels) |
 | `constant` | one column of ones |
-| `degree` | one-hot of the degree; degrees from `max_degree` on share the last column |
-| `labels+degree` | both, side by side |
-| `auto` | `labels` where there is an `x`, else `constant` |
-| `auto+degree` | `labels+degree` where there is an `x`, else `degree` |
+| `degree` | one-hot node degree; degrees of `max_degree` and more share the last column |
+| `labels+degree` | the columns of `labels`, then those of `degree` |
+| `auto` | `labels` if the graphs have `x`, else `constant` |
+| `auto+degree` | `labels+degree` if the graphs have `x`, else `degree` |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEATURES = ("auto", "labels", "constant", "degree", "labels+degree", "auto+degre
 
 
 def check_features(features: object, max_degree: object, degree_columns: object = None) -> None:
-    """Refuse a choice of features that does not exist, before anything is loaded."""
+    """Raise InputError if an argument is invalid; called before anything is loaded."""
     if not isinstance(features, str) or features not in FEATURES:
         raise InputError(f"`features` must be one of {', '.join(map(repr, FEATURES))}, got {features!r}.")
     for name, value in (("max_degree", max_degree), ("degree_columns", degree_columns)):
@@ -44,24 +44,25 @@ def node_features(
     degree_columns: int | None = None,
     categories: bool = False,
 ) -> tuple[Tensor, str, int]:
-    """The feature matrix of a collated data set and the choice it stands for.
+    """Return the node features of all graphs of a collated data set.
 
     Args:
-        data: all graphs in one; node numbers in `edge_index` start at 0 in each graph.
-        edge_slices: where `edge_index` is cut, `[n + 1]`.
-        ptr: the first node of each graph, `[n + 1]`.
-        features: see the table above.
-        max_degree: degrees from this on share a column.
+        data: all graphs, collated; node indices in `edge_index` start at 0 in each graph.
+        edge_slices: index of the first edge of each graph, and the number of edges, `[n + 1]`.
+        ptr: index of the first node of each graph, and the number of nodes N, `[n + 1]`.
+        features: a name in the table above.
+        max_degree: degrees of `max_degree` and more share a column.
         what: the name of the data set, for messages.
-        degree_columns: exactly so many columns of degrees, larger ones share the last; default: as many as are needed.
-        categories: whether integers in `x` are numbers of categories, for embedding tables, and stay integers.
+        degree_columns: number of degree columns; larger degrees share the last column. Default: as many as these
+            graphs need, at most `max_degree + 1`.
+        categories: whether integers in `x` are category indices, for embedding tables, and stay integers.
 
     Returns:
-        `x [N, F]` of torch's default floating type (or of categories), the choice with `auto` resolved, and how many
-        columns are degrees.
+        `x [N, F]` in torch's default floating type (or as category indices), `features` with `auto` resolved, and the
+        number of degree columns.
 
     Raises:
-        InputError: labels are asked for, but there is no `x`; or degrees beside categories.
+        InputError: `features` requests labels but the data set has no `x`, or combines degrees with category indices.
     """
     if features == "auto":
         features = "constant" if data.x is None else "labels"
@@ -74,7 +75,7 @@ def node_features(
     if categories and "labels" in features and not data.x.is_floating_point():
         if features != "labels":
             raise InputError(
-                f"`features` is {features!r}, but `x` of {what} numbers categories, beside which no degrees can stand; "
+                f"`features` is {features!r}, but `x` of {what} holds category indices, which exclude degrees; "
                 "choose 'labels' or 'degree'."
             )
         return data.x, features, 0
@@ -94,10 +95,9 @@ def node_features(
 
 
 def node_degrees(edge_index: Tensor, edge_slices: Tensor, ptr: Tensor) -> Tensor:
-    """The degree of each node, `[N]`: entries of `edge_index[0]`, self-loops not counted.
+    """Return the out-degree of each node, `[N]`, without self-loops.
 
-    An undirected graph lists every edge in both directions, so this is its degree; of a directed graph it is the
-    out-degree.
+    An undirected graph lists every edge in both directions, so its out-degrees are its degrees.
     """
     edges = edge_slices.diff().to(edge_index.device)
     source = edge_index[0] + ptr[:-1].repeat_interleave(edges)

@@ -1,4 +1,4 @@
-"""Where the archive NAME.zip comes from: the public TU server, or a mirror of it."""
+"""Find or download a data set's archive NAME.zip: in a local mirror, or from a server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import ssl
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -35,26 +34,27 @@ from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, 
 from graphcl.errors import InputError, InputTypeError, one_line, reason
 
 TIMEOUT = 30.0
-"""Seconds without an answer after which a download is given up; or without a byte, after which it is tried again."""
+"""Seconds without a received byte after which an attempt fails."""
 ATTEMPTS, PAUSE = 4, 1.0
-"""How often a download that breaks off is begun, and the seconds between two attempts."""
+"""Number of attempts if the connection breaks off, and the seconds between two attempts."""
 MOST_SECONDS = 6 * 3600.0
-"""Of one download."""
+"""Longest time for a download, in seconds."""
 MOST_BYTES = 4 * 2**30
-"""The largest archive that is downloaded."""
+"""Largest download, in bytes."""
 
 
 def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tuple[Path, str]:
-    """The archive of the TU set `name` on the local disk, see `fetch_archive`.
+    """Return the local path of the TU archive NAME.zip and its source, see `fetch_archive`.
 
     Raises:
-        InputError: a name that is not known, without a mirror; or see `fetch_archive`.
+        InputError: `name` is not a known TU set and `mirror` is None; or see `fetch_archive`.
     """
     if mirror is None and name not in TU_NAMES:
+        here = f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
         raise InputError(
             f"unknown data set {name!r}; {nearest(name, dataset_names())}Known: {listing(TU_NAMES)} "
             f"(all: dataset_names()). Another TU set loads from a folder that holds {name}.zip, given as `mirror` "
-            f"(--mirror FOLDER){_folder_here(name)}."
+            f"(--mirror FOLDER){here}."
         )
     return fetch_archive(name, TUDataset.url, mirror, staging)
 
@@ -62,18 +62,18 @@ def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tu
 def fetch_archive(
     name: str, server: str, mirror: str | os.PathLike[str] | None, staging: Path, most: int | None = None
 ) -> tuple[Path, str]:
-    """The archive NAME.zip on the local disk, and where it came from (for messages).
+    """Return the local path of the archive NAME.zip, and its path or URL of origin for messages.
 
     Args:
-        name: of the archive.
-        server: URL of the public folder that holds it.
+        name: name of the archive, without `.zip`.
+        server: URL of the public folder that holds the archive.
         mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; `None`: the public server. A local
             mirror is only read.
-        staging: folder for the download; the caller removes it.
-        most: bytes beyond which nothing is downloaded; default: `MOST_BYTES`.
+        staging: folder for the download; the caller removes the folder.
+        most: largest download in bytes; default: `MOST_BYTES`.
 
     Raises:
-        InputError: there is no such mirror, file or connection; the message says how to get the file.
+        InputError: the mirror, the file or the server is not found; the message says how to get the file.
     """
     most = MOST_BYTES if most is None else most
     if mirror is None:
@@ -94,8 +94,35 @@ def fetch_archive(
     return _local(name, Path(os.path.expanduser(mirror)), server)
 
 
-def _folder_here(name: str) -> str:
-    return f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
+def fetch_unpacked(
+    get: Callable[[], tuple[Path, str]], unpack: Callable[[Path, str], None], staging: Path, target: Path
+) -> tuple[Path, str]:
+    """Fetch an archive and unpack it; if the download is damaged, repeat it once.
+
+    Args:
+        get: function that returns the path of the archive and its origin, as `fetch_archive` does.
+        unpack: function that unpacks the archive with this path and origin into `target`.
+        staging: folder of downloads; an archive in another folder belongs to the user and is not deleted.
+        target: the new folder.
+
+    Returns:
+        The path of the archive and its origin, from `get`.
+
+    Raises:
+        InputError: see `get` and `unpack`.
+    """
+    archive, origin = get()
+    try:
+        unpack(archive, origin)
+    except DamagedArchiveError as error:
+        if archive.parent != staging:
+            raise
+        print(f"graphcl: {error} Downloading it once more", file=sys.stderr)
+        archive.unlink()
+        shutil.rmtree(target, ignore_errors=True)
+        archive, origin = get()
+        unpack(archive, origin)
+    return archive, origin
 
 
 def _local(name: str, folder: Path, public: str) -> tuple[Path, str]:
@@ -112,24 +139,8 @@ def _local(name: str, folder: Path, public: str) -> tuple[Path, str]:
     )
 
 
-@dataclass
-class _Download:
-    """What is known of a file while it arrives."""
-
-    url: str
-    target: Path
-    most: int
-    deadline: float
-    size: int = 0
-    """Bytes that are there."""
-    total: int | None = None
-    """Bytes of the whole, where the server says so."""
-    version: str | None = None
-    """What the server names this version of the file by: only of the same one can the rest be asked for."""
-
-
 class _BrokenOffError(Exception):
-    """The connection ended, or nothing came, before the file was whole; another attempt may do."""
+    """The connection broke off before the file was complete; another attempt may succeed."""
 
 
 def _download(name: str, server: str, staging: Path, public: str, most: int) -> tuple[Path, str]:
@@ -138,10 +149,10 @@ def _download(name: str, server: str, staging: Path, public: str, most: int) -> 
         f"Get {name}.zip elsewhere (public source: {public}/{name}.zip), put it into a folder and pass that "
         f"folder as `mirror` (--mirror FOLDER), or use the embedded data set '{SYNTHETIC}'."
     )
-    download = _Download(url, target, most, time.monotonic() + MOST_SECONDS)
+    deadline = time.monotonic() + MOST_SECONDS
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            _receive(download)
+            _receive(url, target, most, deadline)
             return target, url
         except _BrokenOffError as error:
             if attempt == ATTEMPTS:
@@ -161,68 +172,42 @@ def _download(name: str, server: str, staging: Path, public: str, most: int) -> 
     raise AssertionError("one of the attempts returns or raises")
 
 
-def _receive(download: _Download) -> None:
-    """One attempt: the whole file, or its rest where the server can give the rest of the same version.
+def _receive(url: str, target: Path, most: int, deadline: float) -> None:
+    """Download a file in one attempt.
 
     Raises:
-        _BrokenOffError: it broke off; what is there may be gone on with.
-        InputError: it is too large, or packed in a way that nobody asked for.
+        _BrokenOffError: the connection broke off.
+        InputError: the file is too large, takes too long, or has an encoding that was not requested.
     """
-    headers = {"User-Agent": "graphcl", "Accept-Encoding": "identity"}
-    if download.size and download.version is not None:
-        headers |= {"Range": f"bytes={download.size}-", "If-Range": download.version}
-    else:
-        download.size = 0
-    try:
-        answer = _opener().open(Request(download.url, headers=headers), timeout=TIMEOUT)
-    except HTTPError as error:
-        if error.code != 416 or not download.size:
-            raise
-        error.close()
-        download.size, download.version = 0, None  # there is no such rest: it is another file by now
-        raise _BrokenOffError("the server has no rest of it") from None
-    with answer:
-        _begin(download, answer)
-        with download.target.open("ab" if download.size else "wb") as file:
+    request = Request(url, headers={"User-Agent": "graphcl", "Accept-Encoding": "identity"})
+    with _opener().open(request, timeout=TIMEOUT) as answer:
+        encoding = answer.headers.get("Content-Encoding", "identity")
+        if encoding.lower() != "identity":
+            raise InputError(f"{url} has the encoding {one_line(encoding, 40)}, which was not requested.")
+        length = answer.headers.get("Content-Length", "")
+        total = int(length) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
+        if total is not None:
+            if total > most:
+                raise InputError(f"{url} is larger than {most} bytes ({total}).")
+            print(f"graphcl: downloading {url} ({total / 1e6:.1f} MB)", file=sys.stderr)
+        size = 0
+        with target.open("wb") as file:
             try:
                 while block := answer.read1(2**16):
-                    download.size += len(block)
-                    if download.size > download.most:
-                        raise InputError(f"{download.url} is larger than {download.most} bytes.")
-                    if time.monotonic() > download.deadline:
-                        raise InputError(f"{download.url} takes longer than {MOST_SECONDS / 3600:.0f} hours.")
+                    size += len(block)
+                    if size > most:
+                        raise InputError(f"{url} is larger than {most} bytes.")
+                    if time.monotonic() > deadline:
+                        raise InputError(f"{url} takes longer than {MOST_SECONDS / 3600:.0f} hours.")
                     file.write(block)
             except (HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
-                raise _BrokenOffError(f"it broke off after {download.size} bytes ({reason(error)})") from None
-    if download.total is not None and download.size != download.total:
-        raise _BrokenOffError(f"it broke off after {download.size} of {download.total} bytes")
-
-
-def _begin(download: _Download, answer: Any) -> None:
-    """Look at an answer's head: whether it is the rest that was asked for, and how much is to come."""
-    packed = answer.headers.get("Content-Encoding", "identity")
-    if packed.lower() != "identity":
-        raise InputError(f"{download.url} comes packed ({one_line(packed, 40)}), which was not asked for.")
-    length = answer.headers.get("Content-Length", "")
-    announced = int(length) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
-    version = answer.headers.get("ETag") or answer.headers.get("Last-Modified")
-    version = version if version and version.isprintable() and not version.startswith("W/") else None
-    if answer.status == 206:
-        told = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", answer.headers.get("Content-Range", ""), re.ASCII)
-        rest = told is not None and (int(told[1]), int(told[2])) == (download.size, download.total)
-        if not rest or version not in (None, download.version):
-            download.size, download.version = 0, None
-            raise _BrokenOffError("the server gave another part of it than the rest")
-        return
-    download.size, download.total, download.version = 0, announced, version
-    if announced is not None:
-        if announced > download.most:
-            raise InputError(f"{download.url} is larger than {download.most} bytes ({announced}).")
-        print(f"graphcl: downloading {download.url} ({announced / 1e6:.1f} MB)", file=sys.stderr)
+                raise _BrokenOffError(f"it broke off after {size} bytes ({reason(error)})") from None
+    if total is not None and size != total:
+        raise _BrokenOffError(f"it broke off after {size} of {total} bytes")
 
 
 class _Redirects(HTTPRedirectHandler):
-    """To http and https only, and never from https to http."""
+    """Redirect handler that follows redirects to http and https only, and never from https to http."""
 
     def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Request | None:
         allowed = ("https",) if req.type == "https" else ("http", "https")
@@ -232,40 +217,9 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _opener() -> OpenerDirector:
-    """Opens http and https; urllib's own would read a file, or ask an FTP server, where an answer says so."""
+    """Return a URL opener for http and https only; urllib's default would also open FTP and file URLs."""
     opener = OpenerDirector()
     kinds = (ProxyHandler, HTTPHandler, HTTPSHandler, HTTPDefaultErrorHandler, HTTPErrorProcessor, _Redirects)
     for kind in (*kinds, UnknownHandler):
         opener.add_handler(kind())
     return opener
-
-
-def fetch_unpacked(
-    get: Callable[[], tuple[Path, str]], unpack: Callable[[Path, str], None], staging: Path, target: Path
-) -> tuple[Path, str]:
-    """An archive that `get` gives, unpacked; one that arrived damaged is downloaded once more.
-
-    Args:
-        get: gives the archive and its origin.
-        unpack: makes the folder `target` of these.
-        staging: where downloads lie; an archive elsewhere is the user's own.
-        target: the new folder.
-
-    Returns:
-        What `get` gave.
-
-    Raises:
-        InputError: see both.
-    """
-    archive, origin = get()
-    try:
-        unpack(archive, origin)
-    except DamagedArchiveError as error:
-        if archive.parent != staging:
-            raise
-        print(f"graphcl: {error} Downloading it once more", file=sys.stderr)
-        archive.unlink()
-        shutil.rmtree(target, ignore_errors=True)
-        archive, origin = get()
-        unpack(archive, origin)
-    return archive, origin

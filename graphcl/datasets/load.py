@@ -1,4 +1,4 @@
-"""From any source of graphs to a `GraphDataset`."""
+"""Load graphs from any source as a `GraphDataset`."""
 
 from __future__ import annotations
 
@@ -36,35 +36,35 @@ def load_dataset(
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
 
-    | source | what it is |
+    | source | meaning |
     |---|---|
     | `"PROTEINS"` | a TU set: from the cache `root/PROTEINS`, else from `mirror`, else from the server |
-    | `"ogbg-molhiv"` | a set of OGB, with its split: from `root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
-    | `"synthetic"` | the embedded set: no file, no network |
-    | another name | registered by an installed package's entry point in the group `graphcl.datasets` |
+    | `"ogbg-molhiv"` | an OGB set with its split: from `root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
+    | `"synthetic"` | generated graphs: no file, no network |
+    | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
     | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (`x` on nodes, `y` in `G.graph`) |
-    | a PyG data set | in memory: its tensors are shared, not copied; a `GraphDataset` with "auto": returned as it is |
-    | `"graphs.pt"` | saved by PyG's `InMemoryDataset.save`; code in the file is refused, never run |
-    | `"./folder"` | a folder in TU text layout; it is only read, the cache lies under `root` |
-    | `"./folder"` | a folder that `write_on_disk` made, memory-mapped, with the features it was written with |
+    | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
+    | `"graphs.pt"` | a file of PyG's `InMemoryDataset.save`; code in it is never run |
+    | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `root` |
+    | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
 
     Args:
-        source: see the table. A text without a path separator that does not end in ".pt" is a name.
+        source: see the table. A string without a path separator that does not end in ".pt" is a name.
         root: folder for downloads and caches.
-        mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; only read, and only if the set is not
-            under `root`.
-        features: "labels" (`x` as given; TU: node labels one-hot), "constant", "degree", "labels+degree", "auto":
-            labels where there are some, else constant; or "auto+degree": the same with degrees, and no constant.
-        max_degree: degrees from this on share a column.
-        degree_columns: exactly so many columns of degrees, as an encoder takes that was trained on other graphs; larger
-            degrees share the last. Default: as many as these graphs need, and no more than `max_degree + 1`.
-        categories: whether integers in `x` number categories and stay integers, as those of OGB's sets do in any case.
+        mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; read only if the data set is not yet
+            under `root`, and never written to.
+        features: "labels" (`x` as given; TU sets: one-hot node labels), "constant", "degree", "labels+degree", "auto"
+            (labels if the graphs have `x`, else constant) or "auto+degree" (labels+degree, else degree).
+        max_degree: degrees of `max_degree` and more share a column.
+        degree_columns: number of degree columns, e.g. the number that an encoder trained on other graphs expects;
+            larger degrees share the last column. Default: as many as these graphs need, at most `max_degree + 1`.
+        categories: whether integers in `x` are category indices and stay integers, as in OGB's sets.
 
     Returns:
-        The data set; `x` is there for every graph, in torch's default floating type (atoms of OGB: category numbers).
+        The data set; every graph has `x`, in torch's default floating type (OGB's molecules: category indices).
 
     Raises:
-        InputError: on anything that cannot be used, in one line that says what to do. Nothing half-written remains.
+        InputError: the source cannot be used; the message says what to do. No partial files remain.
 
     >>> import torch
     >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -78,7 +78,7 @@ def load_dataset(
         raise InputTypeError(f"`root` must be a folder, got {type(root).__name__}.")
     for name, given in (("root", root), ("mirror", mirror)):
         if isinstance(given, str | os.PathLike) and "\0" in str(given):
-            raise InputError(f"`{name}` {str(given)!r} holds a NUL character, with which no file can be named.")
+            raise InputError(f"`{name}` {str(given)!r} holds a NUL character, which no file name can.")
     if isinstance(source, str) and not _is_path(source) and source in datasets:
         return _load_plugged_in(source, root, mirror, features, max_degree)
     if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
@@ -86,7 +86,7 @@ def load_dataset(
     if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
         return _with_its_features(open_on_disk(source), features, degree_columns)
     folder = Path(os.path.abspath(os.path.expanduser(root)))
-    # The split of a set is no split of a part of it.
+    # a subset has no benchmark, as the split refers to the whole data set
     benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
     try:
         if is_ogb(source):
@@ -103,8 +103,8 @@ def load_dataset(
     except Exception as error:
         if not isinstance(source, str | os.PathLike):
             raise
-        # What was not foreseen in a file of somebody else's; the cause is kept for whoever looks for it.
-        raise InputError(f"cannot load {str(source)!r}, its parts do not fit together: {reason(error)}.") from error
+        # a file has a defect that no check found, so the exception is chained for debugging
+        raise InputError(f"cannot load {str(source)!r}, its parts are inconsistent: {reason(error)}.") from error
 
 
 def prepare(
@@ -117,17 +117,17 @@ def prepare(
     benchmark: Benchmark | None = None,
     categories: bool = False,
 ) -> GraphDataset:
-    """Check a collated data set and give it features and class numbers; the inputs stay as they are.
+    """Check a collated data set and return it with node features and class indices; the inputs are not modified.
 
     Args:
-        given: all graphs in one, as `InMemoryDataset._data`.
-        slices: where each attribute is cut, as `InMemoryDataset.slices`.
-        name: what to call it.
+        given: all graphs, as `InMemoryDataset._data`.
+        slices: where each graph starts in each attribute, as `InMemoryDataset.slices`.
+        name: name of the data set.
         features: see `load_dataset`.
         max_degree: see `load_dataset`.
         degree_columns: see `load_dataset`.
-        benchmark: for a set that comes with a split and a metric: `y` stays what it is, in floating numbers.
-        categories: whether integers in `x` number categories and stay integers, see `node_features`.
+        benchmark: split and metric of a benchmark's data set; `y` is then only converted to floating point.
+        categories: whether integers in `x` are category indices and stay integers, see `node_features`.
 
     Raises:
         InputError: see `check_store` and `node_features`.
@@ -139,7 +139,7 @@ def prepare(
     )
     check_finite(x, ptr, "x", name)
     data.x, slices["x"] = x, ptr.cpu()
-    # A node count beside `x` would go stale in views that drop nodes.
+    # removed, as a stored node count would be wrong in views that drop nodes
     del data.num_nodes
     if hasattr(data, "_num_nodes"):
         del data._num_nodes
@@ -147,7 +147,7 @@ def prepare(
     if benchmark is not None:
         data.y = data.y.float()
         return GraphDataset(data, slices, name, features, degree_columns=degrees, benchmark=benchmark)
-    if isinstance(data.y, list):  # numpy's numbers, which PyG does not put into a tensor; or something else
+    if isinstance(data.y, list):  # a list of numpy numbers, which PyG does not collate into a tensor
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
     labels = class_labels(data.y, slices.get("y"), num_graphs)
@@ -159,7 +159,7 @@ def prepare(
 
 
 def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) -> tuple[str, Collated]:
-    """The name and the collated form of any source."""
+    """Return the name and the collated graphs of `source`, read from the cache under `root` if it has them."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         if not isinstance(text, str):
@@ -189,20 +189,20 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) 
 def _load_plugged_in(
     name: str, root: str | os.PathLike[str], mirror: str | os.PathLike[str] | None, features: str, max_degree: int
 ) -> GraphDataset:
-    """The data set that another package registered, under its name."""
+    """Load the data set that another package registered under `name`."""
     try:
         given = datasets[name](root)
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"cannot load {name!r}, which {datasets[name].__module__} gives: {reason(error)}.") from error
+        raise InputError(f"cannot load {name!r} from {datasets[name].__module__}: {reason(error)}.") from error
     dataset = copy.copy(load_dataset(given, root, mirror, features, max_degree))
     dataset.name = name
     return dataset
 
 
 def _is_path(source: str | os.PathLike[str]) -> bool:
-    """Whether a file or folder is meant; else it is a name."""
+    """Return True if `source` is the path of a file or folder, False if it is a name."""
     return not isinstance(source, str) or source.endswith(".pt") or bool({"/", os.sep} & set(source))
 
 
@@ -227,7 +227,7 @@ def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
         return path.stem, collate_file(path)
     if os.path.isfile(path):
         raise InputError(
-            f"file {str(path)!r} is no data set: give a .pt file saved by PyG or a folder in TU text layout; for an "
+            f"file {str(path)!r} is not a data set: give a .pt file saved by PyG or a folder in TU text layout; for an "
             "archive NAME.zip give the name as `source` and its folder as `mirror`."
         )
-    raise InputError(f"there is no file or folder {str(path)!r}.")
+    raise InputError(f"file or folder {str(path)!r} not found.")

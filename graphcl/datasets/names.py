@@ -1,4 +1,4 @@
-"""Which data sets are known by name; the names only help with typing errors, any other TU name loads just as well."""
+"""Known names of data sets, for the help text and for messages about misspelt names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphcl.errors import InputError, one_line
 from graphcl.registry import datasets
 
 SYNTHETIC = "synthetic"
-"""The embedded data set, which needs no file and no network."""
+"""Name of the generated data set, which needs no file and no network."""
 
 # fmt: off
 TU_NAMES = (
@@ -24,7 +24,7 @@ TU_NAMES = (
     "reddit_threads", "twitch_egos", "TWITTER-Real-Graph-Partial", "COLORS-3", "SYNTHETIC", "SYNTHETICnew", "Synthie",
     "TRIANGLES",
 )
-"""Well-known classification sets of the TU collection (small molecules, bioinformatics, vision, social, synthetic)."""
+"""Classification sets of the TU collection (small molecules, bioinformatics, vision, social networks, synthetic)."""
 
 OGB_NAMES = (
     "ogbg-molbace", "ogbg-molbbbp", "ogbg-molchembl", "ogbg-molclintox", "ogbg-molesol", "ogbg-molfreesolv",
@@ -32,7 +32,7 @@ OGB_NAMES = (
     "ogbg-ppa",
 )
 # fmt: on
-"""Sets of the Open Graph Benchmark for predicting properties of whole graphs."""
+"""Sets of the Open Graph Benchmark for graph property prediction."""
 
 datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES)
 
@@ -42,13 +42,13 @@ TESTED_ARCHIVES = {
     "NCI1": "5d2820d9caf54b6a66c99478b4c8d44a0e7ca6d2bd123ed63e721ab4062851b6",
     "PROTEINS": "2da8de15284b88edabca2888ce5444d62f364ed41159260977088c4e53d4d848",
 }
-"""SHA-256 of the archives that this library's tests were run with. The server may repackage: others load as well."""
+"""Name -> SHA-256 of the archive that the tests ran with. The server may repack it; a different archive loads too."""
 
 
 def dataset_names() -> list[str]:
-    """The embedded set, the well-known TU sets, OGB's, and those of other installed packages, for help texts.
+    """Return the names of the generated data set, the well-known TU sets, OGB's sets and sets of installed packages.
 
-    A TU name outside of the list loads as well.
+    A TU set that is not listed loads from a mirror.
 
     >>> dataset_names()[0], "PROTEINS" in dataset_names()
     ('synthetic', True)
@@ -57,7 +57,7 @@ def dataset_names() -> list[str]:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """`did you mean A or B? ` where some candidate looks like `name` (the case does not matter), else nothing."""
+    """Return "did you mean A or B? " if some candidates resemble `name` (case is ignored), else an empty string."""
     candidates = list(candidates)
     lower = difflib.get_close_matches(name.lower(), {candidate.lower() for candidate in candidates}, n=3, cutoff=0.6)
     close = [candidate for hit in lower for candidate in candidates if candidate.lower() == hit]
@@ -65,11 +65,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def check_name(name: str) -> None:
-    """Refuse names that could leave the folder they are put into.
-
-    Raises:
-        InputError: `name` has other signs than letters, digits, `_`, `-`, `+` and `.`, starts with one, or is too long.
-    """
+    """Raise InputError if `name` has characters other than letters, digits and `_-+.`, which could leave a folder."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}", name):
         raise InputError(
             f"data set name {name[:100]!r} is not usable: a TU name has at most 100 letters, digits, '_', '-', '+', "
@@ -78,7 +74,7 @@ def check_name(name: str) -> None:
 
 
 def listing(names: Iterable[str], most: int = 8) -> str:
-    """Some names, sorted and separated by commas, and how many more there are."""
+    """Return the first `most` names in alphabetical order, separated by commas, and the number of further names."""
     names = [one_line(name, 100) for name in sorted(names)]
     more = f", ... ({len(names) - most} more)" if len(names) > most else ""
     return (", ".join(names[:most]) or "nothing") + more

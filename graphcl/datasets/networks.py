@@ -1,4 +1,4 @@
-"""Graphs of networkx; the package itself is never imported here, who has such graphs has it loaded."""
+"""Conversion of networkx graphs to PyG's `Data`, without importing networkx."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from graphcl.errors import InputError, InputTypeError, reason
 
 
 def is_networkx(graph: object) -> bool:
-    """Whether `graph` is a networkx graph, without importing networkx."""
+    """Return True if `graph` is a networkx graph, without importing networkx."""
     networkx = sys.modules.get("networkx")
     return networkx is not None and isinstance(graph, networkx.Graph)
 
 
 def convert_networkx(graphs: Sequence[Any], what: str) -> list[Data]:
-    """PyG graphs of networkx graphs.
+    """Return `graphs`, which are networkx graphs, as PyG's `Data`.
 
-    Nodes keep their order, isolated ones too; an undirected edge is listed in both directions. Node attributes "x"
-    become rows of `x`, the graph attribute "y" becomes `y`; all other attributes are left out.
+    Nodes keep their order; an undirected edge is listed in both directions. Node attributes "x" become rows of `x`, the
+    graph attribute "y" becomes `y`. Other attributes are dropped.
 
     Args:
         graphs: networkx graphs, directed or not.
-        what: their name, for messages.
+        what: a name for the graphs, for messages.
 
     Raises:
-        InputError: "x" is missing on some nodes, differs in length or is not a number; "y" is not a number.
+        InputError: "x" is missing on some nodes, differs in length or is not numeric; "y" is not numeric.
     """
     result = []
     for number, graph in enumerate(graphs):
@@ -39,7 +39,7 @@ def convert_networkx(graphs: Sequence[Any], what: str) -> list[Data]:
             raise InputTypeError(f"{what}: graph {number} must be a networkx graph, got {type(graph).__name__}.")
         if graph.number_of_nodes() == 0:
             raise InputError(f"{what}: graph {number} has no node; leave empty graphs out.")
-        bare = type(graph)()  # other attributes may differ from node to node, which PyG's converter refuses
+        bare = type(graph)()  # without attributes, as PyG's converter refuses those that only some nodes have
         bare.add_nodes_from(graph)
         bare.add_edges_from(graph.edges())
         data = from_networkx(bare)

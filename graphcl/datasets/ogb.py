@@ -1,11 +1,11 @@
-"""Sets of the Open Graph Benchmark for properties of whole graphs, made by OGB's own reader, and their splits.
+"""Data sets of the Open Graph Benchmark (OGB) for graph property prediction, and their splits.
 
-    root/ogbg_molhiv/raw/*.csv.gz, split/scaffold/*.csv.gz, mapping/*, RELEASE_v1.txt      as OGB's archive has them
-    root/ogbg_molhiv/processed/geometric_data_processed.pt      PyG's collated form: what a second load reads
+    root/ogbg_molhiv/raw/*.csv.gz, split/scaffold/*.csv.gz, mapping/*, RELEASE_v1.txt      files of OGB's archive
+    root/ogbg_molhiv/processed/geometric_data_processed.pt      PyG's collated form, read by later loads
 
-The layout is OGB's own, so `PygGraphPropPredDataset(name, root)` reads the same cache. What differs from calling it: a
-set is fetched, from a `mirror` too, and made in a hidden folder, and appears when it is whole; nothing is asked on
-standard input; files saved by torch are read with `weights_only=True`, so no code in them is run.
+OGB's own reader reads the files, so `PygGraphPropPredDataset(name, root)` finds the same cache. This module differs
+from that class: a data set may come from a `mirror`; it is prepared in a hidden folder and appears when it is complete;
+nothing is asked on standard input; torch files are read with `weights_only=True`, so that no code in them is run.
 """
 
 from __future__ import annotations
@@ -33,42 +33,41 @@ from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, reason
 from graphcl.system.optional import import_ogb
-from graphcl.system.torch_file import check_torch_file
 
 MOST_BYTES = 2**30
-"""The largest archive that is downloaded without being put into a folder by hand."""
+"""Largest archive that is downloaded, in bytes; a larger archive loads from a mirror."""
 _PARTS = ("raw/*", "split/*", "mapping/*", "RELEASE_v*.txt")
 _PROCESSED = Path("processed") / "geometric_data_processed.pt"
 
 
 def is_ogb(source: object) -> bool:
-    """Whether a data set of OGB is meant, possibly one that there is not."""
+    """Return True if `source` looks like the name of an OGB set; the name need not be known."""
     return isinstance(source, str) and source.lower().startswith(("ogbg-", "ogbn-", "ogbl-")) and "/" not in source
 
 
 def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> tuple[Collated, Benchmark]:
-    """The OGB set `name` and what OGB prescribes for it: from the cache under `root`, else from an archive.
+    """Return the graphs, split and metric of the OGB set `name`, from the cache under `root` or from its archive.
 
     Args:
-        name: such as "ogbg-molhiv".
-        root: absolute folder of all data sets; only this set's files are touched.
-        mirror: folder or URL that holds the archive under OGB's name for it (`hiv.zip`); only read.
+        name: name of the set, such as "ogbg-molhiv".
+        root: absolute path of the folder of all data sets.
+        mirror: folder or URL that holds the archive under OGB's file name (such as `hiv.zip`); it is only read.
 
     Raises:
-        InputError: no such set, or one that is not supported; ogb is not installed; see `fetch_archive` and
-            `unpack_folder`; or the files cannot be read.
+        InputError: the name is unknown or not supported, ogb is not installed, or the files cannot be read; or see
+            `fetch_archive` and `unpack_folder`.
     """
     _check_name(name)
     facts = _facts(name)
     home = root / name.replace("-", "_")
     release = f"RELEASE_v{facts['version']}.txt"
     if home.is_dir() and any(home.iterdir()) and not (home / release).is_file():
-        # Here OGB's reader would ask on standard input whether to delete it.
-        raise InputError(f"the folder {home} has no {release}, so it is not the {name} that is known; delete it.")
+        # refused, as OGB's reader would ask on standard input whether to delete the folder
+        raise InputError(f"the folder {home} has no {release}, so it is another release of {name}; delete it.")
     if (home / _PROCESSED).is_file():
         return _read_made(name, root, facts, home)
     with staged(name, root) as staging:
-        if (home / _PROCESSED).is_file():  # by the process that was waited for
+        if (home / _PROCESSED).is_file():  # another process prepared the set while this one waited
             return _read_made(name, root, facts, home)
         made = staging / home.name
         if (home / "raw").is_dir():
@@ -105,7 +104,7 @@ def _read_made(name: str, root: Path, facts: Mapping[str, str], home: Path) -> t
 
 
 def _check_packed(folder: Path) -> None:
-    """Refuse packed tables that would unpack to far more than their size: OGB's reader unpacks them into the memory."""
+    """Raise InputError if a table unpacks to far more than its size, as OGB's reader unpacks it in memory."""
     for file in sorted(folder.rglob("*.gz")):
         size, most = 0, max(FREE_BYTES, MOST_RATIO * file.stat().st_size)
         with gzip.open(file) as table:
@@ -118,19 +117,19 @@ def _check_packed(folder: Path) -> None:
 def _check_name(name: str) -> None:
     if not name.startswith("ogbg-"):
         raise InputError(
-            f"{name!r} is not supported: of OGB only sets of many graphs are, whose names start with 'ogbg-'; "
+            f"{name!r} is not supported, only OGB's sets of many graphs, whose names start with 'ogbg-'; "
             f"{nearest(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}."
         )
     if name == "ogbg-code2":
         raise InputError(
-            "'ogbg-code2' is not supported: its targets are sequences of words, which no linear probe predicts."
+            "'ogbg-code2' is not supported: its targets are sequences of words, which a linear probe cannot predict."
         )
     if name not in OGB_NAMES:
         raise InputError(f"unknown data set {name!r}; {nearest(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}.")
 
 
 def _facts(name: str) -> dict[str, str]:
-    """What OGB's own table says of a set."""
+    """Return OGB's facts about the set `name` (version, URL, ...), from the table that the package ogb ships."""
     table = Path(str(import_ogb().__file__)).parent / "master.csv"
     with table.open(newline="") as file:
         rows = list(csv.reader(file))
@@ -139,10 +138,10 @@ def _facts(name: str) -> dict[str, str]:
 
 
 def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Benchmark]:
-    """The set under `root`, made of its text files where that has not been done; OGB's reader does both."""
+    """Return the graphs, split and metric under `root`; OGB's reader first processes the text files if necessary."""
 
     class Reader(import_ogb().PygGraphPropPredDataset):  # type: ignore[misc]
-        """Without download and console lines; the first is done already."""
+        """OGB's reader without download and console output."""
 
         def _download(self) -> None:
             pass
@@ -152,8 +151,6 @@ def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Be
                 os.makedirs(self.processed_dir, exist_ok=True)
                 self.process()
 
-    for file in sorted((root / name.replace("-", "_")).rglob("*.pt")):
-        check_torch_file(file)
     with _safely():
         reader: Any = Reader(name, str(root))
         split = reader.get_idx_split()
@@ -168,7 +165,7 @@ def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Be
 
 
 def _checked(split: Mapping[str, Any], num_graphs: int) -> dict[str, Tensor]:
-    """The parts of a split, which may not overlap and must be within the data set."""
+    """Return the parts of `split` as index tensors; raise InputError if parts overlap, are empty or out of range."""
     parts = {part: torch.as_tensor(split[part], dtype=torch.long).flatten() for part in ("train", "valid", "test")}
     every = torch.cat(list(parts.values()))
     if every.unique().numel() != every.numel() or bool(((every < 0) | (every >= num_graphs)).any()):
@@ -180,13 +177,13 @@ def _checked(split: Mapping[str, Any], num_graphs: int) -> dict[str, Tensor]:
 
 
 def _check_categories(data: Any) -> None:
-    """Atoms and bonds have the columns, and these the values, that OGB's own tables have."""
+    """Raise InputError if atom or bond features have columns or values outside OGB's tables."""
     from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
     for key, sizes in (("x", get_atom_feature_dims()), ("edge_attr", get_bond_feature_dims())):
         values = data[key]
         if values.dim() != 2 or values.size(1) != len(sizes) or values.is_floating_point():
-            raise InputError(f"`{key}` must be [*, {len(sizes)}] of whole numbers, got {list(values.shape)}")
+            raise InputError(f"`{key}` must be [*, {len(sizes)}] of integers, got {list(values.shape)}")
         wrong = ((values < 0) | (values >= torch.tensor(sizes))).any(dim=1).nonzero()
         if wrong.numel():
             raise InputError(f"row {int(wrong[0])} of `{key}`, {values[wrong[0, 0]].tolist()}, is beyond {sizes}")
@@ -194,7 +191,7 @@ def _check_categories(data: Any) -> None:
 
 @contextlib.contextmanager
 def _safely() -> Iterator[None]:
-    """Files saved by torch are read without running code, by torch < 2.6 too; lines meant for a console are dropped."""
+    """Within the block, keep `torch.load` from running code (also with torch < 2.6) and discard console output."""
     allow_pyg_containers()
     variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(variable)
@@ -202,7 +199,7 @@ def _safely() -> Iterator[None]:
     try:
         silent = io.StringIO()
         with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pandas' arrays that torch may not write to, and does not
+            warnings.simplefilter("ignore")  # pandas' arrays are read-only, which torch warns about
             yield
     finally:
         del os.environ[variable]
@@ -211,7 +208,7 @@ def _safely() -> Iterator[None]:
 
 
 def _move(made: Path, home: Path) -> None:
-    """Put a finished set into the cache, or only what was made of the files that are there; whoever is first wins."""
+    """Move the prepared set `made` into the cache, or only its processed part if the rest is there already."""
     with contextlib.suppress(OSError):
         if home.is_dir() and any(home.iterdir()):
             os.replace(made / "processed", home / "processed")

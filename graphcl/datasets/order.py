@@ -1,4 +1,4 @@
-"""Which graphs go into which batch of an epoch, on which rank."""
+"""The order of an epoch: which graphs each batch holds, and which of them each rank takes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from graphcl.errors import InputError
 from graphcl.graphs.segment import ranges
 
-Share = tuple[int, int]
-"""`(rank, ranks)`: a rank's part of each batch."""
-WHOLE: Share = (0, 1)
+Shard = tuple[int, int]
+"""`(rank, ranks)`: the number of a process and the number of processes that share each batch."""
+WHOLE: Shard = (0, 1)
 _BLOCKS = 16
-"""Blocks of consecutive graphs in a window."""
+"""Number of blocks of consecutive graphs in a window."""
 
 
 def batch_indices(
@@ -25,25 +25,25 @@ def batch_indices(
     generator: torch.Generator | None = None,
     window: int | None = None,
 ) -> EpochOrder:
-    """Which graphs go into which batch of one epoch: every graph once.
+    """Return the graph indices of each batch of one epoch; every graph occurs once.
 
-    A last batch of a single graph, which has nothing to be contrasted with, joins the batch before it.
+    A last batch of a single graph, which has no negatives, is merged into the batch before it.
 
-    With a `window` the order is random only roughly, but reads lie close together, as a set larger than the memory
-    wants it: blocks of `window // 16` consecutive graphs are put into a random order, and graphs are shuffled within
-    each run of 16 blocks. Each graph is still equally likely at each place (but for the last, shorter block), but two
-    that are neighbours in the file share a batch with probability about B / window, not B / n, and a batch comes from
-    16 places in the file. So a file sorted by anything that matters should be shuffled when it is written.
+    With a `window` the shuffle is only local, so that reads from disk stay close together: blocks of `window // 16`
+    consecutive graphs are put into a random order, and graphs are shuffled within each run of 16 blocks. Each
+    position is still equally likely for each graph (except in the last, shorter block). But neighbours in the file end
+    up in the same batch of B graphs with probability about B / window instead of B / n, for n graphs in all. So shuffle
+    sorted graphs once before writing the file.
 
     Args:
-        num_graphs: n.
-        batch_size: graphs in a batch, >= 1.
+        num_graphs: number of graphs n in the data set.
+        batch_size: number of graphs in a batch, >= 1.
         shuffle: whether to draw a new order.
-        generator: source of the order, a CPU generator.
-        window: graphs that are shuffled together, >= 16; `None` for all, each order equally likely.
+        generator: CPU generator that draws the order; default: torch's global one.
+        window: number of graphs that are shuffled together, >= 16; `None`: all graphs together.
 
     Raises:
-        InputError: a batch size below 1, or a window below 16.
+        InputError: `batch_size` is below 1, or `window` is below 16.
     """
     _check_sizes(batch_size, window)
     if not shuffle:
@@ -54,7 +54,7 @@ def batch_indices(
         block = window // _BLOCKS
         order = torch.empty(num_graphs, dtype=torch.long)
         done = 0
-        # Window by window, so that nothing but the order itself grows with the number of graphs.
+        # window by window, so that no tensor but the order itself grows with the number of graphs
         for start in (block * torch.randperm(-(-num_graphs // block), generator=generator)).split(_BLOCKS):
             part = ranges(start, (num_graphs - start).clamp(max=block))
             part = part[torch.randperm(part.numel(), generator=generator)]
@@ -63,42 +63,39 @@ def batch_indices(
     return EpochOrder(order, batch_size)
 
 
-def _check_sizes(batch_size: int, window: int | None) -> None:
-    if batch_size < 1:
-        raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
-    if window is not None and window < _BLOCKS:
-        raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
+def num_batches(num_graphs: int, batch_size: int, ranks: int = 1) -> int:
+    """Return the number of batches in an epoch, after the merging and dropping that `EpochOrder` describes."""
+    batches = -(-num_graphs // batch_size)
+    batches -= batches > 1 and batch_size > 1 and num_graphs % batch_size == 1
+    last = num_graphs - (batches - 1) * batch_size
+    return batches - (ranks > 1 and last < 2 * ranks)
 
 
-def check_share(share: Share, batch_size: int, num_graphs: int) -> None:
-    """Refuse a share that is none, or of which some batch would give fewer than two graphs.
-
-    Raises:
-        InputError: of either kind.
-    """
-    rank, ranks = share
+def check_shard(shard: Shard, batch_size: int, num_graphs: int) -> None:
+    """Raise InputError if `shard` is invalid, or if a rank would get fewer than two graphs of a batch."""
+    rank, ranks = shard
     if not 0 <= rank < ranks:
-        raise InputError(f"`share` must be (rank, ranks) with 0 <= rank < ranks, got {share}.")
+        raise InputError(f"`shard` must be (rank, ranks) with 0 <= rank < ranks, got {shard}.")
     for name, size in (("batch_size", batch_size), ("num_graphs", num_graphs)) if ranks > 1 else ():
         if size < 2 * ranks:
             raise InputError(f"`{name}` must be at least 2 x {ranks} ranks = {2 * ranks}, two graphs each, got {size}.")
 
 
 class EpochOrder(Sequence[Tensor]):
-    """The batches of one epoch as a sequence of index tensors, which share one: 8 bytes a graph.
+    """The batches of one epoch as a sequence of index tensors, slices of one tensor.
 
     Args:
-        graphs: all graphs, in order.
-        batch_size: graphs in a batch; a last one of a single graph joins the one before it.
-        share: `(rank, ranks)`, which part of each batch is wanted. Parts are equal; what is left over of a batch is in
-            none, and so is a last batch of fewer than two graphs a rank.
+        graphs: indices of all graphs, in the order of the epoch.
+        batch_size: number of graphs in a batch; a last batch of a single graph is merged into the batch before it.
+        shard: `(rank, ranks)`: the rank whose part of each batch to return, and the number of ranks. Parts have equal
+            sizes: the remainder of a batch is dropped, as is a last batch of fewer than two graphs per rank.
     """
 
-    def __init__(self, graphs: Tensor, batch_size: int, share: Share = WHOLE) -> None:
-        self.graphs, self.batch_size, self.share = graphs, batch_size, share
+    def __init__(self, graphs: Tensor, batch_size: int, shard: Shard = WHOLE) -> None:
+        self.graphs, self.batch_size, self.shard = graphs, batch_size, shard
 
     def __len__(self) -> int:
-        return num_batches(self.graphs.numel(), self.batch_size, self.share[1])
+        return num_batches(self.graphs.numel(), self.batch_size, self.shard[1])
 
     def __getitem__(self, number: Any) -> Any:
         if isinstance(number, slice):
@@ -106,25 +103,20 @@ class EpochOrder(Sequence[Tensor]):
         if not -len(self) <= number < len(self):
             raise IndexError(number)
         number %= len(self)
-        rank, ranks = self.share
+        rank, ranks = self.shard
         last = number + 1 == num_batches(self.graphs.numel(), self.batch_size)
         start, stop = number * self.batch_size, self.graphs.numel() if last else (number + 1) * self.batch_size
         part = (stop - start) // ranks
         return self.graphs[start + rank * part : start + (rank + 1) * part]
 
 
-def num_batches(num_graphs: int, batch_size: int, ranks: int = 1) -> int:
-    """How many batches an epoch has, see `batch_indices` and `EpochOrder`."""
-    batches = -(-num_graphs // batch_size)
-    batches -= batches > 1 and batch_size > 1 and num_graphs % batch_size == 1
-    last = num_graphs - (batches - 1) * batch_size
-    return batches - (ranks > 1 and last < 2 * ranks)
-
-
 class EpochBatches:
-    """`batch_indices` anew at each iteration: the batch sampler that all loaders share.
+    """The batch sampler of all loaders: each iteration is an epoch, in a newly drawn order of `batch_indices`.
 
-    Of several ranks each draws the same order, from a generator of the same seed, and takes its `share` of each batch.
+    Every rank draws the same order, from a generator with the same seed, and takes its own shard of each batch.
+
+    Attributes:
+        current: the batches of the current epoch, as index tensors.
     """
 
     def __init__(
@@ -134,27 +126,30 @@ class EpochBatches:
         shuffle: bool,
         generator: torch.Generator | None,
         window: int | None = None,
-        share: Share = WHOLE,
+        shard: Shard = WHOLE,
     ) -> None:
         _check_sizes(batch_size, window)
-        check_share(share, batch_size, num_graphs)
+        check_shard(shard, batch_size, num_graphs)
         self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
-        self.window, self.share = window, share
-        self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size, share)
-        """The batches of the epoch under way, for messages."""
-        self.skip = 0
-        """How many of the next epoch's first batches are left out, once: those that a training has seen."""
+        self.window, self.shard = window, shard
+        self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size, shard)
 
     def __len__(self) -> int:
-        return num_batches(self.num_graphs, self.batch_size, self.share[1])
+        return num_batches(self.num_graphs, self.batch_size, self.shard[1])
 
     def __iter__(self) -> Iterator[list[int]]:
         for graphs in self.draw():
             yield graphs.tolist()
 
     def draw(self) -> Sequence[Tensor]:
-        """The batches of a new epoch, but for the first `skip`."""
+        """Draw the order of a new epoch and return the epoch's batches as index tensors."""
         order = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator, self.window)
-        self.current = EpochOrder(order.graphs, self.batch_size, self.share)
-        skip, self.skip = self.skip, 0
-        return self.current[skip:] if skip else self.current
+        self.current = EpochOrder(order.graphs, self.batch_size, self.shard)
+        return self.current
+
+
+def _check_sizes(batch_size: int, window: int | None) -> None:
+    if batch_size < 1:
+        raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
+    if window is not None and window < _BLOCKS:
+        raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")

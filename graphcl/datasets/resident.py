@@ -1,55 +1,52 @@
-"""Batches cut out of a data set that lies on the device as a whole."""
+"""Loader for a data set that is on the device as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.collate import collate
-from torch_geometric.loader import DataLoader
 
 from graphcl.datasets.on_disk import MappedDataset
-from graphcl.datasets.order import WHOLE, EpochBatches, Share
+from graphcl.datasets.order import WHOLE, EpochBatches, Shard
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs import native
 from graphcl.graphs.batching import assemble, counts_nodes, unsupported
 from graphcl.graphs.segment import pick, pointers, ranges
 
-if TYPE_CHECKING:
-    from graphcl.datasets.streaming import StreamingLoader
-
 _CHUNK = 200_000
-"""Nodes and edges of a chunk of batches that are cut out and augmented at once."""
+"""Number of nodes and edges, together, at which a chunk of batches is complete."""
 
 
 @dataclass(frozen=True)
 class _Level:
-    """Attributes whose parts have the same sizes: all node-level ones, all edge-level ones, and so on."""
+    """Attributes with the same slices, such as all node attributes or all edge attributes."""
 
     start: Tensor
-    """Where each graph's part starts, and the total at the end: `[n + 1]`, on the CPU."""
+    """Index of the first row of each graph, and the number of rows, `[n + 1]`, on the CPU."""
     attributes: dict[str, tuple[Tensor, int]]
-    """Name -> values of the whole data set on the device, and the dimension along which graphs follow one another."""
+    """Attribute -> its values for all graphs, on the device, and the dimension along which graphs are concatenated."""
 
 
 class ResidentLoader:
-    """Iterate over a data set that lies on the device as a whole, collated once.
+    """Loader for a data set that is collated once and is on the device as a whole.
 
-    A batch is cut out by index arithmetic: no `Data` objects, no loop over graphs, no device synchronisation. It is a
-    true PyG `Batch`, equal to `Batch.from_data_list` of the same graphs.
+    A batch is made by indexing: without `Data` objects, loops over graphs or device synchronisation. It is a PyG
+    `Batch`, equal to `Batch.from_data_list` of the same graphs.
 
     Args:
         dataset: a PyG data set or a list of `Data`.
-        batch_size: graphs in a batch, >= 1.
+        batch_size: number of graphs in a batch, >= 1.
         shuffle: whether each epoch draws a new order.
-        generator: source of the orders, a CPU generator.
-        device: where the data set lies.
-        window: graphs that are shuffled together; default: all. See `batch_indices`.
-        share: `(rank, ranks)`: which part of each batch is wanted. See `EpochOrder`.
+        generator: CPU generator that draws the orders.
+        device: device of the data set and the batches.
+        window: number of graphs that are shuffled together; default: all. See `batch_indices`.
+        shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch. See
+            `EpochOrder`.
 
     Raises:
         InputError: the data set cannot be held as plain tensors: it has a `transform` (which may change at each
@@ -70,7 +67,7 @@ class ResidentLoader:
         generator: torch.Generator | None = None,
         device: torch.device | str = "cpu",
         window: int | None = None,
-        share: Share = WHOLE,
+        shard: Shard = WHOLE,
     ) -> None:
         if reason := not_resident(dataset):
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
@@ -90,16 +87,16 @@ class ResidentLoader:
                 self._levels.append(level)
             level.attributes[key] = value.to(self.device), data.__cat_dim__(key, value) or 0
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
-        if self._mapped is not None and self.device.type != "cpu":  # all of it is read now, and no batch waits later
+        if self._mapped is not None and self.device.type != "cpu":  # check all edges now, as all pages are read anyway
             ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
             shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
             self._mapped.check_edges(
                 data.edge_index[:, slices["edge_index"][0] : slices["edge_index"][-1]] + shift, ptr, edge_ptr
             )
             self._mapped = None
-        # A byte a graph, so that edges are looked at once, not in every epoch.
+        # graphs whose edges are unchecked, so that each graph is checked once and not in every epoch
         self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
-        self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, share)
+        self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, shard)
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
@@ -109,16 +106,16 @@ class ResidentLoader:
             yield self.batch(graphs)
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """The same batches, several small ones at a time: one batch of them all, and its batches' sizes.
+        """Yield the batches of a new epoch in chunks: several batches as one `Batch`, and their numbers of graphs.
 
-        What is done to a chunk costs less than doing it to each of its batches, as small batches spend most of their
-        time on starting operations; `graphcl.graphs.batching.split` takes it apart. A chunk ends with the batch that
-        brings it to `least` graphs, or to so many nodes that nothing is gained by more.
+        Augmenting a chunk costs less than augmenting its batches one by one: with small batches, most of the time goes
+        into launching operations. `graphcl.graphs.batching.split` splits the chunk. A chunk ends with the batch that
+        brings it to `least` graphs, or to so many nodes and edges that a larger chunk gains nothing.
         """
         yield from self.chunks_of(self.batch_sampler.draw(), least)
 
     def chunks_of(self, order: Sequence[Tensor], least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """`chunks` of batches that are drawn already."""
+        """Yield the batches of `order`, index tensors, in chunks; see `chunks`."""
         group: list[Tensor] = []
         graphs = elements = 0
         for number, batch in enumerate(order, start=1):
@@ -130,8 +127,8 @@ class ResidentLoader:
                 group, graphs, elements = [], 0, 0
 
     def batch(self, graphs: Tensor) -> Batch:
-        """The graphs of these indices, `[B]` on the CPU, as a batch."""
-        # Sizes are known on the CPU, so no step below has to ask the device for one.
+        """Return the batch of the graphs whose indices are `graphs`, `[B]` on the CPU."""
+        # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)
         device_ptr = ptr.to(self.device, non_blocking=True)
@@ -166,7 +163,7 @@ class ResidentLoader:
                 if shifts:
                     device_counts = counts.to(self.device, non_blocking=True)
                     shift = device_ptr[:-1].repeat_interleave(device_counts, output_size=total)
-                    shift = shift.to(torch.result_type(values, torch.tensor(0)))  # as adding a plain number does
+                    shift = shift.to(torch.result_type(values, torch.tensor(0)))  # PyG's dtype: tensor + int
                     later_axes = values.dim() - 1 - dim % values.dim()
                     fields[key] = fields[key] + shift.view(-1, *[1] * later_axes)
         if self._mapped is not None and bool(self._unseen[graphs].any()):
@@ -175,61 +172,17 @@ class ResidentLoader:
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
 
 
-def make_loader(
-    dataset: Any,
-    batch_size: int,
-    shuffle: bool = False,
-    generator: torch.Generator | None = None,
-    device: torch.device | str = "cpu",
-    window: int | None = None,
-    share: Share = WHOLE,
-) -> ResidentLoader | StreamingLoader | DataLoader:
-    """The loader that suits a data set and a device; all give the same batches in the same order.
-
-    | loader | where |
-    |---|---|
-    | `ResidentLoader` | the data set lies in memory, and fills less than half of the device's free memory |
-    | `StreamingLoader` | it is too large for that, or is mapped from disk and stays on the CPU |
-    | PyG's `DataLoader` | `not_resident` names a reason; its batches come on the CPU |
-
-    Args:
-        dataset: a PyG data set or a list of `Data`.
-        batch_size: graphs in a batch, >= 1.
-        shuffle: whether each epoch draws a new order.
-        generator: source of the orders, a CPU generator.
-        device: where the batches are wanted.
-        window: graphs that are shuffled together; default: all. See `batch_indices`.
-        share: `(rank, ranks)`: which part of each batch is wanted, where several processes train together. All draw the
-            same order, from generators of one seed, and `batch_size` is that of all parts together.
-
-    Raises:
-        InputError: sizes out of range, or fewer than two graphs of a batch for each rank.
-    """
-    from graphcl.datasets.streaming import StreamingLoader  # which is made of a `ResidentLoader`
-
-    device = torch.device(device)
-    if not_resident(dataset):
-        batches = EpochBatches(len(dataset), batch_size, shuffle, generator, window, share)
-        return DataLoader(dataset, batch_sampler=batches)
-    if device.type == "cuda":
-        streams = _bytes(dataset) > torch.cuda.mem_get_info(device)[0] / 2
-    else:
-        streams = isinstance(dataset, MappedDataset)
-    kind = StreamingLoader if streams else ResidentLoader
-    return kind(dataset, batch_size, shuffle, generator, device, window, share=share)
-
-
 def not_resident(dataset: Any) -> str | None:
-    """Why a data set cannot be held as plain tensors on a device, or None if it can.
+    """Return the reason why `dataset` cannot be held as plain tensors on a device, or None if it can.
 
     Raises:
-        InputTypeError: no loader would be of use, as the graphs are heterogeneous or temporal.
+        InputTypeError: the graphs are heterogeneous or temporal, which no loader supports.
     """
     source = dataset
     while source is not None:
         if getattr(source, "transform", None) is not None:
-            return "it has a transform, which is to be applied at each access"
-        source = getattr(source, "dataset", None)  # as torch's `Subset` has
+            return "it has a transform, which must be applied at each access"
+        source = getattr(source, "dataset", None)  # torch's `Subset` wraps a data set, which may have a transform
     if len(dataset) == 0:
         return "it is empty"
     graph = dataset[0]
@@ -240,18 +193,24 @@ def not_resident(dataset: Any) -> str | None:
     for key, value in graph._store.items():
         plain = value.layout == torch.strided if isinstance(value, Tensor) else isinstance(value, (int, float, str))
         if not plain or type(value) not in (Tensor, int, float, str) or "batch" in key:
-            return f"attribute `{key}` is neither a plain tensor nor a single number or text"
+            return f"attribute `{key}` is not a plain tensor, number or string"
     return None
 
 
+def num_bytes(dataset: Any) -> int:
+    """Return the size of all tensors of a data set, in bytes."""
+    data = _collated(dataset)[0]
+    return sum(value.nbytes for value in data._store.values() if isinstance(value, Tensor))
+
+
 def _collated(dataset: Any) -> tuple[Data, dict[str, Tensor], Tensor]:
-    """The concatenated attributes, the boundaries of the graphs' parts, and each graph's number of nodes."""
+    """Return the collated graphs of `dataset`, their slices, and the number of nodes of each graph, `[n]`."""
     whole = isinstance(dataset, InMemoryDataset) and dataset._indices is None and dataset.slices is not None
     indices = getattr(dataset, "_indices", None)
     if whole:
         data, slices = dataset._data, dict(dataset.slices)
     elif isinstance(dataset, MappedDataset) and isinstance(indices, range) and indices.step == 1:
-        # Nothing is copied: the files as they are, and where the chosen graphs lie in them.
+        # select the graphs by slices, so that the mapped files are not copied
         data = dataset._data
         slices = {key: cut[indices.start : indices.stop + 1] for key, cut in (dataset.slices or {}).items()}
     else:
@@ -265,8 +224,3 @@ def _collated(dataset: Any) -> tuple[Data, dict[str, Tensor], Tensor]:
     else:
         num_nodes = torch.tensor([dataset[i].num_nodes for i in range(len(dataset))])
     return data, slices, num_nodes
-
-
-def _bytes(dataset: Any) -> int:
-    data = _collated(dataset)[0]
-    return sum(value.nbytes for value in data._store.values() if isinstance(value, Tensor))

@@ -1,4 +1,4 @@
-"""A hidden folder in which one process at a time prepares a data set, before it is moved into the cache as a whole."""
+"""A hidden folder in which one process at a time prepares a data set before it is moved into the cache."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from graphcl.errors import InputError, reason
 
 try:
     import fcntl
-except ImportError:  # another system than those this is tested on: processes prepare beside each other
+except ImportError:  # on Windows there is no lock, so processes may prepare the same set at the same time
     fcntl = None  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
 def staged(name: str, root: Path) -> Iterator[Path]:
-    """The folder `root/.NAME-*`, which is removed whatever happens; so is `root`, if it was made here and is empty.
+    """Yield a new folder `root/.NAME-*`; at the end remove it, and `root` too if it was created here and is empty.
 
-    Only one process at a time has one for a name; who waited for it should look whether the set is there by now. The
-    lock is the operating system's, so it is free as soon as its holder is gone, however that ended; what a killed
-    process left behind is removed by the next.
+    Only one process at a time enters the block for `name`, so check again within it whether the set exists. The
+    operating system releases the lock when the process that holds it ends in any way. The next process removes the
+    folder that a killed process left.
 
     Args:
-        name: of the data set.
-        root: absolute folder of all data sets, made if it is not there.
+        name: name of the data set.
+        root: absolute path of the folder of all data sets; created if necessary.
 
     Raises:
-        InputError: the disk refuses something, here or in the block.
+        InputError: an OSError was raised, here or in the block.
     """
     made = not root.exists()
     try:
@@ -50,13 +50,13 @@ def staged(name: str, root: Path) -> Iterator[Path]:
         raise InputError(f"cannot prepare {name} under `root` {str(root)!r}: {reason(error)}.") from None
     finally:
         if made:
-            with contextlib.suppress(OSError):  # it is not empty: the set is there
+            with contextlib.suppress(OSError):  # `root` is not empty, so it stays
                 root.rmdir()
 
 
 @contextlib.contextmanager
 def _locked(name: str, root: Path) -> Iterator[bool]:
-    """Wait for the lock `root/.NAME.lock`; gives whether there is one, which some network file systems do not offer."""
+    """Hold the lock `root/.NAME.lock` in the block and yield True; yield False if the system has no file locks."""
     path = root / f".{name}.lock"
     if fcntl is None:
         root.mkdir(parents=True, exist_ok=True)
@@ -67,12 +67,12 @@ def _locked(name: str, root: Path) -> Iterator[bool]:
         try:
             flags = os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             handle = os.open(path, flags, 0o666)
-        except FileNotFoundError:  # another process has just removed the folder that it had made
+        except FileNotFoundError:  # another process has just removed `root`, so try again
             continue
         alone = False
         try:
             alone = _lock(handle, name)
-            # Who had the lock before has removed its file: then it is a lock on nothing.
+            # the previous holder may have removed the file; then others lock a new file, so try again
             if not alone or _same_file(handle, path):
                 yield alone
                 return
@@ -91,7 +91,7 @@ def _lock(handle: int, name: str) -> bool:
             print(f"graphcl: another process is preparing {name}; waiting for it", file=sys.stderr)
             fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:
-        # NFS wants a file that is open for writing, which that of another user may not be.
+        # without locks go on unlocked; EBADF: NFS locks only files that are open for writing
         if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF):
             return False
         raise
@@ -106,17 +106,13 @@ def _same_file(handle: int, path: Path) -> bool:
 
 
 def _remove_left(name: str, root: Path) -> None:
-    """Remove the folders of processes that were killed; nobody is at work in them, as the lock is ours."""
+    """Remove the folders that killed processes left; call it with the lock held, so that no process uses them."""
     for left in root.glob(f".{name}-*"):
         if re.fullmatch(r"-[0-9a-f]{12}", left.name.removeprefix(f".{name}")) and not left.is_symlink():
             shutil.rmtree(left, ignore_errors=True)
 
 
 def check_room(folder: Path) -> None:
-    """Say that the disk is full, if it is: torch's own error does not.
-
-    Raises:
-        OSError: so it is.
-    """
+    """Raise OSError if the disk is full, as torch's own error does not name the cause."""
     if shutil.disk_usage(folder).free < 2**16:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""What every collated data set must fulfil before anything is computed from it, checked for all graphs at once."""
+"""Checks of a collated data set, vectorised over all graphs."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from torch_geometric.utils import cumsum
 from graphcl.errors import InputError, InputTypeError
 
 MOST_LONELY = 2**22
-"""Nodes of all graphs together that may have neither features nor edges: a number costs a file nothing."""
+"""Most nodes with neither features nor edges in a data set; without a limit, a small file could claim any number."""
 
 
 def check_store(
     given: object, slices: Mapping[str, Tensor] | None, what: str
 ) -> tuple[Data, dict[str, Tensor], Tensor]:
-    """Check a collated data set and complete it; the inputs stay as they are, tensors are shared.
+    """Check and complete a collated data set and return it; the inputs are not modified, but tensors are shared.
 
-    Completed: `x` with one axis gets a second one, `x` without columns goes, and graphs at the end that have no edge
-    (which PyG's TU reader loses) come back.
+    A one-dimensional `x` gets a second axis, and an `x` without columns is removed. If the last graphs have no edges,
+    PyG's TU reader omits them from the edge slices; they are added.
 
     Args:
-        given: all graphs in one, as `InMemoryDataset._data`.
-        slices: where each attribute is cut, as `InMemoryDataset.slices`.
+        given: all graphs, as `InMemoryDataset._data`.
+        slices: where each graph starts in each attribute, as `InMemoryDataset.slices`.
         what: the name of the data set, for messages.
 
     Returns:
-        `(data, slices, ptr)`: `ptr [n + 1]` are the first nodes of the n graphs.
+        `(data, slices, ptr)`; `ptr [n + 1]` is the index of the first node of each graph, and the number of nodes.
 
     Raises:
-        InputError: fewer than two graphs, a graph without a node, edges that leave their graph, NaN or infinite
-            values, or parts that do not fit together.
+        InputError: there are fewer than two graphs, a graph has no nodes, an edge leaves its graph, a value is NaN or
+            infinite, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {type(given).__name__}.")
@@ -55,7 +55,7 @@ def check_store(
 
 
 def _complete_slices(data: Data, slices: Mapping[str, Tensor] | None, what: str) -> tuple[dict[str, Tensor], int]:
-    """The slices of the attributes that `data` has, and how many graphs they cut it into."""
+    """Return the checked slices of the attributes of `data`, and the number of graphs."""
     stated = getattr(data, "_num_nodes", None)
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
     flat = {key: cut.cpu() for key, cut in cuts.items() if _is_cut(cut)}
@@ -79,9 +79,9 @@ def _complete_slices(data: Data, slices: Mapping[str, Tensor] | None, what: str)
             raise InputError(f"{what}: the slices of `{key}` do not fit its {size} entries and {num_graphs} graphs.")
     for key in ("x", "pos", "edge_attr", "edge_weight"):
         if isinstance(data.get(key), Tensor) and key not in flat:
-            raise InputError(f"{what}: there are no slices of `{key}`; save the graphs with InMemoryDataset.save.")
+            raise InputError(f"{what}: slices of `{key}` not found; save the graphs with InMemoryDataset.save.")
     if "edge_index" not in flat:
-        raise InputError(f"{what}: there are no slices of `edge_index`; save the graphs with InMemoryDataset.save.")
+        raise InputError(f"{what}: slices of `edge_index` not found; save the graphs with InMemoryDataset.save.")
     return {**cuts, **flat}, num_graphs
 
 
@@ -90,7 +90,7 @@ def _is_cut(cut: object) -> bool:
 
 
 def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
-    """Refuse NaN and infinite entries of `values [ptr[-1], ...]`, whose graphs start at `ptr`."""
+    """Raise InputError if `values` has NaN or infinite entries; graph i has its rows `ptr[i]` to `ptr[i + 1] - 1`."""
     if not values.is_floating_point() or values.isfinite().all():
         return
     bad = ~values.isfinite()
@@ -112,7 +112,7 @@ def _check_edge_index(edge_index: object, what: str) -> None:
 
 
 def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: str) -> Tensor:
-    """How many nodes each graph has: as `x` says, else `num_nodes`, else `pos`, else as many as its edges need."""
+    """Return each graph's number of nodes, `[n]`: from `num_nodes`, `x` or `pos`, else the largest node index + 1."""
     stated = getattr(data, "_num_nodes", None)
     counts = None if stated is None else torch.as_tensor(stated)
     if counts is not None and counts.shape != (num_graphs,):
@@ -136,10 +136,10 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
 
 
 def _check_lonely(data: Data, counts: Tensor, what: str) -> None:
-    """Refuse nodes of which nothing is known but their number, where these are more than any honest set has."""
+    """Raise InputError if more than `MOST_LONELY` nodes have neither features nor edges."""
     if data.x is not None:
         return
-    # In floating point, which does not overflow.
+    # in floating point, as a sum of integers may overflow
     lonely = float(counts.double().sum()) - 2 * data.edge_index.size(1)
     if lonely > MOST_LONELY:
         graph = int(counts.argmax())
@@ -150,7 +150,7 @@ def _check_lonely(data: Data, counts: Tensor, what: str) -> None:
 
 
 def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
-    """Every edge joins nodes of its graph; there is one row of edge attributes per edge."""
+    """Raise InputError if an edge leaves its graph, or if edge attributes do not have one finite row per edge."""
     edges = slices["edge_index"].diff().to(counts.device)
     limit = counts.repeat_interleave(edges)
     wrong = ((data.edge_index < 0) | (data.edge_index >= limit)).any(0)

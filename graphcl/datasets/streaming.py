@@ -1,4 +1,4 @@
-"""Batches of a data set that is larger than the device, cut ahead by a thread."""
+"""Loader for a data set that is larger than the device's memory: a thread prepares the batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 from torch_geometric.data import Batch
 
-from graphcl.datasets.order import WHOLE, Share
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 
@@ -18,61 +17,47 @@ T = TypeVar("T")
 
 
 class StreamingLoader:
-    """A `ResidentLoader` on the CPU whose batches are cut by a thread, up to `ahead` of them before they are asked for.
+    """Loader for which a thread prepares batches ahead of time, using a `ResidentLoader` on the CPU.
 
-    The batches and their order are those of a `ResidentLoader` with the same generator. The data set stays where it is,
-    in memory or mapped from disk. On CUDA the thread copies through pinned memory on a stream of its own, so that
-    copying, too, goes on beside the training step.
+    The data set stays in host memory or memory-mapped. With CUDA the thread copies batches through pinned memory on a
+    separate stream, so that copying overlaps with the training step.
 
-    A thread lives while an iterator over it does: it ends with the epoch, with an exception (which the iterator
-    raises), or when the iterator is closed or forgotten.
+    The thread ends with the epoch, with an exception (which the iterator then raises), or when the iterator is closed
+    or garbage-collected.
 
     Args:
-        dataset: a PyG data set or a list of `Data`, as `ResidentLoader` takes it; mapped from disk, as a rule.
-        batch_size: graphs in a batch, >= 1.
-        shuffle: whether each epoch draws a new order.
-        generator: source of the orders, a CPU generator.
-        device: where the batches are wanted.
-        window: graphs that are shuffled together; default: all. See `batch_indices`.
-        ahead: how many batches, or chunks of them, wait at most, >= 1.
-        share: `(rank, ranks)`: which part of each batch is wanted. See `EpochOrder`.
+        loader: loader that makes the batches, on the CPU.
+        device: device of the batches.
+        ahead: number of batches (or chunks, see `chunks`) that are prepared ahead, >= 1.
 
     Raises:
-        InputError: see `ResidentLoader`.
+        InputError: `ahead` is below 1, or the loader is not on the CPU.
 
     Example:
         >>> from torch_geometric.datasets import FakeDataset
-        >>> [batch.num_graphs for batch in StreamingLoader(FakeDataset(num_graphs=10), batch_size=4)]
+        >>> loader = ResidentLoader(FakeDataset(num_graphs=10), batch_size=4)
+        >>> [batch.num_graphs for batch in StreamingLoader(loader)]
         [4, 4, 2]
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        batch_size: int,
-        shuffle: bool = False,
-        generator: torch.Generator | None = None,
-        device: torch.device | str = "cpu",
-        window: int | None = None,
-        ahead: int = 2,
-        share: Share = WHOLE,
-    ) -> None:
+    def __init__(self, loader: ResidentLoader, device: torch.device | str = "cpu", ahead: int = 2) -> None:
         if ahead < 1:
             raise InputError(f"`ahead` must be at least 1, got {ahead}.")
-        self._cutter = ResidentLoader(dataset, batch_size, shuffle, generator, "cpu", window, share)
-        self.device, self.ahead = torch.device(device), ahead
-        self.batch_sampler = self._cutter.batch_sampler
+        if loader.device.type != "cpu":
+            raise InputError(f"`loader` must be on the CPU, got {loader.device}.")
+        self._loader, self.device, self.ahead = loader, torch.device(device), ahead
+        self.batch_sampler = loader.batch_sampler
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        order = self.batch_sampler.draw()  # here, as the thread would draw from the generator at any time
-        return (batch for batch, _ in self._moved((self._cutter.batch(graphs), []) for graphs in order))
+        order = self.batch_sampler.draw()  # not in the thread, so that the draw has a fixed place in the run
+        return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """See `ResidentLoader.chunks`."""
-        return self._moved(self._cutter.chunks_of(self.batch_sampler.draw(), least))
+        """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
+        return self._moved(self._loader.chunks_of(self.batch_sampler.draw(), least))
 
     def _moved(self, cut: Iterator[tuple[Batch, list[int]]]) -> Iterator[tuple[Batch, list[int]]]:
         if self.device.type != "cuda":
@@ -89,20 +74,12 @@ class StreamingLoader:
         for batch, sizes, arrived in ahead_of(sent(), self.ahead):
             current = torch.cuda.current_stream(self.device)
             current.wait_event(arrived)
-            batch.record_stream(current)  # its memory, owned by the side stream, is not reused before this one is done
+            batch.record_stream(current)  # else the side stream, which allocated it, could reuse its memory too early
             yield batch, sizes
 
 
 def ahead_of(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """The same items, computed by a thread, at most `depth` of them before they are asked for.
-
-    Args:
-        items: consumed in the thread.
-        depth: >= 1.
-
-    Raises:
-        Exception: whatever `items` raises, at the place where it does.
-    """
+    """Yield the items of `items`, which a thread computes at most `depth` ahead; raise the thread's exceptions."""
     ready: queue.Queue[Callable[[], T] | None] = queue.Queue(depth)
     stopped = threading.Event()
 

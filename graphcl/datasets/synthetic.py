@@ -1,4 +1,4 @@
-"""The embedded data set: four families of graphs that differ in who bonds with whom, and in nothing else."""
+"""The generated data set: four families of graphs, which differ only in the kinds of nodes that their edges join."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphcl.errors import InputError
 CORE_KINDS = 4
 BYSTANDER_KINDS = 3
 
-# The rule of a family says whether an edge between the core kinds a and b (A, B, C, D are 0, 1, 2, 3) follows it.
+# family -> its rule: True if an edge between core kinds a and b (A, B, C, D are 0, 1, 2, 3) follows the rule
 FAMILIES: dict[str, Callable[[int, int], bool]] = {
     "communities": lambda a, b: a == b,
     "couples": lambda a, b: a // 2 == b // 2 and a != b,
@@ -24,11 +24,11 @@ FAMILIES: dict[str, Callable[[int, int], bool]] = {
 
 
 def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
-    """Graphs of four families, alike in size, in degrees and in what their nodes are; only who bonds with whom differs.
+    """Return graphs of four families; the distributions of size, degree and node kind are the same in every family.
 
-    A graph has a core and bystanders. The core is a random graph G(n, m) with equally many nodes of the kinds A, B, C
-    and D. Its edges are swapped in pairs, which keeps every degree, until 80 % of them follow the family's rule (two
-    thirds in a few small cores):
+    A graph consists of a core and bystanders. The core is a random graph G(n, m), with n nodes and m edges; the nodes
+    are of the kinds A, B, C and D in equal numbers. Pairs of edges are swapped, which keeps every degree, until 80 % of
+    the edges follow the family's rule (two thirds in a few small cores):
 
     | family        | an edge joins                          |
     |---------------|----------------------------------------|
@@ -37,23 +37,24 @@ def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
     | `camps`       | any two of {A, B}, any two of {C, D}   |
     | `bipartite`   | one of {A, B} with one of {C, D}       |
 
-    Bystanders of three other kinds, in random proportions, join by preferential attachment. They say nothing about the
-    family, but with them sizes range from 20 to 60 nodes, which is most of what an untrained encoder sees.
+    Bystanders of three other kinds, in random proportions, are added by preferential attachment. They carry no
+    information about the family, but make the size vary from 20 to 60 nodes; the size dominates the embedding of an
+    untrained encoder.
 
     Measured with the default settings of `python -m graphcl.run` (SVM accuracy, five seeds): untrained encoder 72.1 ±
     0.7, trained 89.7 ± 1.2 (`--loss adnce`: 89.4 ± 1.5; `--views.first identity`: 88.5 ± 1.5).
-    tests/datasets/test_synthetic.py checks that training gains, that a supervised GIN reaches 95 %, and that sizes,
-    degrees and kinds alone stay below 35 %.
+    tests/datasets/test_synthetic.py checks that training raises the accuracy, that a supervised GIN reaches 95 %, and
+    that a classifier of sizes, degrees and kinds alone stays below 35 %.
 
     Args:
-        seed: of the generation; the same seed gives the same graphs everywhere.
-        num_graphs: how many, the families in turn.
+        seed: seed of the random generator; the same seed gives the same graphs on every machine.
+        num_graphs: number of graphs, >= 1; the families alternate.
 
     Returns:
-        `Data` with `x` one-hot kinds `[N, 7]`, `edge_index` undirected and sorted, `y [1]` the family.
+        `Data` objects: `x [N, 7]` is the one-hot kind, `edge_index` undirected and sorted, `y [1]` the family.
 
     Raises:
-        InputError: fewer than one graph.
+        InputError: `num_graphs` is below 1.
 
     Example:
         >>> graph = synthetic(num_graphs=1)[0]
@@ -68,7 +69,7 @@ def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
 
 
 def _graph(family: int, rule: Callable[[int, int], bool], rng: random.Random) -> Data:
-    """One graph: a random core, rewired by the family's rule, and the bystanders around it."""
+    """Return one graph of a family: a random core, rewired to follow `rule`, and bystanders."""
     import networkx as nx
 
     core = nx.gnm_random_graph(size := rng.randint(20, 28), round(size * rng.uniform(3, 5) / 2), seed=rng)
@@ -81,7 +82,7 @@ def _graph(family: int, rule: Callable[[int, int], bool], rng: random.Random) ->
     core.add_edges_from(edges)
     bystanders = round(size * rng.uniform(0, 1.2))
     graph = nx.barabasi_albert_graph(size + bystanders, rng.randint(1, 6), seed=rng, initial_graph=core)
-    cuts = sorted(rng.random() for _ in range(BYSTANDER_KINDS - 1))  # their mix is uniform over all mixes
+    cuts = sorted(rng.random() for _ in range(BYSTANDER_KINDS - 1))  # so all proportions are equally likely
     kinds += [CORE_KINDS + bisect(cuts, rng.random()) for _ in range(bystanders)]
 
     both_ways = sorted(pair for a, b in graph.edges() for pair in ((a, b), (b, a)))
@@ -93,24 +94,24 @@ def _graph(family: int, rule: Callable[[int, int], bool], rng: random.Random) ->
 
 
 def _rewire(
-    edges: Sequence[tuple[int, int]], follows: Sequence[Sequence[bool]], rng: random.Random, share: float = 0.8
+    edges: Sequence[tuple[int, int]], follows: Sequence[Sequence[bool]], rng: random.Random, fraction: float = 0.8
 ) -> list[tuple[int, int]]:
-    """Swap ends of random pairs of edges, a-b and c-d for a-d and c-b, until a share of them follows a rule.
+    """Return the edges after random swaps of a-b, c-d for a-d, c-b, until a fraction of them follows a rule.
 
-    Every node keeps its degree. A swap that makes a loop or a double edge, or after which fewer edges follow the rule,
-    is not done. In a small or dense graph the share may be out of reach; 40 tries an edge come close to what can be.
+    Every node keeps its degree. A swap is rejected if it makes a self-loop or a double edge, or if fewer edges follow
+    the rule after it. Small or dense graphs may not reach the fraction; 40 attempts per edge come close to the maximum.
 
     Args:
-        edges: each once, in any direction.
-        follows: `follows[a][b]`: whether an edge between nodes a and b follows the rule; symmetric.
-        rng: source of the pairs.
-        share: the share wanted.
+        edges: the edges of an undirected graph, each listed once, in either direction.
+        follows: `follows[a][b]` tells whether an edge between nodes a and b follows the rule; symmetric.
+        rng: random generator that draws the pairs.
+        fraction: fraction of the edges that are to follow the rule.
     """
     edges = list(edges)
     present = {frozenset(edge) for edge in edges}
     following = sum(follows[a][b] for a, b in edges)
     for _ in range(40 * len(edges)):
-        if following >= share * len(edges):
+        if following >= fraction * len(edges):
             break
         i, j = rng.randrange(len(edges)), rng.randrange(len(edges))
         (a, b), (c, d) = edges[i], edges[j]

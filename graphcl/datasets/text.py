@@ -1,15 +1,15 @@
-"""The TU text layout: what its files hold, and whether they fit together.
+"""The text layout of TU data sets, and checks of its files.
 
-| file | lines | line |
+| file | one line per | content of a line |
 |---|---|---|
-| NAME_A.txt | edges | two node numbers, from 1 |
-| NAME_graph_indicator.txt | nodes | graph number, from 1, ascending |
-| NAME_graph_labels.txt | graphs | class (optional) |
-| NAME_graph_attributes.txt | graphs | numbers (optional, regression) |
-| NAME_node_labels.txt, NAME_edge_labels.txt | nodes, edges | whole numbers (optional) |
-| NAME_node_attributes.txt, NAME_edge_attributes.txt | nodes, edges | numbers (optional) |
+| NAME_A.txt | edge | two node numbers, from 1 |
+| NAME_graph_indicator.txt | node | graph number, from 1, ascending |
+| NAME_graph_labels.txt | graph | class (optional) |
+| NAME_graph_attributes.txt | graph | numbers (optional, regression) |
+| NAME_node_labels.txt, NAME_edge_labels.txt | node, edge | integers (optional) |
+| NAME_node_attributes.txt, NAME_edge_attributes.txt | node, edge | numbers (optional) |
 
-PyG's reader believes the files; the checks here run before it, in numpy's C reader, and name the file and line.
+PyG's reader does not check the files. The checks here run before it and name the file and line of a mistake.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ PARTS: dict[str, tuple[type, int | None]] = {
     "edge_labels": (int, None),
     "edge_attributes": (float, None),
 }
-"""Parts of the layout: type of the values, values per line (`None`: as many as in the first line)."""
+"""Part of the file name -> type of its values, and number of values per line (`None`: as in the first line)."""
 
 MOST_ONE_HOT_BYTES = 8 * 2**30
 FREE_ONE_HOT_BYTES, MOST_COLUMNS = 16 * 2**20, 4096
-"""Beyond so many bytes, labels may not take more columns than so many; the largest of the public sets takes 1323."""
+"""One-hot labels of more than `FREE_ONE_HOT_BYTES` may have at most `MOST_COLUMNS` columns; public sets need 1323."""
 
 
 def check_text(folder: Path, name: str, origin: str) -> None:
-    """Check the TU text files in `folder`, which is ours: line ends are tidied in place (PyG drops an unended line).
+    """Check TU text files and normalise their line ends in place, as PyG drops a last line without a line end.
 
     Args:
-        folder: holds `NAME_A.txt` and so on.
-        name: the prefix.
-        origin: where the files came from, for messages.
+        folder: folder that holds `NAME_A.txt` and so on; a copy, as its files are rewritten.
+        name: NAME, with which the file names begin.
+        origin: the source of the files, for messages.
 
     Raises:
-        InputError: a file is missing, empty or damaged, or the files do not fit together; names the file and line.
+        InputError: a file is missing, empty, damaged or inconsistent with the others; the message names file and line.
     """
     values = {}
     for part in PARTS:
@@ -111,7 +111,7 @@ def _check_one_hot(labels: NDArray[Any], what: str) -> None:
 
 
 def _read(path: Path, part: str, origin: str) -> NDArray[Any]:
-    """The values of one file, `[lines, values per line]`."""
+    """Return the values of one text file, `[lines, values per line]`; normalise its line ends in place."""
     raw = path.read_bytes()
     body = raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n").rstrip()
     if not body:
@@ -122,7 +122,7 @@ def _read(path: Path, part: str, origin: str) -> NDArray[Any]:
     dtype = np.int64 if kind is int else np.float64
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", DeprecationWarning)  # numpy 1 reads 1.5 as 1, and 1e20 as -2^63, and says so
+            warnings.simplefilter("error", DeprecationWarning)  # else numpy 1 reads 1.5 as 1 and 1e20 as -2^63
             array = np.loadtxt(path, dtype, delimiter=",", comments=None, ndmin=2, encoding="utf-8")
     except (ValueError, OverflowError, DeprecationWarning) as error:
         _find_bad_line(body, kind, columns, f"{origin}: {path.name}")
@@ -133,9 +133,9 @@ def _read(path: Path, part: str, origin: str) -> NDArray[Any]:
 
 
 def _find_bad_line(body: bytes, kind: type, columns: int | None, what: str) -> None:
-    """Say which line is wrong. Slow, and only reached when one is."""
+    """Raise InputError for the first invalid line of `body`; slow, so call it for invalid files only."""
     noun = "whole number" if kind is int else "number"
-    for number, ended in enumerate(io.BytesIO(body), 1):  # line by line, as a list of all takes many times the file
+    for number, ended in enumerate(io.BytesIO(body), 1):  # lazily: a list takes many times the memory
         line = ended.removesuffix(b"\n")
         fields = line.split(b",")
         columns = columns or len(fields)

@@ -1,11 +1,10 @@
-"""TU sets on disk: fetch, check, extract and process beside the cache, then move the whole into place.
+"""TU data sets: fetched, checked and processed in a hidden folder, then moved into the cache.
 
     root/NAME/raw/NAME_*.txt       the checked text files
-    root/NAME/processed/data.pt    PyG's collated form of them: what a second load reads
+    root/NAME/processed/data.pt    PyG's collated form of the text files, read by later loads
 
-The layout is PyG's own, so `TUDataset(root, NAME)` reads the same cache. Until everything is right all files live in
-a hidden folder `root/.NAME-*`, which is removed whatever happens; of processes that load the same set at the same time
-one prepares it, and the others wait.
+The layout is PyG's own, so `TUDataset(root, NAME)` reads the same cache. `staged` makes processes that load the same
+set at the same time wait for each other.
 """
 
 from __future__ import annotations
@@ -32,16 +31,15 @@ from graphcl.datasets.names import check_name, listing
 from graphcl.datasets.staging import check_room, staged
 from graphcl.datasets.text import PARTS, check_text
 from graphcl.errors import InputError, reason
-from graphcl.system.torch_file import check_torch_file
 
 Collated = tuple[Data, dict[str, Tensor] | None]
-"""A data set the way PyG's `InMemoryDataset` holds it: all graphs in one, and where each attribute is cut."""
+"""A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
 Filled = tuple[str, Path | None]
-"""Where text files came from, for messages, and the archive where they came from one."""
+"""The source of text files, for messages, and the archive that they were unpacked from, if any."""
 
 
 class _Reader(TUDataset):
-    """PyG's reader without its download, its console lines and its pickled notes beside the cache."""
+    """PyG's TU reader, without download, console output and the files `pre_transform.pt` and `pre_filter.pt`."""
 
     def _download(self) -> None:
         pass
@@ -53,15 +51,15 @@ class _Reader(TUDataset):
 
 
 def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> Collated:
-    """The TU set `name`: from the cache under `root`, else from `mirror` or the public server.
+    """Return the graphs of the TU set `name`: from the cache under `root`, else from `mirror` or the public server.
 
     Args:
         name: name of the set.
-        root: absolute folder of all data sets; only this set's files are touched.
-        mirror: folder or URL that holds `NAME.zip`; never written to.
+        root: absolute path of the folder of all data sets.
+        mirror: folder or URL that holds `NAME.zip`; it is only read.
 
     Raises:
-        InputError: see `fetch`, `unpack` and `check_text`; or the cache is damaged.
+        InputError: the cache is damaged; or see `fetch`, `unpack` and `check_text`.
     """
     check_name(name)
     home = root / name
@@ -84,17 +82,17 @@ def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None)
 
 
 def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
-    """The user's own graphs in TU text layout, as `(name, collated)`.
+    """Return the name and the graphs of a folder in TU text layout.
 
-    The cache lies in `root/NAME-<digest of the text files>`: nothing is written into the user's folder, and edited
-    files are read anew.
+    The cache is `root/NAME-<digest of the text files>`, so nothing is written into `folder`, and edited files are read
+    again.
 
     Args:
-        folder: holds `NAME_A.txt`, `NAME_graph_indicator.txt` and so on, for one NAME.
-        root: absolute folder of all data sets.
+        folder: folder that holds `NAME_A.txt`, `NAME_graph_indicator.txt` and so on, for a single NAME.
+        root: absolute path of the folder of all data sets.
 
     Raises:
-        InputError: no such files, those of several sets, or see `check_text`.
+        InputError: the files are not found, or belong to several sets; or see `check_text`.
     """
     names = [file.removesuffix("_A.txt") for file in os.listdir(folder) if file.endswith("_A.txt")]
     if len(names) != 1:
@@ -118,7 +116,7 @@ def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
 
 
 def _load(name: str, root: Path, fill: Callable[[Path], Filled]) -> Collated:
-    """Read `root/name`, made first if it is not there: `fill` puts text files into a folder."""
+    """Return the graphs cached in `root/name`; if not cached, prepare them from the text files that `fill` provides."""
     if set("*?[") & set(str(root)) or "::" in str(root):
         raise InputError(f"`root` {str(root)!r} must not contain '*', '?', '[' or '::': PyG's reader expands them.")
     if not _is_made(name, root):
@@ -133,7 +131,6 @@ def _is_made(name: str, root: Path) -> bool:
 def _read_made(name: str, root: Path) -> Collated:
     processed = root / name / "processed"
     try:
-        check_torch_file(processed / "data.pt")
         return _read(root, name)
     except Exception as error:
         raise InputError(
@@ -143,7 +140,7 @@ def _read_made(name: str, root: Path) -> Collated:
 
 def _build(name: str, root: Path, fill: Callable[[Path], Filled]) -> Collated:
     with staged(name, root) as staging:
-        if _is_made(name, root):  # by the process that was waited for
+        if _is_made(name, root):  # another process prepared the set while this one waited
             return _read_made(name, root)
         origin, archive = fill(staging)
         check_text(staging / name / "raw", name, origin)
@@ -165,17 +162,16 @@ def _process(name: str, staging: Path, origin: str) -> Collated:
 def _read(root: Path, name: str) -> Collated:
     allow_pyg_containers()
     with warnings.catch_warnings():
-        # PyG falls back to unpickling code, after this warning; as an error it stops there.
+        # an error, as after this warning PyG would unpickle the file and so run code in it
         warnings.filterwarnings("error", message="Weights only load failed")
         reader: Any = _Reader(str(root), name)
     return reader._data, reader.slices
 
 
 def allow_pyg_containers() -> None:
-    """Let `torch.load(weights_only=True)` make PyG's plain containers, for good, as PyG itself does at its import.
+    """Permanently let `torch.load(weights_only=True)` create PyG's plain containers, as importing PyG does.
 
-    The context manager `torch.serialization.safe_globals` is no choice: at its end it also forgets those that were
-    allowed before, and from then on nothing that PyG saved can be read.
+    The context manager `torch.serialization.safe_globals` would, at its end, also forbid the classes that PyG allowed.
     """
     torch.serialization.add_safe_globals([Data, HeteroData, GlobalStorage, DataEdgeAttr, DataTensorAttr])
 
@@ -189,9 +185,9 @@ def _copy_text(source: Path, name: str, target: Path) -> None:
 
 
 def _move(made: Path, home: Path) -> None:
-    """Put a finished set into the cache in one step, or its two folders one by one where something is there."""
+    """Move the prepared set `made` to the cache folder `home`; if `home` exists, move the two subfolders one by one."""
     if not home.exists():
-        with contextlib.suppress(OSError):  # another process was faster
+        with contextlib.suppress(OSError):  # another process was first, so its set stays
             os.replace(made, home)
             return
     for part in ("raw", "processed"):

@@ -1,1 +1,1 @@
-"""Files, optional packages, memory and signals."""
+"""Helpers for files, memory, signals and optional packages."""

@@ -1,21 +1,19 @@
-"""How freed memory is kept for the next step, instead of being given back to the system and asked for again."""
+"""Setting of glibc's allocator that keeps freed memory for the next training step."""
 
 from __future__ import annotations
 
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h
 
 
 def keep_freed_memory(most: int = 2**30) -> bool:
-    """Let this process keep up to `most` bytes of freed memory, and reuse them for large tensors.
+    """Let this process keep up to `most` bytes of freed memory for reuse; return True if the C library supports it.
 
-    Training frees and asks for the same tensors at every step. By default glibc gives large ones back to the system at
-    once, which then has to clear each page anew: a seventh to a fifth of the time of an epoch on large graphs. It is a
-    setting of the whole process, so programs call this (as `python -m graphcl.run` does) and libraries do not.
-
-    Returns:
-        Whether the C library has such a setting; without one, nothing happens.
+    Training allocates and frees the same large tensors at every step. By default glibc returns their memory to the
+    system at once, which clears every page before it hands the page out again. On large graphs this takes a seventh to
+    a fifth of an epoch. The setting affects the whole process, so programs such as `python -m graphcl.run` call this
+    function; libraries should not.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""Optional packages, imported when they are needed; one that is not there gives one line that says how to get it."""
+"""Imports of optional packages; if a package is missing, the error says how to install it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphcl.errors import InputError
 
 
 def import_ogb() -> ModuleType:
-    """`ogb.graphproppred`, imported without a look at the network.
+    """Return the module `ogb.graphproppred`, imported without its network access.
 
     Raises:
-        InputError: it is not installed, or cannot be imported.
+        InputError: ogb is not installed, or cannot be imported.
     """
     try:
         with _no_version_check():
@@ -25,28 +25,28 @@ def import_ogb() -> ModuleType:
         return importlib.import_module("ogb.graphproppred")
     except ImportError as error:
         raise InputError(
-            f"data sets of OGB are read and scored by its own package ({error}); pip install 'graphcl[ogb]'."
+            f"OGB's data sets are read and scored by its own package ({error}); pip install 'graphcl[ogb]'."
         ) from None
 
 
 def import_matplotlib() -> ModuleType:
-    """`matplotlib`.
+    """Return the module `matplotlib`.
 
     Raises:
-        InputError: it is not installed, or cannot be imported.
+        InputError: matplotlib is not installed, or cannot be imported.
     """
     try:
         return importlib.import_module("matplotlib")
     except ImportError as error:
-        raise InputError(f"pictures are drawn by matplotlib ({error}); pip install 'graphcl[viz]'.") from None
+        raise InputError(f"figures are drawn by matplotlib ({error}); pip install 'graphcl[viz]'.") from None
 
 
 @contextmanager
 def _no_version_check() -> Iterator[None]:
-    """Hide the package `outdated` for a while, and keep an environment variable.
+    """Hide the package `outdated` within the block; then restore the variable OUTDATED_IGNORE, which `import ogb` sets.
 
-    `import ogb` starts a thread that asks the package index for a newer version, and the interpreter waits at its end
-    for that thread, offline until the time limits of several connections have passed. Without `outdated` there is none.
+    `import ogb` starts a thread that asks PyPI for a newer version. Offline, the interpreter does not exit before the
+    thread's connections time out. Without `outdated`, ogb starts no thread.
     """
     absent = object()
     module: Any = sys.modules.get("outdated", absent)

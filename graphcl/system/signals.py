@@ -1,4 +1,4 @@
-"""Signals that ask a program to stop: what is under way is finished and saved first."""
+"""Handle signals that ask a program to stop, so that it can save its state first."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 from graphcl.errors import Stopped
 
-_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")  # the last two are not known to Windows
+_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")  # Windows lacks the last two
 _SIGNALS: list[int] = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 
 
 class Stop:
-    """Whether a signal has asked to stop: SIGTERM, SIGINT, SIGHUP (a terminal closed), or SIGUSR1, by which Slurm warns
-    ahead of a time limit. One that is ignored already, as under nohup, stays so.
+    """Handler for requests to stop: SIGTERM, SIGINT, SIGHUP (terminal closed) and SIGUSR1 (Slurm's warning).
 
-    While the stop is `deferred` a signal is only noted, to be looked up as `wanted` where a stop costs nothing; a
-    second SIGINT interrupts at once. At other times a signal raises `Stopped` where the program is.
+    Within `deferred`, a signal only sets `wanted`, which the caller checks where it can stop without losing work; a
+    second SIGINT raises KeyboardInterrupt at once. Outside `deferred`, a signal raises `Stopped`. A signal that the
+    process ignores already, such as SIGHUP under nohup, stays ignored.
 
     Args:
-        quiet: whether to say nothing when a signal is noted.
+        quiet: whether to print nothing when a signal is deferred.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -32,13 +32,13 @@ class Stop:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the signals within the block (in the main thread, where alone Python hands them on)."""
+        """Handle the signals within the block; outside the main thread, do nothing."""
         before: dict[int, Any] = {}
         try:
             for number in _SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, self._take)
-        except ValueError:  # another thread
+        except ValueError:  # Python sets handlers only in the main thread, so leave the signals alone
             pass
         try:
             yield
@@ -48,7 +48,7 @@ class Stop:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Only note signals within the block, which looks at `wanted`."""
+        """Within the block, let a signal set `wanted` instead of raising `Stopped`."""
         self._deferred = True
         try:
             yield
@@ -64,6 +64,6 @@ class Stop:
         if self._quiet:
             return
         again = "; once more to stop at once" if number == signal.SIGINT else ""
-        # Nobody may read it any more, as after Ctrl-C in `2>&1 | tee log`; or it comes amidst another line's writing.
+        # ignore a closed pipe (Ctrl-C in `2>&1 | tee log`) or an interrupted write, so that the state is still saved
         with suppress(OSError, RuntimeError):
             print(f"\ngraphcl: {signal.Signals(number).name}: finishing the step and saving{again}.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""A TU set of three tiny graphs, written by the tests: a path of 3 nodes, an edge, an edge beside an isolated node."""
+"""A TU set of three tiny graphs: a path of 3 nodes, an edge, an edge and an isolated node."""
 
 import zipfile
 from pathlib import Path
@@ -14,7 +14,7 @@ TINY = {
 
 
 def files_of(name="TINY", **changes):
-    """The files of the set by name; `part=text` replaces a part, `part=None` leaves it out."""
+    """Return the files of the set by name; `part=text` replaces a part, `part=None` removes it."""
     parts = {**TINY, **changes}
     return {f"{name}_{part}.txt": text for part, text in parts.items() if text is not None}
 
@@ -27,7 +27,7 @@ def write_folder(folder, name="TINY", **changes):
 
 
 def write_zip(folder, name="TINY", extra=(), **changes):
-    """NAME.zip in `folder`, as the public server lays it out; `extra` are more (entry, content) pairs."""
+    """Write NAME.zip into `folder` in the layout of the public server; `extra` holds more (entry, content) pairs."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in files_of(name, **changes).items():
@@ -67,7 +67,7 @@ def _write_folder():
 
 @pytest.fixture(name="refused")
 def _refused(root):
-    """Check that a load is refused in one line with all the given words, and that it leaves nothing under root."""
+    """Return a check that a load is refused with one line that has the given words, and leaves no files."""
     from graphcl.datasets import load_dataset
     from graphcl.errors import InputError
 

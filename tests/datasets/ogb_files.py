@@ -1,4 +1,4 @@
-"""Sets in OGB's raw layout on disk, with made-up molecules; what the tests of OGB's sets read."""
+"""Sets of random molecules in OGB's raw layout, for the tests of OGB's sets."""
 
 import csv
 import gzip
@@ -12,7 +12,7 @@ ATOMS, BONDS = (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
 
 
 def make_molecules(n: int, tasks: int = 1, metric: str = "rocauc", missing: float = 0.0, seed: int = 0):
-    """Rings and chains; a ring is made of other elements than a chain, and the first task asks which it is."""
+    """Return rings and chains of different elements; the first task is to tell them apart."""
     generator = np.random.default_rng(seed)
     graphs = []
     for number in range(n):
@@ -38,7 +38,7 @@ def _gz(rows) -> bytes:
 
 
 def files_of(graphs, split_name: str = "scaffold", split=None) -> dict[str, bytes]:
-    """Content by path, within the archive's folder."""
+    """Return the content of each file by its path in the archive's folder."""
     n = len(graphs)
     cut = [int(0.6 * n), int(0.8 * n)]
     split = split or dict(zip(("train", "valid", "test"), np.split(np.arange(n), cut), strict=True))
@@ -58,7 +58,7 @@ def files_of(graphs, split_name: str = "scaffold", split=None) -> dict[str, byte
 
 
 def write_archive(folder: Path, files: dict[str, bytes], name: str = "hiv") -> Path:
-    """NAME.zip in `folder`, as OGB's server has it."""
+    """Write NAME.zip into `folder` in the layout of OGB's server."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in files.items():
@@ -68,7 +68,7 @@ def write_archive(folder: Path, files: dict[str, bytes], name: str = "hiv") -> P
 
 
 def write_home(folder: Path, files: dict[str, bytes]) -> Path:
-    """The files unpacked into a folder, as OGB's own reader leaves them."""
+    """Write the files unpacked into a folder, as OGB's own reader does."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)

@@ -1,8 +1,7 @@
-"""Archives that are damaged or hostile: refused before anything is written."""
+"""Corrupted and hostile archives are refused before anything is written."""
 
 import io
 import stat
-import struct
 import zipfile
 
 import pytest
@@ -43,31 +42,6 @@ def test_too_many_entries(refused, tmp_path, write_zip):
     refused("TINY", "1005 entries", mirror=write_zip(tmp_path / "m", extra=many))
 
 
-def test_a_table_of_contents_beyond_all_need_is_not_read(refused, mirror):
-    """A million entries of nothing would take 600 MB to list."""
-    with zipfile.ZipFile(mirror / "TINY.zip", "a") as zipped:
-        for number in range(20):
-            entry = zipfile.ZipInfo(f"README-{number}.txt")
-            entry.comment = bytes(60_000)
-            zipped.writestr(entry, "")
-    refused("TINY", "bytes of entries, such an archive has a dozen", mirror=mirror)
-
-
-@pytest.mark.parametrize("large", [False, True])
-def test_a_table_of_contents_cannot_hide_its_length(large, refused, mirror):
-    """A length that looks like the start of the record which tells it; a second record of it, for large archives."""
-    content = (mirror / "TINY.zip").read_bytes()
-    end = bytearray(content[-22:])
-    more = b""
-    if large:
-        more = b"PK\x06\x06" + struct.pack("<QHHLLQQQQ", 44, 45, 45, 0, 0, 5, 5, 2**30, 0)
-        more += b"PK\x06\x07" + struct.pack("<LQL", 0, len(content) - 22, 1)
-    else:
-        end[12:16] = b"PK\x05\x06"
-    (mirror / "TINY.zip").write_bytes(content[:-22] + more + end)
-    refused("TINY", "bytes of entries, such an archive has a dozen", mirror=mirror)
-
-
 def test_names_in_messages_are_short_and_on_one_line(refused, tmp_path, write_zip):
     for entry in ("../\n\x1b[2J" + "x" * 5000, "C:\n" + "x" * 5000):
         message = refused("TINY", "leads out", mirror=write_zip(tmp_path / "m", extra=[(entry, "x")]))
@@ -75,13 +49,13 @@ def test_names_in_messages_are_short_and_on_one_line(refused, tmp_path, write_zi
         assert len(message) < 400
     write_zip(tmp_path / "o", "OTHER", extra=[("a\nb\x1b[2J" + "x" * 5000, "")])
     (tmp_path / "o" / "OTHER.zip").rename(tmp_path / "o" / "TINY.zip")
-    message = refused("TINY", "no archive of TINY", mirror=tmp_path / "o")
+    message = refused("TINY", "not an archive of TINY", mirror=tmp_path / "o")
     assert message.isprintable()
     assert len(message) < 600
 
 
 def test_links_in_a_mirror(mirror, root, tmp_path, refused):
-    """A link to an archive is followed, as git-annex and shared folders have them; anything else is no archive."""
+    """A link to an archive is followed, as used by git-annex; a link to anything else is refused."""
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "TINY.zip").symlink_to(mirror / "TINY.zip")
     assert len(load_dataset("TINY", root, tmp_path / "links")) == 3
@@ -112,12 +86,6 @@ def test_other_compression(refused, mirror):
     refused("TINY", "is packed by method 12", "repack", mirror=mirror)
 
 
-def test_truncated(refused, mirror):
-    content = (mirror / "TINY.zip").read_bytes()
-    (mirror / "TINY.zip").write_bytes(content[: len(content) // 2])
-    refused("TINY", "TINY.zip is damaged", "fetch the file again", mirror=mirror)
-
-
 def test_corrupt(refused, mirror):
     content = bytearray((mirror / "TINY.zip").read_bytes())
     start = content.index(b"TINY/TINY_A.txt") + len("TINY/TINY_A.txt")
@@ -134,7 +102,7 @@ def test_not_a_zip(content, refused, mirror):
 
 def test_archive_of_another_set(refused, mirror):
     (mirror / "TINY.zip").rename(mirror / "OTHER.zip")
-    refused("OTHER", "no archive of OTHER", "no OTHER_A.txt", "TINY/TINY_A.txt", mirror=mirror)
+    refused("OTHER", "not an archive of OTHER", "no OTHER_A.txt", "TINY/TINY_A.txt", mirror=mirror)
 
 
 def test_same_file_twice(refused, tmp_path, write_zip):
@@ -151,7 +119,7 @@ def test_only_the_text_files_are_written(mirror, tmp_path):
     ]
 
 
-def test_another_checksum_is_said_once_and_the_archive_used(tmp_path, root, write_zip, capsys):
+def test_another_checksum_is_reported_once_and_the_archive_used(tmp_path, root, write_zip, capsys):
     place = write_zip(tmp_path / "m", "MUTAG")
     for _ in range(2):
         assert len(load_dataset("MUTAG", root, place)) == 3
@@ -160,7 +128,7 @@ def test_another_checksum_is_said_once_and_the_archive_used(tmp_path, root, writ
     assert told.endswith("); it passes all checks and is used\n")
 
 
-def test_a_refused_archive_is_not_said_to_pass(tmp_path, refused, write_zip, capsys):
+def test_a_refused_archive_is_not_reported_to_pass(tmp_path, refused, write_zip, capsys):
     refused("MUTAG", "line 2", mirror=write_zip(tmp_path / "m", "MUTAG", graph_labels="1\nx\n1\n"))
     assert capsys.readouterr().err == ""
 

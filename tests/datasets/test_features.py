@@ -1,4 +1,4 @@
-"""Node features against a loop over graphs, and what each choice means."""
+"""Node features against a loop over graphs, and each choice of features."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def test_a_star():
 
 @pytest.mark.parametrize(("columns", "last"), [(2, [0, 1]), (4, [0, 0, 0, 1]), (6, [0, 0, 0, 1, 0, 0])])
 def test_a_fixed_number_of_degree_columns(columns, last):
-    """Fewer share the last one, more stay empty, whatever the largest degree and `max_degree` are."""
+    """Larger degrees share the last column and extra columns stay empty, for any `max_degree`."""
     dataset = load_dataset(two(x=X), features="labels+degree", max_degree=1, degree_columns=columns)
     assert dataset[0].x[0].tolist() == [*X[0].tolist(), *last]
     assert dataset.degree_columns == columns

@@ -1,4 +1,4 @@
-"""Graphs of networkx against PyG's own converter."""
+"""networkx graphs against PyG's own converter."""
 
 import networkx as nx
 import numpy as np

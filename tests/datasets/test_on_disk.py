@@ -1,4 +1,4 @@
-"""Data sets on disk: the same graphs as in memory, no memory for them, and a line for each kind of damage."""
+"""Data sets on disk: the same graphs as in memory, in constant memory, and one line for each kind of damage."""
 
 import json
 import os
@@ -12,8 +12,10 @@ import torch
 from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
 
 from graphcl.commands.pack import main as pack
-from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, write, write_on_disk
-from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, pieces, write, write_on_disk
+from graphcl.datasets.loader import make_loader
+from graphcl.datasets.npy import npy_header
+from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.run import main as run
 from tests.conftest import small_graphs
@@ -47,7 +49,7 @@ def refused(make, *words):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A data set on disk that the tests may damage."""
+    """Return the folder of a data set on disk."""
     graphs = graphs_with(("x", "y", "edge_attr"))
     for graph in graphs:
         del graph.node_id, graph.edge_id
@@ -106,7 +108,7 @@ class Held(InMemoryDataset):
 
 
 class Database(OnDiskDataset):
-    """PyG's own kind of data set on disk, which pickles."""
+    """PyG's own on-disk data set."""
 
     @property
     def raw_file_names(self):
@@ -134,7 +136,7 @@ FORMS = {
 @pytest.mark.parametrize("group", [1, 2, 3, 4096])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 def test_every_form_of_a_source(form, group, tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "_GROUP", group)
+    monkeypatch.setattr(pieces, "_GROUP", group)
     monkeypatch.setattr(write, "_PIECE", 64)
     graphs = graphs_with()
     mapped = write_on_disk(form(graphs, tmp_path), tmp_path / "graphs")
@@ -194,7 +196,7 @@ def test_writing_into_a_tensor_leaves_the_files_alone(folder):
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_a_graph_that_was_looked_at_is_not_kept(folder):
+def test_graphs_are_not_cached(folder):
     mapped = open_on_disk(folder)
     list(mapped)
     assert mapped._data_list is None
@@ -222,13 +224,12 @@ UNWRITABLE = {
         ["NaN", "from 2 on", "graph 1"],
     ),
     "bfloat16": (lambda: graphs_with(more=lambda i: {"e": torch.ones(1).bfloat16()}), ["`e`", "bfloat16"]),
-    "name": (lambda: graphs_with(more=lambda i: {"../e": torch.ones(1)}), ["'../e'", "letters"]),
 }
 
 
 @pytest.mark.parametrize(("source", "words"), UNWRITABLE.values(), ids=UNWRITABLE.keys())
-def test_what_cannot_be_written_leaves_nothing(source, words, tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "_GROUP", 2)
+def test_a_failed_write_leaves_nothing(source, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(pieces, "_GROUP", 2)
     refused(lambda: write_on_disk(source(), tmp_path / "graphs"), *words)
     assert list(tmp_path.iterdir()) == []
 
@@ -238,7 +239,7 @@ def test_degrees_need_all_graphs_at_once(tmp_path):
 
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(write, "_GROUP", 2)
+    monkeypatch.setattr(pieces, "_GROUP", 2)
 
     def interrupted():
         yield from graphs_with()
@@ -302,18 +303,18 @@ def other_slices(folder):
 
 
 def empty_file(folder):
-    """No number, in 10^15 columns."""
-    (folder / "x.npy").write_bytes(write._npy_header(torch.float32, (0, 10**15)))
+    """Write an array of no rows and 10^15 columns."""
+    (folder / "x.npy").write_bytes(npy_header(torch.float32, (0, 10**15)))
 
 
 SAME = {"x": "x", "edge_index": "edge_index"}
 DAMAGE = {
-    "no-file": (lambda folder: (folder / "x.npy").unlink(), ["no file x.npy"]),
-    "no-slices": (lambda folder: (folder / "x.slices.npy").unlink(), ["no file x.slices.npy"]),
+    "no-file": (lambda folder: (folder / "x.npy").unlink(), ["file x.npy not found"]),
+    "no-slices": (lambda folder: (folder / "x.slices.npy").unlink(), ["file x.slices.npy not found"]),
     "cut-off": (cut_off, ["x.npy", "bytes"]),
     "too-long": (too_long, ["edge_index.npy", "bytes"]),
-    "no-npy": (lambda folder: (folder / "x.npy").write_bytes(b"text" * 99), ["x.npy", "no .npy"]),
-    "empty": (lambda folder: (folder / "x.npy").write_bytes(b""), ["x.npy", "no .npy"]),
+    "no-npy": (lambda folder: (folder / "x.npy").write_bytes(b"text" * 99), ["x.npy", "is not a .npy file"]),
+    "empty": (lambda folder: (folder / "x.npy").write_bytes(b""), ["x.npy", "is not a .npy file"]),
     "pickle": (array("x.npy", np.array([{}, "a"])), ["x.npy", "'|O'"]),
     "other-order": (array("x.npy", np.ones((35, 2), ">f4")), ["x.npy", "'>f4'"]),
     "fortran": (array("x.npy", np.ones((35, 2), np.float32, "F")), ["x.npy", "Fortran"]),
@@ -323,50 +324,41 @@ DAMAGE = {
     "edges-across": (array("edge_index.npy", np.ones((3, 48), np.int64)), ["edge_index.npy", "[2, E]", "[3, 48]"]),
     "classes": (array("y.npy", np.ones(7, np.float32)), ["y.npy", "[7] of int64", "float32"]),
     "slices": (array("x.slices.npy", np.ones(8, np.int64)), ["x.slices.npy", "start at 0"]),
-    "few-slices": (array("x.slices.npy", np.zeros(3, np.int64)), ["x.slices.npy", "[8] of int64", "[3]"]),
     "no-json": (lambda folder: (folder / "graphcl.json").write_text("{"), ["graphcl.json", "JSON"]),
     "deep-json": (lambda folder: (folder / "graphcl.json").write_text("[" * 10**6), ["graphcl.json", "JSON"]),
-    "lines-in-the-name": (meta(name="a\nb"), ["`name`", "a text of one line"]),
-    "many-degrees": (meta(degree_columns=10**9), ["1000000000 cannot be degrees"]),
+    "lines-in-the-name": (meta(name="a\nb"), ["`name`", "one line"]),
+    "many-degrees": (meta(degree_columns=10**9), ["`degree_columns` is 1000000000, but x.npy has 2 columns"]),
     "falling-slices": (array("x.slices.npy", np.array([0, 2, 5, 4, 14, 20, 27, 35])), ["x.slices.npy", "ascend"]),
-    "other-slices": (other_slices, ["edge_attr.npy is not cut as edge_index.npy is"]),
+    "other-slices": (other_slices, ["slices of edge_attr.npy and edge_index.npy differ"]),
     "huge-and-empty": (empty_file, ["x.npy", "of shape (0, 1000000000000000)"]),
-    "other-classes": (array("y.npy", np.full(7, 99)), ["y.npy must number the 7 classes"]),
-    "no-text": (lambda folder: (folder / "graphcl.json").write_bytes(b"\xff\xfe\x00"), ["graphcl.json", "UTF-8"]),
-    "list": (lambda folder: (folder / "graphcl.json").write_text("[]"), ["`format`"]),
+    "other-classes": (array("y.npy", np.full(7, 99)), ["y.npy must be in [0, 7)"]),
     "other-format": (meta(format="other"), ["`format`"]),
     "version": (meta(version=1), ["`version`", "1", "2"]),
-    "name": (meta(name=3), ["`name`", "3"]),
     "features": (meta(features="pretty"), ["`features`", "pretty"]),
     "degree-columns": (meta(degree_columns=-1), ["`degree_columns`", "-1"]),
-    "negative-count": (meta(num_graphs=-1), ["`num_graphs`", "-1"]),
-    "half-a-graph": (meta(num_graphs=7.0), ["`num_graphs`", "7.0"]),
     "true-graphs": (meta(num_graphs=True), ["`num_graphs`", "True"]),
     "other-count": (meta(num_graphs=8), ["slices.npy", "8 graphs"]),
     "huge-count": (meta(num_graphs=10**30), ["`num_graphs`"]),
-    "class-names": (meta(classes=["a", "b"]), ["`classes`", "whole numbers"]),
-    "attributes": (meta(attributes=["x"]), ["`attributes`"]),
+    "class-names": (meta(classes=["a", "b"]), ["`classes.0`", "whole number"]),
     "no-edges": (meta(attributes={"x": "x"}), ["`attributes`", "edge_index"]),
-    "unknown-slices": (meta(attributes={"x": "z", "edge_index": "x"}), ["`attributes`"]),
-    "nested-slices": (meta(attributes={"x": ["x"], "edge_index": "x"}), ["`attributes`"]),
+    "nested-slices": (meta(attributes={"x": ["x"], "edge_index": "x"}), ["`attributes.x`"]),
     "escape": (meta(attributes={**SAME, "../../etc/passwd": "x"}), ["'../../etc/passwd'", "letters"]),
-    "escaping-slices": (meta(attributes={**SAME, "/tmp/x": "/tmp/x"}), ["'/tmp/x'", "letters"]),
     "pygs-own": (meta(attributes={**SAME, "ptr": "x"}), ["'ptr'"]),
 }
 
 
 @pytest.mark.parametrize(("damage", "words"), DAMAGE.values(), ids=DAMAGE.keys())
-def test_damage_is_told_in_one_line(damage, words, folder):
+def test_damage_is_reported_in_one_line(damage, words, folder):
     damage(folder)
     refused(lambda: open_on_disk(folder), *words)
     refused(lambda: load_dataset(str(folder)), *words) if (folder / "graphcl.json").is_file() else None
 
 
-def test_folders_that_are_none(tmp_path):
-    refused(lambda: open_on_disk(tmp_path / "nowhere"), "there is no folder", "nowhere")
+def test_missing_folders(tmp_path):
+    refused(lambda: open_on_disk(tmp_path / "nowhere"), "nowhere' not found")
     (tmp_path / "file").touch()
-    refused(lambda: open_on_disk(tmp_path / "file"), "there is no folder", "file")
-    refused(lambda: open_on_disk(tmp_path), "no data set on disk", "graphcl.commands.pack")
+    refused(lambda: open_on_disk(tmp_path / "file"), "file' not found")
+    refused(lambda: open_on_disk(tmp_path), "not a data set on disk", "graphcl pack")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -402,7 +394,7 @@ def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, saved_graphs):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "--dataset, --out"),
+        ([], "`--dataset` and `--out` must be given"),
         (["--dataset", "synthetic"], "--out"),
         (["--dataset", "synthetic", "--out", "EXISTS"], "exists already"),
         (["--dataset", "./nowhere", "--out", "new"], "'nowhere'"),
@@ -422,18 +414,18 @@ def test_mistakes_on_packs_command_line(words, told, tmp_path, capsys, monkeypat
     assert [each.name for each in tmp_path.iterdir()] == ["EXISTS"]
 
 
-# -- edges, which are looked at when they are read ---------------------------------------------------------------------
+# -- edges are checked when they are read ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", [-1, 10**15, 30])
 def test_edges_that_leave_their_graph(end, tmp_path, capfd):
-    """Nothing is written beyond a tensor, nothing is learnt from another graph; a line says which file is damaged."""
+    """No memory is written out of bounds, and no edge joins other graphs; one line names the damaged file."""
     folder = write_on_disk(small_graphs(12, labelled=False), tmp_path / "graphs").folder
     edges = np.load(folder / "edge_index.npy")
     edges[1, 40] = end
     np.save(folder / "edge_index.npy", edges)
     dataset = open_on_disk(folder)
-    says = "edge_index.npy is damaged, an edge of it leaves its graph; write the folder again."
+    says = "edge_index.npy has an edge that leaves its graph; write the folder again."
     refused(lambda: list(ResidentLoader(dataset, 3)), says)
     refused(lambda: list(make_loader(dataset, 3)), says)
     refused(lambda: list(dataset), says)
@@ -446,7 +438,7 @@ def test_edges_that_leave_their_graph(end, tmp_path, capfd):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells memory on Linux only")
 def test_memory_does_not_grow_with_the_graphs(tmp_path):
-    """Anonymous memory: what the process owns. Pages of mapped files are a cache that the system takes back at will."""
+    """Measured without the pages of mapped files, which the system can reclaim."""
     words = ["--graphs", "150000", "--shard", "10000", "--steps", "40", "--out", str(tmp_path / "graphs")]
     environment = {**os.environ, "PYTHONPATH": str(BENCHMARK.parents[1])}
     done = subprocess.run(
@@ -460,9 +452,9 @@ def test_memory_does_not_grow_with_the_graphs(tmp_path):
 
 
 def test_a_set_far_larger_than_the_memory_can_be_mapped(folder):
-    """A file with a hole of 8 TB: nothing is read or reserved until it is touched."""
+    """A sparse file of 8 TB: nothing is read or reserved until it is touched."""
     rows = 2**40
-    header = write._npy_header(torch.float32, (rows, 2))
+    header = npy_header(torch.float32, (rows, 2))
     try:
         with (folder / "x.npy").open("wb") as file:
             file.write(header)
@@ -478,12 +470,12 @@ def test_a_set_far_larger_than_the_memory_can_be_mapped(folder):
     assert ResidentLoader(mapped, 3, True, seeded(0)).batch(torch.tensor([2, 0])).num_nodes == 6
 
 
-def test_a_set_in_tu_layout_is_no_set_on_disk(tmp_path, write_folder, root):
+def test_a_set_in_tu_layout_is_not_mapped(tmp_path, write_folder, root):
     write_folder(tmp_path / "own")
     assert not isinstance(load_dataset(tmp_path / "own", root), MappedDataset)
 
 
-def test_a_data_object_is_no_stream(tmp_path):
+def test_a_single_graph_cannot_be_written(tmp_path):
     refused(lambda: write_on_disk(Data(edge_index=torch.zeros(2, 0).long()), tmp_path / "graphs"), "Data", "list")
 
 

@@ -1,4 +1,4 @@
-"""The user's own graphs: every accepted form gives the same data set, and every mistake its own line."""
+"""Lists, data sets and files of graphs: every form gives the same data set, and every mistake its own message."""
 
 import warnings
 
@@ -91,7 +91,7 @@ def test_own_list_is_not_changed():
     assert [g.num_nodes for g in dataset] == [3, 4]
 
 
-def test_loaded_data_set_is_returned_as_it_is():
+def test_a_loaded_data_set_is_returned_unchanged():
     dataset = load_dataset([graph(), graph()], features="constant")
     assert load_dataset(dataset) is dataset
     assert load_dataset(dataset, features="degree").features == "degree"
@@ -110,7 +110,7 @@ def test_one_graph_as_a_data_set():
     [1, True, np.int64(1), np.array([1]), torch.tensor(1), torch.tensor([[1]]), torch.tensor([1]).short()],
     ids=repr,
 )
-def test_one_whole_number_is_a_class(y):
+def test_one_integer_is_a_class(y):
     other = 0 if isinstance(y, int) else y * 0
     dataset = load_dataset([graph(y=y), graph(y=other), graph(y=y)])
     assert dataset.labelled
@@ -133,7 +133,7 @@ def test_one_whole_number_is_a_class(y):
     ],
     ids=repr,
 )
-def test_other_targets_are_kept_but_no_classes(y, kept):
+def test_other_targets_are_kept_without_classes(y, kept):
     dataset = load_dataset([graph(y=y), graph(y=y)])
     assert not dataset.labelled
     assert dataset.num_classes == 0
@@ -243,7 +243,7 @@ def test_data_set_of_hetero_graphs(refused):
     refused(FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported")
 
 
-def test_kinds_of_graphs_that_are_of_no_use_by_themselves_or_in_a_list(refused):
+def test_unsupported_kinds_of_graphs(refused):
     events = TemporalData(src=torch.arange(2), dst=torch.arange(2))
     for kind, hint in ((HeteroData(), "use its to_homogeneous()"), (events, "temporal graphs are not supported")):
         refused(kind, f"got {type(kind).__name__}", hint)
@@ -260,7 +260,7 @@ def test_iterable_data_set(refused):
 
 
 def test_reading_a_file_leaves_pyg_able_to_read(tmp_path):
-    # torch.serialization.safe_globals would forget Data at its end, although PyG had allowed it.
+    # torch.serialization.safe_globals would remove Data at its end, although PyG had allowed it.
     InMemoryDataset.save([graph(), graph()], str(tmp_path / "mine.pt"))
     for _ in range(2):
         assert len(load_dataset(tmp_path / "mine.pt")) == 2
@@ -284,9 +284,9 @@ def test_code_in_a_file_is_refused(tmp_path, refused):
 
 
 FILE_ERRORS = {
-    "empty": (b"", "cannot be read as a PyTorch file"),
-    "text": (b"hello", "cannot be read as a PyTorch file"),
-    "half": (None, "cannot be read as a PyTorch file"),
+    "empty": (b"", "is not a PyTorch file"),
+    "text": (b"hello", "is not a PyTorch file"),
+    "half": (None, "is not a PyTorch file"),
     "tensor": (torch.ones(3), "is not a data set saved by PyG"),
     "number": ((1, 2, 3), "is not a data set saved by PyG"),
     "hetero": (({}, {}, HeteroData), "heterogeneous graphs are not supported"),
@@ -294,7 +294,7 @@ FILE_ERRORS = {
     "no slices": ((graph().to_dict(), {}, Data), "holds no graph"),
     "wrong slices": ((graph().to_dict(), {"edge_index": torch.tensor([0, 1, 9])}, Data), "slices of `edge_index`"),
     "falling slices": ((graph().to_dict(), {"edge_index": torch.tensor([0, 3, 2])}, Data), "slices of `edge_index`"),
-    "other slices": ((graph().to_dict(), {"x": torch.tensor([0, 1, 3])}, Data), "no slices of `edge_index`"),
+    "other slices": ((graph().to_dict(), {"x": torch.tensor([0, 1, 3])}, Data), "slices of `edge_index` not found"),
     "no edges": ((Data(x=torch.ones(3, 1)).to_dict(), {"x": torch.tensor([0, 1, 3])}, Data), "got none"),
     "sparse edges": (
         (Data(edge_index=PAIR.to_sparse()).to_dict(), {"edge_index": torch.tensor([0, 1, 2])}, Data),
@@ -322,8 +322,8 @@ def test_wrong_files(case, tmp_path, refused):
 
 
 def test_missing_paths(tmp_path, refused):
-    refused("missing.pt", "there is no file or folder 'missing.pt'")
-    refused(tmp_path / "missing", "there is no file or folder")
+    refused("missing.pt", "file or folder 'missing.pt' not found")
+    refused(tmp_path / "missing", "file or folder", "not found")
     (tmp_path / "MUTAG.zip").write_bytes(b"")
     refused(tmp_path / "MUTAG.zip", "for an archive NAME.zip give the name as `source` and its folder as `mirror`")
 

@@ -1,13 +1,13 @@
-"""Files with graphs whose parts were put together by hand: read, or refused in a line, without traceback or memory."""
+"""Files with inconsistent graphs are read or refused in one line, in little memory."""
 
 import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import make_loader
+from graphcl.datasets.loader import make_loader
 from tests.conftest import small_graphs
-from tests.fuzz.watch import peak
+from tests.memory import peak
 
 NONE = torch.zeros(2, 0, dtype=torch.long)
 
@@ -18,7 +18,7 @@ def collated(attributes=None, slices=None):
 
 
 def inner(**changes):
-    """A graph with other inner parts than PyG gives it."""
+    """Return graphs with modified internal state."""
     graph = small_graphs(1)[0]
     graph.__dict__.update(changes)
     return [graph, graph]
@@ -30,16 +30,12 @@ HOSTILE = {
     "last-edge": ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "graph 0"),
     "num-nodes": ([Data(edge_index=NONE, num_nodes="many")] * 2, "the graphs cannot be put together"),
     "views": ([Data(x=torch.ones(1, 1).expand(10**9, 1), edge_index=NONE)] * 2, "its tensors claim 8000000000 bytes"),
-    "no-slices": (collated(slices={"edge_index": None}), "no slices of `edge_index`"),
-    "x-uncut": (collated(slices={"x": [0]}), "no slices of `x`"),
-    "halves": (collated(slices={"x": torch.arange(5) / 2}), "no slices of `x`"),
-    "numbers": ((*collated()[:1], {1: torch.arange(5)}), "its slices are {1"),
-    "lines": (collated({"a\nb": 1}), r"cannot be called 'a\nb'"),
-    "inner": (collated({"_store": 1}), "cannot be called '_store'"),
-    "self": (collated({"self": 1}), "a graph cannot have these attributes"),
-    "counts": (collated({"_num_nodes": [1, "2"]}), "the numbers of nodes are [1, '2']"),
-    "counts-below": (collated({"_num_nodes": [-1]}), "the numbers of nodes are [-1]"),
-    "store": (inner(_store={"x": 1}), "a graph in it has no attributes"),
+    "no-slices": (collated(slices={"edge_index": None}), "slices of `edge_index` not found"),
+    "x-uncut": (collated(slices={"x": [0]}), "slices of `x` not found"),
+    "halves": (collated(slices={"x": torch.arange(5) / 2}), "slices of `x` not found"),
+    "counts": (collated({"_num_nodes": [1, "2"]}), "its parts are inconsistent"),
+    "counts-below": (collated({"_num_nodes": [-1]}), "`num_nodes` is given for 1 of 4 graphs"),
+    "store": (inner(_store={"x": 1}), "is not a PyTorch file, or is corrupted"),
     "complex": (collated({"x": torch.ones(35, 3) * 1j}), "real numbers"),
 }
 
@@ -54,14 +50,13 @@ def test_what_is_refused(content, says, tmp_path, refused):
 
 @pytest.mark.parametrize("key", ["num_edges", "size", "keys", "is_cuda", "batch", "ptr", "time", "face"])
 @pytest.mark.parametrize("value", [torch.arange(4.0), [1, 2, 3, 4], None], ids=["tensor", "list", "none"])
-def test_names_that_pyg_uses_do_no_harm(key, value, tmp_path, root):
+def test_attributes_with_names_that_pyg_uses(key, value, tmp_path, root):
     torch.save(collated({key: value}, {key: torch.arange(5)}), tmp_path / "f.pt")
     dataset = load_dataset(tmp_path / "f.pt", root)
     assert sum(batch.num_graphs for batch in make_loader(dataset, 2)) == 4
 
 
-def test_what_was_not_foreseen_is_a_line_too(tmp_path, root, refused, monkeypatch):
-    """And its cause is kept, so that it can be mended."""
+def test_an_unforeseen_error_is_one_line_with_its_cause(tmp_path, root, refused, monkeypatch):
     import graphcl.datasets.load as load
 
     def fail(*args):
@@ -69,6 +64,6 @@ def test_what_was_not_foreseen_is_a_line_too(tmp_path, root, refused, monkeypatc
 
     monkeypatch.setattr(load, "prepare", fail)
     torch.save(small_graphs(2), tmp_path / "f.pt")
-    refused(tmp_path / "f.pt", "cannot load", "its parts do not fit together")
-    with pytest.raises(KeyError):  # the mistake of a program is no mistake of a file
+    refused(tmp_path / "f.pt", "cannot load", "its parts are inconsistent")
+    with pytest.raises(KeyError):  # an error in Python objects is not an error in a file
         load_dataset(small_graphs(2), root)

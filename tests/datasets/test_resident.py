@@ -1,4 +1,4 @@
-"""Batches cut out of a resident data set are those that PyG would make of the same graphs."""
+"""Batches of a resident data set equal PyG's batches of the same graphs."""
 
 import time
 from collections import Counter
@@ -12,9 +12,9 @@ from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
 from graphcl.datasets import load_dataset
+from graphcl.datasets.loader import make_loader
 from graphcl.datasets.order import EpochBatches, batch_indices
-from graphcl.datasets.resident import ResidentLoader, make_loader, not_resident
-from graphcl.datasets.streaming import StreamingLoader
+from graphcl.datasets.resident import ResidentLoader, not_resident
 from graphcl.errors import InputError, InputTypeError
 from tests.strategies import (
     QUICK,
@@ -28,8 +28,6 @@ from tests.strategies import (
     star,
     uniform,
 )
-
-pytestmark = pytest.mark.usefixtures("loops")
 
 
 class Held(InMemoryDataset):
@@ -45,7 +43,7 @@ class Saved(InMemoryDataset):
 
 
 def graphs_with(more=lambda i: {}, count=7, keys=()):
-    """Paths of 2, 3, ... nodes and, among them, a graph without edges, each with more attributes."""
+    """Return paths of 2, 3, ... nodes, one of them without edges, with more attributes."""
     graphs = []
     for i in range(count):
         n = i + 2
@@ -85,7 +83,7 @@ ATTRIBUTES = {
 
 @pytest.mark.parametrize("kind", ["data-set", "list", "saved"])
 @pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
-def test_batches_are_pygs(attributes, kind, tmp_path):
+def test_batches_equal_pygs(attributes, kind, tmp_path):
     graphs = graphs_with(**attributes)
     if kind == "data-set":
         dataset = Held(graphs)
@@ -98,19 +96,13 @@ def test_batches_are_pygs(attributes, kind, tmp_path):
     expected = [Batch.from_data_list([dataset[i] for i in chosen]) for chosen in ([0, 1, 2], [3, 4, 5, 6])]
     for got, wanted in zip(loader, expected, strict=True):
         assert_same_batch(got, wanted)
-    if isinstance(loader, ResidentLoader):
-        for chosen in ([6, 0, 3], [3], [2, 2, 5], list(range(7))):
-            wanted = Batch.from_data_list([dataset[i] for i in chosen])
-            assert_same_batch(loader.batch(torch.tensor(chosen)), wanted)
+    for chosen in ([6, 0, 3], [3], [2, 2, 5], list(range(7))):
+        wanted = Batch.from_data_list([dataset[i] for i in chosen])
+        assert_same_batch(loader.batch(torch.tensor(chosen)), wanted)
 
 
-@pytest.mark.parametrize("name", ATTRIBUTES)
-def test_plain_attributes_are_resident(name):
-    assert isinstance(make_loader(graphs_with(**ATTRIBUTES[name]), 3), ResidentLoader)
-
-
-def test_flags_that_pass_for_node_indices():
-    """PyG turns them into whole numbers as soon as it has something to add."""
+def test_boolean_node_indices():
+    """PyG converts them to integers when it adds an offset."""
     graphs = graphs_with(lambda i: {"train_index": torch.ones(2, dtype=torch.bool)})
     for got, expected in zip(make_loader(graphs, 3), DataLoader(graphs[:3], 3), strict=False):
         assert_same_batch(got, expected)
@@ -180,8 +172,8 @@ def test_the_librarys_data_sets(kind, mirror, root):
         assert_same_batch(got, Batch.from_data_list([dataset[i] for i in chosen.tolist()]))
 
 
-def test_a_batch_is_the_callers_own():
-    """Writing into a batch leaves the data set and later batches alone."""
+def test_a_batch_shares_no_memory():
+    """Writing into a batch does not change the data set or later batches."""
     dataset = Held(graphs_with(keys=("x", "y", "edge_attr", "ragged")))
     loader = ResidentLoader(dataset, 7)
     expected = Batch.from_data_list(list(dataset))
@@ -204,22 +196,22 @@ def loader_kinds():
 
 
 class Ruled(Data):
-    """Has batching rules of its own."""
+    """A graph class with its own batching rules."""
 
     def __inc__(self, key, value, *args, **kwargs):
         return 1000 if key == "y" else super().__inc__(key, value, *args, **kwargs)
 
 
-@pytest.mark.parametrize("loader", [ResidentLoader, StreamingLoader, make_loader])
+@pytest.mark.parametrize("loader", [ResidentLoader, make_loader])
 @pytest.mark.parametrize("kind", [HeteroData, TemporalData])
-def test_graphs_that_no_loader_makes_useful(loader, kind):
-    """They are not handed on to PyG's `DataLoader`."""
+def test_unsupported_graphs(loader, kind):
+    """They are refused instead of passed on to PyG's `DataLoader`."""
     with pytest.raises(InputTypeError, match=rf"must hold torch_geometric.data.Data, got {kind.__name__}; .* not supp"):
         loader([kind(), kind()], 2)
 
 
 def drawn(batch):
-    """The graphs of a batch: their numbers are in `node_id`."""
+    """Return the indices of a batch's graphs, which are in `node_id`."""
     return (batch.node_id[batch.ptr[:-1]] // 100).tolist()
 
 
@@ -247,24 +239,6 @@ def test_every_graph_once_per_epoch(kind, shuffle, batch_size):
             assert sizes[-1] <= batch_size + 1
 
 
-@pytest.mark.parametrize(
-    ("count", "batch_size", "sizes"),
-    [
-        (13, 4, [4, 4, 5]),
-        (13, 12, [13]),
-        (13, 5, [5, 5, 3]),
-        (13, 100, [13]),
-        (13, 11, [11, 2]),
-        (1, 4, [1]),
-        (2, 1, [1, 1]),
-        (3, 2, [3]),
-    ],
-)
-def test_a_graph_left_alone_joins_the_batch_before(count, batch_size, sizes):
-    assert [len(batch) for batch in batch_indices(count, batch_size)] == sizes
-    assert [len(batch) for batch in batch_indices(count, batch_size, True, seeded(0))] == sizes
-
-
 @each_kind
 def test_epochs_differ_and_can_be_repeated(kind):
     graphs = loader_kinds()[kind]
@@ -279,15 +253,8 @@ def test_epochs_differ_and_can_be_repeated(kind):
     assert epochs(1) != first
 
 
-def test_both_kinds_of_loader_deal_out_the_same_graphs():
-    kinds = loader_kinds()
-    resident, fallback = (make_loader(kinds[kind], 4, True, seeded(3)) for kind in ("resident", "fallback"))
-    for _ in range(2):
-        assert [drawn(batch) for batch in resident] == [drawn(batch) for batch in fallback]
-
-
 @pytest.mark.parametrize("batch_size", range(1, 12))
-def test_batches_are_those_of_a_plain_split(batch_size):
+def test_batches_equal_a_plain_split(batch_size):
     for count in range(30):
         order = torch.randperm(count, generator=seeded(0))
         expected = list(order.split(batch_size)) if count else []
@@ -304,7 +271,7 @@ def test_batches_are_those_of_a_plain_split(batch_size):
 
 
 def is_window(part, block, count, blocks_left):
-    """Whether `part` consists of 16 whole blocks, or of all that are left."""
+    """Return True if `part` consists of 16 whole blocks, or of all that are left."""
     sizes = Counter(number // block for number in part)
     whole = all(size == min(block, count - block * number) for number, size in sizes.items())
     return whole and len(sizes) == min(16, blocks_left)
@@ -344,8 +311,8 @@ def test_windows_too_small_are_refused():
             make()
 
 
-def test_telling_the_batches_takes_the_same_time_however_many_there_are():
-    """It once took a pass over all graphs for each batch: seconds an epoch from 100,000 graphs on."""
+def test_indexing_batches_takes_constant_time():
+    """Regression test: it once took a pass over all graphs for each batch."""
     order = batch_indices(10**7, 2)
     start = time.perf_counter()
     for number in range(1000):
@@ -374,7 +341,7 @@ def test_without_a_generator_the_global_one_decides():
         assert [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)] == first
 
 
-# -- what cannot be held -----------------------------------------------------------------------------------------------
+# -- data sets for PyG's loader ---------------------------------------------------------------------------------------
 
 
 class Stacked(Data):
@@ -399,7 +366,7 @@ NOT_RESIDENT = {
 
 
 @pytest.mark.parametrize(("dataset", "word"), NOT_RESIDENT.values(), ids=NOT_RESIDENT.keys())
-def test_what_cannot_be_held_goes_through_pygs_loader(dataset, word):
+def test_other_data_sets_use_pygs_loader(dataset, word):
     dataset = dataset()
     assert word in not_resident(dataset)
     with pytest.raises(InputError, match=f"cannot be held on the device: .*{word}.*use PyG's DataLoader"):
@@ -426,7 +393,7 @@ def test_a_transform_is_applied_at_each_access():
     assert len(calls) >= 14
 
 
-def test_a_transform_behind_torchs_subset_is_not_frozen():
+def test_a_transform_behind_torchs_subset_is_applied_at_each_access():
     """`torch.utils.data.Subset` and `random_split` hide the data set and its transform."""
     fresh = iter(range(1000))
 
@@ -440,14 +407,14 @@ def test_a_transform_behind_torchs_subset_is_not_frozen():
     assert not torch.equal(first.draw, second.draw)
 
 
-def test_no_graph():
+def test_an_empty_data_set():
     assert "empty" in not_resident([])
     with pytest.raises(InputError, match="empty"):
         ResidentLoader([], 3)
 
 
 @pytest.mark.parametrize("batch_size", [0, -1])
-def test_batches_of_nothing(batch_size):
+def test_invalid_batch_sizes(batch_size):
     for make in (ResidentLoader, make_loader):
         with pytest.raises(InputError, match=rf"`batch_size` must be .*, got {batch_size}"):
             list(make(graphs_with(), batch_size))
@@ -459,7 +426,7 @@ def test_batches_of_nothing(batch_size):
 @pytest.mark.cuda
 @needs_cuda
 @pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
-def test_batches_on_cuda_are_those_on_the_cpu(attributes):
+def test_batches_on_cuda_equal_those_on_the_cpu(attributes):
     dataset = Held(graphs_with(**attributes))
     on_cpu, on_device = (make_loader(dataset, 3, True, seeded(0), device) for device in ("cpu", "cuda"))
     for _ in range(2):

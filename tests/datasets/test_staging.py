@@ -1,4 +1,4 @@
-"""One process prepares a set while others wait; a killed one leaves nothing that is used; full and read-only disks."""
+"""Concurrent, killed and failing preparation of a set: locks, full disks, read-only disks."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ fork = multiprocessing.get_context("fork")  # a new interpreter would import tor
 
 
 def child(work, *args):
-    """A process that does some work, and ends with 0 if that went well."""
+    """Start a process that calls `work`; its exit code is 0 on success."""
 
     def body():
         try:
@@ -41,7 +41,7 @@ def until(holds):
 
 @pytest.fixture
 def stops(monkeypatch, tmp_path):
-    """A child that begins to prepare says so, and waits to be killed."""
+    """Return a function that reports the start of the preparation and waits to be killed."""
     begun = tmp_path / "begun"
 
     def stop(*args):
@@ -87,7 +87,7 @@ def test_a_killed_process_leaves_nothing_that_is_used(mirror, root, stops):
     assert os.listdir(root) == ["TINY"]
 
 
-def test_who_waits_goes_on_when_the_other_is_killed(mirror, root, stops, capfd):
+def test_a_waiting_process_continues_when_the_other_is_killed(mirror, root, stops, capfd):
     monkeypatch, stop, begun = stops
     with monkeypatch.context() as patch:
         patch.setattr(tu, "check_text", stop)
@@ -124,7 +124,7 @@ def test_a_lock_that_is_a_link_is_not_followed(mirror, root, tmp_path):
     assert not (tmp_path / "precious").exists()
 
 
-def test_folders_of_sets_with_longer_names_are_left_alone(root):
+def test_folders_of_sets_with_longer_names_are_kept(root):
     left = [".A-0123456789ab", ".A-b-0123456789ab", ".A-0123456789ab-0123456789ab", ".A-file"]
     for name in left:
         (root / name).mkdir(parents=True)
@@ -133,8 +133,8 @@ def test_folders_of_sets_with_longer_names_are_left_alone(root):
     assert sorted(path.name for path in root.iterdir()) == sorted(left[1:])
 
 
-def test_without_locks_processes_prepare_beside_each_other(mirror, root, monkeypatch):
-    """As on some network file systems."""
+def test_loading_without_locks(mirror, root, monkeypatch):
+    """Some network file systems have no locks."""
     import graphcl.datasets.staging as staging
 
     def no_locks(*args):
@@ -148,7 +148,7 @@ def test_without_locks_processes_prepare_beside_each_other(mirror, root, monkeyp
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of 64 kB."""
+    """Mount a disk of 64 kB."""
     place = tmp_path / "disk"
     place.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", place], capture_output=True).returncode:

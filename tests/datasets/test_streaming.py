@@ -1,4 +1,4 @@
-"""Batches cut by a thread are those that the resident loader gives; the thread ends when it is no longer needed."""
+"""The streaming loader gives the batches of the resident loader; its thread ends when it is no longer needed."""
 
 import gc
 import itertools
@@ -10,7 +10,8 @@ import torch
 
 from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, TwoViews, embed, train
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.datasets.loader import make_loader
+from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.streaming import StreamingLoader, ahead_of
 from graphcl.errors import InputError
 from tests.conftest import small_graphs
@@ -33,37 +34,41 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name == "graphcl-loader"]
 
 
+def streaming(*args, **options):
+    return StreamingLoader(ResidentLoader(*args, **options))
+
+
 ORDERS = {"in-order": {}, "shuffled": {"shuffle": True}, "window": {"shuffle": True, "window": 16}}
 each_order = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
 
 
 @each_order
 @pytest.mark.parametrize("batch_size", [1, 4, 6, 100])
-def test_batches_are_those_of_the_resident_loader(order, batch_size, dataset):
+def test_batches_equal_those_of_the_resident_loader(order, batch_size, dataset):
     resident = ResidentLoader(dataset, batch_size, generator=seeded(0), **order)
-    streaming = StreamingLoader(dataset, batch_size, generator=seeded(0), **order)
-    assert len(streaming) == len(resident)
+    ahead = streaming(dataset, batch_size, generator=seeded(0), **order)
+    assert len(ahead) == len(resident)
     for _ in range(2):
-        for got, expected in zip(streaming, resident, strict=True):
+        for got, expected in zip(ahead, resident, strict=True):
             assert_same_batch(got, expected)
 
 
 @each_order
-def test_chunks_are_those_of_the_resident_loader(order, dataset):
+def test_chunks_equal_those_of_the_resident_loader(order, dataset):
     resident = ResidentLoader(dataset, 4, generator=seeded(0), **order)
-    streaming = StreamingLoader(dataset, 4, generator=seeded(0), **order)
+    ahead = streaming(dataset, 4, generator=seeded(0), **order)
     for least in (1, 10, 1000):
-        pairs = list(zip(streaming.chunks(least), resident.chunks(least), strict=True))
+        pairs = list(zip(ahead.chunks(least), resident.chunks(least), strict=True))
         for (got, got_sizes), (expected, sizes) in pairs:
             assert got_sizes == sizes
             assert_same_batch(got, expected)
-        told = [graphs.tolist() for graphs in streaming.batch_sampler.current]
+        told = [graphs.tolist() for graphs in ahead.batch_sampler.current]
         assert told == [graphs.tolist() for graphs in resident.batch_sampler.current]
 
 
 def test_training_is_the_same(dataset):
     histories, embeddings = [], []
-    for kind in (ResidentLoader, StreamingLoader):
+    for kind in (ResidentLoader, streaming):
         torch.manual_seed(0)
         model = ContrastiveModel(GIN(dataset.num_features, hidden=8))
         loader = kind(dataset, 8, True, seeded(0))
@@ -78,9 +83,9 @@ def test_training_is_the_same(dataset):
 
 
 def test_the_order_is_drawn_by_the_caller(dataset):
-    """Else the thread would take numbers from a generator that others use, at any time."""
+    """The thread would draw from a shared generator at any time."""
     generator = seeded(0)
-    before = iter(StreamingLoader(dataset, 4, True, generator))
+    before = iter(streaming(dataset, 4, True, generator))
     state = generator.get_state()
     list(before)
     assert torch.equal(generator.get_state(), state)
@@ -94,29 +99,23 @@ def test_a_set_on_disk_streams_on_the_cpu(tmp_path, dataset):
         assert_same_batch(got, expected)
 
 
-def test_what_cannot_be_held_is_refused(dataset):
-    with pytest.raises(InputError, match="empty"):
-        StreamingLoader([], 4)
-    with pytest.raises(InputError, match="`batch_size` must be at least 1, got 0"):
-        StreamingLoader(dataset, 0)
-    with pytest.raises(InputError, match="`window` must be at least 16, got 15"):
-        StreamingLoader(dataset, 4, window=15)
+def test_at_least_one_batch_ahead(dataset):
     with pytest.raises(InputError, match="`ahead` must be at least 1, got 0"):
-        StreamingLoader(dataset, 4, ahead=0)
+        StreamingLoader(ResidentLoader(dataset, 4), ahead=0)
 
 
 # -- the thread --------------------------------------------------------------------------------------------------------
 
 
 def test_no_thread_is_left_after_an_epoch(dataset):
-    loader = StreamingLoader(dataset, 4)
+    loader = streaming(dataset, 4)
     for _ in range(3):
         assert sum(batch.num_graphs for batch in loader) == 37
         assert threads() == []
 
 
 def test_an_iterator_that_is_closed_or_forgotten_ends_its_thread(dataset):
-    loader = StreamingLoader(dataset, 1)
+    loader = streaming(dataset, 1)
     for _ in loader:
         assert len(threads()) == 1
         break
@@ -128,13 +127,13 @@ def test_an_iterator_that_is_closed_or_forgotten_ends_its_thread(dataset):
     assert threads() == []
 
 
-def test_an_iterator_that_is_never_asked_starts_no_thread(dataset):
-    iterators = [iter(StreamingLoader(dataset, 4)), StreamingLoader(dataset, 4).chunks()]
+def test_an_unused_iterator_starts_no_thread(dataset):
+    iterators = [iter(streaming(dataset, 4)), streaming(dataset, 4).chunks()]
     assert threads() == []
     del iterators
 
 
-def test_an_exception_arrives_in_its_place():
+def test_an_exception_is_raised_in_order():
     def failing():
         yield 1
         yield 2
@@ -160,14 +159,14 @@ def test_an_exception_of_the_consumer_ends_the_thread():
 
 
 def test_batches_that_fail_to_be_cut(dataset, monkeypatch):
-    loader = StreamingLoader(dataset, 4)
-    monkeypatch.setattr(loader._cutter, "batch", lambda graphs: 1 / 0)
+    loader = streaming(dataset, 4)
+    monkeypatch.setattr(loader._loader, "batch", lambda graphs: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         list(loader)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_no_more_than_so_many_are_made_ahead(depth):
+def test_at_most_depth_items_are_made_ahead(depth):
     made = []
     items = ahead_of((made.append(number) or number for number in range(100)), depth)
     assert made == []
@@ -178,7 +177,7 @@ def test_no_more_than_so_many_are_made_ahead(depth):
     items.close()
 
 
-def test_they_are_made_while_the_consumer_is_busy():
+def test_items_are_made_while_the_consumer_is_busy():
     def slow():
         for number in range(5):
             time.sleep(0.05)
@@ -200,9 +199,9 @@ def test_an_empty_iterator():
 @pytest.mark.cuda
 @needs_cuda
 @each_order
-def test_batches_on_cuda_are_those_on_the_cpu(order, dataset):
+def test_batches_on_cuda_equal_those_on_the_cpu(order, dataset):
     on_cpu = ResidentLoader(dataset, 4, generator=seeded(0), **order)
-    on_cuda = StreamingLoader(dataset, 4, generator=seeded(0), device="cuda", **order)
+    on_cuda = StreamingLoader(ResidentLoader(dataset, 4, generator=seeded(0), **order), "cuda")
     for _ in range(3):
         for got, expected in zip(on_cuda, on_cpu, strict=True):
             assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))

@@ -1,4 +1,4 @@
-"""The embedded data set: what its docstring says of it."""
+"""The embedded data set: the claims of its docstring."""
 
 import random
 import subprocess
@@ -14,6 +14,7 @@ from torch_geometric.data import Batch
 from torch_geometric.utils import degree
 
 from graphcl.augment import random4
+from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.synthetic import CORE_KINDS, FAMILIES, synthetic
 from graphcl.errors import InputError
@@ -55,7 +56,7 @@ def test_graphs_are_well_formed(graphs):
         assert (graph.x.sum(dim=1) == 1).all()
 
 
-def test_the_same_everywhere(graphs):
+def test_the_same_seed_gives_the_same_graphs(graphs):
     state, torch_state = random.getstate(), torch.get_rng_state()
     few = fingerprint(synthetic(num_graphs=60))
     assert few == fingerprint(graphs[:60])
@@ -84,7 +85,7 @@ def test_most_edges_of_the_core_follow_the_rule(graphs):
 
 
 def test_neither_degrees_nor_kinds_tell_the_family(graphs):
-    """A random forest on degree histograms, sizes and counts of kinds: near the 25 % of guessing."""
+    """A random forest on degree histograms, sizes and counts of kinds is near the chance level of 25 %."""
 
     def statistics(graph):
         degrees = torch.bincount(degree(graph.edge_index[0], graph.num_nodes).long(), minlength=40)[:40]
@@ -97,7 +98,7 @@ def test_neither_degrees_nor_kinds_tell_the_family(graphs):
 
 
 def test_a_supervised_gin_tells_them_apart(graphs):
-    """At least 95 % of a held-out fifth: about 97.5 of any of them."""
+    """At least 95 % on a held-out fifth; about 97.5 % on average."""
     torch.manual_seed(0)
     order = torch.randperm(len(graphs), generator=torch.Generator().manual_seed(0)).tolist()
     learn, held = ([graphs[i] for i in part] for part in (order[:480], order[480:]))
@@ -109,19 +110,19 @@ def test_a_supervised_gin_tells_them_apart(graphs):
     loader = ResidentLoader(learn, 64, shuffle=True, generator=torch.Generator().manual_seed(0))
     for _ in range(60):
         for batch in loader:
-            scores = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs))
+            scores = head(encoder(batch.x, batch.edge_index, batch.batch, size=batch.num_graphs))
             optimiser.zero_grad()
             nn.functional.cross_entropy(scores, batch.y).backward()
             optimiser.step()
         schedule.step()
     model.eval()
     batch = Batch.from_data_list(held)
-    guess = head(encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs)).argmax(dim=1)
+    guess = head(encoder(batch.x, batch.edge_index, batch.batch, size=batch.num_graphs)).argmax(dim=1)
     assert (guess == batch.y).float().mean() >= 0.95
 
 
 def test_training_gains_over_the_untrained_encoder(graphs):
-    """Default settings, ten epochs instead of twenty, five folds: at least five points (14 to 18 by seed)."""
+    """Default settings, but ten epochs and five folds: at least five points (14 to 18 by seed)."""
     torch.manual_seed(0)
     model = ContrastiveModel(GIN(graphs[0].x.size(1)))
     whole = ResidentLoader(graphs, 1024)
@@ -137,3 +138,10 @@ def test_training_gains_over_the_untrained_encoder(graphs):
 def test_at_least_one_graph():
     with pytest.raises(InputError, match="`num_graphs` must be at least 1, got 0"):
         synthetic(num_graphs=0)
+
+
+def test_it_needs_no_file(monkeypatch, root):
+    few = synthetic(num_graphs=8)
+    monkeypatch.setattr("graphcl.datasets.synthetic.synthetic", lambda: few)
+    assert load_dataset("synthetic", root, mirror="/not/there").name == "synthetic"
+    assert not root.exists()

@@ -1,4 +1,4 @@
-"""Keeping freed memory: a setting of the process, tried in one of its own."""
+"""Keeping freed memory, tested in a separate process."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ print(int(kept), usual, faults())
 
 def test_large_tensors_reuse_memory():
     pytest.importorskip("resource")
-    file = Path(graphcl.__file__).with_name("memory.py")
+    file = Path(graphcl.__file__).parent / "system" / "memory.py"
     out = subprocess.run([sys.executable, "-c", CODE, file], capture_output=True, text=True, check=True)
     kept, usual, faults = map(int, out.stdout.split())
     if not kept:

@@ -1,4 +1,4 @@
-"""Optional packages: how they are imported, and what is said where one is missing."""
+"""Optional packages: how they are imported, and the message if one is missing."""
 
 import importlib.util
 import os
@@ -15,7 +15,7 @@ needs_ogb = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="
 
 @needs_ogb
 @pytest.mark.parametrize("variable", [None, "0"])
-def test_ogb_is_imported_without_its_look_for_a_newer_version(variable, monkeypatch):
+def test_ogb_is_imported_without_its_version_check(variable, monkeypatch):
     for name in [name for name in sys.modules if name in ("ogb", "ogb.version", "outdated")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delenv("OUTDATED_IGNORE", raising=False)
@@ -26,7 +26,7 @@ def test_ogb_is_imported_without_its_look_for_a_newer_version(variable, monkeypa
     assert import_ogb().PygGraphPropPredDataset is not None
     assert sys.modules["ogb.version"].check_outdated is None
     assert started == []
-    # Nothing of the detour stays.
+    # Everything is restored.
     assert "outdated" not in sys.modules
     assert os.environ.get("OUTDATED_IGNORE") == variable
     monkeypatch.delitem(sys.modules, "ogb.version")
@@ -34,7 +34,7 @@ def test_ogb_is_imported_without_its_look_for_a_newer_version(variable, monkeypa
 
 
 @needs_ogb
-def test_the_test_above_sees_the_look(monkeypatch):
+def test_a_plain_import_does_check(monkeypatch):
     for name in [name for name in sys.modules if name in ("ogb", "ogb.version")]:
         monkeypatch.delitem(sys.modules, name)
     started = []
@@ -46,9 +46,9 @@ def test_the_test_above_sees_the_look(monkeypatch):
     assert started
 
 
-def test_a_missing_package_is_one_line(monkeypatch):
+def test_a_missing_package_gives_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb", None)
     with pytest.raises(
-        InputError, match=r"OGB are read and scored by its own package .*; pip install 'graphcl\[ogb\]'"
+        InputError, match=r"data sets are read and scored by its own package .*; pip install 'graphcl\[ogb\]'"
     ):
         import_ogb()

@@ -1,0 +1,55 @@
+"""Choose the loader for a data set and a device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch_geometric.loader import DataLoader
+
+from graphcl.datasets.on_disk import MappedDataset
+from graphcl.datasets.order import WHOLE, EpochBatches, Shard
+from graphcl.datasets.resident import ResidentLoader, not_resident, num_bytes
+from graphcl.datasets.streaming import StreamingLoader
+
+
+def make_loader(
+    dataset: Any,
+    batch_size: int,
+    shuffle: bool = False,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+    window: int | None = None,
+    shard: Shard = WHOLE,
+) -> ResidentLoader | StreamingLoader | DataLoader:
+    """Return the loader that suits `dataset` and `device`; all loaders yield the same batches in the same order.
+
+    | loader | for |
+    |---|---|
+    | `ResidentLoader` | a data set of at most half of the GPU's free memory; on the CPU, one in memory |
+    | `StreamingLoader` | a larger data set; on the CPU, a memory-mapped one |
+    | PyG's `DataLoader` | a data set that `not_resident` rejects; its batches are on the CPU |
+
+    Args:
+        dataset: a PyG data set or a list of `Data`.
+        batch_size: number of graphs in a batch, over all ranks, >= 1.
+        shuffle: whether each epoch draws a new order.
+        generator: CPU generator that draws the orders; all ranks need the same seed.
+        device: device of the batches.
+        window: number of graphs that are shuffled together; default: all. See `batch_indices`.
+        shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch.
+
+    Raises:
+        InputError: a size is out of range, or a rank would get fewer than two graphs of a batch.
+    """
+    device = torch.device(device)
+    if not_resident(dataset):
+        batches = EpochBatches(len(dataset), batch_size, shuffle, generator, window, shard)
+        return DataLoader(dataset, batch_sampler=batches)
+    if device.type == "cuda":
+        streams = num_bytes(dataset) > torch.cuda.mem_get_info(device)[0] / 2
+    else:
+        streams = isinstance(dataset, MappedDataset)
+    place = "cpu" if streams else device
+    loader = ResidentLoader(dataset, batch_size, shuffle, generator, place, window, shard)
+    return StreamingLoader(loader, device) if streams else loader

@@ -1,0 +1,88 @@
+"""Reading of graphs piece by piece, with at most one piece in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDataset
+
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.load import prepare
+from graphcl.datasets.networks import is_networkx
+from graphcl.datasets.own import collate_dataset, collate_graphs
+from graphcl.errors import InputError
+
+_GROUP = 4096
+"""Number of graphs that are collated at a time."""
+
+
+def in_pieces(source: object) -> bool:
+    """Return True if `source` is to be read by `pieces`, False if `load_dataset` reads it as a whole."""
+    if isinstance(source, str | os.PathLike | bytes | Data | InMemoryDataset):
+        return isinstance(source, GraphDataset) and source._indices is not None  # in a subset, `_data` has all graphs
+    if isinstance(source, list | tuple):
+        return any(isinstance(each, Batch | torch.utils.data.Dataset | list | tuple) for each in source)
+    return isinstance(source, Iterable | Dataset) and not is_networkx(source)
+
+
+def pieces(source: Iterable[object], name: str, features: str) -> Iterator[tuple[GraphDataset, int]]:
+    """Yield data sets of consecutive graphs; with each, the number of its first graphs to take.
+
+    Raises:
+        InputError: `features` asks for degrees, or there are fewer than two graphs; or see `prepare`.
+    """
+    if "degree" in features:
+        raise InputError(f"`features` {features!r} needs all graphs at once; give `x` in the graphs.")
+    done, chosen = 0, features
+
+    def prepared(data: Data, slices: dict[str, Tensor] | None) -> GraphDataset:
+        nonlocal chosen
+        what = name if done == 0 else f"{name} (graphs from {done} on)"
+        shard = prepare(data, slices, what, chosen, categories=isinstance(source, GraphDataset))
+        chosen = shard.features
+        return shard
+
+    for group in _groups(source):
+        if isinstance(group, InMemoryDataset):
+            shard = prepared(*collate_dataset(group, name))
+        else:
+            # `prepare` needs two graphs, so a single graph is repeated; the caller takes only the first
+            graphs = group if len(group) > 1 else 2 * group
+            shard = prepared(*collate_graphs(graphs, f"{name} (graphs from {done} on)"))
+        if isinstance(source, GraphDataset):  # keep its description, as its `x` holds computed features already
+            shard.features, shard.degree_columns = source.features, source.degree_columns
+        yield shard, len(group)
+        done += len(group)
+    if done < 2:
+        raise InputError(f"{name} holds {['no graph', '1 graph'][done]}; contrasting graphs needs at least two.")
+
+
+def _groups(source: Iterable[object]) -> Iterator[list[Data] | InMemoryDataset]:
+    """Yield the graphs of `source` in lists of at most `_GROUP`; data sets that are already collated as they are."""
+    if isinstance(source, OnDiskDataset):
+        for start in range(0, len(source), _GROUP):
+            yield source.multi_get(range(start, min(start + _GROUP, len(source))))
+        return
+    waiting: list[Any] = []
+    for item in source:
+        if isinstance(item, InMemoryDataset) and len(item) > 1:
+            if waiting:
+                yield waiting
+            waiting = []
+            yield item
+            continue
+        if isinstance(item, Batch):
+            waiting += item.to_data_list()
+        elif isinstance(item, list | tuple | torch.utils.data.Dataset):
+            waiting += [item[number] for number in range(len(item))]  # type: ignore[arg-type]
+        else:
+            waiting.append(item)
+        while len(waiting) >= _GROUP:
+            yield waiting[:_GROUP]
+            waiting = waiting[_GROUP:]
+    if waiting:
+        yield waiting

@@ -1,0 +1,158 @@
+"""Damaged variants of each kind of input file: each is read, or refused with one line, in little memory.
+
+The known hostile files have named cases next to the code that refuses them: tests/datasets/test_archive.py, test_tu.py,
+test_own_hostile.py and test_on_disk.py, tests/system/, tests/models/test_saved.py, tests/config/test_files.py,
+tests/experiment/.
+"""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+
+from graphcl.config import make_config, read_config
+from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError
+from graphcl.experiment.viz.run_files import read_run
+from graphcl.models.saved import load_encoder
+from graphcl.system.torch_file import read_torch_file
+from tests.conftest import small_graphs
+from tests.datasets.conftest import files_of, write_zip
+from tests.memory import peak
+
+CONFIG = (
+    b"dataset: MUTAG\nlr: 1e-3\nseeds: [0, 1]\nloss: {name: adnce, mu: 0.7}\nviews: {first: &v subgraph, second: *v}\n"
+)
+TOKENS = [
+    b"\0",
+    b"\xff",
+    b"-1",
+    b"9" * 30,
+    b"1e999",
+    b"nan",
+    b"\r\n",
+    b"[" * 2000,
+    b"{",
+    b"*a",
+    b"<<: ",
+    b"",
+    b"R",
+    b"\x85",
+]
+
+
+def zip_bytes(folder):
+    return (write_zip(folder, "TINY") / "TINY.zip").read_bytes()
+
+
+def torch_bytes(folder):
+    file = io.BytesIO()
+    torch.save(small_graphs(3, edge_attr=True), file)
+    return file.getvalue()
+
+
+def npz_bytes(folder):
+    file = io.BytesIO()
+    np.savez_compressed(file, h=np.ones((1, 3, 2), np.float32), seeds=[0], y=np.arange(3))
+    return file.getvalue()
+
+
+def use(dataset):
+    assert sum(batch.num_graphs for batch in ResidentLoader(dataset, 4)) == len(dataset)
+
+
+def read_zip(path, root):
+    use(load_dataset("TINY", root, path.parent))
+
+
+def read_part(path, root):
+    for name, text in files_of("TINY").items():
+        if name != path.name:
+            (path.parent / name).write_text(text)
+    use(load_dataset(path.parent, root))
+
+
+def read_packed(path, root):
+    folder = root / "packed"
+    write_on_disk(small_graphs(4, edge_attr=True), folder)
+    (folder / path.name).write_bytes(path.read_bytes())
+    use(load_dataset(folder, root))
+
+
+def packed_bytes(name):
+    def make(folder):
+        write_on_disk(small_graphs(4, edge_attr=True), folder / "honest")
+        return (folder / "honest" / name).read_bytes()
+
+    return make
+
+
+def read_folder(path, root):
+    if path.name != "config.yaml":
+        (path.parent / "config.yaml").write_text("loss: {name: infonce}\nviews: {}\n")
+    read_run(path.parent)
+
+
+METRICS = b'{"seed": 0, "epoch": 1, "loss": 2.5, "alignment": 0.1}\n{"seed": 0, "epoch": 2, "loss": NaN}\n'
+RESULT = b'{"scores": {"svm": {"gain": {"mean": 1.0, "seeds": [0]}}}, "seconds": {"train": 1.5}, "commit": null}'
+KINDS = {
+    "archive": ("TINY.zip", zip_bytes, read_zip),
+    "edges": ("TINY_A.txt", lambda folder: files_of("TINY")["TINY_A.txt"].encode(), read_part),
+    "graph-labels": ("TINY_graph_labels.txt", lambda folder: b"1\n-1\n1\n", read_part),
+    "graphs": ("f.pt", torch_bytes, lambda path, root: use(load_dataset(path, root))),
+    "values": ("f.pt", torch_bytes, lambda path, root: read_torch_file(path, "save it again")),
+    "encoder": ("f.pt", torch_bytes, lambda path, root: load_encoder(path)),
+    "packed-description": ("graphcl.json", packed_bytes("graphcl.json"), read_packed),
+    "packed-values": ("x.npy", packed_bytes("x.npy"), read_packed),
+    "packed-slices": ("x.slices.npy", packed_bytes("x.slices.npy"), read_packed),
+    "settings": ("c.yaml", lambda folder: CONFIG, lambda path, root: make_config(read_config(path))),
+    "run-settings": ("config.yaml", lambda folder: CONFIG, read_folder),
+    "metrics": ("metrics.jsonl", lambda folder: METRICS, read_folder),
+    "result": ("result.json", lambda folder: RESULT, read_folder),
+    "embeddings": ("embeddings.npz", npz_bytes, read_folder),
+}
+SEVERAL_LINES = {"settings", "run-settings"}
+"""Kinds whose message has one line for each mistake."""
+
+
+def variants(honest):
+    """Yield the honest content truncated, with tokens inserted, and with single bytes changed."""
+    yield honest
+    places = [len(honest) * part // 7 for part in range(7)]
+    yield from (honest[:place] for place in places)
+    for number, token in enumerate(TOKENS):
+        place = places[number % 7]
+        yield honest[:place] + token + honest[place + number % 3 :]
+    for number in range(24):
+        place = number * 997 % len(honest)
+        yield honest[:place] + bytes([honest[place] ^ (1, 128, 255)[number % 3]]) + honest[place + 1 :]
+
+
+@pytest.mark.filterwarnings("ignore:Reading `.npy`")
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_files_are_read_or_refused(kind, tmp_path):
+    name, make, read = KINDS[kind]
+    honest = make(tmp_path / "source")
+    with peak() as grown:
+        for number, content in enumerate(variants(honest)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            (folder / name).write_bytes(content)
+            try:
+                read(folder / name, folder / "root")
+            except InputError as error:
+                lines = str(error).split("\n")
+                assert all(line.strip() and line.isprintable() and len(line) < 3000 for line in lines)
+                assert len(lines) == 1 or kind in SEVERAL_LINES
+    assert grown[0] < 128 * 2**20
+
+
+def test_the_honest_files_are_read(tmp_path):
+    for kind, (name, make, read) in KINDS.items():
+        if kind != "encoder":
+            folder = tmp_path / kind
+            folder.mkdir()
+            (folder / name).write_bytes(make(tmp_path / f"source-{kind}"))
+            read(folder / name, folder / "root")
