@@ -1,7 +1,7 @@
-"""For the reference pages: docstrings as this library writes them, and the signatures that `pairwise` gives to losses.
+"""Griffe extension for the reference pages: this library's docstring style, and the signatures of losses.
 
-A Griffe extension: mkdocstrings reads the source without running it, but a loss made by `pairwise` gets its arguments
-and their documentation when it is made, so those are taken from the loss itself.
+mkdocstrings reads the source without running it. A loss made by `pairwise` gets its arguments and documentation at
+import time, so they are taken from the imported loss.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import griffe
 
 
 class Docstrings(griffe.Extension):
-    """See the head of this file."""
+    """Adapt docstrings and signatures, see the module docstring."""
 
     def on_object(self, *, obj, **_):
         if obj.is_function and "graphcl.losses.engine.pairwise.pairwise" in [
@@ -25,7 +25,7 @@ class Docstrings(griffe.Extension):
                 *(written.get(name, _parameter(each)) for name, each in inspect.signature(loss).parameters.items())
             )
         if obj.docstring and obj.docstring.value.startswith("See `"):
-            obj.docstring = None  # told at the class that it comes from, so not again
+            obj.docstring = None  # documented at the base class
         if obj.docstring:
             text = re.sub(r"^Example:$", "Examples:", obj.docstring.value, flags=re.M)
             obj.docstring.value = re.sub(r"^Differs:", "**Differs:**", text, flags=re.M)
@@ -33,10 +33,10 @@ class Docstrings(griffe.Extension):
 
 def _parameter(given: inspect.Parameter) -> griffe.Parameter:
     kind = given.annotation
-    told = kind.__name__ if isinstance(kind, type) else re.sub(r"\b(typing|torch)\.", "", str(kind))
+    annotation = kind.__name__ if isinstance(kind, type) else re.sub(r"\b(typing|torch)\.", "", str(kind))
     default = None if given.default is given.empty else repr(given.default)
     kinds = {
         given.KEYWORD_ONLY: griffe.ParameterKind.keyword_only,
         given.POSITIONAL_OR_KEYWORD: griffe.ParameterKind.positional_or_keyword,
     }
-    return griffe.Parameter(given.name, annotation=told, kind=kinds[given.kind], default=default)
+    return griffe.Parameter(given.name, annotation=annotation, kind=kinds[given.kind], default=default)

@@ -1,26 +1,24 @@
-"""A loss of your own, start to finish: python examples/own_loss/align_uniform.py
+"""A new loss, complete: python examples/own_loss/align_uniform.py
 
-The formula for one anchor is all that has to be written; `pairwise` adds the views, negatives, queue, weights, engines
-and checks. Placed in `graphcl/losses/`, this very file is also found by `--loss align_uniform`, the help text and the
-contract tests; its one companion is the test file beside it. Run as a script, it trains on the embedded data set for
-ten epochs. Expect about 10 points more after training.
+Only the formula for one anchor is needed; `pairwise` adds views, negatives, queue, weights, engines and checks. In
+`graphcl/losses/`, this file adds `--loss align_uniform`, its help text and its contract tests; its test file goes to
+`tests/losses/`. As a script, it trains for ten epochs on the synthetic data set. Expect 10 points more after training.
 """
 
 from torch import Tensor
 
 from graphcl.arguments import Positive
-from graphcl.losses import Pairs
-from graphcl.losses.engine import pairwise
+from graphcl.losses import Pairs, pairwise
 from graphcl.losses.engine.exponent import linear
 
 
 @pairwise("align_uniform")
 def align_uniform(pairs: Pairs, *, t: Positive = 2.0, uniformity_weight: Positive = 1.0) -> Tensor:
-    r"""Alignment and uniformity: positives coincide, negatives spread over the sphere.
+    r"""Compute alignment and uniformity: positives coincide, negatives spread over the sphere.
 
     $$L_i = (D_i^+)^2 + \lambda \log \frac1M \sum_j e^{-t D_{ij}^2}, \qquad D^2 = 2 - 2 c$$
 
-    Differs: the paper takes one logarithm over all pairs; here each anchor has its own.
+    Differs: the paper has one logarithm over all pairs; here each anchor has its own.
 
     Args:
         pairs: anchors, positives and negatives.
@@ -30,20 +28,17 @@ def align_uniform(pairs: Pairs, *, t: Positive = 2.0, uniformity_weight: Positiv
     Returns:
         A scalar, or `[A]`. With all rows equal: 0.
 
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)
-        >>> abs(round(float(align_uniform(z, z)), 3))  # all in one point
+        >>> abs(round(float(align_uniform(z, z)), 3))  # all rows equal
         0.0
 
     References:
         Wang and Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the
         Hypersphere", ICML 2020 (arXiv 2005.10242).
     """
-    # -t D^2 = 2 t c - 2 t: a polynomial of the cosine, so both engines know what to do.
+    # -t D^2 = 2 t c - 2 t is a polynomial of the cosine, which both engines can sum.
     (total,) = pairs.logsumexp(linear(2 * t))
     uniformity = total - 2 * t - pairs.count.log()
     return 2 - 2 * pairs.positive + uniformity_weight * uniformity

@@ -1,4 +1,4 @@
-"""The other file of a new loss: its equation in plain loops, what must hold at its limits, and its gradient."""
+"""The test file of a new loss: its equation in plain loops, a limit, and its gradient."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch.autograd import gradcheck
 
 
 def by_hand(z1, z2, t, uniformity_weight):
-    """Cross-view terms of the first view's anchors: the equation, one number at a time."""
+    """Return the terms of the first view's anchors, from the equation in plain loops."""
 
     def squared_distance(u, v):
         u, v = ([x / math.hypot(*row) for x in row] for row in (u, v))
@@ -38,7 +38,7 @@ def test_equals_the_equation(views, engine, t, uniformity_weight):
     assert got.tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_is_zero_where_all_coincide():
+def test_is_zero_for_equal_rows():
     z = torch.ones(5, 3, dtype=torch.float64)
     assert align_uniform(z, z).item() == pytest.approx(0, abs=1e-12)
 

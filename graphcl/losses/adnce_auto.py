@@ -1,4 +1,4 @@
-"""ADNCE whose Gaussian is set by the batch: nothing to tune by data set (after Wu et al. 2023)."""
+"""ADNCE with mu and sigma set from the batch (after Wu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphcl.losses.engine.pairwise import pairwise
 Share = Annotated[float, interval("(0, 1]")]
 
 FLOOR = 1e-4
-"""The least sigma: far above what rounding makes of equal cosines, which so keep equal weights."""
+"""Smallest sigma: far above the rounding error of the cosines, so that equal cosines get equal weights."""
 
 
 @pairwise("adnce_auto")
@@ -28,61 +28,59 @@ def adnce_auto(
     scale: Positive = 1.0,
     share: Share = 0.5,
 ) -> Tensor:
-    r"""ADNCE with mu and sigma from each anchor's own negatives, by one of three rules.
+    r"""Compute ADNCE with mu and sigma derived from each anchor's negatives instead of tuned.
 
     $$L_i = -\log \frac{e^{s_i^+}}{\sum_j w_{ij} e^{s_{ij}}}, \qquad
     w_{ij} = \frac{Q_{ij} e^{-s_{ij}}}{\frac1M \sum_k Q_{ik} e^{-s_{ik}}}, \qquad
     Q_{ij} = \frac{e^{\beta_i f_{ij}}}{\sum_k e^{\beta_i f_{ik}}}, \quad s = c / \tau$$
 
-    The weights have mean 1 and are constants to the gradient. Q are the worst-case weights that they lead to: the share
-    of the gradient that a negative gets. ADNCE's own are a Gaussian too, e^{s + log g} ~ e^{-(c - c*)^2 / 2 sigma^2}
-    with c* = mu + sigma^2 / tau. So c* and sigma are set instead of mu and sigma, where the negatives show them:
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
+    of negatives and tau the temperature. The weights w have mean 1 and are constants to the gradient. Q is the
+    distribution of the gradient over the negatives. For `adnce`, Q is a Gaussian in c, with center
+    c* = mu + sigma^2 / tau and width sigma. This loss computes Q directly from the negatives, by one of three rules:
 
-    | `rule`     | f               | beta                                                                          |
-    |------------|-----------------|-------------------------------------------------------------------------------|
-    | `quantile` | -(c - c*)^2 / 2 | 1 / sigma^2, sigma = scale * the standard deviation of the anchor's negatives |
-    | `radius`   | -(c - c*)^2 / 2 | 1 / sigma^2 such that KL(Q, uniform) = -log share: as if a share were left    |
-    | `tilt`     | c               | 1 / temperature of the same radius: `cl_dro` by its constraint, not its price |
+    | `rule`     | f               | beta                                                                            |
+    |------------|-----------------|---------------------------------------------------------------------------------|
+    | `quantile` | -(c - c*)^2 / 2 | 1 / sigma^2 with sigma = scale * standard deviation of the anchor's negatives   |
+    | `radius`   | -(c - c*)^2 / 2 | 1 / sigma^2 such that KL(Q, uniform) = -log share                               |
+    | `tilt`     | c               | such that KL(Q, uniform) = -log share: `cl_dro` with a radius, not a multiplier |
 
-    c* is the peak-quantile of the anchor's negatives, the ceil(peak M)-th smallest: the 1 - peak most similar ones,
-    those likely to be false, weigh the less the more similar they are. mu = c* - sigma^2 / tau is that of `adnce`.
+    c* is the ceil(peak M)-th smallest of the anchor's negative cosines. Negatives with a cosine above c* are likely to
+    be false; the larger their cosine, the smaller is Q. The mu of `adnce` is c* - sigma^2 / tau.
 
-    Shifting or stretching an anchor's cosines leaves Q as it is, so a setting means the same on every data set and at
-    every stage of training. The temperature cancels out of Q: it only scales the gradient.
+    Q does not change if an anchor's cosines are shifted or scaled, so peak, scale and share have the same meaning on
+    every data set and at every stage of training. Q does not depend on the temperature, which only scales the gradient.
 
-    At a fixed c* the radius rises with beta, d KL / d beta = beta Var_Q(f) >= 0, from 0 to the log of M over the number
-    of nearest; at a fixed mu it does not. Beyond that, the greatest beta is taken: sigma is at least 1e-4 (beta at most
-    1e3 with `tilt`), so that equal cosines, or a single negative, have equal weights as in `dcl`.
+    At a fixed c* the KL divergence rises with beta, d KL / d beta = beta Var_Q(f) >= 0, from 0 to log(M / number of
+    nearest), where "number of nearest" counts the negatives with the largest f. If -log share exceeds that limit, the
+    largest beta is used: sigma = 1e-4, or beta = 1e3 for `tilt`. Equal cosines, or a single negative, get equal
+    weights, as in `dcl`.
 
-    Negatives far above c* are hardly pushed, so a low peak lets them meet: at peak 0.5 projections gathered about two
-    poles (the cosines' standard deviation grew from 0.3 to 0.7 or 0.8 in 20 epochs, on MUTAG, PROTEINS and IMDB-BINARY,
-    a seed each); at 0.9 they did not.
+    A low peak can collapse the projections, since negatives far above c* are hardly repelled. With peak 0.5 the
+    projections gathered at two poles on MUTAG, PROTEINS and IMDB-BINARY (the standard deviation of the cosines rose
+    from 0.3 to 0.7 or 0.8 in 20 epochs, one seed each); with 0.9 they did not.
 
-    Statistics are those of an anchor, not of the batch: how many of its negatives are its like, and how near, differs
-    between anchors; and every engine holds an anchor's negatives at once. Of time, forward and backward on two views of
-    128 x 96 takes 1.3 (`quantile`), 2.5 (`radius`) or 2.2 times (`tilt`) as long as `adnce`.
+    Forward and backward pass of two views `[128, 96]` take 1.3 (`quantile`), 2.5 (`radius`) or 2.2 (`tilt`) times as
+    long as `adnce`.
 
-    Differs: the paper has mu and sigma by hand, for each data set, and names that its limit. The default peak is 1 less
-    the class prior 0.1 that `debiased` takes; scale 1 and share 1/2 (a radius of one bit) are round numbers. None was
-    chosen by a score; the rule was, by its accuracy on inner folds (docs/studies/adaptive.md): the Gaussian ones lose
-    two points and more on NCI1, whose hardest negatives are worth pushing.
+    Differs: the paper tunes mu and sigma by hand for each data set and names this as a limitation. The default peak
+    is 1 minus the class prior 0.1 of `debiased`; scale 1 and share 1/2 are round numbers, not tuned. The default rule
+    was chosen by accuracy on inner folds (docs/studies/adaptive.md): the Gaussian rules lose two points or more on
+    NCI1.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau); it only scales the gradient.
-        rule: how the weights are set, see the table.
-        peak: the quantile of the negatives' cosines that weighs most, in [0, 1]; at 1 no negative weighs less than a
-            less similar one. Not for `tilt`.
-        scale: the Gaussian's width in standard deviations of the negatives, > 0, for `quantile`. As it grows, negatives
-            come to weigh the same; as it shrinks, the one at the quantile is left.
-        share: e^-KL, which share of equally weighted negatives would be as uneven, in (0, 1], for `radius` and `tilt`;
-            1 weighs all the same.
+        temperature: divisor of the cosines, > 0 (tau); only scales the gradient.
+        rule: rule that computes Q, see the table.
+        peak: quantile of the negatives' cosines at which Q is largest, in [0, 1], for `quantile` and `radius`. With 1,
+            Q rises with the cosine.
+        scale: width of the Gaussian in standard deviations of the negatives' cosines, > 0, for `quantile`. A large
+            scale makes Q uniform; a small scale concentrates it on the negative at the quantile.
+        share: e^-KL, in (0, 1], for `radius` and `tilt`: Q is as far from uniform as a Q that is uniform on this
+            fraction of the negatives and 0 on the others. With 1, Q is uniform.
 
     Returns:
-        A scalar, or `[A]`. With one negative, or equal ones: `dcl`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+        A scalar, or `[A]`. With one negative per anchor, or equal cosines: `dcl`.
 
     Example:
         >>> import torch
@@ -109,9 +107,9 @@ def adnce_auto(
             else:
                 beta = of_radius(row, f, -math.log(share), most)
             log_q = row.filled(beta[:, None] * f, -torch.inf).log_softmax(dim=1)
-            q = log_q.exp().nan_to_num(0.0)  # (an anchor without any negative)
+            q = log_q.exp().nan_to_num(0.0)  # an anchor without negatives gives NaN
             level = row.logsumexp(log_q - c / temperature)
-        # log(sum_j w_j e^{s_j}) = log M - level, whose gradient is that of sum_j Q_j s_j.
+        # The value is log(sum_j w_j e^{s_j}) - log M = -level. As w is constant, the gradient is that of sum_j Q_j s_j.
         mean = row.sum(q * row.value) / temperature
         return mean - mean.detach() - level.nan_to_num(0.0)
 
@@ -119,7 +117,7 @@ def adnce_auto(
 
 
 def quantile(row: Row, peak: float) -> Tensor:
-    """The ceil(peak M)-th smallest of each anchor's M negatives, `[T]`; of none, 0."""
+    """Return the ceil(peak M)-th smallest of each anchor's M similarities, `[T]`; 0 for an anchor without negatives."""
     if row.kept is None:
         count = row.value.size(1)
         return row.value.kthvalue(max(1, math.ceil(peak * count)), dim=1).values
@@ -129,15 +127,16 @@ def quantile(row: Row, peak: float) -> Tensor:
 
 
 def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
-    """The beta at which softmax(beta f) has a KL divergence from uniform, `[T]`; `most` where that is out of reach.
+    """Return, for each anchor, the beta for which KL(softmax(beta f), uniform) is `radius`, but at most `most`, `[T]`.
 
-    Newton's method on log KL over log beta (a slope of 2 at first, flatter and flatter), within a bracket.
+    The solver is Newton's method within a bracket, on log KL as a function of log beta. The slope of this function is 2
+    at beta = 0 and falls as beta rises.
 
     Args:
-        row: the negatives.
-        f: at most 0, at least -2, and 0 for one or more `[T, M]`.
-        radius: the divergence, >= 0.
-        most: the greatest beta.
+        row: negatives of T anchors.
+        f: values in [-2, 0] with a maximum of 0 in each row, `[T, M]`.
+        radius: KL divergence, >= 0.
+        most: largest beta.
     """
     none = f.new_zeros(f.size(0))
     if radius == 0:
@@ -145,14 +144,15 @@ def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
     log_count = torch.log(torch.as_tensor(row.count, dtype=f.dtype, device=f.device)).view(-1)
 
     def measure(beta: Tensor) -> tuple[Tensor, Tensor]:
-        """KL, and the variance of f."""
+        """Return KL(Q, uniform) and the variance of f under Q, `[T]` each, for Q = softmax(beta f)."""
         density = row.filled(torch.exp(beta[:, None] * f), 0.0)
         moment = density * f
         total = density.sum(dim=1).clamp(min=1)
         first, second = moment.sum(dim=1) / total, torch.linalg.vecdot(moment, f) / total
         return log_count + beta * first - total.log(), second - first.square()
 
-    low, high = none + math.sqrt(2 * radius), none + most  # Var(f) <= 1, so KL <= beta^2 / 2
+    # Var(f) <= 1, so KL <= beta^2 / 2, and sqrt(2 radius) is a lower bound.
+    low, high = none + math.sqrt(2 * radius), none + most
     reached = measure(high)[0] > radius
     beta = math.sqrt(2 * radius) * measure(none)[1].clamp(min=1e-30).rsqrt()
     for _ in range(20 if f.dtype == torch.float64 else 8):

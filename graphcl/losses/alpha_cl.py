@@ -1,4 +1,4 @@
-"""alpha-CL-direct: pairwise importance set directly, not by a loss (Tian 2022)."""
+"""alpha-CL-direct: negatives weighted by a given function of their distance (Tian 2022)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,25 @@ from graphcl.losses.engine.pairwise import pairwise
 def alpha_cl(
     pairs: Pairs, *, temperature: Temperature = 0.5, power: Literal[2, 4] = 4, epsilon: NonNegative = 0.0
 ) -> Tensor:
-    r"""alpha-CL-direct: each negative is pushed away with a weight that falls with its distance.
+    r"""Compute alpha-CL-direct: negatives weighted by a decreasing function of their distance.
 
     $$L_i = \sum_j \alpha_{ij} (c_{ij} - c_i^+), \qquad \alpha_{ij} = \frac{w_{ij}}{\sum_k w_{ik} + \epsilon M}, \qquad
     w_{ij} = e^{-(1 - c_{ij})^p / \tau}$$
 
-    The weights are constants to the gradient. With w = e^{c_ij / tau} and no epsilon it is tau times that of `dcl`:
-    alpha-CL takes the weights for what they are and chooses them freely.
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, and M the
+    number of negatives. The weights alpha are constants to the gradient. With w = e^{c_ij / tau} and epsilon = 0 the
+    gradient would be tau times that of `dcl`; alpha-CL chooses the weights freely instead of deriving them from a loss.
 
     Differs: the paper uses `negatives="all"`.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: how fast weights fall, > 0 (tau); cosines are not divided by it.
-        power: p.
-        epsilon: share of the weight that goes nowhere, >= 0; with 0 the weights of an anchor sum to 1.
+        temperature: scale of the weights' exponent, > 0 (tau); does not divide the cosines.
+        power: exponent p.
+        epsilon: constant added to the mean of w in the normalisation, >= 0; with 0 an anchor's weights sum to 1.
 
     Returns:
         A scalar, or `[A]`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -49,11 +47,11 @@ def alpha_cl(
         Tian, "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", NeurIPS 2022, Sec. 6 (arXiv
         2201.12680).
     """
-    # An even power, so (1 - c)^p = (c - 1)^p.
+    # The power is even, so (1 - c)^p = (c - 1)^p.
     weight = Exponent((), (*[0.0] * int(power), -1 / temperature), center=1.0)
     expected, total = pairs.expectation(weight)
     gap = expected - pairs.positive
     if epsilon == 0:
         return gap
-    # sum w / (sum w + epsilon M)
+    # The sigmoid is sum w / (sum w + epsilon M), so the denominator of alpha becomes sum w + epsilon M.
     return gap * torch.sigmoid(total - (epsilon * pairs.count).log())

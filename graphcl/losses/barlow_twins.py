@@ -1,4 +1,4 @@
-"""Barlow Twins: the views' cross-correlation is to be the identity (Zbontar et al. 2021)."""
+"""Barlow Twins: cross-correlation of the views close to the identity (Zbontar et al. 2021)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from torch import Tensor
 from graphcl.arguments import NonNegative
 from graphcl.distributed import ranks
 from graphcl.losses.engine import dense
-from graphcl.losses.engine.checks import check_everywhere, check_views
+from graphcl.losses.engine.checks import check_all_ranks, check_views
 from graphcl.losses.engine.pairs import at_least_float32, normalize
 from graphcl.registry import losses
 
 
 @losses.register("barlow_twins", method="two_views", gathering="global_statistics")
 def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -> Tensor:
-    r"""Barlow Twins: each dimension agrees across views and is uncorrelated with the others.
+    r"""Compute Barlow Twins: distance of the views' cross-correlation matrix from the identity.
 
     $$L = \sum_d (1 - C_{dd})^2 + \lambda \sum_{d \neq e} C_{de}^2, \qquad
     C_{de} = \frac{\sum_i \tilde z_{id} \tilde z'_{ie}}{\sqrt{\sum_i \tilde z_{id}^2} \sqrt{\sum_i \tilde z_{ie}'^2}}$$
 
-    with columns centered over the batch. A column that does not vary correlates 0 with everything. Across ranks the
-    sums are over the graphs of all (D x D numbers are sent, no rows), and the value is the global one on each rank.
+    Here z~_id and z~'_id are coordinate d of graph i in the first and the second view, minus the mean over the batch.
+    The correlation of a constant column is 0. Across ranks, the sums run over the graphs of all ranks, and every rank
+    returns the value of the global batch. A rank sends D x D numbers and no rows.
 
     Args:
         z1: projections of the first view, `[N, D]`.
@@ -32,7 +33,7 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
         A scalar.
 
     Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+        InputError: an argument out of range, shapes that do not match, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -53,17 +54,17 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
 
 
 def _standardized(name: str, z: Tensor) -> Tensor:
-    """Centered columns of length 1, as rows `[D, N]`; across ranks, of length 1 over all of them."""
+    """Return the columns of `z`, centred and scaled to norm 1 over the graphs of all ranks, as rows `[D, N]`."""
     z = at_least_float32(z)
     mean = ranks.mean_over_ranks(z)
-    check_everywhere(name, mean)
+    check_all_ranks(name, mean)
     centered = z - mean
     spread, size = ranks.largest_over_ranks(torch.stack([centered.abs().amax(dim=0), z.abs().amax(dim=0)]))
-    # What rounding leaves of a constant column is no variation.
+    # Treat variation within the rounding error as 0, so that a constant column has correlation 0.
     varies = spread > 8 * torch.finfo(z.dtype).eps * size
     rows = (centered * varies).T
     if ranks.size() == 1:
         return normalize(rows)
-    rows = rows / torch.where(varies, spread, 1.0)[:, None]  # as `normalize` does: no square over- or underflows
+    rows = rows / torch.where(varies, spread, 1.0)[:, None]  # so that no square overflows or underflows
     square = ranks.sum_over_ranks(rows.square().sum(dim=1))
     return rows / torch.where(varies, square, 1.0).sqrt()[:, None]

@@ -1,4 +1,4 @@
-"""BYOL's loss: predict the other view's target projection (Grill et al. 2020)."""
+"""BYOL: prediction of the other view's target projection (Grill et al. 2020)."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from graphcl.registry import losses
 
 @losses.register("byol", method="byol", gathering="local")
 def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
-    r"""BYOL: squared distance of unit predictions to unit targets, which are constants to the gradient.
+    r"""Compute BYOL: squared distance between normalised predictions and normalised targets; targets get no gradient.
 
     $$L_i = \Big\lVert \frac{p_i}{\lVert p_i \rVert} - \frac{t_i}{\lVert t_i \rVert} \Big\rVert^2
     = 2 - 2 \cos(p_i, t_i)$$
 
-    Nothing pushes graphs apart; what prevents a collapse is the predictor and the slow target encoder: `--method byol`,
-    which also averages in the direction from the second view to the first.
+    Here p_i is the prediction and t_i the target projection of graph i. There are no negatives; the predictor and the
+    momentum target encoder of `--method byol` prevent a collapse. The method also averages over the two directions.
 
     Args:
         z1: predictions p from the first view, `[N, D]`.
-        z2: target projections t of the second view, `[N, D]`; no gradient goes there.
-        weight: of each graph in the mean, `[N]`, >= 0.
+        z2: target projections t of the second view, `[N, D]`; no gradient.
+        weight: weight of each graph in the mean, `[N]`, >= 0.
         reduction: `mean`, or `none` for the terms `[N]`.
 
     Returns:
-        A scalar, or `[N]`, each in [0, 4].
+        A scalar, or `[N]`; each term is in [0, 4].
 
     Raises:
-        InputError: shapes that differ, fewer than two graphs.
+        InputError: shapes that do not match, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -49,7 +49,7 @@ def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Red
 
 
 def cosine_to_target(prediction: Tensor, target: Tensor) -> Tensor:
-    """Cosine of each prediction with its target, a constant: `[N]`."""
+    """Return the cosine of each row of `prediction` and the same row of `target`, `[N]`; `target` gets no gradient."""
     check_views(prediction, target)
     with torch.autocast(prediction.device.type, enabled=False):
         return (normalize(prediction) * normalize(target.detach())).sum(dim=1)

@@ -1,4 +1,4 @@
-"""CL-DRO: contrast against the worst distribution near that of the negatives (Wu et al. 2023)."""
+"""CL-DRO: distributionally robust optimisation over the negatives (Wu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ def cl_dro(
     divergence: Literal["kl", "chi2", "alpha"] = "kl",
     alpha: Order = 1.5,
 ) -> Tensor:
-    r"""CL-DRO: the negatives' similarity is judged by the worst reweighting of them, at a price for being uneven.
+    r"""Compute CL-DRO: mean similarity of the negatives under worst-case weights, minus a divergence penalty.
 
     $$L_i = -s_i^+ + \max_Q \Big\{ \sum_j Q_j s_{ij} - \frac1M \sum_j \phi(M Q_j) \Big\}
     = -s_i^+ + \min_\nu \Big\{ \nu + \frac1M \sum_j \phi^*(s_{ij} - \nu) \Big\}, \qquad s = c / \tau$$
 
-    over distributions Q on the anchor's negatives. The temperature is the Lagrange multiplier of a radius around the
-    uniform distribution; phi''(1) = 1 for all three, so it means the same to second order.
+    over distributions Q on the M negatives of the anchor. Here c_ij is the cosine of anchor i and its negative j, c_i^+
+    the cosine of anchor i and its positive, and phi* the convex conjugate of phi. The temperature tau is the Lagrange
+    multiplier of the constraint on the divergence of Q from the uniform distribution. phi''(1) = 1 for all three
+    divergences, so they agree to second order.
 
-    | `divergence` | phi(u)                              | the worst weights M Q                                      |
+    | `divergence` | phi(u)                              | worst-case weights M Q                                     |
     |--------------|-------------------------------------|------------------------------------------------------------|
-    | `kl`         | u log u - u + 1                     | e^(s - nu): softmax, and the loss is `dcl` less log M       |
-    | `chi2`       | (u - 1)^2 / 2                       | (1 + s - nu)_+: `mean_variance` where none is clipped       |
+    | `kl`         | u log u - u + 1                     | e^(s - nu): softmax; the loss is `dcl` - log M              |
+    | `chi2`       | (u - 1)^2 / 2                       | (1 + s - nu)_+: `mean_variance` if no weight is clipped     |
     | `alpha`      | (u^a - a u + a - 1) / (a (a - 1))   | (1 + (a - 1)(s - nu))_+^(1 / (a - 1)), Cressie-Read         |
 
-    The gradient on a negative is its worst weight. nu is found by bisection, row by row; KL needs none.
+    The gradient on the similarity s of a negative is its worst-case weight Q. For each anchor, nu is found by
+    bisection; for `kl` it has a closed form.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
-        divergence: phi, see the table.
-        alpha: order a of the `alpha` divergence, > 1; 2 is `chi2`.
+        temperature: divisor of the cosines, > 0 (tau).
+        divergence: divergence phi, see the table.
+        alpha: order a of the divergence `alpha`, > 1; 2 equals `chi2`.
 
     Returns:
         A scalar, or `[A]`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -71,24 +71,30 @@ def cl_dro(
 
 
 def worst_case(row: Row, s: Tensor, order: float) -> Tensor:
-    """min over nu of { nu + mean_j phi*(s_j - nu) } for the Cressie-Read divergence of an order > 1: `[T]`."""
+    """Return the minimum over nu of nu + mean_j phi*(s_j - nu), `[T]`, for the Cressie-Read divergence of an order > 1.
+
+    Args:
+        row: negatives of T anchors.
+        s: similarities divided by the temperature, `[T, M]`.
+        order: order a of the divergence.
+    """
     k = order - 1
 
     def weight(nu: Tensor, power: float) -> Tensor:
         x = k * (s - nu[:, None])
-        if k < 0.1:  # near KL, where 1 + x would round x away; what the clamp cuts off weighs e^(-13 / k)
+        if k < 0.1:  # near KL, rounding in 1 + x would lose x, so use log1p; the clamp cuts weights below e^(-13 / k)
             return (power * torch.log1p(x.clamp(min=-1 + 2e-6))).exp()
         return (1 + x).clamp(min=0).pow(power)
 
     with torch.no_grad():
-        # The mean weight falls from at least 1 at the least similarity to at most 1 at the greatest.
+        # The mean weight falls from >= 1 at nu = smallest s to <= 1 at nu = largest s, so these bracket the root.
         low, high = row.filled(s, torch.inf).amin(dim=1), row.filled(s, -torch.inf).amax(dim=1)
         for _ in range(60 if s.dtype == torch.float64 else 30):
             middle = (low + high) / 2
             above = row.mean(weight(middle, 1 / k)) > 1
             low, high = torch.where(above, middle, low), torch.where(above, high, middle)
         nu = ((low + high) / 2).nan_to_num(0.0, 0.0, 0.0)
-    if row.kept is not None:  # what does not count must not overflow either
+    if row.kept is not None:  # so that masked entries do not overflow
         s = torch.where(row.kept, s, nu[:, None])
-    # phi*(v) = (w^order - 1) / order with w = (1 + k v)_+^(1/k). At the minimum, nu's own gradient is zero.
+    # phi*(v) = (w^order - 1) / order with w = (1 + k v)_+^(1/k). The derivative by nu is 0, so nu needs no gradient.
     return nu + row.mean((weight(nu, order / k) - 1) / order)

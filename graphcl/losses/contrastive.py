@@ -1,4 +1,4 @@
-"""The pairwise contrastive loss with a margin (Hadsell, Chopra and LeCun 2006)."""
+"""Pairwise contrastive loss with a margin (Hadsell, Chopra and LeCun 2006)."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ def contrastive(
     normalize: bool = True,
     negative_reduction: Literal["mean", "sum"] = "mean",
 ) -> Tensor:
-    r"""Contrastive (Hadsell): positives are drawn together, negatives pushed apart until they are a margin away.
+    r"""Compute the contrastive loss of Hadsell et al.: positives attract, negatives repel within a margin.
 
     $$L_i = \tfrac12 (D_i^+)^2 + \tfrac1M \sum_j \tfrac12 \max(m - D_{ij}, 0)^2, \qquad D = \lVert u - v \rVert$$
 
-    Differs: the paper sums over all pairs, of which most are negative ones, and leaves rows as they are
-    (`negative_reduction="sum", normalize=False`).
+    Here D_ij is the Euclidean distance of anchor i and its negative j, D_i^+ the distance of anchor i and its positive,
+    m the margin and M the number of negatives.
+
+    Differs: the paper sums over all pairs and does not normalise rows: `negative_reduction="sum", normalize=False`.
 
     Args:
         pairs: anchors, positives and negatives.
-        margin: distance m beyond which a negative is left alone, > 0; on unit rows distances reach 2.
-        normalize: whether rows are scaled to length 1 first.
+        margin: distance m beyond which negatives do not repel, > 0; distances of unit rows are at most 2.
+        normalize: whether to scale rows to length 1.
         negative_reduction: `mean` or `sum` over an anchor's negatives.
 
     Returns:
         A scalar, or `[A]`.
 
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)
-        >>> round(float(contrastive(z, z)), 3)  # all in one point: half the squared margin
+        >>> round(float(contrastive(z, z)), 3)  # all rows equal: half the squared margin
         0.5
 
     References:
@@ -50,7 +49,7 @@ def contrastive(
     """
 
     def push(row: Row) -> Tensor:
-        # The square root has no slope at 0, where two rows are one point.
+        # The square root has an infinite derivative at 0, so equal rows are masked to get a gradient of 0.
         apart = row.value > 0
         distance = torch.where(apart, torch.where(apart, row.value, 1.0).sqrt(), 0.0)
         short = (margin - distance).clamp(min=0)

@@ -1,4 +1,4 @@
-"""DCL, decoupled contrastive learning: InfoNCE without the positive in the denominator (Yeh et al. 2022)."""
+"""DCL, decoupled contrastive learning (Yeh et al. 2022)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from graphcl.losses.engine.pairwise import pairwise
 
 @pairwise("dcl")
 def dcl(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
-    r"""DCL: InfoNCE with the positive taken out of the denominator.
+    r"""Compute DCL: InfoNCE without the positive in the denominator.
 
     $$L_i = -s_i^+ + \log \sum_j e^{s_{ij}}, \qquad s = c / \tau$$
 
-    InfoNCE's gradient is this one times q_i = 1 - p_i^+, the negative-positive-coupling multiplier that vanishes for
-    an anchor whose positive is already easy. The value may be negative.
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, and tau the
+    temperature. The gradient of InfoNCE is the gradient of DCL times q_i = 1 - p_i^+, where p_i^+ is the softmax
+    probability of the positive. This negative-positive-coupling multiplier vanishes for easy positives. The value of
+    DCL can be negative.
 
-    Differs: the paper uses `negatives="all"` and temperature 0.1. With `negatives="cross", symmetric=False` this is
-    the loss of the released GraphCL code (its paper's Eq. 3, where the sum leaves the positive out).
+    Differs: the paper uses `negatives="all"` and temperature 0.1. `negatives="cross", symmetric=False` is the loss of
+    the released GraphCL code and of Eq. 3 in the GraphCL paper, whose sum excludes the positive.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
+        temperature: divisor of the cosines, > 0 (tau).
 
     Returns:
         A scalar, or `[A]`. With all cosines equal: log M for M negatives.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""DCLW: DCL with positives weighted by how far apart they are (Yeh et al. 2022)."""
+"""DCLW: DCL with weighted positives (Yeh et al. 2022)."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from graphcl.losses.engine.pairwise import pairwise
 
 @pairwise("dclw", gathering="global_statistics")
 def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, detach_weight: bool = True) -> Tensor:
-    r"""DCLW: DCL whose positives pull harder the farther apart they still are.
+    r"""Compute DCLW: DCL with larger weights for less similar positives.
 
     $$L_i = -w_i s_i^+ + \log \sum_j e^{s_{ij}}, \qquad
     w_i = 2 - \frac{e^{c_i^+ / \sigma}}{\frac1A \sum_k e^{c_k^+ / \sigma}}, \quad s = c / \tau$$
 
-    The weights have mean 1 over the A anchors (those of all ranks); w_i is negative where e^{c+ / sigma} is more than
-    twice the mean.
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, and tau the
+    temperature. The weights w have mean 1 over the A anchors of all ranks. w_i is negative if e^{c_i^+ / sigma} exceeds
+    twice its mean.
 
-    Differs: the paper does not say whether the weight is a constant to the gradient; of two released versions one
-    detaches it, one does not. It uses `negatives="all"` and temperature 0.1.
+    Differs: the paper does not specify whether the weights are constants to the gradient; one of two released versions
+    detaches them. The paper uses `negatives="all"` and temperature 0.1.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
-        sigma: width of the von Mises-Fisher weight, in cosine, > 0; `inf` gives every positive the weight 1.
+        temperature: divisor of the cosines, > 0 (tau).
+        sigma: width of the von Mises-Fisher weight, in units of the cosine, > 0; `inf` gives every positive weight 1.
         detach_weight: whether the weights are constants to the gradient.
 
     Returns:
         A scalar, or `[A]`. With sigma = inf: `dcl`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -54,7 +52,7 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
 
 
 def _over_mean(x: Tensor) -> Tensor:
-    """e^x over its mean over the anchors of all ranks, `[A]`."""
+    """Return e^x divided by the mean of e^x over the anchors of all ranks, `[A]`."""
     if ranks.size() == 1:
         return x.numel() * x.softmax(dim=0)
     found = ranks.gather(torch.stack([x.logsumexp(dim=0), x.new_tensor(float(x.numel()))])[None])

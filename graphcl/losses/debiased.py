@@ -1,4 +1,4 @@
-"""Debiased contrastive loss: false negatives subtracted in expectation (Chuang et al. 2020)."""
+"""Debiased contrastive loss (Chuang et al. 2020)."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from torch import Tensor
 from graphcl.arguments import Ratio, Temperature
 from graphcl.losses.engine.comparison import Pairs
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
 @pairwise("debiased")
 def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 0.1) -> Tensor:
-    r"""Debiased InfoNCE: the share tau+ of negatives that are really of the anchor's class is taken out.
+    r"""Compute debiased InfoNCE: the expected contribution of false negatives is subtracted.
 
     $$L_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + G_i}, \qquad
     G_i = \max\Big(\frac{\sum_j e^{s_{ij}} - \tau^+ M e^{s_i^+}}{1 - \tau^+},\; M e^{-1/\tau}\Big), \quad s = c / \tau$$
 
-    M e^{-1/tau} is the least that M negatives can sum to; where it holds, negatives get no gradient. Nothing is a
-    constant to the gradient otherwise. (Some call this loss "DCL", which here is decoupled contrastive learning.)
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
+    of negatives and tau the temperature. M e^{-1/tau} is the smallest possible sum over M negatives. Where this bound
+    is active, the negatives get no gradient. All other terms are differentiated. (Some papers call this loss DCL; in
+    this library `dcl` is decoupled contrastive learning.)
 
     Differs: the paper uses `negatives="all"` and temperature 0.5.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
-        tau_plus: prior probability that a negative is a false one, in [0, 1).
+        temperature: divisor of the cosines, > 0 (tau).
+        tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 
     Returns:
         A scalar, or `[A]`. With tau_plus = 0: `infonce`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -51,17 +50,24 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
 
 
 def corrected(pairs: Pairs, total: Tensor, temperature: float, tau_plus: float) -> Tensor:
-    """The terms, given the logarithm of the negatives' sum `[A]`, in which false negatives are yet to be subtracted."""
+    """Return the terms `[A]` of the loss, with `total` corrected for false negatives.
+
+    Args:
+        pairs: anchors, positives and negatives.
+        total: logarithm of each anchor's (weighted) sum of e^s over its negatives, `[A]`.
+        temperature: divisor of the cosines, > 0.
+        tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
+    """
     positive = pairs.positive / temperature
     gap = total - positive
     if tau_plus == 0:
-        return soft_positive_part(gap)
+        return softplus(gap)
     log_count = pairs.count.log()
     floor = log_count - 1 / temperature - positive
-    # log((e^total - tau+ M e^positive) / (1 - tau+)) - positive, where what is subtracted is the smaller one; elsewhere
-    # the floor holds, and a stand-in keeps the logarithm's gradient finite.
-    share = log_count + math.log(tau_plus) - gap
-    proper = share < 0
-    rest = torch.log(-torch.expm1(torch.where(proper, share, -1.0)))
+    # The estimate is log((e^total - tau+ M e^positive) / (1 - tau+)) - positive. If the difference is not positive, the
+    # floor replaces it; the placeholder -1 then keeps the gradient of the unused logarithm finite.
+    ratio = log_count + math.log(tau_plus) - gap
+    proper = ratio < 0
+    rest = torch.log(-torch.expm1(torch.where(proper, ratio, -1.0)))
     estimate = gap + rest - math.log1p(-tau_plus)
-    return soft_positive_part(torch.where(proper & (estimate > floor), estimate, floor))
+    return softplus(torch.where(proper & (estimate > floor), estimate, floor))

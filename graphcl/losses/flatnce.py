@@ -1,4 +1,4 @@
-"""FlatNCE: the contrastive gradient that does not vanish in low precision (Chen et al. 2021)."""
+"""FlatNCE: a contrastive gradient that does not vanish in low precision (Chen et al. 2021)."""
 
 from __future__ import annotations
 
@@ -9,39 +9,37 @@ from torch import Tensor
 from graphcl.arguments import Temperature
 from graphcl.losses.dcl import dcl
 from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
 @pairwise("flatnce")
 def flatnce(
     pairs: Pairs, *, temperature: Temperature = 0.2, form: Literal["log", "ratio", "released"] = "log"
 ) -> Tensor:
-    r"""FlatNCE: the gap between the negatives' logsumexp and the positive, self-normalised.
+    r"""Compute FlatNCE: the self-normalised gap between the logsumexp of the negatives and the positive.
 
     $$v_i = \log \sum_j e^{s_{ij}} - s_i^+, \qquad s = c / \tau$$
 
-    With sg the stop-gradient:
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, and tau the
+    temperature. With sg the stop-gradient, the three forms are:
 
-    | `form`     | value                            | prints          |
-    |------------|----------------------------------|-----------------|
-    | `log`      | $v_i$                            | DCL             |
-    | `ratio`    | $\exp(v_i - \mathrm{sg}(v_i))$   | 1               |
-    | `released` | ratio - 1 + sg(InfoNCE)          | InfoNCE         |
+    | `form`     | $L_i$                          | value   |
+    |------------|--------------------------------|---------|
+    | `log`      | $v_i$                          | DCL     |
+    | `ratio`    | $\exp(v_i - \mathrm{sg}(v_i))$ | 1       |
+    | `released` | ratio - 1 + sg(InfoNCE)        | InfoNCE |
 
-    All three have the same gradient, softmax(s_ij) over the negatives and exactly -1 on s+, which is DCL's too.
+    All three have the gradient of DCL: softmax(s_ij) on the negatives and exactly -1 on s_i^+.
 
-    Differs: the paper uses `negatives="all"` and temperature 0.1; the released code prints InfoNCE's value.
+    Differs: the paper uses `negatives="all"` and temperature 0.1; the released code is `form="released"`.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
-        form: which value to print, see the table.
+        temperature: divisor of the cosines, > 0 (tau).
+        form: form of the loss, see the table.
 
     Returns:
         A scalar, or `[A]`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -57,4 +55,4 @@ def flatnce(
     if form == "log":
         return gap
     ratio = (gap - gap.detach()).exp()
-    return ratio if form == "ratio" else ratio - 1 + soft_positive_part(gap).detach()
+    return ratio if form == "ratio" else ratio - 1 + softplus(gap).detach()

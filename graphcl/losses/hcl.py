@@ -1,4 +1,4 @@
-"""HCL: hard negatives by importance sampling, debiased (Robinson et al. 2021)."""
+"""HCL: contrastive learning with hard negatives (Robinson et al. 2021)."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from graphcl.losses.engine.pairwise import pairwise
 
 @pairwise("hcl")
 def hcl(pairs: Pairs, *, temperature: Temperature = 0.2, beta: NonNegative = 1.0, tau_plus: Ratio = 0.1) -> Tensor:
-    r"""HCL: the debiased loss whose negatives weigh more the harder they are.
+    r"""Compute HCL: the debiased loss with importance weights for hard negatives.
 
     $$R_i = \frac{\sum_j e^{\beta s_{ij}} e^{s_{ij}}}{\frac1M \sum_j e^{\beta s_{ij}}}, \qquad
     L_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + G_i}, \quad
     G_i = \max\Big(\frac{R_i - \tau^+ M e^{s_i^+}}{1 - \tau^+},\; M e^{-1/\tau}\Big), \quad s = c / \tau$$
 
-    The gradient goes through the weights too. Computed in one pass: log R = LSE((1 + beta) s) - LSE(beta s) + log M.
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
+    of negatives and tau the temperature. The weights e^{beta s} are differentiated too. With LSE = logsumexp over the
+    negatives, log R = LSE((1 + beta) s) - LSE(beta s) + log M, so one pass over the negatives suffices.
 
     Differs: the paper uses `negatives="all"` and temperature 0.5.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
-        beta: how much hard negatives weigh, >= 0; 0 weighs all alike.
-        tau_plus: prior probability that a negative is a false one, in [0, 1).
+        temperature: divisor of the cosines, > 0 (tau).
+        beta: concentration on hard negatives, >= 0; 0 gives equal weights.
+        tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 
     Returns:
         A scalar, or `[A]`. With beta = 0: `debiased`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch

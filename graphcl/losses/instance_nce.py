@@ -9,7 +9,7 @@ from graphcl.arguments import Finite, NonNegative, Temperature
 from graphcl.distributed import ranks
 from graphcl.losses.engine.comparison import Pairs, Row
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
 @pairwise("instance_nce", method="memory_bank", negatives="queue", symmetric=False)
@@ -20,29 +20,25 @@ def instance_nce(
     log_z: Finite | None = None,
     proximal: NonNegative = 0.0,
 ) -> Tensor:
-    r"""Instance NCE: a logistic regression of each graph's own entry in a memory bank against noise from the bank.
+    r"""Compute instance NCE: logistic regression of a graph's own memory-bank entry against noise entries.
 
     $$L_i = -\log h(s_i^+) - \sum_{k=1}^{K} \log (1 - h(s_{ik})) + \lambda \lVert v_i - m_i \rVert^2, \qquad
     h(s) = \frac{P}{P + K / n} = \sigma(s - \log Z_n - \log K), \quad P = \frac{e^{s}}{n Z_n}, \; s = c / \tau$$
 
-    for a bank of n entries from which noise is drawn uniformly; n cancels. Z_n is the mean of e^s, which the paper
-    estimates once and then keeps: so does `--method memory_bank`, after a warm-up.
-
-    Across ranks, the noise at hand is that of all of them.
-
-    Noise are the entries of a bank, given as the queue; without one, the other rows of the batch.
+    for a bank of n entries from which K noise entries are drawn uniformly; n cancels. Here c is the cosine of a
+    projection v_i and an entry, m_i the own entry of graph i, tau the temperature and sigma the logistic function. Pass
+    the noise as the queue; without a queue, the other rows of the batch are the noise. Z_n is the mean of e^s over the
+    noise, across ranks over the noise of all ranks. The paper estimates Z_n once and keeps it; `--method memory_bank`
+    does the same after a warm-up.
 
     Args:
         pairs: anchors v, positives (their entries m in the bank) and negatives (noise).
-        temperature: what cosines are divided by, > 0 (tau).
-        log_z: log Z_n, a known mean of e^s, as its logarithm; by default that of the noise at hand, as a constant.
-        proximal: lambda, >= 0, the pull towards the entry of the last visit, which smooths training.
+        temperature: divisor of the cosines, > 0 (tau).
+        log_z: log Z_n; by default estimated from the noise, without gradient.
+        proximal: weight lambda of the distance to the graph's own entry, >= 0. This term smooths training.
 
     Returns:
         A scalar, or `[A]`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -62,19 +58,23 @@ def instance_nce(
     shift = pairs.count.log() + known
 
     def noise(row: Row, shift: Tensor) -> Tensor:
-        return row.sum(soft_positive_part(row.value / temperature - shift[:, None]))
+        return row.sum(softplus(row.value / temperature - shift[:, None]))
 
-    own = soft_positive_part(shift - pairs.positive / temperature)
+    own = softplus(shift - pairs.positive / temperature)
     return own + pairs.rows(noise, shift) + proximal * (2 - 2 * pairs.positive)
 
 
 def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
-    """Logarithm of the mean of e^s over all anchors' negatives, given the logarithms of the anchors' sums `[A]`.
+    """Return the logarithm of the mean of e^s over all pairs of an anchor and a negative.
 
-    Across ranks, over the anchors of all; a constant to the gradient then.
+    Across ranks, the mean is over the anchors of all ranks and has no gradient.
+
+    Args:
+        pairs: anchors, positives and negatives.
+        total: logarithm of each anchor's sum of e^s, `[A]`.
     """
-    everything = total.masked_fill(pairs.alone, -torch.inf).logsumexp(dim=0)
-    count = pairs.count.masked_fill(pairs.alone, 0.0).sum()
+    everything = total.masked_fill(pairs.isolated, -torch.inf).logsumexp(dim=0)
+    count = pairs.count.masked_fill(pairs.isolated, 0.0).sum()
     if ranks.size() > 1:
         found = ranks.gather(torch.stack([everything, count])[None].detach())
         everything, count = found[:, 0].logsumexp(dim=0), found[:, 1].sum()

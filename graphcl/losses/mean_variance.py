@@ -1,4 +1,4 @@
-"""The mean-variance loss: what InfoNCE is to second order (Wu et al. 2023)."""
+"""Mean-variance loss: InfoNCE to second order (Wu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,24 @@ from graphcl.losses.engine.pairwise import pairwise
 
 @pairwise("mean_variance")
 def mean_variance(pairs: Pairs, *, temperature: Temperature = 0.2, curvature: Positive = 1.0) -> Tensor:
-    r"""Mean-variance: negatives are pushed away on average, and the more the more they vary.
+    r"""Compute the mean-variance loss: mean and variance of the negatives instead of their logsumexp.
 
     $$L_i = -s_i^+ + \frac1M \sum_j s_{ij} + \frac{\mathrm{Var}_j(s_{ij})}{2 \phi''(1)}, \qquad s = c / \tau$$
 
-    with the population variance. Contrastive loss is distributionally robust optimisation over the negatives; for a
-    small radius this is its value under any divergence phi. It costs O(N D^2), as both moments follow from those of the
-    keys.
+    with the population variance. Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i
+    and its positive, M the number of negatives and tau the temperature. For any divergence phi and a small radius, the
+    loss approximates distributionally robust optimisation over the negatives (`cl_dro`). Mean and variance follow from
+    the mean and covariance of the keys, so the cost is O(N D^2).
 
-    Differs: the paper's Eq. 8 is this one times the temperature, which leaves the minimiser where it is.
+    Differs: Eq. 8 of the paper is this loss times the temperature, with the same minimiser.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
+        temperature: divisor of the cosines, > 0 (tau).
         curvature: phi''(1) of the divergence, > 0: 1 for KL and (u - 1)^2 / 2, 2 for (u - 1)^2.
 
     Returns:
         A scalar, or `[A]`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""MoCo's loss: InfoNCE against a queue of keys (He et al. 2020)."""
+"""MoCo: InfoNCE with a queue of keys (He et al. 2020)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from graphcl.losses.infonce import infonce
 
 @pairwise("moco", method="moco", negatives="queue", symmetric=False)
 def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
-    r"""MoCo: InfoNCE of queries and keys, with a queue of earlier keys for negatives.
+    r"""Compute the loss of MoCo: InfoNCE of queries and keys, with earlier keys from a queue as negatives.
 
     $$L_i = -\log \frac{e^{q_i \cdot k_i^+ / \tau}}{e^{q_i \cdot k_i^+ / \tau} + \sum_{j} e^{q_i \cdot k_j / \tau}}$$
 
-    with unit q and k, j over the queue. Without a queue, or while it is empty, the batch's other keys are the
-    negatives: `infonce(symmetric=False)`. The queue and the momentum encoder are `--method moco`, which takes any other
-    loss with an argument `queue` too.
+    with queries q and keys k of norm 1, the temperature tau, and the sum over the keys k_j in the queue. If there is no
+    queue or it is empty, the other keys of the batch are the negatives: `infonce(symmetric=False)`. `--method moco`
+    provides the queue and the momentum encoder for any loss with an argument `queue`.
 
     Differs: MoCo v2 uses temperature 0.2.
 
     Args:
-        pairs: queries, their keys, and other keys.
-        temperature: what cosines are divided by, > 0 (tau).
+        pairs: queries, positive keys and negative keys.
+        temperature: divisor of the cosines, > 0 (tau).
 
     Returns:
         A scalar, or `[A]`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch

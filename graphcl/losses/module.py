@@ -1,4 +1,4 @@
-"""A loss as a module: it only holds the arguments."""
+"""The class `Loss`: a PyTorch module that computes a registered loss with fixed arguments."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from graphcl.registry import losses
 
 
 class Loss(nn.Module):
-    """A registered loss with its arguments.
+    """PyTorch module that computes a registered loss with fixed arguments.
 
     Args:
-        name: the registered name, such as `"adnce"`.
-        **arguments: keyword arguments of the loss function, checked here once.
+        name: registered name, such as `"adnce"`.
+        **arguments: keyword arguments of the loss function, checked on construction.
 
     Raises:
-        InputError: an unknown name (the message lists the valid ones), an unknown argument, a value out of range.
+        InputError: an unknown name, an unknown argument, a value out of range.
 
     Example:
         >>> Loss("adnce", mu=0.5)
@@ -31,31 +31,34 @@ class Loss(nn.Module):
             raise InputError(" ".join(found))
         self.name, self.arguments = name, arguments
 
-    if TYPE_CHECKING:  # torch's own gives Any
+    if TYPE_CHECKING:  # the annotation of nn.Module.__call__ is Any
 
         def __call__(self, z1: Tensor, z2: Tensor, **others: Any) -> Tensor:
-            """See `forward`."""
+            """Compute the loss, see `forward`."""
 
     def forward(self, z1: Tensor, z2: Tensor, **others: Any) -> Tensor:
-        """The loss of projections `[N, D]` of two views.
+        """Return the loss of two views.
 
         Args:
-            z1: projections of the first view.
-            z2: projections of the second view.
-            **others: tensors that the loss takes besides, such as a queue, and arguments to override.
+            z1: projections of the first view, `[N, D]`.
+            z2: projections of the second view, `[N, D]`.
+            **others: tensors such as `queue` or `weight`, and arguments that override the fixed ones in this call.
+
+        Returns:
+            A scalar, or `[A]` with `reduction="none"`.
         """
         loss: Tensor = losses[self.name](z1, z2, **self.arguments | others)
         return loss
 
     def accepts(self, argument: str) -> bool:
-        """Whether the loss has an argument of that name: a setting, or a tensor such as `queue`, `weight`, `labels`."""
+        """Return whether the loss takes `argument`, a setting or a tensor such as `queue`, `weight` or `labels`."""
         known = losses.arguments(self.name)
         return argument in known.defaults or argument in known.tensors
 
     def setting(self, argument: str, otherwise: Any = None) -> Any:
-        """The value of an argument, given or default; `otherwise` where the loss has none of that name."""
+        """Return the given or default value of `argument`; `otherwise` if the loss does not take this argument."""
         return self.arguments.get(argument, losses.arguments(self.name).defaults.get(argument, otherwise))
 
     def extra_repr(self) -> str:
-        """Name and arguments."""
+        """Return the loss's name and arguments, for `repr`."""
         return ", ".join([self.name, *(f"{key}={value!r}" for key, value in self.arguments.items())])

@@ -1,4 +1,4 @@
-"""The N-pair loss (Sohn 2016)."""
+"""N-pair loss (Sohn 2016)."""
 
 from __future__ import annotations
 
@@ -7,34 +7,32 @@ from torch import Tensor
 from graphcl.arguments import NonNegative
 from graphcl.losses.engine.comparison import Pairs
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, soft_positive_part
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
 @pairwise("n_pair", similarity="dot")
 def n_pair(pairs: Pairs, *, l2_weight: NonNegative = 0.002) -> Tensor:
-    r"""N-pair: InfoNCE on dot products, with a penalty on lengths instead of unit rows.
+    r"""Compute the N-pair loss: InfoNCE on dot products, plus a penalty on the squared norm of the rows.
 
     $$L_i = -\log \frac{e^{f_i \cdot f_i^+}}{e^{f_i \cdot f_i^+} + \sum_j e^{f_i \cdot f_j}}
     + \lambda \frac{\lVert f_i \rVert^2 + \lVert f_i^+ \rVert^2}{2}$$
 
-    N pairs make N tuples: the positives of the others are an anchor's negatives.
+    Here f_i is the row of anchor i and f_i^+ the row of its positive. The negatives f_j of an anchor are the positives
+    of the other anchors.
 
-    Differs: the paper's anchors are one side of the pairs (`symmetric=False`).
+    Differs: in the paper only one side of each pair is an anchor (`symmetric=False`).
 
     Args:
         pairs: anchors, positives and negatives.
-        l2_weight: lambda, >= 0.
+        l2_weight: weight lambda of the penalty, >= 0.
 
     Returns:
         A scalar, or `[A]`.
 
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)
-        >>> round(float(n_pair(z, z, l2_weight=0.0).exp()), 3)  # all alike: 1 positive, 4 negatives
+        >>> round(float(n_pair(z, z, l2_weight=0.0).exp()), 3)  # all rows equal: 1 positive, 4 negatives
         5.0
 
     References:
@@ -42,4 +40,4 @@ def n_pair(pairs: Pairs, *, l2_weight: NonNegative = 0.002) -> Tensor:
     """
     (total,) = pairs.logsumexp(linear(1.0))
     squares = pairs.anchor.square().sum(dim=1) + pairs.partner.square().sum(dim=1)
-    return soft_positive_part(total - pairs.positive) + l2_weight * squares / 2
+    return softplus(total - pairs.positive) + l2_weight * squares / 2

@@ -1,4 +1,4 @@
-"""NT-Xent, SimCLR's loss: InfoNCE over both views at once (Chen et al. 2020)."""
+"""NT-Xent, the loss of SimCLR (Chen et al. 2020)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,22 @@ from graphcl.losses.infonce import infonce
 
 @pairwise("nt_xent", fixed={"negatives": "all", "symmetric": True})
 def nt_xent(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
-    r"""NT-Xent: InfoNCE in which both views of all other graphs are negatives, M = 2N - 2.
+    r"""Compute NT-Xent: InfoNCE with both views of all other graphs as negatives.
 
     $$L_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + \sum_{j} e^{s_{ij}}}, \qquad s = c / \tau$$
 
-    over all 2N anchors. `infonce(negatives="all")` by another name, as the field knows both.
+    averaged over all 2N anchors. Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i
+    and its positive, and tau the temperature. An anchor has M = 2N - 2 negatives. The loss equals
+    `infonce(negatives="all")`.
 
-    Differs: SimCLR's best temperature is 0.1 at a batch of 4,096 images, 0.5 on CIFAR-10.
+    Differs: SimCLR uses temperature 0.1 for batches of 4,096 images, and 0.5 on CIFAR-10.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
+        temperature: divisor of the cosines, > 0 (tau).
 
     Returns:
         A scalar, or `[A]`. With all cosines equal: log(1 + M) for M negatives.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""The linear loss with ADNCE's weights and no logsumexp (Wu et al. 2023)."""
+"""Linear loss with the weights of ADNCE and no logsumexp (Wu et al. 2023)."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from graphcl.losses.engine.pairwise import pairwise
 
 @pairwise("reweight")
 def reweight(pairs: Pairs, *, temperature: Temperature = 0.2, mu: Finite = 0.7, sigma: Width = 1.0) -> Tensor:
-    r"""Reweighting only: negatives near the cosine mu are pushed away, linearly.
+    r"""Compute the reweighted linear loss: weighted mean of the negatives, with the weights of ADNCE and no logsumexp.
 
     $$L_i = -s_i^+ + \frac1M \sum_j w_{ij} s_{ij}, \qquad
     w_{ij} = \frac{g(c_{ij})}{\frac1M \sum_k g(c_{ik})}, \quad
     g(c) = e^{-(c - \mu)^2 / 2 \sigma^2}, \; s = c / \tau$$
 
-    The weights are constants to the gradient. Beside `adnce`, this shows what the logsumexp adds to the weights.
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
+    of negatives and tau the temperature. The weights w are constants to the gradient. A comparison with `adnce` shows
+    the effect of the logsumexp.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau); it only scales this loss.
-        mu: the cosine that weighs most, finite; it may lie above 1.
-        sigma: width of the Gaussian, in cosine, > 0; `inf` gives every negative the weight 1.
+        temperature: divisor of the cosines, > 0 (tau); only scales this loss.
+        mu: cosine of the largest weight, finite; may exceed 1.
+        sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
 
     Returns:
         A scalar, or `[A]`.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
 
     Example:
         >>> import torch

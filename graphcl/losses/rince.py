@@ -17,37 +17,39 @@ from graphcl.losses.engine.pairwise import pairwise
 Share = Annotated[float, interval("(0, 1]")]
 
 LARGEST = 60.0
-"""e to more than 88 overflows float32; the rest is for the sum over negatives and the mean."""
+"""Largest q / temperature: e^88 overflows float32, and sums over negatives and anchors need a margin."""
 
 
 @pairwise("rince")
 def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: Share = 0.01) -> Tensor:
-    r"""RINCE: between InfoNCE (q to 0) and a symmetric loss that noisy positives do not mislead (q = 1).
+    r"""Compute RINCE: a loss between InfoNCE (q near 0) and a symmetric loss robust to false positives (q = 1).
 
     $$L_i = -\frac{e^{q s_i^+}}{q} + \frac{\big(\lambda (e^{s_i^+} + \sum_j e^{s_{ij}})\big)^q}{q},
     \quad s = c / \tau$$
 
-    Positives far from their anchor weigh less than in InfoNCE. For q to 0 the gradient tends to InfoNCE's.
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, and tau the
+    temperature. Dissimilar positives get smaller gradients than in InfoNCE. As q tends to 0, the gradient tends to that
+    of InfoNCE. The value grows with e^{q / tau}, unlike the value of InfoNCE.
 
-    Differs: the paper uses `negatives="all"`. The value, unlike others of the family, grows with e^{q / tau}.
+    Differs: the paper uses `negatives="all"`.
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: what cosines are divided by, > 0 (tau).
-        q: robustness, in (0, 1]; the paper tries 0.1 to 0.6.
-        lam: weight of the denominator, in (0, 1] (lambda).
+        temperature: divisor of the cosines, > 0 (tau).
+        q: robustness, in (0, 1]; the paper uses 0.1 to 0.6.
+        lam: weight lambda of the denominator, in (0, 1].
 
     Returns:
         A scalar, or `[A]`.
 
     Raises:
-        InputError: an argument out of range, q / temperature above 60 (e^{q s} would overflow), shapes that differ,
-            fewer than two graphs.
+        InputError: q / temperature above 60, as e^{q s} would overflow; an argument out of range, shapes that do not
+            match, fewer than two graphs.
 
     Example:
         >>> import torch
         >>> z = torch.eye(3)
-        >>> round(float(rince(z, z, q=1.0, lam=1.0)), 3)  # what is left with q = 1: the two negatives' e^0
+        >>> round(float(rince(z, z, q=1.0, lam=1.0)), 3)  # q = 1, lam = 1: the positives cancel, two e^0 remain
         2.0
 
     References:
@@ -55,7 +57,7 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
     """
     if q / temperature > LARGEST:
         raise InputError(
-            f"`q` / `temperature` must be at most {LARGEST:g}, as e^(q s) overflows beyond, got {q} / {temperature}."
+            f"`q` / `temperature` must be <= {LARGEST:g}, got {q} / {temperature}: e^(q s) would overflow."
         )
     (total,) = pairs.logsumexp(linear(1 / temperature))
     positive = pairs.positive / temperature

@@ -1,4 +1,4 @@
-"""SimSiam's loss: negative cosine to a stopped target (Chen and He 2021)."""
+"""SimSiam: negative cosine with a stop-gradient (Chen and He 2021)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from graphcl.registry import losses
 
 @losses.register("simsiam", method="simsiam", gathering="local")
 def simsiam(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
-    r"""SimSiam: negative cosine of predictions with the other view's projections, which are constants to the gradient.
+    r"""Compute SimSiam: negative cosine of predictions and the other view's projections; projections get no gradient.
 
     $$L_i = -\cos(p_i, t_i)$$
 
-    BYOL's loss up to scale; there is no slow encoder, the target is the same one's projection: `--method simsiam`.
+    Here p_i is the prediction for graph i and t_i the projection of its other view. The loss equals `byol` up to scale
+    and offset. `--method simsiam` has no momentum encoder: predictions and projections come from the same encoder.
 
     Args:
         z1: predictions p from the first view, `[N, D]`.
-        z2: projections t of the second view, `[N, D]`; no gradient goes there.
-        weight: of each graph in the mean, `[N]`, >= 0.
+        z2: projections t of the second view, `[N, D]`; no gradient.
+        weight: weight of each graph in the mean, `[N]`, >= 0.
         reduction: `mean`, or `none` for the terms `[N]`.
 
     Returns:
-        A scalar, or `[N]`, each in [-1, 1].
+        A scalar, or `[N]`; each term is in [-1, 1].
 
     Raises:
-        InputError: shapes that differ, fewer than two graphs.
+        InputError: shapes that do not match, fewer than two graphs.
 
     Example:
         >>> import torch

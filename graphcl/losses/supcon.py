@@ -1,4 +1,4 @@
-"""Supervised contrastive loss, where labels are given on purpose (Khosla et al. 2020)."""
+"""Supervised contrastive loss (Khosla et al. 2020)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ from graphcl.losses.engine.pairwise import pairwise
     fixed={"negatives": "all", "symmetric": True, "queue": None, "ids": None, "queue_ids": None},
 )
 def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperature = 0.2) -> Tensor:
-    r"""SupCon: all views of all graphs of a class are each other's positives.
+    r"""Compute SupCon: InfoNCE in which all graphs of the same class are positives.
 
     $$L_i = \frac{1}{|P_i|} \sum_{p \in P_i} \Big( -s_{ip} + \log \sum_{a \neq i} e^{s_{ia}} \Big),
     \quad s = c / \tau$$
 
-    over all 2N rows (of the graphs of all ranks), P_i the other rows of i's label. It sees labels, so what it trains
-    must not be scored on the graphs it was trained with; the command line refuses it for that reason.
+    averaged over all 2N rows of the two views; across ranks, P_i and a range over the rows of all ranks. Here c_ij is
+    the cosine of rows i and j, tau the temperature, and P_i the set of the other rows with the label of row i. The loss
+    uses labels, so do not evaluate the model on its training graphs. The command line rejects this loss for that
+    reason.
 
     Args:
-        pairs: both views' rows as anchors, the second view's after the first's, their positives and negatives.
-        labels: class of each graph, whole numbers `[N]`.
-        temperature: what cosines are divided by, > 0 (tau).
+        pairs: anchors (the rows of the first view, then those of the second), positives and negatives.
+        labels: class of each graph, integers `[N]`.
+        temperature: divisor of the cosines, > 0 (tau).
 
     Returns:
         A scalar, or `[A]`. With all labels different: `nt_xent`.
@@ -50,12 +52,13 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     """
     n = pairs.positive.numel() // 2
     if labels is None:
-        raise InputError(f"`labels` is required: supcon takes the class of each graph, whole numbers [{n}].")
+        raise InputError(f"`labels` is missing: pass the class of each graph, integers [{n}].")
     check_labels("labels", labels, n)
-    # Own labels first, so that their places are those of the rows.
+    # Put this rank's labels first, so that entry i of `numbers` belongs to row i.
     classes, numbers = torch.unique(torch.cat([labels, ranks.others(labels)]), return_inverse=True)
     number = numbers[:n].repeat(2)
-    # Cosines with all rows of one's class, through the class's sum; less that with oneself.
+    # The sum of an anchor's cosines with its class is one product with the sum of the class's rows, so no pairwise
+    # matrix is needed; `own` subtracts the anchor's cosine with itself.
     rows = pairs.anchor
     of_class = ranks.sum_over_ranks(rows.new_zeros(classes.numel(), rows.size(1)).index_add(0, number, rows))
     own = rows.square().sum(dim=1)

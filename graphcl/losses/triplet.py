@@ -1,4 +1,4 @@
-"""The triplet loss, with its ways of choosing negatives (Schroff et al. 2015)."""
+"""Triplet loss with a choice of negative mining (Schroff et al. 2015)."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from graphcl.losses.engine.pairwise import pairwise
 
 @pairwise("triplet")
 def triplet(pairs: Pairs, *, margin: Positive = 0.2, mining: Literal["all", "semi_hard", "hard"] = "all") -> Tensor:
-    r"""Triplet: the positive is to be nearer than a negative, by a margin.
+    r"""Compute the triplet loss: hinge loss on the squared distance to the positive minus that to each negative.
 
     $$L_i = \frac{1}{|J_i|} \sum_{j \in J_i} \max\big(0,\; (D_i^+)^2 - D_{ij}^2 + m\big), \qquad D^2 = 2 - 2 c$$
 
-    | `mining`    | J_i                                                                                           |
-    |-------------|-----------------------------------------------------------------------------------------------|
-    | `all`       | every negative                                                                                |
-    | `semi_hard` | the nearest negative farther than the positive; where there is none, the farthest of all      |
-    | `hard`      | the nearest negative (batch-hard; each anchor has one positive)                               |
+    Here c_ij is the cosine of anchor i and its negative j, D_ij their distance, D_i^+ the distance of anchor i and its
+    positive, and m the margin. `mining` selects the negatives J_i:
 
-    Differs: FaceNet looks for semi-hard negatives within the margin; where none is farther, code differs and this
-    follows the common choice.
+    | `mining`    | J_i                                                                              |
+    |-------------|----------------------------------------------------------------------------------|
+    | `all`       | all negatives                                                                    |
+    | `semi_hard` | the nearest negative farther than the positive; if none is farther, the farthest |
+    | `hard`      | the nearest negative (batch-hard; each anchor has one positive)                  |
+
+    Differs: FaceNet accepts semi-hard negatives only within the margin. If no negative is farther than the positive,
+    released implementations differ; this one takes the farthest, as most do.
 
     Args:
         pairs: anchors, positives and negatives.
-        margin: m, in squared distance on the unit sphere, > 0.
-        mining: which negatives count, see the table.
+        margin: margin m, in units of the squared distance of unit rows, > 0.
+        mining: choice of the negatives J_i, see the table.
 
     Returns:
-        A scalar, or `[A]`, each at least 0.
-
-    Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+        A scalar, or `[A]`; each term is at least 0.
 
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)
-        >>> round(float(triplet(z, z)), 3)  # all in one point: $D = 0$, the margin is left
+        >>> round(float(triplet(z, z)), 3)  # all rows equal: $D = 0$, only the margin remains
         0.2
 
     References:

@@ -1,4 +1,4 @@
-"""VICReg: invariance, variance and covariance, without negatives (Bardes et al. 2022)."""
+"""VICReg: variance-invariance-covariance regularisation (Bardes et al. 2022)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphcl.arguments import NonNegative, Positive
 from graphcl.distributed import ranks
-from graphcl.losses.engine.checks import check_everywhere, check_size, check_views
+from graphcl.losses.engine.checks import check_all_ranks, check_size, check_views
 from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.pairs import at_least_float32
 from graphcl.registry import losses
@@ -27,18 +27,19 @@ def vicreg(
     epsilon: Positive = 1e-4,
     form: Literal["paper", "released"] = "paper",
 ) -> Tensor:
-    r"""VICReg: views agree, every dimension varies, and no two vary together.
+    r"""Compute VICReg: the sum of an invariance, a variance and a covariance penalty.
 
     $$L = \lambda \frac1N \sum_i \lVert z_i - z'_i \rVert^2 + \mu\,[v(Z) + v(Z')] + \nu\,[c(Z) + c(Z')]$$
 
     $$v(Z) = \frac1D \sum_d \max\big(0,\; \gamma - \sqrt{\mathrm{Var}(z_d) + \epsilon}\big), \qquad
     c(Z) = \frac1D \sum_{d \neq e} \mathrm{Cov}(Z)_{de}^2$$
 
-    with N - 1 in variance and covariance. Rows are not normalised. Across ranks, mean and covariance are those of all
-    ranks' graphs (D x D numbers are sent, no rows), and the first term is the mean over a rank's own.
+    Here z_i and z'_i are the rows of graph i in the two views Z and Z', and z_d is column d of Z. Variance and
+    covariance have divisor N - 1. Rows are not normalised. Across ranks, variance and covariance are over all ranks'
+    graphs, for which a rank sends D x D numbers and no rows; the first term is the mean over this rank's graphs.
 
-    Differs: the released code divides the first term by D too and halves the variance terms (`form="released"`), which
-    with the same weights is another loss; its results are those of the paper.
+    Differs: the released code, which produced the paper's results, also divides the first term by D and halves the
+    variance terms: `form="released"`.
 
     Args:
         z1: projections of the first view, `[N, D]`.
@@ -46,20 +47,20 @@ def vicreg(
         invariance: weight lambda, >= 0.
         variance: weight mu, >= 0.
         covariance: weight nu, >= 0.
-        target: the standard deviation gamma that every dimension is to reach, > 0.
-        epsilon: keeps the square root's slope finite, > 0.
-        form: `paper` or `released`.
+        target: standard deviation gamma below which a dimension is penalised, > 0.
+        epsilon: constant added to the variance, which keeps the derivative of the square root finite, > 0.
+        form: `paper`, or `released` for the scaling of the released code.
 
     Returns:
         A scalar.
 
     Raises:
-        InputError: an argument out of range, shapes that differ, fewer than two graphs.
+        InputError: an argument out of range, shapes that do not match, fewer than two graphs.
 
     Example:
         >>> import torch
         >>> z = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
-        >>> float(vicreg(z, z))  # equal views, a deviation above 1, no covariance: L = 0
+        >>> float(vicreg(z, z))  # equal views, standard deviation above 1, no covariance: L = 0
         0.0
 
     References:
@@ -78,7 +79,7 @@ def vicreg(
                 check_size(name, view)
             centered = view - mean
             matrix = ranks.sum_over_ranks(centered.T @ centered) / (ranks.size() * view.size(0) - 1)
-            check_everywhere(name, matrix)
+            check_all_ranks(name, matrix)
             short = short + (target - (matrix.diagonal() + epsilon).sqrt()).clamp(min=0).mean()
             shared = shared + off_diagonal(matrix).square().sum() / columns
         if form == "released":

@@ -1,21 +1,13 @@
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
-
-def _load(name):
-    spec = importlib.util.spec_from_file_location(f"losses_{name}", Path(__file__).with_name(f"{name}.py"))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.losses import references
 
 
 @pytest.fixture(scope="session")
 def reference():
-    """The module of slow references beside this file."""
-    return _load("references")
+    """The module `references`."""
+    return references
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""adnce_auto against float64 loops that solve for the width by bisection, and what its weights are by definition."""
+"""adnce_auto against float64 loops that find the width by bisection, and properties of its weights."""
 
 import math
 from functools import cache
@@ -6,13 +6,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from graphcl.errors import InputError
 from graphcl.losses import adnce, adnce_auto, dcl
-
-from . import numeric
+from tests.losses import loops
 
 RULES = ["quantile", "radius", "tilt"]
 COSINES = [-0.61, 0.05, -0.2, 0.31, 0.74, 0.22, -0.05, 0.5, 0.12, 0.93]
@@ -54,7 +50,7 @@ def _worst(cosines, rule="tilt", peak=0.9, scale=1.0, share=0.5):
     return weights_of(f, math.exp(low))
 
 
-def term(positive, negatives, temperature, frozen, **own):
+def term(positive, negatives, frozen, temperature=0.2, **own):
     """log sum_j w_j e^{s_j} - s+, w_j = Q_j e^{-s_j} over its mean, made of the frozen cosines."""
     weights = [q * math.exp(-c / temperature) for q, c in zip(worst(frozen, **own), frozen, strict=True)]
     mean = math.fsum(weights) / len(weights)
@@ -62,7 +58,7 @@ def term(positive, negatives, temperature, frozen, **own):
     return math.log(pull) - positive / temperature
 
 
-BATCH = numeric.each(term, freeze=True)
+batch = loops.of_cosines(term, freeze=True)
 KINDS = [
     {},
     {"rule": "quantile"},
@@ -73,51 +69,15 @@ KINDS = [
     {"rule": "tilt", "share": 0.7},
     {"rule": "tilt", "share": 1.0},
 ]
+SETTINGS = [{"temperature": temperature, **own} for temperature in (0.2, 0.7) for own in KINDS]
+FLOAT32 = [KINDS[0], KINDS[1], KINDS[3], KINDS[5]]
+RANGES = {"peak": "[0, 1]", "scale": "(0, inf)", "share": "(0, 1]"}
 
 
 def shares(slopes, cosines=COSINES, **own):
-    """What part of the gradient each negative gets."""
+    """Return the fraction of the gradient on each negative."""
     own = {"temperature": 0.2, **own}
     return np.array(slopes(adnce_auto, 0.4, cosines, **own)[1:]) * own["temperature"]
-
-
-@settings(max_examples=80, deadline=None)
-@given(
-    data=st.data(),
-    rule=st.sampled_from(RULES),
-    peak=st.floats(0, 1),
-    scale=st.floats(0.1, 10),
-    share=st.sampled_from([0.97, 0.83, 0.61, 0.37, 0.13, 1.0]),
-)
-def test_equals_the_loops_everywhere(reference, data, rule, peak, scale, share):
-    z1, z2 = data.draw(reference.projections())
-    common = data.draw(reference.settings_common())
-    own = {"rule": rule, "peak": peak, "scale": scale, "share": share, "temperature": common.pop("temperature")}
-    numeric.check(adnce_auto, BATCH, z1, z2, common, gradient=False, **own)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
-@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (6, 4)])
-@pytest.mark.parametrize("own", KINDS, ids=str)
-def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns, own):
-    """The loops hold the weights fixed: they are constants to the gradient."""
-    context = {"negatives": negatives, "symmetric": symmetric}
-    for temperature in (0.2, 0.7):
-        numeric.check(adnce_auto, BATCH, *views(count, columns, seed=count), context, temperature=temperature, **own)
-
-
-@pytest.mark.parametrize("own", KINDS, ids=str)
-def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
-    numeric.check_shared(adnce_auto, BATCH, *views(3, 3), temperature=0.3, **own)
-    numeric.check_engines(adnce_auto, **own)
-    numeric.check_explicit(adnce_auto, BATCH, temperature=0.3, **own)
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_defaults(views, rule):
-    z1, z2 = views(5, 3)
-    own = {"temperature": 0.2, "rule": rule, "peak": 0.9, "scale": 1.0, "share": 0.5}
-    assert adnce_auto(z1, z2, rule=rule).item() == pytest.approx(numeric.mean(BATCH, z1, z2, {}, **own), rel=1e-11)
 
 
 @pytest.mark.parametrize(("temperature", "own"), [(0.2, KINDS[1]), (0.7, KINDS[2]), (0.1, KINDS[5])])
@@ -228,30 +188,9 @@ def test_one_or_nearly_equal_negatives_give_dcl(at_cosines, gradients, rule, dty
         np.testing.assert_allclose(*slopes, atol=1e-3 * np.abs(slopes[1]).max() + 1e-7)
 
 
-@pytest.mark.parametrize("own", [KINDS[0], KINDS[1], KINDS[3], KINDS[5]], ids=str)
-def test_single_precision_at_a_low_temperature(views, own):
-    numeric.check_single(adnce_auto, BATCH, views, **own)
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_single_precision_finds_the_radius(views, gradients, rule):
     z1, z2 = views(128, 16)
     exact = gradients(lambda a, b: adnce_auto(a, b, rule=rule, share=0.3), z1, z2)
     single = gradients(lambda a, b: adnce_auto(a, b, rule=rule, share=0.3), z1.float(), z2.float())
     np.testing.assert_allclose(single, exact, atol=1e-3 * np.abs(exact).max())
-
-
-@pytest.mark.parametrize(
-    ("argument", "rule", "wrong"),
-    [("peak", r"\[0, 1\]", w) for w in (-0.1, 1.5, math.nan)]
-    + [("scale", r"\(0, inf\)", w) for w in (0.0, -1.0, math.inf, math.nan)]
-    + [("share", r"\(0, 1\]", w) for w in (0.0, -0.5, 1.1, math.nan)],
-)
-def test_arguments_out_of_range(views, argument, rule, wrong):
-    with pytest.raises(InputError, match=rf"`{argument}` must be in {rule}, got {wrong}"):
-        adnce_auto(*views(3, 2), **{argument: wrong})
-
-
-def test_an_unknown_rule_lists_the_choices(views):
-    with pytest.raises(InputError, match="`rule` must be 'quantile', 'radius' or 'tilt', got 'meta'"):
-        adnce_auto(*views(3, 2), rule="meta")

@@ -6,33 +6,34 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphcl.errors import InputError
 from graphcl.losses import alpha_cl, reweight
 from graphcl.registry import losses
+from tests.losses import loops
 
-from . import numeric
 
-
-def term(positive, negatives, temperature, frozen, power=4, epsilon=0.0):
+def term(positive, negatives, frozen, temperature=0.5, power=4, epsilon=0.0):
     """sum_j w_j (c_j - c+) / (sum_j w_j + epsilon M), w_j = exp(-(1 - c_j)^power / temperature) of frozen cosines."""
     exponents = [-((1 - c) ** power) / temperature for c in frozen]
-    # Without epsilon the largest weight cancels; with it, a weight that underflows is nothing beside epsilon M.
+    # Without epsilon the largest weight cancels; with it, underflowing weights are negligible against epsilon M.
     highest = 0.0 if epsilon else max(exponents)
     weights = [math.exp(x - highest) for x in exponents]
     above = math.fsum(w * (c - positive) for w, c in zip(weights, negatives, strict=True))
     return above / (math.fsum(weights) + epsilon * len(negatives))
 
 
-BATCH = numeric.each(term, freeze=True)
+batch = loops.of_cosines(term, freeze=True)
 SETTINGS = [
     {"temperature": 0.5},
     {"temperature": 0.5, "power": 2},
     {"temperature": 0.1, "power": 4, "epsilon": 0.1},
     {"temperature": 2.0, "power": 2, "epsilon": 0.5},
 ]
+RANDOM = {"power": st.sampled_from([2, 4]), "epsilon": st.one_of(st.just(0.0), st.floats(1e-3, 2))}
+FLOAT32 = [{"power": 2}, {"power": 4}, {"power": 4, "epsilon": 0.1}]
+RANGES = {"epsilon": "[0, inf)"}
 
 
 def test_by_hand(at_cosines):
@@ -46,38 +47,7 @@ def test_by_hand(at_cosines):
         assert got[0].item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_defaults(views):
-    z1, z2 = views(5, 3)
-    expected = numeric.mean(BATCH, z1, z2, {"negatives": "cross", "symmetric": True}, temperature=0.5)
-    assert alpha_cl(z1, z2).item() == pytest.approx(expected, rel=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), power=st.sampled_from([2, 4]), epsilon=st.one_of(st.just(0.0), st.floats(1e-3, 2)))
-def test_equals_the_loops_everywhere(reference, data, power, epsilon):
-    z1, z2 = data.draw(reference.projections())
-    common = data.draw(reference.settings_common())
-    own = {"temperature": common.pop("temperature"), "power": power, "epsilon": epsilon}
-    numeric.check(alpha_cl, BATCH, z1, z2, common, gradient=False, **own)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
-@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
-def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns):
-    """The differences move the cosines and leave the weights where they are."""
-    context = {"negatives": negatives, "symmetric": symmetric}
-    for own in SETTINGS:
-        numeric.check(alpha_cl, BATCH, *views(count, columns, seed=count), context, **own)
-
-
-@pytest.mark.parametrize("own", SETTINGS[1:3], ids=str)
-def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
-    numeric.check_shared(alpha_cl, BATCH, *views(4, 3), **own)
-    numeric.check_engines(alpha_cl, **own)
-    numeric.check_explicit(alpha_cl, BATCH, **own)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
 def test_squares_are_a_gaussian_at_one(views, gradients, negatives, symmetric, temperature):
     """exp(-(1 - c)^2 / t) is `reweight`'s Gaussian with mu = 1, sigma^2 = t / 2; its temperature divides, ours not."""
@@ -118,7 +88,7 @@ def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, power, epsilon
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_weights_that_all_underflow(at_cosines, dtype, engine):
-    """Fourth powers of 1.5 and more at t = 0.001: e^{-5062}. The nearest is left, or beside epsilon nothing."""
+    """Fourth powers of 1.5 and more at t = 0.001: e^{-5062}. Only the nearest counts, or with epsilon none."""
     z1, z2 = at_cosines(0.5, [-0.5, -0.6, -0.9], dtype=dtype)
     z2.requires_grad_()
     for epsilon, expected in ((0.0, -1.0), (0.1, 0.0)):
@@ -128,17 +98,6 @@ def test_weights_that_all_underflow(at_cosines, dtype, engine):
         (slope,) = torch.autograd.grad(value, z2)
         assert torch.isfinite(slope).all()
         assert slope[0, 0].item() == pytest.approx(-0.75 if expected else 0, abs=1e-6)
-
-
-def test_single_precision_at_a_low_temperature(views):
-    for own in ({"power": 2}, {"power": 4}, {"power": 4, "epsilon": 0.1}):
-        numeric.check_single(alpha_cl, BATCH, views, **own)
-
-
-@pytest.mark.parametrize("wrong", [-0.1, math.inf, math.nan])
-def test_epsilon_out_of_range(views, wrong):
-    with pytest.raises(InputError, match=rf"`epsilon` must be in \[0, inf\), got {wrong}"):
-        alpha_cl(*views(3, 2), epsilon=wrong)
 
 
 @pytest.mark.parametrize("wrong", [3, 0])

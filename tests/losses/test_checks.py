@@ -1,4 +1,4 @@
-"""What the losses refuse: for every registered loss, one line with the argument, the rule and the value."""
+"""Invalid input: every registered loss raises an error with the argument, the rule and the value in one line."""
 
 import re
 
@@ -210,9 +210,9 @@ def test_ids_of_another_length(name, key, length):
 @pytest.mark.parametrize(("key", "length"), [("ids", N), ("queue_ids", Q)])
 def test_ids_that_are_no_whole_numbers(name, key, length):
     for dtype in (torch.float32, torch.float64, torch.complex64):
-        message = rf"`{key}` must be a tensor of whole numbers, got {dtype}\."
+        message = rf"`{key}` must be an integer tensor, got {dtype}\."
         refused(name, {key: torch.zeros(length, dtype=dtype)}, message, InputTypeError)
-    refused(name, {key: [0] * length}, rf"`{key}` must be a tensor of whole numbers, got list\.", InputTypeError)
+    refused(name, {key: [0] * length}, rf"`{key}` must be an integer tensor, got list\.", InputTypeError)
 
 
 @having("ids")
@@ -269,9 +269,9 @@ def test_labels(name):
         wrong = {"labels": torch.zeros(shape, dtype=torch.long)}
         refused(name, wrong, rf"`labels` must be \[{N}\], .*got {literal(shape)}\.")
     for dtype in (torch.float32, torch.complex64):
-        message = rf"`labels` must be a tensor of whole numbers, got {dtype}\."
+        message = rf"`labels` must be an integer tensor, got {dtype}\."
         refused(name, {"labels": torch.zeros(N, dtype=dtype)}, message, InputTypeError)
-    refused(name, {"labels": [0] * N}, r"`labels` must be a tensor of whole numbers, got list\.", InputTypeError)
+    refused(name, {"labels": [0] * N}, r"`labels` must be an integer tensor, got list\.", InputTypeError)
 
 
 # -- the checks themselves ---------------------------------------------------------------------------------------------
@@ -321,13 +321,15 @@ def test_rows_without_columns_are_refused():
 
 def test_terms_are_checked_like_the_loss():
     z = torch.eye(3)
-    with pytest.raises(InputError, match=r"^contrastive\.terms takes pairs of similarity 'squared_dist.*', got 'cos"):
+    with pytest.raises(
+        InputError, match=r"^contrastive\.terms requires pairs of similarity 'squared_dist.*', got 'cos"
+    ):
         losses["contrastive"].terms(explicit(z, z, z))
     with pytest.raises(InputError, match=r"^`temperature` must be in \(0, inf\), got -1\.0\.$"):
         losses["infonce"].terms(explicit(z, z, z), temperature=-1.0)
     with pytest.raises(InputError, match=r"^`engine` must be 'auto', 'dense' or 'tiled', got 'densee'\.$"):
         compare(z, z, engine="densee")
-    with pytest.raises(InputError, match=r"^`negatives` must hold one or more rows"):
+    with pytest.raises(InputError, match=r"^`negatives` must have at least one row"):
         explicit(z, z, z[:0])
     with pytest.raises(InputTypeError, match=r"must have one dtype"):
         explicit(z, z, z.double())

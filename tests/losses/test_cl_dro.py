@@ -5,14 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 
-from graphcl.errors import InputError
 from graphcl.losses import cl_dro, dcl, mean_variance
-
-from . import numeric
+from tests.losses import loops
 
 
 def penalty(u, divergence, alpha):
@@ -40,7 +36,7 @@ def objective(weights, scores, divergence, alpha):
     return gain - math.fsum(penalty(count * q, divergence, alpha) for q in weights) / count
 
 
-def term(positive, negatives, temperature, divergence="kl", alpha=1.5):
+def term(positive, negatives, temperature=0.2, divergence="kl", alpha=1.5):
     """-s+ + max_Q objective(Q); the level of the water is found by bisection, the value is the primal's."""
     scores = [c / temperature for c in negatives]
     low, high = min(scores), max(scores)
@@ -55,8 +51,13 @@ def term(positive, negatives, temperature, divergence="kl", alpha=1.5):
     return objective([w / total for w in weights], scores, divergence, alpha) - positive / temperature
 
 
-BATCH = numeric.each(term)
+batch = loops.of_cosines(term)
 KINDS = [{}, {"divergence": "chi2"}, {"divergence": "alpha"}, {"divergence": "alpha", "alpha": 3.0}]
+SETTINGS = [{"temperature": temperature, **own} for temperature in (0.2, 0.7) for own in KINDS]
+RANDOM = {"divergence": st.sampled_from(["kl", "chi2", "alpha"]), "alpha": st.floats(1.05, 6)}
+SMOOTH = [{"temperature": 0.5, **own} for own in KINDS]
+FLOAT32 = [*KINDS, {"divergence": "alpha", "alpha": 1.01}]
+RANGES = {"alpha": "(1, inf)"}
 SCORES = [-1.0, 0.5, 0.8, -0.2, 0.9, 0.85]
 
 
@@ -72,32 +73,6 @@ def test_by_hand(at_cosines):
         assert term(0.5, cosines, t, **own) == pytest.approx(best - 0.5 / t, rel=1e-13)
         got = cl_dro(*at_cosines(0.5, cosines), temperature=t, reduction="none", **own)
         assert got[0].item() == pytest.approx(best - 0.5 / t, rel=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), divergence=st.sampled_from(["kl", "chi2", "alpha"]), alpha=st.floats(1.05, 6))
-def test_equals_the_loops_everywhere(reference, data, divergence, alpha):
-    z1, z2 = data.draw(reference.projections())
-    common = data.draw(reference.settings_common())
-    own = {"temperature": common.pop("temperature"), "divergence": divergence, "alpha": alpha}
-    numeric.check(cl_dro, BATCH, z1, z2, common, gradient=False, **own)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
-@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
-@pytest.mark.parametrize("own", KINDS, ids=str)
-def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns, own):
-    context = {"negatives": negatives, "symmetric": symmetric}
-    for temperature in (0.2, 0.7):
-        views_here = views(count, columns, seed=count)
-        numeric.check(cl_dro, BATCH, *views_here, context, temperature=temperature, **own)
-
-
-@pytest.mark.parametrize("own", KINDS, ids=str)
-def test_queue_ids_weight_and_engines_equal_the_loops(views, own):
-    numeric.check_shared(cl_dro, BATCH, *views(3, 3), temperature=0.3, **own)
-    numeric.check_engines(cl_dro, **own)
-    numeric.check_explicit(cl_dro, BATCH, temperature=0.3, **own)
 
 
 @pytest.mark.parametrize("own", KINDS, ids=str)
@@ -139,7 +114,7 @@ def test_every_level_of_the_dual_bounds_the_value_from_above(at_cosines, own, te
     assert value - 1e-12 <= dual.min() < value + 1e-5
 
 
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 def test_kl_is_dcl_less_the_log_of_the_number_of_negatives(views, gradients, negatives, symmetric):
     z1, z2 = views(6, 4)
     common = {"negatives": negatives, "symmetric": symmetric}
@@ -212,31 +187,6 @@ def test_one_or_equal_negatives_leave_nothing_to_choose(at_cosines, own):
     for negatives in ([-0.4], [-0.4] * 5):
         got = cl_dro(*at_cosines(0.3, negatives), reduction="none", **own)[0].item()
         assert got == pytest.approx((-0.4 - 0.3) / 0.2, rel=1e-12)
-
-
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-@pytest.mark.parametrize("own", KINDS, ids=str)
-def test_gradcheck(views, engine, own):
-    views = [z.requires_grad_() for z in views(3, 2)]
-    for negatives, symmetric in numeric.SWITCHES:
-        common = {"negatives": negatives, "symmetric": symmetric, "engine": engine, "reduction": "none", **own}
-        assert gradcheck(lambda a, b: cl_dro(a, b, temperature=0.5, **common), views)  # noqa: B023 (called at once)
-
-
-@pytest.mark.parametrize("own", [*KINDS, {"divergence": "alpha", "alpha": 1.01}], ids=str)
-def test_single_precision_at_a_low_temperature(views, own):
-    numeric.check_single(cl_dro, BATCH, views, **own)
-
-
-@pytest.mark.parametrize("wrong", [1.0, 0.5, -2.0, math.inf, math.nan])
-def test_alpha_out_of_range(views, wrong):
-    with pytest.raises(InputError, match=rf"`alpha` must be in \(1, inf\) \(KL is the limit at 1\), got {wrong}"):
-        cl_dro(*views(3, 2), divergence="alpha", alpha=wrong)
-
-
-def test_an_unknown_divergence_lists_the_choices(views):
-    with pytest.raises(InputError, match="`divergence` must be 'kl', 'chi2' or 'alpha', got 'tv'"):
-        cl_dro(*views(3, 2), divergence="tv")
 
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])

@@ -6,14 +6,11 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from graphcl.errors import InputError
 from graphcl.losses import dcl, dclw
-
-from . import numeric
+from tests.losses import loops
 
 
 def term(positive, negatives, temperature, weight):
@@ -32,12 +29,19 @@ def frozen(pairs, kept, temperature, sigma=0.5):
     return [term(*pair, temperature, weight) if pair[1] else 0.0 for pair, weight in zip(pairs, weights, strict=True)]
 
 
-def free(pairs, _, temperature, sigma=0.5):
-    return frozen(pairs, pairs, temperature, sigma)
+def batch(rows, kept, temperature=0.2, sigma=0.5, detach_weight=True):
+    kept = kept if detach_weight else rows
+    return frozen(loops.cosines(rows), loops.cosines(kept), temperature, sigma)
 
 
-BATCHES = {True: frozen, False: free}
-SETTINGS = [{}, {"temperature": 0.1, "sigma": 0.2}, {"temperature": 1.0, "sigma": 2.0}]
+SETTINGS = [
+    {"detach_weight": detach_weight, **own}
+    for detach_weight in (True, False)
+    for own in ({}, {"temperature": 0.1, "sigma": 0.2}, {"temperature": 1.0, "sigma": 2.0})
+]
+RANDOM = {"sigma": st.floats(0.02, 3), "detach_weight": st.booleans()}
+SMOOTH = [{"detach_weight": False}]
+RANGES = {"sigma": "(0, inf]"}
 
 
 def hand_made():
@@ -57,44 +61,15 @@ def test_by_hand():
     assert got[0].item() == pytest.approx(expected, rel=1e-13)
 
 
-@settings(max_examples=40, deadline=None)
-@given(data=st.data(), sigma=st.floats(0.02, 3), detach_weight=st.booleans())
-def test_equals_the_loops_everywhere(reference, data, sigma, detach_weight):
-    z1, z2 = data.draw(reference.projections())
-    common = data.draw(reference.settings_common())
-    own = {"temperature": common.pop("temperature"), "sigma": sigma, "detach_weight": detach_weight}
-    numeric.check(dclw, frozen, z1, z2, common, gradient=False, **own)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
-@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
-@pytest.mark.parametrize("detach_weight", [True, False])
-def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns, detach_weight):
-    context = {"negatives": negatives, "symmetric": symmetric}
-    for own in SETTINGS:
-        own = {**own, "detach_weight": detach_weight}
-        numeric.check(dclw, BATCHES[detach_weight], *views(count, columns, seed=count), context, **own)
-
-
-@pytest.mark.parametrize("detach_weight", [True, False])
-def test_queue_ids_weight_and_engines_equal_the_loops(views, detach_weight):
-    numeric.check_shared(dclw, BATCHES[detach_weight], *views(4, 3), detach_weight=detach_weight, sigma=0.3)
-    numeric.check_engines(dclw, detach_weight=detach_weight)
-
-
-def test_explicit_pairs_equal_the_loops():
-    numeric.check_explicit(dclw, frozen, temperature=0.3, sigma=0.4)
-
-
 def weights(z1, z2, sigma, **common):
-    """What the positive logits are multiplied with: (A - L) / s+, where DCL gives A = DCL + s+."""
+    """Return the factors of the positive logits: (A - L) / s+ with A = DCL + s+."""
     cosine = torch.nn.functional.cosine_similarity(z1, z2)
     cosine = torch.cat([cosine, cosine]) if common["symmetric"] else cosine
     both = {"temperature": 0.4, "reduction": "none", **common}
     return (dcl(z1, z2, **both) + cosine / 0.4 - dclw(z1, z2, sigma=sigma, **both)) * 0.4 / cosine, cosine
 
 
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 @pytest.mark.parametrize("sigma", [0.1, 0.5, 3.0])
 def test_weights_have_mean_one_and_favour_the_hard_positives(views, negatives, symmetric, sigma):
     weight, cosine = weights(*views(7, 4), sigma, negatives=negatives, symmetric=symmetric)
@@ -113,7 +88,7 @@ def test_a_narrow_sigma_makes_weights_negative(views):
     torch.testing.assert_close(weight, expected, rtol=1e-9, atol=0)
 
 
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 @pytest.mark.parametrize("detach_weight", [True, False])
 def test_a_wide_sigma_gives_dcl(views, gradients, negatives, symmetric, detach_weight):
     z1, z2 = views(6, 4)
@@ -155,7 +130,7 @@ def test_freezing_does_not_change_the_value_but_the_gradient(views, gradients):
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_gradcheck_with_free_weights(views, engine):
     views = [z.requires_grad_() for z in views(3, 2)]
-    for negatives, symmetric in numeric.SWITCHES:
+    for negatives, symmetric in loops.SWITCHES:
         common = {"negatives": negatives, "symmetric": symmetric, "engine": engine, "reduction": "none"}
         assert gradcheck(lambda a, b: dclw(a, b, detach_weight=False, **common), views)  # noqa: B023 (called at once)
 
@@ -166,12 +141,6 @@ def test_single_precision_at_a_low_temperature_and_a_low_sigma(views):
         z1, z2 = (z.requires_grad_() for z in views(6, 4, dtype=torch.float32))
         value = dclw(z1, z2, temperature=0.01, sigma=sigma, detach_weight=detach_weight)
         value.backward()
-        expected = numeric.mean(frozen, z1.detach(), z2.detach(), {}, temperature=0.01, sigma=sigma)
+        expected = loops.mean(loops.terms(batch, z1.tolist(), z2.tolist(), temperature=0.01, sigma=sigma))
         assert value.item() == pytest.approx(expected, rel=1e-3)
         assert torch.isfinite(torch.cat([z1.grad, z2.grad])).all()
-
-
-@pytest.mark.parametrize("wrong", [0.0, -0.5, -math.inf, math.nan])
-def test_sigma_out_of_range(views, wrong):
-    with pytest.raises(InputError, match=rf"`sigma` must be in \(0, inf[\])], got {wrong}"):
-        dclw(*views(3, 2), sigma=wrong)

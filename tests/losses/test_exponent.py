@@ -44,7 +44,7 @@ def check(exponent, value, slope, scale):
 
 
 def size(*those):
-    """Of the terms that are added up, which is what rounding is relative to: |c - center| <= 3.1, or 5.1 moved."""
+    """Return the largest summand, to which rounding errors are relative: |c - center| <= 3.1, or 5.1 shifted."""
     every = [abs(x) * 5.1**k for each in those for part in (each.free, each.frozen) for k, x in enumerate(part)]
     return 10 * max(1.0, *every) if every else 1.0
 
@@ -248,7 +248,7 @@ def test_usual_temperatures_are_small_and_cold_ones_are_not():
 
 @pytest.mark.parametrize("parts", [((0.0,) * 6,), ((), (1.0,) * 6), ((1.0,), (0.0,) * 7)])
 def test_powers_above_the_fourth(parts):
-    with pytest.raises(InputError, match="up to the fourth power, got ") as caught:
+    with pytest.raises(InputError, match="must have degree 4 or less, got ") as caught:
         Exponent(*parts)
     assert "\n" not in str(caught.value)
     assert str(parts[-1]) in str(caught.value)

@@ -5,26 +5,26 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 from torch.nn import functional
 
-from graphcl.errors import InputError
 from graphcl.losses import dcl, infonce, mean_variance
+from tests.losses import loops
 
-from . import numeric
 
-
-def term(positive, negatives, temperature, curvature=1.0):
+def term(positive, negatives, temperature=0.2, curvature=1.0):
     """-s+ + mean_j s_j + var_j(s_j) / (2 curvature), the population's variance."""
     average = math.fsum(negatives) / len(negatives)
     variance = math.fsum((c - average) ** 2 for c in negatives) / len(negatives)
     return (average - positive) / temperature + variance / temperature**2 / (2 * curvature)
 
 
-BATCH = numeric.each(term)
+batch = loops.of_cosines(term)
 SETTINGS = [{}, {"temperature": 0.5, "curvature": 2.0}, {"temperature": 0.05, "curvature": 0.3}]
+RANDOM = {"curvature": st.floats(0.05, 50)}
+SMOOTH = [{"curvature": 0.7}]
+FLOAT32 = [{}]
+RANGES = {"curvature": "(0, inf)"}
 
 
 def test_by_hand(at_cosines):
@@ -36,37 +36,13 @@ def test_by_hand(at_cosines):
         assert got[0].item() == pytest.approx(expected, rel=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
-@given(data=st.data(), curvature=st.floats(0.05, 50))
-def test_equals_the_loops_everywhere(reference, data, curvature):
-    z1, z2 = data.draw(reference.projections())
-    common = data.draw(reference.settings_common())
-    own = {"temperature": common.pop("temperature"), "curvature": curvature}
-    numeric.check(mean_variance, BATCH, z1, z2, common, gradient=False, **own)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
-@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
-def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns):
-    context = {"negatives": negatives, "symmetric": symmetric}
-    for own in SETTINGS:
-        numeric.check(mean_variance, BATCH, *views(count, columns, seed=count), context, **own)
-
-
-def test_queue_ids_weight_and_engines_equal_the_loops(views):
-    numeric.check_shared(mean_variance, BATCH, *views(4, 3), temperature=0.3, curvature=0.7)
-    numeric.check_engines(mean_variance, curvature=0.7)
-    numeric.check_explicit(mean_variance, BATCH, temperature=0.3, curvature=0.7)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 def test_is_the_second_order_of_dcl_and_infonce_at_a_high_temperature(views, negatives, symmetric):
     """DCL - log M = -s+ + mean + variance / 2 + third cumulant / 6 + O(t^-4); InfoNCE = softplus(DCL)."""
     z1, z2 = views(6, 4)
     context = {"negatives": negatives, "symmetric": symmetric}
-    moments = [
-        np.mean((np.array(cosines) - np.mean(cosines)) ** 3) for _, cosines in numeric.compared(z1, z2, **context)
-    ]
+    rows = loops.compared(z1.tolist(), z2.tolist(), **context)
+    moments = [np.mean((np.array(cosines) - np.mean(cosines)) ** 3) for _, cosines in loops.cosines(rows)]
     t, count = 200.0, {"cross": 5, "all": 10}[negatives]
     common = {**context, "temperature": t, "reduction": "none"}
     short = mean_variance(z1, z2, **common) + math.log(count)
@@ -97,21 +73,3 @@ def test_single_precision_keeps_a_small_variance_far_from_zero(at_cosines, engin
     own = {"temperature": 0.01, "curvature": 1e-3, "reduction": "none", "engine": engine}
     got = mean_variance(z1, z2, **own)[0].item()
     assert got == pytest.approx(term(0.9, cosines, 0.01, 1e-3), rel=2e-3)
-
-
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_gradcheck(views, engine):
-    views = [z.requires_grad_() for z in views(3, 2)]
-    for negatives, symmetric in numeric.SWITCHES:
-        common = {"negatives": negatives, "symmetric": symmetric, "engine": engine, "reduction": "none"}
-        assert gradcheck(lambda a, b: mean_variance(a, b, curvature=0.7, **common), views)  # noqa: B023 (at once)
-
-
-def test_single_precision_at_a_low_temperature(views):
-    numeric.check_single(mean_variance, BATCH, views)
-
-
-@pytest.mark.parametrize("wrong", [0.0, -1.0, math.inf, math.nan])
-def test_curvature_out_of_range(views, wrong):
-    with pytest.raises(InputError, match=rf"`curvature` must be in \(0, inf\), got {wrong}"):
-        mean_variance(*views(3, 2), curvature=wrong)

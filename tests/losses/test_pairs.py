@@ -1,6 +1,4 @@
-"""Who is compared with whom, and what a comparison is: counts, order, invariances."""
-
-from itertools import product
+"""Choice of pairs: counts, order, invariances, normalisation."""
 
 import numpy as np
 import pytest
@@ -8,13 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import adnce, compare, dcl, flatnce, infonce
 from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.pairs import normalize
 from graphcl.losses.engine.pairwise import reduce
+from tests.losses.loops import SWITCHES
 
-SWITCHES = list(product(["cross", "all"], [True, False]))
 LOSSES = [infonce, dcl, flatnce, adnce]
 
 
@@ -227,38 +224,3 @@ def test_reduce():
     assert torch.equal(reduce(terms, "none"), terms)
     assert reduce(terms, "mean", torch.tensor([1, 0, 1])) == 3.5
     assert reduce(terms.repeat(2), "mean", torch.tensor([0, 0, 4])) == 6
-
-
-# -- messages ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("shape1", "shape2"), [((3, 2), (4, 2)), ((3, 2), (3, 4)), ((3,), (3,)), ((1, 3, 2), (1, 3, 2)), ((), ())]
-)
-def test_shapes(shape1, shape2):
-    with pytest.raises(InputError, match=r"`z1` and `z2` must both be \[N, D\]") as caught:
-        compare(torch.zeros(shape1), torch.zeros(shape2))
-    assert str(list(shape1)) in str(caught.value)
-    assert str(list(shape2)) in str(caught.value)
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_one_graph_has_nothing_to_be_told_apart_from(count):
-    with pytest.raises(InputError, match=f"at least 2 graphs .*got {count}"):
-        compare(torch.zeros(count, 3), torch.zeros(count, 3))
-
-
-@pytest.mark.parametrize(
-    "wrong", [torch.ones(3, 2, dtype=torch.long), torch.ones(3, 2) > 0, np.ones((3, 2)), None, 1.0]
-)
-def test_types(wrong):
-    right = torch.ones(3, 2)
-    got = str(wrong.dtype) if isinstance(wrong, torch.Tensor) else type(wrong).__name__
-    for name, arguments in (("z1", (wrong, right)), ("z2", (right, wrong))):
-        with pytest.raises(InputTypeError, match=f"`{name}` must be a floating-point tensor, got {got}"):
-            compare(*arguments)
-
-
-def test_an_unknown_choice_of_negatives(views):
-    with pytest.raises(InputError, match="`negatives` must be 'cross', 'all' or 'queue', got 'both'"):
-        compare(*views(3, 2), negatives="both")

@@ -1,4 +1,4 @@
-"""The decorator that makes losses of formulas: signature, documentation, terms, defaults, weights, facts."""
+"""The decorator `pairwise`: signature, documentation, terms, defaults, weights, facts."""
 
 import importlib
 import inspect
@@ -12,11 +12,9 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
 from graphcl.errors import InputError
-from graphcl.losses import Loss, Pairs, explicit, infonce, moco, nt_xent
-from graphcl.losses.engine import pairwise
+from graphcl.losses import Loss, Pairs, explicit, infonce, moco, nt_xent, pairwise
 from graphcl.registry import Registry, losses, methods
 
-# The package's attribute of that name is the decorator.
 MODULE = importlib.import_module("graphcl.losses.engine.pairwise")
 SHARED = ["negatives", "symmetric", "queue", "ids", "queue_ids", "weight", "engine", "reduction"]
 FIXED = {
@@ -39,7 +37,7 @@ each_weighted = pytest.mark.parametrize("name", WEIGHTED)
 
 @pytest.fixture
 def registry(monkeypatch):
-    """A registry of one's own, so that losses made here are not found elsewhere."""
+    """A separate registry, so that losses made here are not registered elsewhere."""
     own = Registry("loss", "graphcl.losses")
     monkeypatch.setattr(MODULE, "losses", own)
     return own
@@ -50,7 +48,7 @@ def labels(name):
 
 
 def gap(pairs: Pairs, *, scale: Annotated[float, interval("(0, inf)")] = 2.0, form: Literal["a", "b"] = "a") -> Tensor:
-    r"""Gap: the mean negative less the positive.
+    r"""Compute the gap: mean negative minus positive.
 
     $$L_i = k (\frac1M \sum_j c_{ij} - c_i^+)$$
 
@@ -135,7 +133,7 @@ def test_its_documentation(registry):
     assert "scale: k, > 0." in arguments
     assert before == inspect.getdoc(gap).split("Args:\n")[0]
     assert rest == inspect.getdoc(gap).split("\n\n", 3)[3]
-    assert registry.summary("gap") == "Gap: the mean negative less the positive."
+    assert registry.summary("gap") == "Compute the gap: mean negative minus positive."
 
 
 def test_settled_and_changed_arguments(registry, views):
@@ -199,7 +197,7 @@ def test_similarities_and_lengths(registry, views):
 
 
 def test_an_anchor_without_a_negative_contributes_nothing(registry, views):
-    """Whatever the formula makes of it, NaN included; only with ids can it happen."""
+    """Even if the formula returns NaN for it; only ids can cause such an anchor."""
 
     def undefined(pairs: Pairs) -> Tensor:
         """Undefined."""
@@ -311,7 +309,7 @@ def test_defaults_given_are_defaults(name, views):
     assert torch.equal(got, losses[name](z1, z2, **held, **labels(name)))
 
 
-# -- the formula, for a choice of one's own ----------------------------------------------------------------------------
+# -- explicit pairs ----------------------------------------------------------------------------------------------------
 
 
 def negatives_of(z1, z2, queue, negatives):
@@ -431,7 +429,7 @@ def test_facts(name):
 
 @pytest.mark.parametrize("name", list(losses))
 def test_local_losses_are_means_of_what_each_graph_gives_alone(name, views):
-    """What a loss over several devices must gather: nothing where half a batch gives the same terms."""
+    """A loss that gathers nothing has the same terms for half a batch."""
     if "reduction" not in losses.arguments(name).defaults:
         assert losses.facts(name)["gathering"] == "global_statistics"
         return
@@ -443,5 +441,5 @@ def test_local_losses_are_means_of_what_each_graph_gives_alone(name, views):
 
 
 def test_a_misspelt_shared_argument_is_refused_at_once():
-    with pytest.raises(InputError, match="`negatve` is no argument that pairwise losses share; did you mean negatives"):
+    with pytest.raises(InputError, match="unknown shared argument `negatve`; did you mean negatives"):
         pairwise("misspelt", negatve="all")

@@ -1,11 +1,38 @@
-"""The references are themselves under test: hand-made values, and analytic against numerical gradients."""
+"""The references with analytic gradients: by hand, against numerical gradients, and the losses against them."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphcl.registry import losses
+from tests.losses.loops import SWITCHES
 
 H = 1e-6
+FORMS = ["log", "ratio", "released"]
+SHAPES = {
+    "positive_in_denominator": st.booleans(),
+    "negative_reduction": st.sampled_from(["sum", "mean"]),
+    "detach_weight": st.booleans(),
+}
+RANDOM = {
+    "infonce": {},
+    "dcl": {},
+    "flatnce": {"form": st.sampled_from(FORMS)},
+    "adnce": {"mu": st.floats(-1, 1.5), "sigma": st.one_of(st.floats(0.02, 3), st.just(math.inf)), **SHAPES},
+}
+GAUSSIANS = [(0.2, 0.7, 1.0), (0.1, 0.2, 0.15), (1.0, -0.5, 0.4), (0.05, 1.5, math.inf)]
+SETTINGS = [(name, {"temperature": t}) for name in ("infonce", "dcl") for t in (0.05, 0.2, 1.0)]
+SETTINGS += [("flatnce", {"form": form, "temperature": t}) for form in FORMS for t in (0.05, 1.0)]
+SETTINGS += [
+    ("adnce", dict(zip(["temperature", "mu", "sigma", *SHAPES], [*gaussian, *shape], strict=True)))
+    for gaussian in GAUSSIANS
+    for shape in product([False, True], ["sum", "mean"], [True, False])
+]
 
 
 def test_anchors_by_hand(reference):
@@ -102,3 +129,41 @@ def test_frozen_weights_slopes_agree_with_differences_of_the_frozen_formula(refe
     for index, expected in enumerate(slopes):
         up, down = (value([c + sign * H * (j == index) for j, c in enumerate(negatives)]) for sign in (1, -1))
         assert (up - down) / (2 * H) == pytest.approx(expected, rel=1e-6)
+
+
+# -- the losses --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_defaults(reference, views, name):
+    z1, z2 = views(5, 3)
+    common = {"temperature": 0.2, "negatives": "cross", "symmetric": True}
+    common |= {"mu": 0.7, "sigma": 1.0} if name == "adnce" else {}
+    expected = reference.terms(getattr(reference, name), z1, z2, **common).mean()
+    assert losses[name](z1, z2).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_values_at_random(reference, name, data):
+    z1, z2 = data.draw(reference.projections())
+    own = data.draw(reference.settings_common()) | {key: data.draw(each) for key, each in RANDOM[name].items()}
+    expected = reference.terms(getattr(reference, name), z1, z2, **own)
+    z1, z2 = torch.tensor(z1), torch.tensor(z2)
+    close = {"rtol": 1e-10, "atol": 1e-10} if name == "adnce" else {"rtol": 1e-11, "atol": 1e-11}
+    np.testing.assert_allclose(losses[name](z1, z2, reduction="none", **own), expected, **close)
+    np.testing.assert_allclose(losses[name](z1, z2, **own), expected.mean(), **close)
+
+
+@pytest.mark.parametrize(("name", "own"), SETTINGS, ids=str)
+@pytest.mark.parametrize(("count", "columns"), [(2, 1), (2, 5), (3, 2), (6, 4), (9, 16)])
+def test_value_and_gradient(reference, views, gradients, name, own, count, columns):
+    z1, z2 = views(count, columns, seed=count + columns)
+    slow, close = getattr(reference, name), 1e-10 if name == "adnce" else 1e-11
+    for negatives, symmetric in SWITCHES:
+        common = {"negatives": negatives, "symmetric": symmetric, **own}
+        expected = reference.terms(slow, z1, z2, **common)
+        np.testing.assert_allclose(losses[name](z1, z2, reduction="none", **common), expected, rtol=close, atol=close)
+        got = gradients(lambda a, b: losses[name](a, b, **common), z1, z2)  # noqa: B023 (called at once)
+        np.testing.assert_allclose(got, reference.gradient(slow, z1, z2, **common), rtol=1e-10, atol=1e-10)

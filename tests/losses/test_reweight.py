@@ -5,16 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphcl.errors import InputError
 from graphcl.losses import adnce, mean_variance, reweight
+from tests.losses import loops
 
-from . import numeric
 
-
-def term(positive, negatives, temperature, frozen, mu=0.7, sigma=1.0):
+def term(positive, negatives, frozen, temperature=0.2, mu=0.7, sigma=1.0):
     """-s+ + mean_j w_j s_j, w_j = exp(-(c_j - mu)^2 / (2 sigma^2)) over its mean, of frozen cosines."""
     exponents = [-((c - mu) ** 2) / (2 * sigma**2) for c in frozen]
     weights = [math.exp(x - max(exponents)) for x in exponents]
@@ -22,8 +19,11 @@ def term(positive, negatives, temperature, frozen, mu=0.7, sigma=1.0):
     return (weighed - positive) / temperature
 
 
-BATCH = numeric.each(term, freeze=True)
+batch = loops.of_cosines(term, freeze=True)
 SETTINGS = [{}, {"temperature": 0.5, "mu": 0.2, "sigma": 0.15}, {"temperature": 0.1, "mu": -0.5, "sigma": math.inf}]
+RANDOM = {"mu": st.floats(-1, 1.5), "sigma": st.one_of(st.floats(0.02, 3), st.just(math.inf))}
+FLOAT32 = [{}, {"mu": 0.2, "sigma": 0.1}]
+RANGES = {"mu": "(-inf, inf)", "sigma": "(0, inf]"}
 
 
 def test_by_hand(at_cosines):
@@ -36,35 +36,10 @@ def test_by_hand(at_cosines):
     assert got[0].item() == pytest.approx(expected, rel=1e-13)
 
 
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), mu=st.floats(-1, 1.5), sigma=st.one_of(st.floats(0.02, 3), st.just(math.inf)))
-def test_equals_the_loops_everywhere(reference, data, mu, sigma):
-    z1, z2 = data.draw(reference.projections())
-    common = data.draw(reference.settings_common())
-    own = {"temperature": common.pop("temperature"), "mu": mu, "sigma": sigma}
-    numeric.check(reweight, BATCH, z1, z2, common, gradient=False, **own)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
-@pytest.mark.parametrize(("count", "columns"), [(2, 2), (3, 3), (5, 4)])
-def test_value_and_gradient_equal_the_loops(views, negatives, symmetric, count, columns):
-    """The differences move the logits and leave the weights where they are."""
-    context = {"negatives": negatives, "symmetric": symmetric}
-    for own in SETTINGS:
-        numeric.check(reweight, BATCH, *views(count, columns, seed=count), context, **own)
-
-
-@pytest.mark.parametrize("sigma", [0.3, math.inf])
-def test_queue_ids_weight_and_engines_equal_the_loops(views, sigma):
-    numeric.check_shared(reweight, BATCH, *views(4, 3), temperature=0.3, mu=0.2, sigma=sigma)
-    numeric.check_engines(reweight, mu=0.2, sigma=sigma)
-    numeric.check_explicit(reweight, BATCH, temperature=0.3, mu=0.2, sigma=sigma)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), numeric.SWITCHES)
+@pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 @pytest.mark.parametrize("mu", [-0.3, 0.7])
 def test_a_flat_gaussian_leaves_the_plain_mean(views, gradients, negatives, symmetric, mu):
-    """Which is mean-variance without its variance."""
+    """With equal weights it is mean-variance without its variance."""
     z1, z2 = views(6, 4)
     common = {"negatives": negatives, "symmetric": symmetric}
     flat = reweight(z1, z2, mu=mu, sigma=math.inf, reduction="none", **common)
@@ -113,23 +88,6 @@ def test_a_narrow_gaussian_far_away_leaves_the_nearest_negative(at_cosines, dtyp
     z1, z2 = at_cosines(0.5, [0.1, -0.4, -0.9], dtype=dtype)
     got = reweight(z1, z2, mu=0.9, sigma=1e-3, engine=engine, reduction="none")[0].item()
     assert got == pytest.approx((0.1 - 0.5) / 0.2, rel=1e-6)
-
-
-def test_single_precision_at_a_low_temperature(views):
-    for own in ({}, {"mu": 0.2, "sigma": 0.1}):
-        numeric.check_single(reweight, BATCH, views, **own)
-
-
-@pytest.mark.parametrize("wrong", [0.0, -1.0, -math.inf, math.nan])
-def test_sigma_out_of_range(views, wrong):
-    with pytest.raises(InputError, match=rf"`sigma` must be in \(0, inf\], got {wrong}"):
-        reweight(*views(3, 2), sigma=wrong)
-
-
-@pytest.mark.parametrize("wrong", [math.inf, -math.inf, math.nan])
-def test_mu_must_be_finite(views, wrong):
-    with pytest.raises(InputError, match=rf"`mu` must be in \(-inf, inf\), got {wrong}"):
-        reweight(*views(3, 2), mu=wrong)
 
 
 def test_weights_of_large_logarithms_still_have_mean_one(views):

@@ -53,7 +53,7 @@ EXPECTED = {
 }
 
 ACROSS, BACK, OWN, OWN_TOO = (1, "diagonal"), (0, "diagonal"), (0, "diagonal"), (1, "diagonal")
-AGAINST = {
+PAIRS = {
     "cross": ((ACROSS,),),
     "cross, symmetric": ((ACROSS,), (BACK,)),
     "all": ((ACROSS, OWN),),
@@ -94,7 +94,7 @@ def tolerance_of(name):
     return 4e-5 if "cold" in name or name in ("narrow", "low") else 1e-5
 
 
-def example(against, similarity="cosine", sizes=(N, Q, D), device="cpu"):
+def example(key_sets, similarity="cosine", sizes=(N, Q, D), device="cpu"):
     """Unit rows (or short ones), ids of which some are in the queue, and upstream gradients, in float64."""
     count, keys, width = sizes
     generator = torch.Generator().manual_seed(count + width)
@@ -104,11 +104,11 @@ def example(against, similarity="cosine", sizes=(N, Q, D), device="cpu"):
     close = torch.nn.functional.normalize(rows[: count - 1] + 0.1 * rows[count : 2 * count - 1])
     rows[count + 1 : 2 * count : 3] = close[::3]
     ids = torch.randint(6, (count,), generator=generator), torch.randint(6, (keys,), generator=generator)
-    sets = rows.split([count, count, keys])[: 3 if any(key == 2 for of in against for key, _ in of) else 2]
-    upstream = [torch.randn(3, count, generator=generator, dtype=torch.float64) for _ in against]
+    sets = rows.split([count, count, keys])[: 3 if any(key == 2 for of in key_sets for key, _ in of) else 2]
+    upstream = [torch.randn(3, count, generator=generator, dtype=torch.float64) for _ in key_sets]
     sets, upstream = (tuple(each.to(device) for each in some) for some in (sets, upstream))
-    by_id = any(left_out == "ids" for of in against for _, left_out in of)
-    return Comparison(sets, against, similarity, tuple(each.to(device) for each in ids) if by_id else None), upstream
+    by_id = any(mask == "ids" for of in key_sets for _, mask in of)
+    return Comparison(sets, key_sets, similarity, tuple(each.to(device) for each in ids) if by_id else None), upstream
 
 
 def in_dtype(comparison, dtype):
@@ -116,7 +116,7 @@ def in_dtype(comparison, dtype):
 
 
 def check_sums(
-    against,
+    key_sets,
     exponents,
     expected,
     *,
@@ -129,14 +129,14 @@ def check_sums(
 ):
     """Sums and gradients against PyTorch's tiles in float64, so that both rounding errors cannot hide one another.
 
-    With `others`, keys of other ranks are compared too (`beside` the own ones), or alone (`instead` of them).
+    With `others`, keys of other ranks are added to the rank's own (`beside`) or replace them (`instead`).
     """
     from graphcl.losses.engine import triton_tiles
 
-    comparison, upstream = example(against, similarity, sizes, device)
+    comparison, upstream = example(key_sets, similarity, sizes, device)
     if others is not None:
-        more = {number: comparison.sets[number].flip(1)[:-3].repeat(2, 1) for number in comparison.of_batch}
-        comparison = comparison.joined(more, own=others == "beside")
+        more = {number: comparison.sets[number].flip(1)[:-3].repeat(2, 1) for number in comparison.batch_sets}
+        comparison = comparison.with_keys(more, own=others == "beside")
     wanted = [True] * len(comparison.sets) if wanted is None else wanted
     upstream = [each[: len(exponents)] for each in upstream]
     results = []
@@ -161,7 +161,7 @@ def check_lonely(device):
     comparison, upstream = example((((2, "ids"),), ((2, "ids"),)), device=device)
     comparison = in_dtype(comparison, torch.float32)
     ids = comparison.ids[0], torch.full_like(comparison.ids[1], 3)
-    comparison = Comparison(comparison.sets, comparison.against, "cosine", ids)
+    comparison = Comparison(comparison.sets, comparison.key_sets, "cosine", ids)
     lonely = ids[0] == 3
     assert lonely.any()
     assert not lonely.all()
@@ -184,7 +184,7 @@ def check_repeatable(device):
     """The same bits each time, and other ones nowhere but where they belong."""
     from graphcl.losses.engine import triton_tiles
 
-    comparison, upstream = example(AGAINST["all and queue, symmetric"], device=device)
+    comparison, upstream = example(PAIRS["all and queue, symmetric"], device=device)
     sums = Sums(in_dtype(comparison, torch.float32), EXPONENTS["two"], False)
     upstream = [each[:2].float() for each in upstream]
     runs = []
@@ -225,27 +225,27 @@ def check_loss(loss, *, device, negatives="all", by_id=True, count=N, keys=Q, wi
 def checks():
     """Every check by its name; each takes a device."""
     result = {}
-    for who, (what, exponents) in product(AGAINST, EXPONENTS.items()):
+    for who, (what, exponents) in product(PAIRS, EXPONENTS.items()):
         # Everybody with two exponents; the most involved comparison with all of them.
         if what == "frozen" or who == "cross and queue by ids, symmetric":
-            result[f"{who}: {what}"] = partial(check_sums, AGAINST[who], exponents, False, tolerance=tolerance_of(what))
+            result[f"{who}: {what}"] = partial(check_sums, PAIRS[who], exponents, False, tolerance=tolerance_of(what))
     for who, (what, exponents) in product(("cross", "all and queue, symmetric", "queue by ids"), EXPECTED.items()):
         if what == "quartic" or who == "queue by ids":
             result[f"{who}: {what}, expected"] = partial(
-                check_sums, AGAINST[who], exponents, True, tolerance=tolerance_of(what)
+                check_sums, PAIRS[who], exponents, True, tolerance=tolerance_of(what)
             )
-    result["dot products"] = partial(check_sums, AGAINST["all, symmetric"], (linear(3.0),), False, similarity="dot")
+    result["dot products"] = partial(check_sums, PAIRS["all, symmetric"], (linear(3.0),), False, similarity="dot")
     for wanted in ([True, False, False], [False, True, False], [False, False, True]):
         result[f"wanted: {wanted}"] = partial(
-            check_sums, AGAINST["all and queue, symmetric"], EXPONENTS["linear"], False, wanted=wanted
+            check_sums, PAIRS["all and queue, symmetric"], EXPONENTS["linear"], False, wanted=wanted
         )
     for sizes in ((2, 1, 1), (16, 16, 16), (17, 33, 70), (5, 40, 3)):
         result[f"sizes: {sizes}"] = partial(
-            check_sums, AGAINST["all and queue, symmetric"], EXPONENTS["linear"], False, sizes=sizes
+            check_sums, PAIRS["all and queue, symmetric"], EXPONENTS["linear"], False, sizes=sizes
         )
     for who, others in product(("all, symmetric", "cross and queue by ids, symmetric"), ("beside", "instead")):
         result[f"{who}: other ranks' keys {others}"] = partial(
-            check_sums, AGAINST[who], EXPONENTS["frozen"], False, others=others
+            check_sums, PAIRS[who], EXPONENTS["frozen"], False, others=others
         )
     result["lonely"] = check_lonely
     result["repeatable"] = check_repeatable
@@ -281,7 +281,7 @@ def interpret():
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """What became of all checks, in a process of its own."""
+    """Return the outcome of every check, run in a separate process."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -308,7 +308,7 @@ def precision():
 
 @needs_triton
 def test_the_kernels_compile(precision, tmp_path, monkeypatch):
-    """What is launched is compiled for Hopper instead, which tells the shared memory of each kernel."""
+    """Compile each launched kernel for Hopper instead of running it; return its shared memory."""
     triton = pytest.importorskip("triton", minversion="3.3", reason="an earlier Triton compiles by other arguments")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -347,13 +347,13 @@ def test_the_kernels_compile(precision, tmp_path, monkeypatch):
 
     for name in memory:
         monkeypatch.setattr(triton_tiles, name, Launcher(getattr(triton_tiles, name)))
-    for level, exponents, against in (
+    for level, exponents, key_sets in (
         ("highest", EXPONENTS["every power"], ((2, "ids"),)),
         ("high", EXPONENTS["two"], (OWN,)),
         ("medium", EXPONENTS["linear"], (OWN,)),
     ):
         precision(level)
-        comparison, upstream = example((against,), sizes=(32, 32, 128))
+        comparison, upstream = example((key_sets,), sizes=(32, 32, 128))
         sums = Sums(in_dtype(comparison, torch.float32), exponents, level == "medium")
         totals, _ = triton_tiles.forward(sums)
         upstream = [each[: len(exponents)].float() for each in upstream]
@@ -440,7 +440,7 @@ def test_twenty_thousand_graphs_on_cuda(precision):
 def test_the_kernels_do_not_wait_for_cuda():
     from graphcl.losses.engine import triton_tiles
 
-    comparison, upstream = example(AGAINST["cross and queue by ids, symmetric"], device="cuda")
+    comparison, upstream = example(PAIRS["cross and queue by ids, symmetric"], device="cuda")
     sums = Sums(in_dtype(comparison, torch.float32), EXPONENTS["two"], False)
     upstream = [each[:2].float() for each in upstream]
 
@@ -475,12 +475,12 @@ def test_on_the_cpu_the_tiles_are_pytorchs(dtype):
 def test_the_choice_for_a_device(dtype, found, name):
     some = mock.Mock(is_cuda=True, dtype=dtype)
     with mock.patch("importlib.util.find_spec", return_value=found):
-        assert tiles(some).__name__ == f"graphcl.losses.{name}"
+        assert tiles(some).__name__ == f"graphcl.losses.engine.{name}"
 
 
 def test_the_kernels_can_be_read_without_triton():
     """Documentation tools and tests import every module."""
-    path = ROOT / "graphcl" / "losses" / "triton_tiles.py"
+    path = ROOT / "graphcl" / "losses" / "engine" / "triton_tiles.py"
     spec = importlib.util.spec_from_file_location("without_triton", path)
     module = importlib.util.module_from_spec(spec)
     with mock.patch.dict(sys.modules, {"triton": None, "without_triton": module}):

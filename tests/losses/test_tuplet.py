@@ -15,6 +15,7 @@ from graphcl.losses import n_pair, tuplet
 from tests.losses import loops
 
 
+@loops.whole
 def slow(z1, z2, num_negatives=None, symmetric=True):
     """log(1 + sum_j exp(f.f_j - f.f+)), j = i+1 .. i+K modulo N in the other view."""
     count = len(z1)

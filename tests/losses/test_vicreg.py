@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 
-from graphcl.errors import InputError
 from graphcl.losses import vicreg
 from tests.losses import loops
+
+RANGES = {"target": "(0, inf)", "epsilon": "(0, inf)"} | dict.fromkeys(
+    ["invariance", "variance", "covariance"], "[0, inf)"
+)
 
 
 def statistics(z, target, epsilon):
@@ -122,15 +125,3 @@ def test_gradcheck(views, form):
     z1, z2 = (z.requires_grad_() for z in views(4, 3))
     for target in (0.01, 50.0):
         assert gradcheck(partial(vicreg, form=form, target=target), (z1, z2))
-
-
-def test_arguments_out_of_range(views):
-    z1, z2 = views(3, 2)
-    for wrong in (0.0, -1.0, math.nan):
-        with pytest.raises(InputError, match=rf"^`target` must be in \(0, inf\), got {wrong}"):
-            vicreg(z1, z2, target=wrong)
-    for name in ("invariance", "variance", "covariance"):
-        with pytest.raises(InputError, match=rf"^`{name}` must be in .*, got nan"):
-            vicreg(z1, z2, **{name: math.nan})
-    with pytest.raises(InputError, match=r"^`form` must be 'paper' or 'released', got 'other'"):
-        vicreg(z1, z2, form="other")

@@ -1,4 +1,4 @@
-"""What the losses refuse, in one line each: the argument, the rule, the value."""
+"""Checks of the tensors passed to losses; each error message names the argument, the rule and the value."""
 
 from __future__ import annotations
 
@@ -13,30 +13,38 @@ from graphcl.errors import InputError, InputTypeError
 
 
 def check_rows(name: str, z: Any) -> None:
-    """A floating-point tensor without NaN or infinity."""
+    """Raise an InputError unless `z` is a finite floating-point tensor; finiteness is checked on the CPU only."""
     check_floating(name, z)
     check_finite(name, z)
 
 
 def check_floating(name: str, z: Any) -> None:
-    """A floating-point tensor."""
+    """Raise InputTypeError unless `z` is a floating-point tensor."""
     if not isinstance(z, Tensor) or not z.is_floating_point():
         got = z.dtype if isinstance(z, Tensor) else type(z).__name__
         raise InputTypeError(f"`{name}` must be a floating-point tensor, got {got}.")
 
 
 def check_finite(name: str, z: Tensor, whose: str = "") -> None:
-    """Neither NaN nor infinity (looked for on the CPU only, where that does not stall the device)."""
-    # A sum is quick, and NaN or infinity show in it; it may overflow by itself, so the numbers are asked again.
+    """Raise NonFiniteInputError if `z` contains NaN or infinity.
+
+    Tensors on other devices than the CPU are not checked, to avoid a device synchronisation.
+
+    Args:
+        name: name of the argument, for the message.
+        z: tensor to check.
+        whose: text after the name in the message, such as " of the other ranks".
+    """
+    # The sum is a fast filter. It can overflow on finite numbers, so check the entries before raising.
     if z.device.type == "cpu" and not math.isfinite(float(z.detach().sum())) and not torch.isfinite(z).all():
         row = int((~torch.isfinite(z)).nonzero()[0][0]) if z.dim() else 0
         raise NonFiniteInputError(f"`{name}`{whose} is not finite in row {row}.")
 
 
 def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
-    """Two views `[N, D]` of one dtype, N >= 2; whether they are finite may be left to a later look.
+    """Raise an InputError unless `z1` and `z2` are two views `[N, D]` of one dtype, N >= 2, and finite if `finite`.
 
-    Across ranks it always is: a rank that refused alone what the others have not seen would leave them waiting for it.
+    Across ranks, finiteness is checked later: if one rank raised before a collective operation, the others would hang.
     """
     check_floating("z1", z1)
     check_floating("z2", z2)
@@ -53,14 +61,14 @@ def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
         check_finite("z2", z2)
 
 
-def check_everywhere(name: str, statistic: Tensor) -> None:
-    """Across ranks: refuse, on all of them, rows that any cannot use, which a sum over ranks shows."""
+def check_all_ranks(name: str, statistic: Tensor) -> None:
+    """Raise NonFiniteInputError on all ranks if `statistic`, a sum over ranks, is not finite. Checks the CPU only."""
     if ranks.size() > 1 and statistic.device.type == "cpu" and not torch.isfinite(statistic.detach()).all():
-        raise NonFiniteInputError(f"`{name}` is not finite, or too large, on some rank.")
+        raise NonFiniteInputError(f"`{name}` is not finite, or too large, on at least one rank.")
 
 
 def check_size(name: str, z: Tensor, whose: str = "") -> None:
-    """Rows whose squared lengths can be summed without overflow (looked for on the CPU only)."""
+    """Raise InputError if the sum of the squared entries of `z` overflows. Checks CPU tensors only."""
     if z.device.type == "cpu" and not math.isfinite(float(z.detach().square().sum())):
         raise InputError(
             f"`{name}`{whose} is too large for its squares in {z.dtype}, got entries up to {float(z.abs().max()):g}."
@@ -68,48 +76,48 @@ def check_size(name: str, z: Tensor, whose: str = "") -> None:
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """One of a few words."""
+    """Raise InputError unless `value` is one of `choices`."""
     if value not in choices:
         listed = ", ".join(map(repr, choices[:-1]))
         raise InputError(f"`{name}` must be {listed} or {choices[-1]!r}, got {value!r}.")
 
 
 def check_queue(queue: Any, width: int) -> None:
-    """External keys `[Q, D]`, Q >= 0."""
+    """Raise an InputError unless `queue` is a finite floating-point tensor `[Q, width]`, Q >= 0."""
     check_rows("queue", queue)
     if queue.dim() != 2 or queue.size(1) != width:
-        raise InputError(f"`queue` must be [Q, {width}], as wide as `z1`, got {list(queue.shape)}.")
+        raise InputError(f"`queue` must be [Q, {width}], with the columns of `z1`, got {list(queue.shape)}.")
 
 
 def check_ids(ids: Any, queue_ids: Any, num_graphs: int, queue: Tensor | None) -> None:
-    """Whole numbers `[N]` and `[Q]`, both or neither."""
+    """Raise an InputError unless `ids` and `queue_ids` are both None, or integers `[N]` and `[Q]` with a queue."""
     if ids is None and queue_ids is None:
         return
     if ids is None or queue_ids is None or queue is None:
-        raise InputError("`ids`, `queue_ids` and `queue` go together: the graphs of the batch, those of the queue.")
+        raise InputError("`ids` and `queue_ids` must be given together, and with a `queue`.")
     for name, value, length in (("ids", ids, num_graphs), ("queue_ids", queue_ids, queue.size(0))):
         check_labels(name, value, length)
 
 
 def check_labels(name: str, labels: Any, length: int) -> None:
-    """Whole numbers, one a row."""
+    """Raise an InputError unless `labels` is an integer tensor `[length]`."""
     if not isinstance(labels, Tensor) or labels.is_floating_point() or labels.is_complex():
         got = labels.dtype if isinstance(labels, Tensor) else type(labels).__name__
-        raise InputTypeError(f"`{name}` must be a tensor of whole numbers, got {got}.")
+        raise InputTypeError(f"`{name}` must be an integer tensor, got {got}.")
     if labels.shape != (length,):
-        raise InputError(f"`{name}` must be [{length}], one number a row, got {list(labels.shape)}.")
+        raise InputError(f"`{name}` must be [{length}], one integer per row, got {list(labels.shape)}.")
 
 
 def check_weight(weight: Any, num_graphs: int) -> None:
-    """Weights `[N]` of graphs, not negative and not all zero (looked for on the CPU only)."""
+    """Raise an InputError unless `weight` is `[N]`, >= 0 and not all zero. The values are checked on the CPU only."""
     check_rows("weight", weight)
     if weight.shape != (num_graphs,):
-        raise InputError(f"`weight` must be [{num_graphs}], one number a graph, got {list(weight.shape)}.")
-    # Of several ranks, one may well have no weight.
+        raise InputError(f"`weight` must be [{num_graphs}], one number per graph, got {list(weight.shape)}.")
+    # Across ranks, the weights of one rank may all be zero, so `reduce` checks that case for all ranks together.
     zero = ranks.size() == 1 and weight.device.type == "cpu" and float(weight.sum()) == 0
     if weight.device.type == "cpu" and (zero or float(weight.min()) < 0):
-        raise InputError(f"`weight` must be >= 0 and not all zero, got a least of {float(weight.min())}.")
+        raise InputError(f"`weight` must be >= 0 and not all zero, got a minimum of {float(weight.min())}.")
 
 
 class NonFiniteInputError(InputError):
-    """NaN or infinity among the numbers."""
+    """Error for NaN or infinity in an input tensor."""

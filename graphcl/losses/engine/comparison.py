@@ -1,7 +1,7 @@
-"""What a loss is given: anchors with their positives, and ways to reduce each anchor's negatives to a number.
+"""The class `Pairs`: anchors with their positives, and reductions over each anchor's negatives, for loss formulas.
 
-Two engines provide the reductions with the same values and gradients: `dense` holds all similarities at once, `tiled`
-never does.
+Two engines implement the reductions, with equal values and gradients: `dense` holds all similarities in memory, `tiled`
+computes them in tiles.
 """
 
 from __future__ import annotations
@@ -17,75 +17,78 @@ from torch import Tensor
 from graphcl.losses.engine.exponent import Exponent
 
 Similarity = Literal["cosine", "dot", "squared_distance"]
-LeftOut = Literal["diagonal", "ids"]
+Mask = Literal["diagonal", "ids"]
+"""Pairs that are not negatives: `diagonal`, rows with equal index; `ids`, rows with equal id."""
+RowFunction = Callable[..., Tensor]
+"""Function `(row, *per_anchor) -> [T]` that reduces a `Row` of T anchors to one number per anchor."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Who is compared with whom.
+    """The sets of rows to compare: anchors, and keys from which the negatives are taken.
 
     Args:
-        sets: rows `[., D]` of the first view, of the second and, if there is one, of the queue, then those of other
-            ranks, see `joined`; of length 1 where the similarity is the cosine.
-        against: for each set of anchors (0, or 0 and 1) the sets its negatives come from, and which pairs are left
-            out: those of equal position, or those of equal id.
-        similarity: what is computed of two rows.
-        ids: ids of the anchors `[N]` and of the queue's rows `[Q]`, where pairs are left out by id.
+        sets: tensors of rows `[., D]`: first view, second view, the queue if there is one, then rows of other ranks
+            (see `with_keys`). For the cosine, rows have norm 1.
+        key_sets: for each set of anchors (set 0, or sets 0 and 1), the numbers of the sets that contain its negatives,
+            each with a mask.
+        similarity: similarity function of two rows.
+        ids: ids of the anchors `[N]` and of the queue's rows `[Q]`, for the mask `ids`.
     """
 
     sets: tuple[Tensor, ...]
-    against: tuple[tuple[tuple[int, LeftOut | None], ...], ...]
+    key_sets: tuple[tuple[tuple[int, Mask | None], ...], ...]
     similarity: Similarity = "cosine"
     ids: tuple[Tensor, Tensor] | None = None
 
     @property
-    def of_batch(self) -> list[int]:
-        """The sets of the batch that give keys: of both views, of one, or (the queue gives them all) of none."""
-        return sorted({keys for against in self.against for keys, left_out in against if left_out == "diagonal"})
+    def batch_sets(self) -> list[int]:
+        """Numbers of the views whose rows are keys; empty if all keys come from the queue."""
+        return sorted({keys for key_sets in self.key_sets for keys, mask in key_sets if mask == "diagonal"})
 
-    def joined(self, others: Mapping[int, Tensor], own: bool = True) -> Comparison:
-        """The same anchors with more keys: those of other ranks, beside the batch's sets that they belong to.
+    def with_keys(self, others: Mapping[int, Tensor], own: bool = True) -> Comparison:
+        """Return a copy whose key sets also include rows from other ranks.
 
         Args:
-            others: the number of each set `of_batch`, and rows of it that lie on other ranks `[., D]`.
-            own: whether what the anchors were compared with stays.
+            others: rows of each set in `batch_sets` on the other ranks, `[., D]`, by number of the set.
+            own: whether to keep the present keys too.
         """
         numbers = {number: len(self.sets) + place for place, number in enumerate(others)}
 
-        def of(against: tuple[tuple[int, LeftOut | None], ...]) -> Iterator[tuple[int, LeftOut | None]]:
-            for keys, left_out in against:
+        def extended(key_sets: tuple[tuple[int, Mask | None], ...]) -> Iterator[tuple[int, Mask | None]]:
+            for keys, mask in key_sets:
                 if own:
-                    yield keys, left_out
-                if left_out == "diagonal":
+                    yield keys, mask
+                if mask == "diagonal":
                     yield numbers[keys], None
 
         return replace(
             self,
             sets=(*self.sets, *others.values()),
-            against=tuple(tuple(of(each)) for each in self.against),
+            key_sets=tuple(tuple(extended(each)) for each in self.key_sets),
             ids=self.ids if own else None,
         )
 
     def same_ids(self, rows: slice = slice(None), keys: slice = slice(None)) -> Tensor:
-        """Which of the queue's rows have an anchor's id, `[rows, keys]`."""
+        """Return a mask `[rows, keys]` that is True where an anchor and a row of the queue have the same id."""
         assert self.ids is not None
         return self.ids[0][rows, None] == self.ids[1][None, keys]
 
     def count(self, anchors: int) -> Tensor:
-        """How many negatives each anchor of a set has, `[N]` in the sets' dtype."""
+        """Return the number of negatives of each anchor in set number `anchors`, `[N]`, in the dtype of the set."""
         rows = self.sets[anchors]
-        total = sum(self.sets[keys].size(0) - int(left_out == "diagonal") for keys, left_out in self.against[anchors])
+        total = sum(self.sets[keys].size(0) - int(mask == "diagonal") for keys, mask in self.key_sets[anchors])
         count = rows.new_full((rows.size(0),), total)
         return count if self.ids is None else count - _occurrences(*self.ids)
 
 
 @dataclass(frozen=True)
 class Row:
-    """The negatives of some anchors, laid out.
+    """The similarities of T anchors with their negatives, as a matrix.
 
     Args:
         value: similarities `[T, M]`.
-        kept: which of them count, `[T, M]`, or None where all do.
+        kept: mask that is True for negatives, `[T, M]`; None if all entries are negatives.
     """
 
     value: Tensor
@@ -93,42 +96,42 @@ class Row:
 
     @property
     def count(self) -> Tensor | float:
-        """How many count, `[T, 1]`, at least 1 so that it can be divided by."""
+        """Number of negatives of each anchor, `[T, 1]` or one number; at least 1, so that it can be a divisor."""
         return float(self.value.size(1)) if self.kept is None else self.kept.sum(1, keepdim=True).clamp(min=1)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum over an anchor's negatives of `values [T, M]`: `[T]`."""
+        """Return the sums `[T]` of `values [T, M]` over each anchor's negatives."""
         return (values if self.kept is None else values.where(self.kept, 0)).sum(dim=1)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean over an anchor's negatives of `values [T, M]`: `[T]`."""
+        """Return the means `[T]` of `values [T, M]` over each anchor's negatives."""
         return self.sum(values / self.count)
 
     def filled(self, values: Tensor, filler: float) -> Tensor:
-        """`values`, with a filler for those that do not count."""
+        """Return `values [T, M]` with `filler` in the entries that are not negatives."""
         return values if self.kept is None else values.masked_fill(~self.kept, filler)
 
     def logsumexp(self, values: Tensor) -> Tensor:
-        """Logsumexp over an anchor's negatives: `[T]`, 0 without a gradient where there are none."""
+        """Return the logsumexps `[T]` of `values [T, M]` over each anchor's negatives.
+
+        For an anchor without negatives the result is 0, with a zero gradient.
+        """
         if self.kept is None:
             return values.logsumexp(dim=1)
         none = ~self.kept.any(dim=1)
-        # A row of -inf alone would give NaN as its gradient.
+        # Do not mask rows without negatives: a row of only -inf would have a gradient of NaN.
         result = values.masked_fill(~(self.kept | none[:, None]), -torch.inf).logsumexp(dim=1)
         return result.masked_fill(none, 0.0)
 
 
-Reduction = Callable[..., Tensor]
-
-
 class Pairs(ABC):
-    """Anchors, their positives, and reductions over their negatives.
+    """Base class of a set of A anchors, their positives, and reductions over their negatives.
 
     Args:
-        comparison: who is compared with whom.
+        comparison: sets of anchors and keys to compare.
 
     Attributes:
-        positive: similarity of each anchor with its positive, `[A]`.
+        positive: similarity of each anchor to its positive, `[A]`.
     """
 
     def __init__(self, comparison: Comparison) -> None:
@@ -136,60 +139,71 @@ class Pairs(ABC):
         a, b = comparison.sets[:2]
         squared_distance = comparison.similarity == "squared_distance"
         positive = (a - b).square().sum(dim=1) if squared_distance else (a * b).sum(dim=1)
-        self.positive = torch.cat([positive] * len(comparison.against))
+        self.positive = torch.cat([positive] * len(comparison.key_sets))
 
     @property
     def anchor(self) -> Tensor:
-        """The anchors' rows `[A, D]`."""
-        return torch.cat([self.comparison.sets[number] for number in range(len(self.comparison.against))])
+        """Rows of the anchors, `[A, D]`."""
+        return torch.cat([self.comparison.sets[number] for number in range(len(self.comparison.key_sets))])
 
     @property
     def partner(self) -> Tensor:
-        """The rows of the anchors' positives `[A, D]`."""
-        return torch.cat([self.comparison.sets[1 - number] for number in range(len(self.comparison.against))])
+        """Rows of the anchors' positives, `[A, D]`."""
+        return torch.cat([self.comparison.sets[1 - number] for number in range(len(self.comparison.key_sets))])
 
     @property
     def count(self) -> Tensor:
-        """Number of negatives of each anchor, M, `[A]` in the similarities' dtype; 1 where there is none."""
+        """Number M of negatives of each anchor, `[A]`, as floating point; 1 for an anchor without negatives."""
         return self._count.clamp(min=1)
 
     @property
-    def alone(self) -> Tensor:
-        """Which anchors have no negative, `[A]`: possible only where ids leave keys out. Their reductions are 0."""
+    def isolated(self) -> Tensor:
+        """Mask `[A]` of the anchors without negatives, which exist only if ids are given. Their reductions are 0."""
         return self._count == 0
 
     @property
     def _count(self) -> Tensor:
-        return torch.cat([self._count_of(anchors) for anchors in range(len(self.comparison.against))])
+        return torch.cat([self._count_of(anchors) for anchors in range(len(self.comparison.key_sets))])
 
     def _count_of(self, anchors: int) -> Tensor:
         return self.comparison.count(anchors)
 
     @abstractmethod
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
-        r"""$\log \sum_j e^{P(c_{ij})}$ over each anchor's negatives: `[A]` for each exponent P."""
+        r"""Return, for each exponent P, the logsumexps `[A]` $\log \sum_j e^{P(c_{ij})}$.
+
+        Here c_ij is the similarity of anchor i and its negative j.
+        """
 
     @abstractmethod
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
-        r"""Mean similarity under weights: $\sum_j w_j c_j / \sum_j w_j$ and $\log \sum_j w_j$, with w = e^{P(c)}.
+        r"""Return $\sum_j w_j c_j / \sum_j w_j$ and $\log \sum_j w_j$, `[A]` each.
 
-        The weights are constants to the gradient.
+        Here c_j are the similarities of an anchor's negatives, and w = e^{P(c)} with P = `exponent` are weights, which
+        are constants to the gradient.
         """
 
     @abstractmethod
     def moments(self) -> tuple[Tensor, Tensor]:
-        """Mean and population variance of each anchor's negative similarities: `[A]` both."""
+        """Return mean and population variance of each anchor's similarities to its negatives, `[A]` each."""
 
     @abstractmethod
-    def rows(self, function: Reduction, *per_anchor: Tensor) -> Tensor:
-        """Any other reduction: `function(row, *those of the anchors)` -> `[T]`, for some anchors at a time: `[A]`."""
+    def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
+        """Apply `function(row, *per_anchor) -> [T]` to chunks of T anchors and return the results, `[A]`.
+
+        Use it for reductions that the other methods do not cover.
+
+        Args:
+            function: reduction of a `Row` and of the chunk's part of each tensor in `per_anchor`.
+            *per_anchor: tensors with one entry per anchor, `[A]`.
+        """
 
 
 def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
-    """Of each row of `x [R, D]` with each of `y [C, D]`: `[R, C]`."""
+    """Return the similarities `[R, C]` of all rows of `x [R, D]` and all rows of `y [C, D]`."""
     if similarity != "squared_distance":
         return x @ y.T
-    # Distances do not depend on the origin; near the rows, little cancels.
+    # Distances do not depend on the origin, so move it to the mean of `y`, which reduces cancellation.
     origin = y.detach().mean(dim=0)
     x, y = x - origin, y - origin
     squares = x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)
@@ -197,6 +211,6 @@ def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
 
 
 def _occurrences(ids: Tensor, among: Tensor) -> Tensor:
-    """How often each of `ids` occurs among others, without comparing all of them with all."""
+    """Return how often each entry of `ids` occurs in `among`. Sorting avoids a comparison of all pairs."""
     ordered = among.sort().values
     return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)

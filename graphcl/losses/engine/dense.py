@@ -1,19 +1,19 @@
-"""The dense engine: all similarities at once, `[A, M]`. For small batches, and the reference of the tiled one."""
+"""The dense engine: holds all similarities `[A, M]`, for small batches and as the reference for the tiled engine."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Comparison, Pairs, Reduction, Row, Similarity, similarities
+from graphcl.losses.engine.comparison import Comparison, Pairs, Row, RowFunction, Similarity, similarities
 from graphcl.losses.engine.exponent import Exponent
 
 
 class DensePairs(Pairs):
-    """All similarities of a comparison, held at once.
+    """`Pairs` with a matrix of all similarities of anchors and negatives.
 
-    Negatives are laid out without the anchor itself and without its positive, so that nothing has to be masked out of
-    a sum or subtracted from it (only rows of the queue that share an anchor's id are masked).
+    The matrix has no entries for an anchor with itself or with its positive, so sums need no mask or subtraction. Only
+    rows of the queue with the anchor's id are masked.
     """
 
     def __init__(self, comparison: Comparison) -> None:
@@ -22,33 +22,40 @@ class DensePairs(Pairs):
 
     @property
     def negative(self) -> Tensor:
-        """Similarity of each anchor with each of its negatives, `[A, M]`."""
+        """Similarities of all anchors to their negatives, `[A, M]`."""
         return self.row.value
 
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
-        """See `Pairs`."""
+        """Return the logsumexps of the negatives, see `Pairs`."""
         return tuple(self.row.logsumexp(exponent(self.row.value)) for exponent in exponents)
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
-        """See `Pairs`."""
-        # Filled first: what is left out may outweigh all the rest, and inf times a masked 0 would be NaN.
+        """Return weighted means and log-sums of weights, see `Pairs`."""
+        # Mask before the softmax: a masked entry could otherwise outweigh the others or overflow, and inf * 0 is NaN.
         log_weight = self.row.filled(exponent(self.row.value.detach()), -torch.inf)
-        # (Rows without any negative come out as NaN.)
+        # The softmax of a row without negatives is NaN, so set it to 0.
         weight = log_weight.softmax(dim=1).nan_to_num(0.0)
         return self.row.sum(weight * self.row.value), self.row.logsumexp(log_weight)
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """See `Pairs`."""
+        """Return means and variances of the negatives, see `Pairs`."""
         mean = self.row.mean(self.row.value)
         return mean, self.row.mean((self.row.value - mean[:, None]).square())
 
-    def rows(self, function: Reduction, *per_anchor: Tensor) -> Tensor:
-        """See `Pairs`."""
+    def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
+        """Apply `function` to all anchors at once, see `Pairs`."""
         return function(self.row, *per_anchor)
 
 
 class ExplicitPairs(DensePairs):
-    """Anchors, positives and negatives as given: negatives `[M, D]` for all, or `[A, M, D]` for each anchor."""
+    """`Pairs` of rows chosen by the caller.
+
+    Args:
+        anchors: rows of the anchors, `[A, D]`.
+        positives: rows of the anchors' positives, `[A, D]`.
+        negatives: rows of the negatives, `[M, D]` for all anchors or `[A, M, D]` for each anchor.
+        similarity: similarity function of two rows.
+    """
 
     def __init__(self, anchors: Tensor, positives: Tensor, negatives: Tensor, similarity: Similarity) -> None:
         Pairs.__init__(self, Comparison((anchors, positives), ((),), similarity))
@@ -66,19 +73,19 @@ class ExplicitPairs(DensePairs):
 
 
 def lay_out(comparison: Comparison) -> Row:
-    """The negatives of all anchors."""
+    """Return the similarities of all anchors to their negatives, as a `Row` of A anchors."""
     known: dict[tuple[int, int], Tensor] = {}
     values, kept = [], []
-    for anchors, against in enumerate(comparison.against):
+    for anchors, key_sets in enumerate(comparison.key_sets):
         blocks = []
-        for keys, left_out in against:
-            if (keys, anchors) in known:  # the two views' directions are one matrix
+        for keys, mask in key_sets:
+            if (keys, anchors) in known:  # reuse the transpose, so that two directions cost one matrix
                 block = known[keys, anchors].T
             else:
                 block = similarities(comparison.sets[anchors], comparison.sets[keys], comparison.similarity)
                 known[anchors, keys] = block
-            blocks.append(off_diagonal(block) if left_out == "diagonal" else block)
-            if left_out == "ids":
+            blocks.append(off_diagonal(block) if mask == "diagonal" else block)
+            if mask == "ids":
                 in_batch = sum(block.size(1) for block in blocks[:-1])
                 kept.append(torch.nn.functional.pad(~comparison.same_ids(), (in_batch, 0), value=True))
         values.append(torch.cat(blocks, dim=1))
@@ -86,22 +93,22 @@ def lay_out(comparison: Comparison) -> Row:
 
 
 def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
-    """The same of some rows of one set of anchors."""
+    """Return the similarities of the anchors `rows` in set number `anchors` to their negatives."""
     x = comparison.sets[anchors][rows]
     values: list[Tensor] = []
     earlier: list[Tensor] = []
     kept = None
-    for keys, left_out in comparison.against[anchors]:
+    for keys, mask in comparison.key_sets[anchors]:
         y = comparison.sets[keys]
-        if left_out == "diagonal":
-            # Keys in an order that begins with the first row's own, so that the own ones lie on the diagonal. Those
-            # before it come last of all: so rows of other ranks, which follow the batch's, keep their place.
+        if mask == "diagonal":
+            # Rotate the keys so that the excluded pairs lie on the diagonal. Earlier keys go last, so that the order of
+            # the keys that follow the diagonal is kept.
             values.append(off_diagonal(similarities(x, y[rows.start :], comparison.similarity)))
             if rows.start:
                 earlier.append(similarities(x, y[: rows.start], comparison.similarity))
         else:
             values.append(similarities(x, y, comparison.similarity))
-        if left_out == "ids":
+        if mask == "ids":
             in_batch = sum(value.size(1) for value in values[:-1])
             kept = torch.nn.functional.pad(~comparison.same_ids(rows), (in_batch, 0), value=True)
     if kept is not None and earlier:
@@ -111,10 +118,10 @@ def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:
-    """The entries off the diagonal of `[T, N]`, T <= N, row by row: `[T, N - 1]`."""
+    """Return `matrix [T, N]`, T <= N, without its diagonal, as `[T, N - 1]`."""
     rows, columns = matrix.shape
     flat = matrix.flatten()
-    # Between two entries of the diagonal lie N others, and N - T behind the last one.
+    # N entries lie between two diagonal entries, and N - T after the last, so slices of a view suffice.
     last = (rows - 1) * (columns + 1)
     between = flat[:last].view(rows - 1, columns + 1)[:, 1:]
     if rows == columns:

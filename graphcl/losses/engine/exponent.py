@@ -1,7 +1,8 @@
-"""Exponents of the family's sums: polynomials of the similarity, with a part that the gradient does not see.
+"""Exponents P in sums of exp(P(c)) over negatives: polynomials of the similarity c.
 
-Every loss of the form "positive minus (weighted) logsumexp" sums exp(P(c)) over its negatives, P a polynomial of the
-similarity c: c / tau (InfoNCE), a Gaussian's logarithm (ADNCE), their sum. That is all an engine needs to know of it.
+Losses of the form "(weighted) logsumexp minus positive" sum exp(P(c)) over the negatives, where P(c) is c / tau
+(InfoNCE), the logarithm of a Gaussian (ADNCE), or their sum. A part of P can be a constant to the gradient. An engine
+needs only P.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ Value = TypeVar("Value", float, Tensor)
 
 @dataclass(frozen=True)
 class Exponent:
-    r"""$P(c) = \sum_k (\text{free}_k + \text{frozen}_k)\,(c - \text{center})^k$; its gradient is that of `free` alone.
+    r"""The polynomial $P(c) = \sum_k (\text{free}_k + \text{frozen}_k)\,(c - \text{center})^k$.
 
-    Exponents add up: `linear(5.0) + gaussian(0.7, 1.0, frozen=True)`.
+    Here c is the similarity. Only the part `free` has a gradient. Exponents can be added:
+    `linear(5.0) + gaussian(0.7, 1.0, frozen=True)`.
 
     Args:
-        free: coefficients, lowest power first, up to the fourth.
+        free: coefficients of the part with a gradient, lowest power first, degree at most 4.
         frozen: coefficients of the part that is a constant to the gradient.
-        center: where the powers are taken. A narrow Gaussian written in powers of c itself would cancel.
+        center: origin of the powers. Use the mean of a narrow Gaussian: powers of c itself would suffer cancellation.
     """
 
     free: Coefficients
@@ -38,10 +40,10 @@ class Exponent:
 
     def __post_init__(self) -> None:
         if max(len(self.free), len(self.frozen)) > 5:
-            raise InputError(f"an exponent is a polynomial up to the fourth power, got {self}.")
+            raise InputError(f"an exponent must have degree 4 or less, got {self}.")
 
     def __add__(self, other: Exponent) -> Exponent:
-        # The center of the higher power stays: there its terms are smallest.
+        # Keep the center of the exponent of higher degree, whose coefficients are smallest about its own center.
         if other.degree > self.degree:
             return other + self
         delta = self.center - other.center
@@ -51,44 +53,44 @@ class Exponent:
 
     @property
     def degree(self) -> int:
-        """The highest power."""
+        """Degree of the polynomial."""
         return max(len(self.free), len(self.frozen)) - 1
 
     @property
     def total(self) -> Coefficients:
-        """Coefficients of the value."""
+        """Coefficients of P, the sum of both parts."""
         return _sum(self.free, self.frozen)
 
     @property
     def slope(self) -> Coefficients:
-        """Coefficients of the derivative that the gradient uses, about the same center."""
+        """Coefficients of the derivative of the part `free`, about the same center."""
         return tuple(k * value for k, value in enumerate(self.free) if k > 0)
 
     @functools.cached_property
     def is_small(self) -> bool:
-        """Whether it stays within plus and minus 60 on cosines: there e^P and a sum of a million of them are finite."""
+        """Whether |P| < 60 on all cosines, so that a float32 sum of a million terms e^P is finite."""
         return all(abs(float(horner(self.total, c / 64 - self.center))) < 60 for c in range(-65, 66))
 
     def __call__(self, similarity: Tensor) -> Tensor:
-        """The values, with the gradient of the free part."""
+        """Return P(c) for each entry of `similarity`, with the gradient of the part `free`."""
         offset = similarity - self.center if self.center else similarity
         value = horner(self.free, offset)
         return value + horner(self.frozen, offset.detach()) if self.frozen else value
 
 
 def linear(factor: float) -> Exponent:
-    """`factor * c`; the logits of a temperature are `linear(1 / temperature)`."""
+    """Return the exponent `factor * c`; `linear(1 / temperature)` is the exponent of InfoNCE."""
     return Exponent((0.0, factor))
 
 
 def gaussian(mu: float, sigma: float, frozen: bool = True) -> Exponent:
-    r"""$-(c - \mu)^2 / 2 \sigma^2$, the logarithm of a Gaussian weight; with sigma = inf it is 0."""
+    r"""Return the exponent $-(c - \mu)^2 / 2 \sigma^2$, the logarithm of a Gaussian of the similarity c."""
     coefficients = (0.0, 0.0, -min(0.5 / sigma / sigma, 1e25))
     return Exponent((), coefficients, mu) if frozen else Exponent(coefficients, (), mu)
 
 
 def horner(coefficients: Coefficients, x: Value) -> Value:
-    """The polynomial's value, of the type and shape of `x`."""
+    """Return the value at `x` of the polynomial with these coefficients, lowest power first, in the shape of `x`."""
     value: float | Value = coefficients[-1] if coefficients else 0.0
     for coefficient in reversed(coefficients[:-1]):
         value = value * x
@@ -106,7 +108,7 @@ def _sum(a: Coefficients, b: Coefficients) -> Coefficients:
 
 
 def _shifted(coefficients: Coefficients, delta: float) -> Coefficients:
-    """The same polynomial about a center that lies `delta` higher."""
+    """Return the coefficients of the same polynomial about a center shifted by `delta`."""
     n = len(coefficients)
     return tuple(
         sum(coefficients[k] * math.comb(k, power) * delta ** (k - power) for k in range(power, n)) for power in range(n)

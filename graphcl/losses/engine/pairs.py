@@ -1,20 +1,21 @@
-"""Who is compared with whom: the one place that decides positives and negatives.
+"""The functions `compare` and `explicit`, which choose the positives and negatives of each anchor.
 
-Two views of N graphs give unit projections a_i and b_i. Graph i's views are each other's positive. Its negatives:
+Two views of N graphs give projections a_i and b_i. The two views of a graph are a positive pair. The negatives of
+an anchor a_i are:
 
-| `negatives` | anchors a_i                            | M      | known as                   |
-|-------------|----------------------------------------|--------|----------------------------|
-| `cross`     | b_j, j != i                            | N - 1  | CPC, CLIP, GraphCL         |
-| `all`       | b_j and a_j, j != i                    | 2N - 2 | NT-Xent (SimCLR)           |
-| `queue`     | none of the batch                      | 0      | MoCo, memory bank          |
+| `negatives` | negatives of a_i    | M      | known as           |
+|-------------|---------------------|--------|--------------------|
+| `cross`     | b_j, j != i         | N - 1  | CPC, CLIP, GraphCL |
+| `all`       | b_j and a_j, j != i | 2N - 2 | NT-Xent (SimCLR)   |
+| `queue`     | only the queue      | Q      | MoCo, memory bank  |
 
-Rows of a `queue` are negatives of every anchor besides; with ids, those of the anchor's own graph are not. (Without a
-queue, or while it is empty, `queue` means `cross`.)
+Rows of a tensor `queue` are additional negatives of every anchor. If ids are given, rows of the anchor's own graph are
+excluded. Without a queue, or with an empty one, `negatives="queue"` means `cross`.
 
-Across ranks (`graphcl.distributed.ranks`), j goes over the graphs of all ranks, and i over this rank's own.
+Across ranks (`graphcl.distributed.ranks`), i runs over the graphs of this rank and j over the graphs of all ranks.
 
-`symmetric=True` lets the b_i be anchors too (then 2N anchors, the b_i after the a_i); `False` keeps the a_i only.
-A loss is the mean over its anchors. (SimCLR differs here: its code sums the two directions' means.)
+With `symmetric=True` the anchors are the a_i followed by the b_i, 2N in total; otherwise only the a_i. A loss is the
+mean over its anchors. (SimCLR's code instead adds the means of the two directions.)
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from graphcl.losses.engine.checks import (
     check_size,
     check_views,
 )
-from graphcl.losses.engine.comparison import Comparison, LeftOut, Pairs, Similarity
+from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, Similarity
 from graphcl.losses.engine.dense import DensePairs, ExplicitPairs
 from graphcl.losses.engine.ring import RingPairs, rows_of_others
 from graphcl.losses.engine.tiled import TiledPairs, tiles
@@ -44,9 +45,9 @@ Negatives = Literal["cross", "all", "queue"]
 Engine = Literal["auto", "dense", "tiled"]
 
 DENSE_LIMIT = 2**19
-"""Similarities up to which `auto` holds them all: 2 MB in float32, about two views of 512 graphs."""
+"""Largest number of similarities for which `auto` selects `dense`: 2 MB in float32, two views of 512 graphs."""
 GATHER_LIMIT = 2**26
-"""Numbers of all ranks' keys up to which `auto` gathers them: 256 MB in float32, two views of 262,144 graphs of 128."""
+"""Largest number of key entries that `auto` gathers: 256 MB in float32, two views `[262_144, 128]` in total."""
 
 
 def compare(
@@ -62,29 +63,32 @@ def compare(
     normalized: bool | None = None,
     engine: Engine = "auto",
 ) -> Pairs:
-    """Anchors, positives and negatives of two views of the same N graphs.
+    """Return the `Pairs` of two views of the same N graphs: anchors, positives and negatives.
 
-    Half-precision input is compared in float32, inside autocast too; float64 stays float64. (Call `backward` outside of
-    autocast, as PyTorch advises.)
+    Half-precision input is compared in float32, also inside autocast; float64 stays float64. Call `backward` outside
+    autocast, as PyTorch recommends.
 
     Args:
         z1: projections of the first view, `[N, D]`, N >= 2, floating point.
-        z2: projections of the second view, `[N, D]`, row i the same graph as row i of `z1`.
-        negatives: `cross`, `all` or `queue`, see the head of this file.
-        symmetric: whether the second view's projections are anchors too.
+        z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
+        negatives: `cross`, `all` or `queue`, see the module docstring.
+        symmetric: whether the projections of the second view are anchors too.
         queue: further negatives of all anchors, `[Q, D]`.
-        ids: which graph each row is, integers `[N]`.
-        queue_ids: which graph each row of the queue is, `[Q]`; those of the anchor's own graph are left out.
+        ids: graph id of each row of `z1`, integers `[N]`.
+        queue_ids: graph id of each row of `queue`, `[Q]`; rows with the anchor's id are not its negatives.
         similarity: `cosine`, `dot` product or `squared_distance`.
-        normalized: whether rows are brought to length 1 first; by default for the cosine only.
-        engine: `dense` holds the similarities `[A, M]`, `tiled` needs memory O(N D) only; `auto` decides by their
-            number. Across ranks that is their number on each; `dense` gathers the keys, `tiled` lets them travel round
-            (`graphcl.losses.engine.ring`), and `auto` does that only where they are too many to be held.
+        normalized: whether to scale rows to norm 1; by default for the cosine only.
+        engine: `dense` holds the similarities `[A, M]`, `tiled` needs memory O(N D), `auto` decides by the number of
+            similarities per rank. Across ranks, `dense` gathers the keys, `tiled` sends them around a ring
+            (`graphcl.losses.engine.ring`), and `auto` uses the ring only if the gathered keys are too large.
+
+    Returns:
+        The argument of `terms`, the per-anchor formula of a loss.
 
     Raises:
-        InputError: shapes differ, fewer than two graphs, a number that is not finite (looked for on the CPU only, where
-            that does not stall the device), a queue of another width, ids that do not fit.
-        InputTypeError: not floating-point tensors of one dtype.
+        InputError: shapes that do not match, fewer than two graphs, NaN or infinity (checked on the CPU only), a queue
+            with another number of columns, ids of another length than the rows.
+        InputTypeError: tensors that are not floating-point, or of different dtypes.
     """
     check_views(z1, z2, finite=False)
     check_choice("negatives", negatives, get_args(Negatives))
@@ -98,47 +102,47 @@ def compare(
     check_ids(ids, queue_ids, z1.size(0), queue)
     by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
 
-    against: list[tuple[tuple[int, LeftOut | None], ...]] = []
+    key_sets: list[tuple[tuple[int, Mask | None], ...]] = []
     for view in (0, 1) if symmetric else (0,):
-        keys: list[tuple[int, LeftOut | None]] = []
+        keys: list[tuple[int, Mask | None]] = []
         if negatives != "queue" or len(sets) == 2:
             keys.append((1 - view, "diagonal"))
         if negatives == "all":
             keys.append((view, "diagonal"))
         if len(sets) == 3:
             keys.append((2, "ids" if by_id else None))
-        against.append(tuple(keys))
+        key_sets.append(tuple(keys))
 
     unit = _unit(similarity, normalized)
     with torch.autocast(z1.device.type, enabled=False):
         rows = tuple(_prepared(each, unit) for each in sets.values())
-        comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(against), similarity, by_id)
+        comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(key_sets), similarity, by_id)
         dense = engine == "dense" or (engine == "auto" and _similarities(comparison) <= DENSE_LIMIT)
-        shared = ranks.size() > 1 and bool(comparison.of_batch)
-        numbers = ranks.size() * len(comparison.of_batch) * z1.numel()
+        shared = ranks.size() > 1 and bool(comparison.batch_sets)
+        numbers = ranks.size() * len(comparison.batch_sets) * z1.numel()
         if shared and (engine == "tiled" or (not dense and numbers > GATHER_LIMIT)):
             return RingPairs(comparison, tiles(rows[0]))
         others = rows_of_others(comparison) if shared else {}
-        # After they were sent: what one rank cannot use, all of them refuse. What the others have not seen goes on (it
-        # shows in the loss), as a rank that refused alone would leave them waiting.
-        seen = range(len(sets)) if ranks.size() == 1 else [*comparison.of_batch, *range(2, len(sets))]
+        # Across ranks, check gathered rows only, which all ranks see: if one rank raised alone, the others would hang.
+        # Other non-finite rows make the loss non-finite.
+        seen = range(len(sets)) if ranks.size() == 1 else [*comparison.batch_sets, *range(2, len(sets))]
         for number, name in enumerate(sets):
             if number in seen:
                 _check(name, comparison.sets[number], unit)
         for number, each in others.items():
             _check(f"z{number + 1}", each, unit, " of the other ranks")
         if others:
-            comparison = comparison.joined(others)
+            comparison = comparison.with_keys(others)
         return DensePairs(comparison) if dense else TiledPairs(comparison, tiles(rows[0]))
 
 
 def _similarities(comparison: Comparison) -> int:
-    """How many there are of a rank's anchors with all keys."""
+    """Return the number of similarities of this rank's anchors to the keys of all ranks."""
     sizes = [each.size(0) for each in comparison.sets]
     return sum(
-        sizes[anchors] * sizes[keys] * (ranks.size() if left_out == "diagonal" else 1)
-        for anchors, against in enumerate(comparison.against)
-        for keys, left_out in against
+        sizes[anchors] * sizes[keys] * (ranks.size() if mask == "diagonal" else 1)
+        for anchors, key_sets in enumerate(comparison.key_sets)
+        for keys, mask in key_sets
     )
 
 
@@ -149,18 +153,18 @@ def explicit(
     similarity: Similarity = "cosine",
     normalized: bool | None = None,
 ) -> Pairs:
-    """Anchors, positives and negatives that the caller has chosen: for the `terms` of a loss.
+    """Return the `Pairs` of anchors, positives and negatives chosen by the caller, for `terms` of a loss.
 
     Args:
-        anchors: `[A, D]`, floating point.
-        positives: `[A, D]`, one of each anchor.
-        negatives: `[M, D]` for all anchors, or `[A, M, D]` for each.
+        anchors: rows of the anchors, `[A, D]`, floating point.
+        positives: rows of the positives, `[A, D]`, one for each anchor.
+        negatives: rows of the negatives, `[M, D]` for all anchors, or `[A, M, D]` for each anchor.
         similarity: as in `compare`.
         normalized: as in `compare`.
 
     Raises:
-        InputError: shapes that do not fit.
-        InputTypeError: not floating-point tensors.
+        InputError: shapes that do not match.
+        InputTypeError: tensors that are not floating-point, or of different dtypes.
 
     Example:
         >>> from graphcl.losses import infonce
@@ -179,7 +183,7 @@ def explicit(
             f"{shapes[2]}."
         )
     if negatives.size(-2) < 1 or anchors.size(1) < 1:
-        raise InputError(f"`negatives` must hold one or more rows of one or more columns, got {shapes[2]}.")
+        raise InputError(f"`negatives` must have at least one row and one column, got {shapes[2]}.")
     if not anchors.dtype == positives.dtype == negatives.dtype:
         kinds = f"{anchors.dtype}, {positives.dtype}, {negatives.dtype}"
         raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one dtype, got {kinds}.")
@@ -195,9 +199,9 @@ def explicit(
 
 
 def normalize(z: Tensor) -> Tensor:
-    """Rows scaled to Euclidean norm 1, at least in float32; a zero row stays zero and passes its gradient on."""
+    """Return `z` with rows scaled to norm 1, in float32 or float64. A zero row stays zero and has a finite gradient."""
     z = at_least_float32(z)
-    # A cosine does not depend on the scale, so rows are brought near 1 first: no square over- or underflows.
+    # Divide by the largest entry first, so that no square overflows or underflows.
     largest = z.detach().abs().amax(dim=-1, keepdim=True)
     z = z / torch.where(largest > 0, largest, 1.0)
     norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
@@ -205,22 +209,22 @@ def normalize(z: Tensor) -> Tensor:
 
 
 def _unit(similarity: Similarity, normalized: bool | None) -> bool:
-    """Whether rows are brought to length 1."""
+    """Return whether to scale rows to norm 1: the value of `normalized`, or by default only for the cosine."""
     return normalized or (normalized is None and similarity == "cosine")
 
 
 def _prepared(z: Tensor, unit: bool) -> Tensor:
-    """Rows as they are compared."""
+    """Return `z` as it enters the similarity: in float32 or float64, and with rows of norm 1 if `unit`."""
     return normalize(z) if unit else at_least_float32(z)
 
 
 def _check(name: str, rows: Tensor, unit: bool, whose: str = "") -> None:
-    """Refuse prepared rows that cannot be compared."""
+    """Raise an InputError if `rows` are not finite, or if they are not normalised and their squares overflow."""
     check_finite(name, rows, whose)
     if not unit:
         check_size(name, rows, whose)
 
 
 def at_least_float32(z: Tensor) -> Tensor:
-    """Half precision as float32; float32 and float64 as they are."""
+    """Return `z` in float32 if its precision is lower; else return it unchanged."""
     return z if z.dtype == torch.float64 else z.float()

@@ -1,10 +1,10 @@
-"""From a formula for one anchor to a loss of two views: the decorator that most losses are made with.
+"""The decorator `pairwise`, which turns a per-anchor formula into a loss of two views.
 
-A loss file writes the formula once, as a function of `Pairs`; `pairwise` registers it as a function of `(z1, z2)` with
-the arguments that all such losses share, and with their documentation.
+A loss file defines the formula as a function of `Pairs`. `pairwise` registers it as a function of `(z1, z2)` and adds
+the arguments that all pairwise losses share, with their documentation.
 
-Across ranks (`graphcl.distributed.ranks`), a loss takes a rank's shard of a batch and returns the mean over its own
-anchors, whose negatives are those of the global batch: the mean of that over ranks is the loss of the global batch.
+Across ranks (`graphcl.distributed.ranks`), a loss takes one rank's shard of a batch and returns the mean over its
+anchors, with negatives from the global batch. The mean of these values over ranks is the loss of the global batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_type_hints
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn import functional
 
 from graphcl.arguments import Arguments, nearest
 from graphcl.distributed import ranks
@@ -32,23 +32,31 @@ _SHARED: dict[str, tuple[Any, Any, str]] = {
     "negatives": (
         Negatives,
         "cross",
-        "`cross` (N - 1 negatives, of the other view), `all` (2N - 2) or `queue` (none).",
+        "`cross` (the other view's N - 1 rows), `all` (both views' 2N - 2) or `queue` (only the queue's rows).",
     ),
-    "symmetric": (bool, True, "whether both views' projections are anchors."),
-    "queue": (Tensor | None, None, "further negatives of every anchor, `[Q, D]`: the keys of a queue or a bank."),
-    "ids": (Tensor | None, None, "which graph each row is, `[N]`; goes with `queue_ids`."),
+    "symmetric": (bool, True, "whether the projections of both views are anchors."),
+    "queue": (
+        Tensor | None,
+        None,
+        "further negatives of every anchor, `[Q, D]`: the rows of a queue or a memory bank.",
+    ),
+    "ids": (
+        Tensor | None,
+        None,
+        "id of each row's graph, `[N]`; requires `queue_ids`. An anchor without negatives contributes 0.",
+    ),
     "queue_ids": (
         Tensor | None,
         None,
-        "which graph each key is, `[Q]`; none is a negative of its own graph (without any, an anchor counts 0).",
+        "id of each queue row's graph, `[Q]`; rows with an anchor's id are not its negatives.",
     ),
-    "weight": (Tensor | None, None, "of each graph in the mean, `[N]`, >= 0."),
+    "weight": (Tensor | None, None, "weight of each graph in the mean, `[N]`, >= 0."),
     "engine": (
         Engine,
         "auto",
-        "`dense` holds all similarities, `tiled` none (memory O(N D)); `auto` goes by their number.",
+        "`dense` holds all similarities, `tiled` needs memory O(N D) only, `auto` decides by their number.",
     ),
-    "reduction": (Reduction, "mean", "`mean` over anchors, or `none` for the per-anchor terms `[A]`."),
+    "reduction": (Reduction, "mean", "`mean` over anchors, or `none` for the terms `[A]`."),
 }
 _VIEWS = {
     "z1": "projections of the first view, `[N, D]`.",
@@ -56,14 +64,17 @@ _VIEWS = {
 }
 
 
+_RAISES = "InputError: an argument out of range, shapes that do not match, fewer than two graphs."
+
+
 class PairwiseLoss(Protocol):
-    """A loss of two views, with the formula it was made from."""
+    """A registered pairwise loss: a function of two views, with its formula as the attribute `terms`."""
 
     terms: Callable[..., Tensor]
     compare: Callable[..., tuple[Pairs, dict[str, Any], dict[str, Any]]]
 
     def __call__(self, z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
-        """The loss of projections `[N, D]` of two views."""
+        """Return the loss of two views' projections `z1` and `z2`, `[N, D]` each."""
 
 
 def pairwise(
@@ -75,34 +86,37 @@ def pairwise(
     gathering: Literal["gather_negatives", "global_statistics"] = "gather_negatives",
     **defaults: Any,
 ) -> Callable[[Callable[..., Tensor]], PairwiseLoss]:
-    """Register the decorated `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
+    """Return a decorator that registers `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
 
-    The loss takes, besides the formula's own arguments, those that decide who is compared (`engine.pairs`).
-    Its `terms` attribute is the formula itself, for anchors, positives and negatives of the caller's choice. `compare`
-    takes what the loss takes, and gives the pairs that it would compare, the formula's arguments and the shared ones.
+    The loss takes the arguments of the formula, the arguments of `graphcl.losses.compare`, `weight` and `reduction`.
+    The loss has two attributes. `terms` is the formula itself, for pairs chosen by the caller. `compare` takes the
+    arguments of the loss and returns the pairs, the formula's arguments and the shared arguments.
 
     Args:
-        name: under which it is registered.
-        similarity: what the formula takes; unless it is the cosine, rows are compared as they are. A formula with an
-            argument `normalize` leaves that to its caller.
-        fixed: shared arguments that the loss settles, and how; they are no arguments of it then.
-        method: the method that the loss is made for.
-        gathering: what a loss over several devices has to gather: the others' rows as negatives, or statistics of all
-            anchors besides.
-        **defaults: defaults of shared arguments that differ from the usual ones.
+        name: registered name.
+        similarity: similarity that the formula uses. Rows are scaled to norm 1 for the cosine only; if the formula has
+            an argument `normalize`, the caller decides.
+        fixed: values of shared arguments that the caller cannot set.
+        method: training method that the loss is designed for.
+        gathering: `gather_negatives` if the loss gathers only negatives across ranks, `global_statistics` if it also
+            needs statistics of all ranks' anchors.
+        **defaults: defaults for shared arguments that differ from the usual defaults.
+
+    Raises:
+        InputError: an unknown shared argument.
     """
-    settled = fixed or {}
-    if unknown := sorted((defaults.keys() | settled.keys()) - _SHARED.keys()):
-        raise InputError(f"`{unknown[0]}` is no argument that pairwise losses share; {nearest(unknown[0], _SHARED)}.")
+    constant = fixed or {}
+    if unknown := sorted((defaults.keys() | constant.keys()) - _SHARED.keys()):
+        raise InputError(f"unknown shared argument `{unknown[0]}`; {nearest(unknown[0], _SHARED)}.")
 
     def decorate(terms: Callable[..., Tensor]) -> PairwiseLoss:
         own = {key: value for key, value in inspect.signature(terms).parameters.items() if key != "pairs"}
-        shared = {key: value for key, value in _SHARED.items() if key not in settled and key not in own}
+        shared = {key: value for key, value in _SHARED.items() if key not in constant and key not in own}
         usual = own["normalize"].default if "normalize" in own else None
 
         def compared(z1: Tensor, z2: Tensor, **own: Any) -> tuple[Pairs, dict[str, Any], dict[str, Any]]:
             given = {key: own.pop(key) for key in shared if key in own}
-            given = {key: default for key, (_, default, _) in _SHARED.items()} | defaults | settled | given
+            given = {key: default for key, (_, default, _) in _SHARED.items()} | defaults | constant | given
             who = {key: value for key, value in given.items() if key not in ("weight", "reduction")}
             normalized = own.get("normalize", usual)
             return compare(z1, z2, similarity=similarity, normalized=normalized, **who), own, given
@@ -114,7 +128,7 @@ def pairwise(
             with torch.autocast(z1.device.type, enabled=False):
                 values: Tensor = terms(pairs, **own_arguments)
                 if given["ids"] is not None:
-                    values = values.masked_fill(pairs.alone, 0.0)
+                    values = values.masked_fill(pairs.isolated, 0.0)
                 return reduce(values, given["reduction"], given["weight"])
 
         loss.__name__, loss.__qualname__, loss.__module__ = terms.__name__, terms.__qualname__, terms.__module__
@@ -126,7 +140,7 @@ def pairwise(
         @functools.wraps(terms)
         def formula(pairs: Pairs, **arguments: Any) -> Tensor:
             if (found := pairs.comparison.similarity) != similarity:
-                raise InputError(f"{name}.terms takes pairs of similarity {similarity!r}, got {found!r}.")
+                raise InputError(f"{name}.terms requires pairs of similarity {similarity!r}, got {found!r}.")
             return checked(pairs, **arguments)
 
         checked = Arguments(terms).guard(terms)
@@ -137,15 +151,16 @@ def pairwise(
     return decorate
 
 
-def soft_positive_part(gap: Tensor) -> Tensor:
-    """log(1 + e^gap), exact in float64 too (torch's own default goes linear from 20 on)."""
-    return softplus(gap, threshold=40)
+def softplus(x: Tensor) -> Tensor:
+    """Return log(1 + e^x), exact to rounding also in float64, unlike PyTorch's softplus with its default threshold."""
+    return functional.softplus(x, threshold=40)
 
 
 def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) -> Tensor:
-    """The mean over anchors, weighted by their graphs' weights, or the per-anchor terms `[A]` themselves.
+    """Return the mean of `terms [A]` over anchors, weighted by `weight [N]` of their graphs; `terms` for `none`.
 
-    Across ranks, a rank's part of it: with weights, its own anchors' sum over the mean of all ranks' sums of weights.
+    Across ranks, a weighted mean is this rank's weighted sum divided by the sum of weights per rank, averaged over
+    ranks.
     """
     if reduction == "none":
         return terms
@@ -155,7 +170,7 @@ def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) ->
     if ranks.size() > 1:
         largest = ranks.largest_over_ranks(largest)
         if largest.device.type == "cpu" and largest == 0:
-            raise InputError("`weight` must not be all zero, got zeros on all ranks.")
+            raise InputError("`weight` must not be all zero, got only zeros on every rank.")
     weight = (weight / largest).to(terms.dtype).repeat(terms.numel() // weight.numel())
     total = weight.sum()
     if ranks.size() > 1:
@@ -169,7 +184,7 @@ def _signature(
     shared: dict[str, tuple[Any, Any, str]],
     defaults: dict[str, Any],
 ) -> inspect.Signature:
-    """The views, the formula's own arguments, the shared ones."""
+    """Return the signature of the loss: the views, the formula's own arguments, then the shared arguments."""
     hints = get_type_hints(terms, include_extras=True)
     views = [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor) for key in _VIEWS]
     others = [
@@ -181,10 +196,12 @@ def _signature(
 
 
 def _documented(text: str, shared: dict[str, str]) -> str:
-    """The formula's docstring with the shared arguments in its section `Args`."""
+    """Return `text`, the docstring of a formula, with views and shared arguments in `Args`, and with `Raises`."""
     before, mark, after = text.partition("Args:\n")
     own, blank, rest = after.partition("\n\n")
     lines = [line for line in own.split("\n") if not line.strip().startswith("pairs:")]
     views = [f"    {key}: {line}" for key, line in _VIEWS.items()]
     others = [f"    {key}: {line}" for key, line in shared.items()]
+    if "Raises:\n" not in rest:
+        rest = rest.replace("Example:\n", f"Raises:\n    {_RAISES}\n\nExample:\n", 1)
     return before + mark + "\n".join([*views, *lines, *others]) + blank + rest

@@ -1,12 +1,12 @@
 """The tiled engine: reductions over negatives in memory O(N D), forward and backward.
 
-A tile of similarities is made, used and forgotten; the backward pass makes it again. Sums of exponentials are kept as a
-running maximum and a sum (online logsumexp), or, where the exponent's range on cosines is small, as a sum about a fixed
-point. Each tile serves the anchors of its rows and, where those are keys of its columns, of its columns: the two
-directions of a symmetric loss cost one pass, and negatives of an anchor's own view half a one.
+A tile (a block of the matrix of similarities) is computed, reduced and discarded; the backward pass recomputes it.
+Sums of exponentials are kept as a running maximum and a sum (online logsumexp), or as a plain sum if the exponent is
+small on all cosines. One tile serves the anchors of its rows and, if its columns are anchors too, the anchors of its
+columns. The two directions of a symmetric loss thus take one pass, and negatives from an anchor's own view half a pass.
 
-On CUDA the tiles are Triton kernels (`engine.triton_tiles`), elsewhere PyTorch's operations on tiles that fit
-the cache (`graphcl.losses.engine.torch_tiles`).
+Float32 on CUDA uses Triton kernels (`graphcl.losses.engine.triton_tiles`) if Triton is installed. Otherwise the tiles
+are computed by PyTorch operations and fit the CPU cache (`graphcl.losses.engine.torch_tiles`).
 
 References:
     Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018 (arXiv 1805.02867). Cheng et al.,
@@ -25,39 +25,39 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from graphcl.losses.engine.comparison import Comparison, LeftOut, Pairs, Reduction
+from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, RowFunction
 from graphcl.losses.engine.dense import lay_out_rows
 from graphcl.losses.engine.exponent import Exponent
 
 ROW_ELEMENTS = 2**23
-"""Similarities held at a time where whole rows are needed."""
+"""Largest number of similarities that `TiledPairs.rows` holds at once."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Similarities between two sets, as the tiles go through them.
+    """The matrix of similarities of two sets, which is divided into tiles.
 
     Args:
         rows: number of the set that gives the rows.
         columns: number of the set that gives the columns.
-        both: whether the columns are anchors too, with the rows as their keys.
-        left_out: which pairs are no negatives, see `Comparison`.
+        both: whether the columns are anchors too, with the rows as keys.
+        mask: pairs that are not negatives.
     """
 
     rows: int
     columns: int
     both: bool
-    left_out: LeftOut | None
+    mask: Mask | None
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What the tiles have to compute.
+    """The sums over negatives that the tiles compute.
 
     Args:
-        comparison: who is compared with whom, its sets detached.
-        exponents: one sum each.
-        expected: whether the mean similarity under each sum's weights is wanted too.
+        comparison: sets of anchors and keys, detached.
+        exponents: one exponent P for each sum of e^P.
+        expected: whether to compute also the mean similarity under the weights e^P of each sum.
     """
 
     comparison: Comparison
@@ -65,27 +65,27 @@ class Sums:
     expected: bool
 
     def small(self, exponent: Exponent) -> bool:
-        """Whether e^P can be summed as it is: no overflow, and nothing lost in subnormal numbers."""
+        """Return whether e^P, P = `exponent`, neither over- nor underflows, so that no running maximum is needed."""
         return self.comparison.similarity == "cosine" and exponent.is_small
 
     @property
     def blocks(self) -> list[Block]:
-        """The comparison's blocks, each pair of sets once."""
-        against = self.comparison.against
+        """Blocks of the comparison; a pair of sets compared in both directions gives one block."""
+        key_sets = self.comparison.key_sets
         result = []
-        for anchors, keys_of in enumerate(against):
-            for keys, left_out in keys_of:
-                back = keys < len(against) and (anchors, left_out) in against[keys]
+        for anchors, keys_of in enumerate(key_sets):
+            for keys, mask in keys_of:
+                back = keys < len(key_sets) and (anchors, mask) in key_sets[keys]
                 if not (back and keys < anchors):
-                    result.append(Block(anchors, keys, back, left_out))
+                    result.append(Block(anchors, keys, back, mask))
         return result
 
 
 class Tiles(Protocol):
-    """A module that computes sums and their gradients tile by tile."""
+    """Interface of the modules that compute sums and their gradients tile by tile."""
 
     def forward(self, sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-        """For each set of anchors: logsumexps `[K, N]`, and expected similarities `[K, N]`."""
+        """Return two lists with one entry per set of anchors: logsumexps `[K, N]` and mean similarities `[K, N]`."""
 
     def backward(
         self,
@@ -95,15 +95,23 @@ class Tiles(Protocol):
         grad_expected: list[Tensor],
         wanted: list[bool],
     ) -> list[Tensor | None]:
-        """Gradients of the sets that are wanted."""
+        """Return the gradient with respect to each set of rows.
+
+        Args:
+            sums: sums to differentiate.
+            totals: logsumexps returned by `forward`.
+            grad_totals: gradients with respect to the logsumexps, `[K, N]` for each set of anchors.
+            grad_expected: gradients with respect to the mean similarities, `[K, N]` for each set of anchors.
+            wanted: whether the gradient of each set is needed; the result is None if not.
+        """
 
 
 class TiledPairs(Pairs):
-    """A comparison whose similarities are never held at once.
+    """`Pairs` that compute similarities tile by tile, in memory O(N D).
 
     Args:
-        comparison: who is compared with whom.
-        tiles: the module that does the work.
+        comparison: sets of anchors and keys to compare.
+        tiles: implementation of the tiles.
     """
 
     def __init__(self, comparison: Comparison, tiles: Tiles) -> None:
@@ -111,38 +119,40 @@ class TiledPairs(Pairs):
         self._tiles = tiles
 
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
-        """See `Pairs`."""
+        """Return the logsumexps of the negatives, see `Pairs`."""
         if self.comparison.similarity == "squared_distance":
             return tuple(self.rows(lambda row, e=each: row.logsumexp(e(row.value))) for each in exponents)
         return tuple(self._sums(exponents, expected=False)[0])
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
-        """See `Pairs`."""
+        """Return weighted means and log-sums of weights, see `Pairs`."""
         frozen = Exponent((), exponent.total, exponent.center)
         totals, expected = self._sums((frozen,), expected=True)
         return expected[0], totals[0]
 
     def moments(self) -> tuple[Tensor, Tensor]:
-        """See `Pairs`; from sums over the keys alone, in O(N D^2) and without any tile.
+        """Return mean and variance of each anchor's similarities to its negatives, see `Pairs`.
 
-        sum_j c_ij = a_i . sum_j k_j, and sum_j (c_ij - a_i . m)^2 = a_i' C a_i with the keys' mean m and scatter C.
+        Only sums over the keys k_j are needed, at a cost of O(N D^2) and without tiles. For the similarity c_ij of
+        anchor a_i and key k_j, sum_j c_ij = a_i . sum_j k_j and sum_j (c_ij - a_i . m)^2 = a_i' C a_i, where m is the
+        mean and C the scatter matrix of the keys.
         """
         comparison = self.comparison
-        every = [self._moments_of(anchors) for anchors in range(len(comparison.against))]
+        every = [self._moments_of(anchors) for anchors in range(len(comparison.key_sets))]
         mean, variance = (torch.cat(each) for each in zip(*every, strict=True))
         return mean, variance
 
     def _moments_of(self, anchors: int) -> tuple[Tensor, Tensor]:
         comparison = self.comparison
         x = comparison.sets[anchors]
-        center, total, scatter = self._moments_of_keys([number for number, _ in comparison.against[anchors]])
-        # Of the similarities less a_i . center, which keeps the second moment from cancelling.
+        center, total, scatter = self._moments_of_keys([number for number, _ in comparison.key_sets[anchors]])
+        # Use moments of c_ij - a_i . center, so that the second moment does not suffer cancellation.
         first, second = x @ total, ((x @ scatter) * x).sum(dim=1)
-        for number, left_out in comparison.against[anchors]:
-            if left_out == "diagonal":
+        for number, mask in comparison.key_sets[anchors]:
+            if mask == "diagonal":
                 own = (x * (comparison.sets[number] - center)).sum(dim=1)
                 first, second = first - own, second - own.square()
-            elif left_out == "ids":
+            elif mask == "ids":
                 row, key = _same_pairs(comparison)
                 own = (x[row] * (comparison.sets[number][key] - center)).sum(dim=1)
                 first, second = first.index_add(0, row, -own), second.index_add(0, row, -own.square())
@@ -151,19 +161,19 @@ class TiledPairs(Pairs):
         return mean + x @ center, (second / count - mean.square()).clamp(min=0)
 
     def _moments_of_keys(self, sets: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Of all rows of some sets: a center `[D]`, and about it their sum `[D]` and scatter `[D, D]`."""
+        """Return the mean `[D]` of the keys in `sets`, and sum `[D]` and scatter matrix `[D, D]` of keys minus mean."""
         keys = torch.cat([self.comparison.sets[number] for number in sets])
         center = keys.mean(dim=0)
         keys = keys - center
         return center, keys.sum(dim=0), keys.T @ keys
 
-    def rows(self, function: Reduction, *per_anchor: Tensor) -> Tensor:
-        """See `Pairs`; a chunk of whole rows at a time, made again in the backward pass."""
+    def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
+        """Apply `function` to chunks of anchors, see `Pairs`. The backward pass recomputes each chunk."""
         comparison = self.comparison
         results = []
         n = comparison.sets[0].size(0)
-        for anchors, against in enumerate(comparison.against):
-            columns = sum(comparison.sets[keys].size(0) for keys, _ in against)
+        for anchors, key_sets in enumerate(comparison.key_sets):
+            columns = sum(comparison.sets[keys].size(0) for keys, _ in key_sets)
             step = max(1, ROW_ELEMENTS // columns)
             for start in range(0, n, step):
                 rows = slice(start, min(start + step, n))
@@ -177,11 +187,11 @@ class TiledPairs(Pairs):
         sums = Sums(self.comparison, exponents, expected)
         apply: Callable[..., tuple[Tensor, Tensor]] = _TiledSums.apply
         totals, means = apply(sums, self._tiles, *self.comparison.sets)
-        return totals if self.comparison.ids is None else totals.masked_fill(self.alone, 0.0), means
+        return totals if self.comparison.ids is None else totals.masked_fill(self.isolated, 0.0), means
 
 
 def tiles(some: Tensor) -> Tiles:
-    """The tiles for a tensor: Triton kernels for float32 on CUDA if Triton is installed, else PyTorch's operations."""
+    """Return the implementation for tensors like `some`: Triton for float32 on CUDA if installed, else PyTorch."""
     if some.is_cuda and some.dtype == torch.float32 and importlib.util.find_spec("triton") is not None:
         from graphcl.losses.engine import triton_tiles
 
@@ -192,22 +202,22 @@ def tiles(some: Tensor) -> Tiles:
 
 
 class _TiledSums(torch.autograd.Function):
-    """Logsumexps `[K, A]` and expected similarities `[K, A]` of all anchors."""
+    """Autograd function that returns logsumexps `[K, A]` and mean similarities `[K, A]` of all anchors, K exponents."""
 
     @staticmethod
     def forward(ctx: Any, sums: Sums, tiles: Tiles, *sets: Tensor) -> tuple[Tensor, Tensor]:
         totals, expected = tiles.forward(sums)
         ctx.save_for_backward(*sets, *totals)
-        # Without the sets, which are saved above: with their history, they would close a circle.
+        # The sets are saved above; kept here too, their autograd history would create a reference cycle.
         ctx.sums = replace(sums, comparison=replace(sums.comparison, sets=()))
         ctx.tiles = tiles
         return torch.cat(totals, dim=1), torch.cat(expected, dim=1)
 
     @staticmethod
     def backward(ctx: Any, grad_totals: Tensor, grad_expected: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # `create_graph=True`; what follows would pass for constants, silently
+        if torch.is_grad_enabled():  # with `create_graph=True` the result would silently be a constant
             raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
-        kinds = len(ctx.sums.comparison.against)
+        kinds = len(ctx.sums.comparison.key_sets)
         sets, totals = ctx.saved_tensors[:-kinds], list(ctx.saved_tensors[-kinds:])
         sums = replace(ctx.sums, comparison=replace(ctx.sums.comparison, sets=sets))
         n = sets[0].size(0)
@@ -222,13 +232,13 @@ class _TiledSums(torch.autograd.Function):
         return None, None, *gradients
 
 
-def _chunk(function: Reduction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
+def _chunk(function: RowFunction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
     sets, per_anchor = tensors[: len(comparison.sets)], tensors[len(comparison.sets) :]
     return function(lay_out_rows(replace(comparison, sets=sets), anchors, rows), *per_anchor)
 
 
 def _same_pairs(comparison: Comparison) -> tuple[Tensor, Tensor]:
-    """Positions (anchor, key) of equal ids, a few rows at a time."""
+    """Return the indices of anchors and of keys in all pairs with equal ids. Chunks of anchors bound the memory."""
     assert comparison.ids is not None
     step = max(1, ROW_ELEMENTS // max(1, comparison.ids[1].numel()))
     starts = range(0, comparison.ids[0].numel(), step)

@@ -1,4 +1,4 @@
-"""The tiles of the tiled engine with PyTorch's operations: on the CPU, and where there is no Triton."""
+"""Tiles of the tiled engine in PyTorch operations, for the CPU, for float64 and for devices without Triton."""
 
 from __future__ import annotations
 
@@ -8,51 +8,52 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from graphcl.losses.engine.comparison import Mask
 from graphcl.losses.engine.exponent import Coefficients
-from graphcl.losses.engine.tiled import LeftOut, Sums
+from graphcl.losses.engine.tiled import Sums
 
 TILE = 512
-"""Rows and columns of a tile: 1 MB in float32, so that a few of them stay in a CPU's second-level cache."""
+"""Number of rows and of columns of a tile: 1 MB in float32, so that a few tiles fit the L2 cache of a CPU."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Some rows of one set with some columns of another, and the anchors that it serves.
+    """A tile: the similarities of a slice of one set (its rows) and a slice of another (its columns).
 
     Args:
-        rows: the set that gives the rows, and which of them.
-        columns: likewise.
+        rows: number of the set that gives the rows, and a slice of this set.
+        columns: number of the set that gives the columns, and a slice of this set.
         both: whether the columns are anchors too.
-        left_out: which pairs are no negatives.
+        mask: pairs that are not negatives.
     """
 
     rows: tuple[int, slice]
     columns: tuple[int, slice]
     both: bool
-    left_out: LeftOut | None
+    mask: Mask | None
 
     @property
     def sides(self) -> list[tuple[int, slice, int]]:
-        """The anchors: their set, which of them, and the axis along which their negatives lie."""
+        """For rows, and for columns if they are anchors: number of the set, slice of it, and axis of the negatives."""
         return [(*self.rows, 1), (*self.columns, 0)] if self.both else [(*self.rows, 1)]
 
     def leave_out(self, sums: Sums, values: Tensor, filler: float) -> None:
-        """Overwrite the pairs that are no negatives."""
+        """Set the entries of `values` whose pairs are not negatives to `filler`, in place."""
         rows, columns = self.rows[1], self.columns[1]
-        if self.left_out == "diagonal" and rows.start < columns.stop and columns.start < rows.stop:
+        if self.mask == "diagonal" and rows.start < columns.stop and columns.start < rows.stop:
             values.diagonal(rows.start - columns.start).fill_(filler)
-        elif self.left_out == "ids":
+        elif self.mask == "ids":
             values.masked_fill_(sums.comparison.same_ids(rows, columns), filler)
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """See `graphcl.losses.engine.tiled.Tiles`."""
+    """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.Tiles`."""
     some = sums.comparison.sets[0]
     shape = len(sums.exponents), some.size(0)
-    anchors = range(len(sums.comparison.against))
-    # For each anchor the highest exponent so far (or 0 where exponents are small), the sum of the weights
-    # e^(P - highest), and that of the weighted similarities.
-    lowest = torch.finfo(some.dtype).min  # not -inf, which less itself would be NaN
+    anchors = range(len(sums.comparison.key_sets))
+    # Online logsumexp: for each anchor, `highest` is the running maximum of P (0 for small exponents), `total` the sum
+    # of the weights e^(P - highest) and `moment` the sum of the weighted similarities.
+    lowest = torch.finfo(some.dtype).min  # finite, as -inf minus itself would be NaN
     start = some.new_tensor([0.0 if sums.small(exponent) else lowest for exponent in sums.exponents])
     highest = [start[:, None].repeat(1, some.size(0)) for _ in anchors]
     total = [some.new_zeros(shape) for _ in anchors]
@@ -85,12 +86,13 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
 def backward(
     sums: Sums, totals: list[Tensor], grad_totals: list[Tensor], grad_expected: list[Tensor], wanted: list[bool]
 ) -> list[Tensor | None]:
-    """See `graphcl.losses.engine.tiled.Tiles`."""
+    """Return the gradients of the sets, see `graphcl.losses.engine.tiled.Tiles`."""
     sets = sums.comparison.sets
     gradients = [torch.zeros_like(each) if want else None for each, want in zip(sets, wanted, strict=True)]
-    # d total_i / d c_ij = e^(P - total_i) P', and d expected_i / d c_ij = e^(P - total_i), the weights being constants.
+    # For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d expected_i / d c_ij =
+    # e^(P - total_i), as weights are constants.
     upstream = grad_expected if sums.expected else grad_totals
-    # Anchors without a negative have a total of -inf and no gradient.
+    # The total of an anchor without negatives is -inf; replace it by 0 so that its gradient is 0 instead of NaN.
     totals = [total.masked_fill(total.isinf(), 0.0) for total in totals]
     work = _Workspace(sets[0])
     for tile in _tiles(sums):
@@ -101,19 +103,19 @@ def backward(
             if not any(slope):
                 continue
             value = _evaluate(exponent.total, exponent.center, similarity, out=work.like(similarity, 2))
-            share = work.like(similarity, 3).zero_()
+            weights = work.like(similarity, 3).zero_()
             if sums.small(exponent):
                 for number, part, axis in tile.sides:
-                    share += (upstream[number][k, part] * (-totals[number][k, part]).exp()).unsqueeze(axis)
-                share *= value.exp_()
+                    weights += (upstream[number][k, part] * (-totals[number][k, part]).exp()).unsqueeze(axis)
+                weights *= value.exp_()
             else:
                 for number, part, axis in tile.sides:
                     weight = torch.sub(value, totals[number][k, part].unsqueeze(axis), out=work.like(value, 4))
-                    share.addcmul_(weight.exp_(), upstream[number][k, part].unsqueeze(axis))
+                    weights.addcmul_(weight.exp_(), upstream[number][k, part].unsqueeze(axis))
             if len(slope) == 1:
-                gradient.add_(share, alpha=slope[0])
+                gradient.add_(weights, alpha=slope[0])
             else:
-                gradient.addcmul_(share, _evaluate(slope, exponent.center, similarity, out=value))
+                gradient.addcmul_(weights, _evaluate(slope, exponent.center, similarity, out=value))
         tile.leave_out(sums, gradient, 0.0)
         (rows, row_part), (columns, column_part) = tile.rows, tile.columns
         if (into := gradients[rows]) is not None:
@@ -124,20 +126,20 @@ def backward(
 
 
 class _Workspace:
-    """Tiles that are used again and again: memory that stays in the cache."""
+    """Buffers that are reused for all tiles, so that they stay in the CPU cache."""
 
     def __init__(self, some: Tensor) -> None:
         self._some = some
         self._buffers: dict[int, Tensor] = {}
 
     def take(self, number: int, rows: int, columns: int) -> Tensor:
-        """Buffer `number` as a tile `[rows, columns]`, with whatever it holds."""
+        """Return buffer `number` as an uninitialised tile `[rows, columns]`."""
         if number not in self._buffers:
             self._buffers[number] = self._some.new_empty(TILE * TILE)
         return self._buffers[number][: rows * columns].view(rows, columns)
 
     def like(self, tile: Tensor, number: int) -> Tensor:
-        """Buffer `number` in the shape of a tile."""
+        """Return buffer `number`, uninitialised, in the shape of `tile`."""
         return self.take(number, *tile.shape)
 
 
@@ -147,11 +149,11 @@ def _tiles(sums: Sums) -> Iterator[Tile]:
         own = block.rows == block.columns
         for top in range(0, sizes[block.rows], TILE):
             rows = slice(top, min(top + TILE, sizes[block.rows]))
-            # Within one set the matrix is symmetric: what lies below the diagonal lies above it too.
+            # Within one set the matrix is symmetric, so the tiles of the upper triangle suffice.
             for left in range(top if own else 0, sizes[block.columns], TILE):
                 columns = slice(left, min(left + TILE, sizes[block.columns]))
                 both = block.both and not (own and left == top)
-                yield Tile((block.rows, rows), (block.columns, columns), both, block.left_out)
+                yield Tile((block.rows, rows), (block.columns, columns), both, block.mask)
 
 
 def _similarity(sums: Sums, tile: Tile, work: _Workspace) -> Tensor:
@@ -161,7 +163,7 @@ def _similarity(sums: Sums, tile: Tile, work: _Workspace) -> Tensor:
 
 
 def _evaluate(coefficients: Coefficients, center: float, c: Tensor, out: Tensor) -> Tensor:
-    """The polynomial about `center`, written into `out`."""
+    """Write the values at `c` of the polynomial in powers of c - `center` to `out`, and return `out`."""
     if len(coefficients) < 3:
         low, factor = (*coefficients, 0.0, 0.0)[:2]
         torch.mul(c, factor, out=out)

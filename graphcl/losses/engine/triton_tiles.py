@@ -1,11 +1,12 @@
-"""The tiles of the tiled engine as Triton kernels: on CUDA, in float32.
+"""Tiles of the tiled engine as Triton kernels, for float32 on CUDA.
 
-A program owns some rows and goes through all columns, forward (logsumexps of the rows' anchors) and backward (the
-gradient of the rows, as anchors and as keys). No two programs write to one place, so results are deterministic; the
-price is that each of two directions makes its own tiles. Nothing is held beyond results and O(N K).
+A program handles a block of rows and loops over all columns. The forward kernel computes the logsumexps of the rows as
+anchors, the backward kernel the gradient of the rows as anchors and as keys. No two programs write to the same address,
+so results are deterministic; the cost is that each direction computes its own tiles. Memory beyond the results is
+O(N K) for N anchors and K exponents.
 
-Products are made in full float32 where `torch.get_float32_matmul_precision()` is "highest" (torch's default), in three
-passes of TF32 with "high", which loses next to nothing, and in one of TF32 with "medium".
+`torch.get_float32_matmul_precision()` selects the precision of products: "highest" (the default of PyTorch) is full
+float32, "high" three passes of TF32, which is nearly as exact, "medium" one pass of TF32.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import LeftOut
+from graphcl.losses.engine.comparison import Mask
 from graphcl.losses.engine.exponent import Coefficients, Exponent
 from graphcl.losses.engine.tiled import Sums
 
@@ -27,31 +28,31 @@ try:
     import triton.language as tl
 
     jit = triton.jit
-except ImportError:  # on builds of torch without CUDA, where `graphcl.losses.engine.tiled.tiles` does not come here
+except ImportError:  # PyTorch without CUDA; this module then needs to be importable, but its kernels are never called
 
     def jit(function: Any) -> Any:
-        """Leave a kernel as it is: it can be read, not run."""
+        """Return `function` unchanged, so that the module can be imported without Triton."""
         return function
 
 
 LOWEST = torch.finfo(torch.float32).min
-"""Below every exponent; -inf less itself would be NaN."""
+"""Initial value of a running maximum; finite, as -inf minus itself would be NaN."""
 PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}
-"""How products are made, by `torch.get_float32_matmul_precision()`."""
-LEAVE_OUT: dict[LeftOut | None, int] = {None: 0, "diagonal": 1, "ids": 2}
+"""Argument `input_precision` of `tl.dot` for each value of `torch.get_float32_matmul_precision()`."""
+LEAVE_OUT: dict[Mask | None, int] = {None: 0, "diagonal": 1, "ids": 2}
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Sizes of a kernel's tiles, powers of 2 from 16 on.
+    """Block sizes and launch options of a kernel. Sizes are powers of 2, at least 16.
 
     Args:
-        rows: rows that a program owns.
-        columns: columns that it goes through at a time.
-        depth: coordinates that a product takes at a time.
-        width: coordinates of the gradient that a program makes at most; for more of them, tiles are made again.
-        warps: of 32 threads each.
-        stages: loads under way at a time.
+        rows: rows handled by one program.
+        columns: columns per loop iteration.
+        depth: coordinates per product of two blocks.
+        width: largest number of gradient coordinates per program; for wider rows, more programs recompute the tiles.
+        warps: warps per program.
+        stages: stages of the software pipeline.
     """
 
     rows: int
@@ -62,14 +63,13 @@ class Blocks:
     stages: int = 2
 
     def options(self) -> dict[str, int]:
-        """As the kernels take them, without the width."""
+        """Return the block sizes and launch options as keyword arguments of the kernels, without `width`."""
         sizes = {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth}
         return sizes | {"num_warps": self.warps, "num_stages": self.stages}
 
 
-# Chosen by what the compiler reports for Hopper and Ampere: next to no spilled registers, and shared memory within the
-# 99 KB that smaller chips have too. Products in full float32 use no tensor core and unroll their depth, which is short
-# therefore.
+# Chosen from compiler reports for Hopper and Ampere, so that few registers spill and shared memory stays within the 99
+# KB of smaller chips. Products in full float32 use no tensor cores and unroll the depth, so their depth is short.
 FORWARD = {
     "ieee": Blocks(64, 64, 16, stages=3),
     "tf32x3": Blocks(64, 64, 32),
@@ -83,25 +83,25 @@ BACKWARD = {
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """See `graphcl.losses.engine.tiled.Tiles`."""
+    """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.Tiles`."""
     precision = PRECISIONS[torch.get_float32_matmul_precision()]
     blocks = FORWARD[precision]
     sets = [each.contiguous() for each in sums.comparison.sets]
     totals, expected = [], []
-    for anchors, against in enumerate(sums.comparison.against):
+    for anchors, key_sets in enumerate(sums.comparison.key_sets):
         x = sets[anchors]
-        # For each anchor the highest exponent so far, the sum of the weights e^(P - highest), and that of the weighted
-        # similarities: one set of keys after the other goes on with them.
+        # Online logsumexp: for each anchor, `highest` is the running maximum of P, `total` the sum of the weights
+        # e^(P - highest) and `moment` the sum of the weighted similarities. Each set of keys updates them.
         highest = x.new_full((len(sums.exponents), x.size(0)), LOWEST)
         total, moment = torch.zeros_like(highest), torch.zeros_like(highest)
-        for keys, left_out in against:
+        for keys, mask in key_sets:
             for two in _twos(range(len(sums.exponents))):
                 exponents = [sums.exponents[k] for k in two]
                 with torch.cuda.device_of(x):
                     _forward[(triton.cdiv(x.size(0), blocks.rows),)](
                         x,
                         sets[keys],
-                        *_ids(sums, anchors, keys, left_out, x),
+                        *_ids(sums, anchors, keys, mask, x),
                         *(each[two[0] :] for each in (highest, total, moment)),
                         x.size(0),
                         sets[keys].size(0),
@@ -109,7 +109,7 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
                         K=len(two),
                         TERMS=_terms(exponent.total for exponent in exponents),
                         EXPECTED=sums.expected,
-                        LEAVE_OUT=LEAVE_OUT[left_out],
+                        LEAVE_OUT=LEAVE_OUT[mask],
                         PRECISION=precision,
                         WIDTH=x.size(1),
                         **blocks.options(),
@@ -122,12 +122,13 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
 def backward(
     sums: Sums, totals: list[Tensor], grad_totals: list[Tensor], grad_expected: list[Tensor], wanted: list[bool]
 ) -> list[Tensor | None]:
-    """See `graphcl.losses.engine.tiled.Tiles`."""
+    """Return the gradients of the sets, see `graphcl.losses.engine.tiled.Tiles`."""
     precision = PRECISIONS[torch.get_float32_matmul_precision()]
     blocks = BACKWARD[precision]
     sets = [each.contiguous() for each in sums.comparison.sets]
     gradients = [torch.zeros_like(each) if want else None for each, want in zip(sets, wanted, strict=True)]
-    # d total_i / d c_ij = e^(P - total_i) P', and d expected_i / d c_ij = e^(P - total_i), the weights being constants.
+    # For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d expected_i / d c_ij =
+    # e^(P - total_i), as weights are constants.
     upstream = grad_expected if sums.expected else grad_totals
     slopes = [(1.0,) if sums.expected else exponent.slope for exponent in sums.exponents]
     for two in _twos([k for k, slope in enumerate(slopes) if any(slope)]):
@@ -140,12 +141,12 @@ def backward(
             if into is None:
                 continue
             width = min(blocks.width, max(16, triton.next_power_of_2(x.size(1))))
-            for other, left_out, as_anchor, as_key in _roles(sums, number):
+            for other, mask, as_anchor, as_key in _roles(sums, number):
                 with torch.cuda.device_of(x):
                     _backward[(triton.cdiv(x.size(0), blocks.rows), triton.cdiv(x.size(1), width))](
                         x,
                         sets[other],
-                        *_ids(sums, number, other, left_out, x),
+                        *_ids(sums, number, other, mask, x),
                         *(anchored[number] if as_anchor else (x, x)),
                         *(anchored[other] if as_key else (x, x)),
                         into,
@@ -158,7 +159,7 @@ def backward(
                         SLOPE_TERMS=_terms(own_slopes),
                         AS_ANCHOR=as_anchor,
                         AS_KEY=as_key,
-                        LEAVE_OUT=LEAVE_OUT[left_out],
+                        LEAVE_OUT=LEAVE_OUT[mask],
                         PRECISION=precision,
                         WIDTH=x.size(1),
                         OUT=width,
@@ -168,24 +169,29 @@ def backward(
 
 
 def _twos(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Two at a time: what a kernel takes, and all that any loss asks for."""
+    """Yield `numbers` in groups of two, as a kernel takes at most two exponents; the last group may have one."""
     for start in range(0, len(numbers), 2):
         yield numbers[start : start + 2]
 
 
-def _roles(sums: Sums, number: int) -> list[tuple[int, LeftOut | None, bool, bool]]:
-    """The sets that a set is compared with, what is left out, and whether it is their anchors, their keys or both."""
-    against = sums.comparison.against
-    as_anchor = set(against[number]) if number < len(against) else set()
-    as_key = {(anchors, left_out) for anchors, of in enumerate(against) for keys, left_out in of if keys == number}
-    # In a fixed order, which is that of the gradient's summands.
+def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]:
+    """Return the comparisons in which set `number` takes part.
+
+    Returns:
+        For each comparison: the number of the other set, the mask, whether set `number` provides the anchors, and
+        whether it provides the keys.
+    """
+    key_sets = sums.comparison.key_sets
+    as_anchor = set(key_sets[number]) if number < len(key_sets) else set()
+    as_key = {(anchors, mask) for anchors, of in enumerate(key_sets) for keys, mask in of if keys == number}
+    # Sort, so that the gradient is summed in a fixed order and is deterministic.
     both = sorted(as_anchor | as_key, key=str)
     return [(*each, each in as_anchor, each in as_key) for each in both]
 
 
-def _ids(sums: Sums, rows: int, columns: int, left_out: LeftOut | None, stand_in: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids of the rows and of the columns, where a kernel needs them."""
-    if left_out != "ids":
+def _ids(sums: Sums, rows: int, columns: int, mask: Mask | None, stand_in: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ids of the rows and of the columns; `stand_in` twice if the mask needs no ids."""
+    if mask != "ids":
         return stand_in, stand_in
     assert sums.comparison.ids is not None
     of_views, of_queue = (each.contiguous() for each in sums.comparison.ids)
@@ -193,18 +199,21 @@ def _ids(sums: Sums, rows: int, columns: int, left_out: LeftOut | None, stand_in
 
 
 def _terms(coefficients: Iterable[Coefficients]) -> int:
-    """How many coefficients the longest polynomial has."""
+    """Return the number of coefficients of the longest polynomial."""
     return max(1, *map(len, coefficients))
 
 
 def _padded(coefficients: Iterable[Coefficients], length: int) -> list[float]:
-    """Two polynomials as arguments of a kernel: numbers, not a tensor, whose copy would have to wait for the device."""
+    """Return the coefficients of two polynomials, each padded with zeros to `length`, as one list of numbers.
+
+    Numbers are kernel arguments; a tensor would need a copy that synchronises the device.
+    """
     rows = [[float(value) for value in (*each, *[0.0] * (length - len(each)))] for each in coefficients]
     return [*rows[0], *(rows[1] if len(rows) > 1 else [0.0] * length)]
 
 
 def _scalars(exponents: list[Exponent]) -> list[float]:
-    """Center and coefficients of two exponents."""
+    """Return center and coefficients of one or two exponents as kernel arguments, padded with zeros."""
     return _padded([(exponent.center, *exponent.total) for exponent in exponents], 6)
 
 
@@ -243,7 +252,7 @@ def _similarities(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> tl.tensor:
-    """Tile of similarities; rows and columns out of range count as zeros."""
+    """Return the similarities of rows `row` of `x` and rows `column` of `y`, 0 where an index is out of range."""
     result = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     x_row = x + row.to(tl.int64)[:, None] * WIDTH
     y_row = y + column.to(tl.int64)[None, :] * WIDTH
@@ -264,7 +273,7 @@ def _negatives(
     column_ids: tl.tensor,
     LEAVE_OUT: tl.constexpr,
 ) -> tl.tensor:
-    """Which pairs of a tile count."""
+    """Return the mask that is True where the pair of `row` and `column` is a negative."""
     kept = (column < columns)[None, :]
     if LEAVE_OUT == 1:
         kept = kept & (row[:, None] != column[None, :])
@@ -283,7 +292,7 @@ def _add(
     similarity: tl.tensor,
     EXPECTED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """One more tile of exponents in the sums about a running maximum."""
+    """Return running maximum, sum of weights and sum of weighted similarities, updated by one more tile."""
     now = tl.maximum(highest, tl.max(value, 1))
     weight = tl.exp(value - now[:, None])
     shrink = tl.exp(highest - now)
@@ -326,7 +335,7 @@ def _forward(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> None:
-    """Sums of the anchors `x` over the keys `y`, for one exponent P or two, P and Q."""
+    """Update the sums of the anchors `x` over the keys `y` for the exponent P, and for Q if K is 2."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
     row_id = row
@@ -358,7 +367,7 @@ def _forward(
 
 
 @jit
-def _share(
+def _derivative(
     value: tl.tensor,
     x_total: tl.tensor,
     x_gradient: tl.tensor,
@@ -369,15 +378,18 @@ def _share(
     AS_ANCHOR: tl.constexpr,
     AS_KEY: tl.constexpr,
 ) -> tl.tensor:
-    """Derivative of the loss by a tile of exponents: through the anchors of its rows, of its columns or of both."""
-    share = tl.zeros_like(value)
+    """Return the derivative of the loss with respect to a tile `value` of exponents.
+
+    Its rows contribute as anchors if `AS_ANCHOR`, its columns if `AS_KEY`.
+    """
+    derivative = tl.zeros_like(value)
     if AS_ANCHOR:
-        share += tl.exp(value - x_total[:, None]) * x_gradient[:, None]
+        derivative += tl.exp(value - x_total[:, None]) * x_gradient[:, None]
     if AS_KEY:
         y_total = tl.load(y_totals + column, mask=column < columns, other=0.0)
         y_gradient = tl.load(y_gradients + column, mask=column < columns, other=0.0)
-        share += tl.exp(value - y_total[None, :]) * y_gradient[None, :]
-    return share
+        derivative += tl.exp(value - y_total[None, :]) * y_gradient[None, :]
+    return derivative
 
 
 @jit
@@ -426,7 +438,7 @@ def _backward(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> None:
-    """Add to `into`, the gradient of `x`, what it gets from being compared with `y`: `OUT` coordinates of it."""
+    """Add `OUT` coordinates of the gradient with respect to `x`, from its comparison with `y`, to `into`."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
     row_id = row
@@ -448,11 +460,11 @@ def _backward(
         column = start + tl.arange(0, COLUMNS)
         c = _similarities(x, y, row, column, rows, columns, PRECISION, WIDTH, ROWS, COLUMNS, DEPTH)
         value = _polynomial(c - p_center, p0, p1, p2, p3, p4, TERMS)
-        share = _share(value, p_total, p_gradient, y_totals, y_gradients, column, columns, AS_ANCHOR, AS_KEY)
-        weight = share * _polynomial(c - p_center, dp0, dp1, dp2, dp3, 0.0, SLOPE_TERMS)
+        derivative = _derivative(value, p_total, p_gradient, y_totals, y_gradients, column, columns, AS_ANCHOR, AS_KEY)
+        weight = derivative * _polynomial(c - p_center, dp0, dp1, dp2, dp3, 0.0, SLOPE_TERMS)
         if K == 2:
             value = _polynomial(c - q_center, q0, q1, q2, q3, q4, TERMS)
-            share = _share(
+            derivative = _derivative(
                 value,
                 q_total,
                 q_gradient,
@@ -463,9 +475,8 @@ def _backward(
                 AS_ANCHOR,
                 AS_KEY,
             )
-            weight += share * _polynomial(c - q_center, dq0, dq1, dq2, dq3, 0.0, SLOPE_TERMS)
-        # After the products: weights of pairs that are left out may be infinite, and those of an anchor without a
-        # negative, whose total is -inf, are.
+            weight += derivative * _polynomial(c - q_center, dq0, dq1, dq2, dq3, 0.0, SLOPE_TERMS)
+        # Mask after the products, as weights of masked pairs and of anchors without negatives can be infinite.
         weight = tl.where(_negatives(row, column, columns, row_id, y_ids, LEAVE_OUT), weight, 0.0)
         place = column.to(tl.int64)[:, None] * WIDTH + out[None, :]
         values = tl.load(y + place, mask=(column < columns)[:, None] & (out < WIDTH)[None, :], other=0.0)

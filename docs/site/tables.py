@@ -1,0 +1,38 @@
+"""Parts of pages that are generated from the registry of losses, so that a new loss needs no edit of a page."""
+
+import re
+
+from graphcl.registry import losses
+
+SHARED = {"negatives", "symmetric", "engine", "reduction"}
+GATHERS = {"gather_negatives": "negatives", "global_statistics": "statistics", "local": "-"}
+
+
+def expand(markdown):
+    """Return a page with `<!-- losses: table -->` and `<!-- losses: reference -->` replaced by what they name."""
+    parts = {"table": table, "reference": reference}
+    return re.sub(r"<!-- losses: (table|reference) -->", lambda match: parts[match[1]](), markdown)
+
+
+def table():
+    """Return a Markdown table of the library's losses."""
+    lines = ["| loss | description | own arguments | queue | weight | tiled | gathers | method |", "|---|" + "---|" * 7]
+    for name in own_losses():
+        arguments, facts = losses.arguments(name), losses.facts(name)
+        own = ", ".join(f"`{each}`" for each in arguments.defaults if each not in SHARED) or "-"
+        has = ("queue" in arguments.tensors, "weight" in arguments.tensors, "engine" in arguments.defaults)
+        marks = ["yes" if each else "-" for each in has]
+        summary = losses.summary(name).split(": ", 1)[-1].rstrip(".")
+        cells = [f"`{name}`", summary, own, *marks, GATHERS[facts["gathering"]], f"`{facts['method']}`"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def reference():
+    """Return the directives that document every loss of the library."""
+    return "\n\n".join(f"::: {losses[name].__module__}.{name}" for name in own_losses())
+
+
+def own_losses():
+    """Return the names of the losses in this package, without those of plugins and scripts."""
+    return [name for name in losses if losses[name].__module__.startswith("graphcl.losses.")]
