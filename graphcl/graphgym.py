@@ -1,18 +1,18 @@
 """Contrastive pretraining in PyG's GraphGym: `import graphcl.graphgym` registers it; needs the extra `graphgym`.
 
-| GraphGym's key    | what it does                                                                           |
+| GraphGym's key    | effect                                                                                 |
 |-------------------|----------------------------------------------------------------------------------------|
-| `dataset.format`  | `graphcl`: `dataset.name` is whatever `load_dataset` knows; split by `dataset.split`   |
-| `model.type`      | `graphcl`: encoder, projector and method of the section `graphcl`                      |
-| `model.loss_fun`  | the loss's name (`auto`: as the method is meant); its arguments are in `graphcl.loss`  |
+| `dataset.format`  | `graphcl`: `dataset.name` is passed to `load_dataset`; split by `dataset.split`        |
+| `model.type`      | `graphcl`: the encoder, projector and method that the section `graphcl` names          |
+| `model.loss_fun`  | name of the loss (`auto`: the method's usual loss); its arguments: `graphcl.loss`      |
 | `custom_metrics`  | `[alignment, uniformity]` of the two views' projections                                |
-| `train.mode`      | `graphcl` trains by any method; `standard`, GraphGym's own loop, by `two_views`        |
-| `graphcl`         | `encoder`, `projection`, `head`, `loss`, `method`, `views`, `features`, `max_degree`,  |
-|                   | `mirror` as in a `Config`, names always as mappings: `encoder: {name: gin, hidden: 64}` |
+| `train.mode`      | `graphcl`: for any method; `standard` (GraphGym's own loop): for `two_views` only      |
+| `graphcl`         | `encoder`, `projection`, `projector`, `loss`, `method`, `views`, `features`, `max_degree`,  |
+|                   | `mirror` as in a `Config`, always as mappings: `encoder: {name: gin, hidden: 64}`      |
 
-Everything else is GraphGym's: optimiser, schedule, epochs, loggers, checkpoints. examples/graphgym has a script and a
-configuration. GraphGym reads the functions of `register_config` once, when it is imported, which is too early for
-anybody else's; the keys are therefore put into its global `cfg` here, too.
+GraphGym does the rest: optimiser, schedule, epochs, loggers, checkpoints. See examples/graphgym for a script and a
+configuration. GraphGym calls the functions of `register_config` when it is imported, which is before this module
+registers its function; therefore this module also adds its keys to GraphGym's global `cfg`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.augment import two_views
-from graphcl.config.settings import Config, build_augmentation, make_config
+from graphcl.config import Config, build_augmentation, make_config
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.seed import edge_columns, make_method
+from graphcl.experiment.build import edge_columns, make_method
 from graphcl.losses import Loss
 from graphcl.methods import Outcome, TwoViews
-from graphcl.models.contrastive import ContrastiveModel, make_encoder
-from graphcl.registry import encoders, losses, methods
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.interface import make_encoder
+from graphcl.registry import losses, methods
 from graphcl.training.diagnostics import alignment, uniformity
 
 try:
@@ -49,11 +50,11 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import GraphGymModule
 from torch_geometric.graphgym.train import train
 
-_KEYS = ("encoder", "projection", "head", "features", "max_degree", "mirror")
+_KEYS = ("encoder", "projection", "projector", "features", "max_degree", "mirror")
 
 
 def add_keys(cfg: CfgNode) -> None:
-    """Put the section `graphcl`, with `Config`'s defaults, and `train.mode` into a configuration of GraphGym."""
+    """Add the section `graphcl`, with the defaults of `Config`, and `train.mode` to GraphGym's configuration `cfg`."""
     usual, auto = Config().model_dump(), {"name": "auto"}
     section = {key: usual[key] for key in _KEYS} | {
         "loss": {},
@@ -66,32 +67,34 @@ def add_keys(cfg: CfgNode) -> None:
 
 
 def settings(cfg: CfgNode) -> Config:
-    """The checked settings of the section `graphcl`, with the loss that `model.loss_fun` names.
+    """Return the section `graphcl` as a validated `Config`, with the loss that `model.loss_fun` names.
 
     Raises:
-        ConfigError: with one line for each problem.
-        InputError: a method that has to know which graph of the data set is which.
+        ConfigError: a setting is invalid; the message has one line per problem.
+        InputError: the method needs the indices of the graphs, which GraphGym's loaders do not provide.
     """
     values = _plain(cfg.graphcl)
     values["loss"] = {"name": cfg.model.loss_fun, **values["loss"]}
-    # What is not chosen is left to the method, which may take but one kind of views.
+    # leave out unset views, so that `make_config` sets them to the kind that the method accepts
     values["views"] = {key: view for key, view in values["views"].items() if view["name"] != "auto"}
     config = make_config(values)
     name = config.method["name"]
     if "num_graphs" in methods.arguments(name).required:
-        raise InputError(f"method `{name}` has to know which graph is which, and GraphGym's loaders do not tell.")
+        raise InputError(
+            f"method `{name}` needs the indices of a batch's graphs, which GraphGym's loaders do not provide."
+        )
     return config
 
 
 class Network(nn.Module):
-    """Encoder, projector and method, as the section `graphcl` has them.
+    """Network for GraphGym: the encoder, projector and method that the section `graphcl` names.
 
     Args:
-        dim_in: width of the node features.
-        dim_out: of no use here; GraphGym gives the number of classes.
+        dim_in: number of node feature columns.
+        dim_out: number of classes, which GraphGym passes; ignored.
 
     Raises:
-        InputError: see `settings`; the encoder needs edge attributes and the graphs have none.
+        InputError: the encoder requires edge attributes and the graphs have none; or see `settings`.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
@@ -99,41 +102,41 @@ class Network(nn.Module):
         config = settings(cfg)
         arguments = dict(config.encoder)
         name, edge_dim = arguments.pop("name"), cfg.share.get("edge_dim")
-        if "edge_dim" in encoders.arguments(name).required and not edge_dim:
-            raise InputError(f"encoder `{name}` needs `edge_attr`, and these graphs have none; use gin.")
-        model = ContrastiveModel(make_encoder(name, arguments, dim_in, edge_dim), config.projection, config.head)
-        self.method = make_method(config, (), model, cfg.seed)
+        model = ContrastiveModel(make_encoder(name, arguments, dim_in, edge_dim), config.projection, config.projector)
+        self.method = make_method(config, (), model, cfg.seed)  # type: ignore[arg-type]  # needs no graphs, see `settings`
         views = build_augmentation(config.views.first), build_augmentation(config.views.second)
         self.first, self.second = self.method.augmentations(*views)
 
     @property
     def encoder(self) -> nn.Module:
-        """What is kept after training."""
+        """The encoder, which is what remains useful after training."""
         encoder: nn.Module = self.method.model.encoder
         return encoder
 
     def contrast(self, batch: Batch) -> Outcome:
-        """What the method makes of two views of a batch."""
+        """Augment a batch twice and return the method's outcome for the two views."""
         outcome: Outcome = self.method(*two_views(batch, self.first, self.second))
         return outcome
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Projections `[B, D]` of two views, which `model.loss_fun` compares in GraphGym's own loop."""
+        """Augment a batch twice and return the two views' projections `[B, D]`, for the loss in GraphGym's own loop."""
         if not isinstance(self.method, TwoViews):
-            raise InputError(f"method {type(self.method).__name__} is trained by `train.mode: graphcl` only.")
+            raise InputError(f"method {type(self.method).__name__} needs `train.mode: graphcl`.")
         h1, h2 = self.method.model.encode_views(*two_views(batch, self.first, self.second))
         return self.method.model.projector(h1), self.method.model.projector(h2)
 
 
 class Pretraining(GraphGymModule):
-    """GraphGym's module with the steps of a method; a checkpoint is one of that module.
+    """GraphGym's Lightning module with a training step that uses the method of the section `graphcl`.
+
+    Its checkpoints can be loaded into a plain `GraphGymModule`.
 
     Args:
-        model: as `create_model` makes it with `model.type: graphcl`.
+        model: module from GraphGym's `create_model`, with `model.type: graphcl`.
     """
 
     def __init__(self, model: GraphGymModule) -> None:
-        pl.LightningModule.__init__(self)  # GraphGym's own would make the network anew
+        pl.LightningModule.__init__(self)  # `GraphGymModule.__init__` would create a second network
         if not isinstance(model.model, Network):
             raise InputError(f"`train.mode` graphcl needs `model.type` graphcl, got a {type(model.model).__name__}.")
         self.cfg, self.model = model.cfg, model.model
@@ -144,26 +147,28 @@ class Pretraining(GraphGymModule):
         return {"loss": outcome.loss, **views, "step_end_time": time.time()}
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, number: int) -> None:
-        """What the method does after the optimiser's step."""
+        """Update the method's state (momentum encoder, queue or memory bank) after the optimiser step."""
         self.model.method.after_step()
 
     def on_train_epoch_end(self) -> None:
-        """What the method does after an epoch."""
+        """Update the method's state after an epoch, and log the method's own metrics."""
         self.log_dict(self.model.method.after_epoch())
 
 
 def pretrain(
     model: GraphGymModule, datamodule: Any, logger: bool = True, trainer_config: dict[str, Any] | None = None
 ) -> None:
-    """GraphGym's `train`, by the model's method: the same arguments."""
+    """Train `model` by its method, for `train.mode: graphcl`; the arguments are those of GraphGym's `train`."""
     train(Pretraining(model), datamodule, logger, trainer_config)
 
 
 def load(format: str, name: str, folder: str) -> GraphDataset | None:
-    """The data set of `dataset.format: graphcl`, split at random by `dataset.split` and `seed`.
+    """Load the data set `name` if `format` is `graphcl`, else return None; called by GraphGym.
+
+    The graphs are split at random into training, validation and test parts, by `dataset.split` and `seed`.
 
     Raises:
-        InputError: see `load_dataset`; a part of fewer than two graphs.
+        InputError: a part would have fewer than two graphs; or see `load_dataset`.
     """
     if format != "graphcl":
         return None
@@ -175,7 +180,7 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
     sizes.insert(0, len(dataset) - sum(sizes))
     if len(sizes) != 3 or min(sizes) < 2:
         split = cfg.dataset.split
-        raise InputError(f"`dataset.split` must leave two graphs or more to each of three parts, got {split}.")
+        raise InputError(f"`dataset.split` must give each of three parts at least two graphs, got {split}.")
     for part, graphs in zip(("train", "val", "test"), order.split(sizes), strict=True):
         dataset._data[f"{part}_graph_index"] = graphs
     cfg.share.edge_dim = edge_columns(dataset) or 0
@@ -183,21 +188,21 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
 
 
 def _compare(name: str, pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The loss of two views' projections, where it is the one that `model.loss_fun` names."""
+    """Return the loss `name` of two views' projections, and `pred`; None if `model.loss_fun` is another loss."""
     if cfg.model.loss_fun != name:
         return None
     return Loss(name, **_plain(cfg.graphcl.loss))(pred, true), pred
 
 
 def _mean(measure: Any, true: list[Tensor], pred: list[Tensor], task: str) -> float:
-    """A measure of two views' projections: the mean over batches."""
-    # Uniformity compares all pairs; a thousand rows estimate it well enough.
+    """Return the mean over batches of `measure`, a function of two views' projections."""
+    # uniformity costs O(rows^2), so use the first 1024 rows, which estimate it well enough
     values = [float(measure(z1[:1024], z2[:1024])) for z1, z2 in zip(pred, true, strict=True)]
     return round(sum(values) / len(values), cfg.round)
 
 
 def _node(values: dict[str, Any]) -> CfgNode:
-    """Nested settings as yacs has them; a group may get keys that it has not."""
+    """Return nested settings as a yacs `CfgNode` to which configuration files may add keys."""
     node = CfgNode(new_allowed=True)
     for key, value in values.items():
         node[key] = _node(value) if isinstance(value, dict) else value

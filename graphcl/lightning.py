@@ -1,7 +1,6 @@
-"""Contrastive training by Lightning's trainer, in the place of `graphcl.training.loop`; needs the extra `lightning`.
+"""Contrastive training with Lightning's `Trainer` instead of `graphcl.train`; needs the extra `lightning`.
 
-`pl` is the Lightning that is in use, whose trainer fits: `lightning.pytorch` where it is installed, as with PyG, else
-`pytorch_lightning`.
+`pl` is `lightning.pytorch` if it is installed, as in PyG, else `pytorch_lightning`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from graphcl.augment.transform import Augmentation
 from graphcl.augment.views import two_views
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.training.state import measure
+from graphcl.training.epoch import measure
 from graphcl.training.stream import graph_ids
 
 try:
@@ -29,24 +28,23 @@ except ImportError:
 
 
 class ContrastiveModule(pl.LightningModule):
-    """A method and its two views as a LightningModule: `pl.Trainer(max_epochs=20).fit(module, loader)`.
+    """LightningModule that trains a method: `pl.Trainer(max_epochs=20).fit(module, loader)`.
 
-    The loader gives batches of whole graphs: PyG's `DataLoader` or a `ResidentLoader`. What `train` has as arguments is
-    the trainer's: `gradient_clip_val` for `clip_norm`, `precision="bf16-mixed"` for `amp`, `max_steps` for `steps`.
-    Loss, alignment and uniformity are logged as means over the steps of an epoch, and with them what the method logs.
-    `trainer.predict(module, loader)` gives the embeddings `[B, H]` of each batch.
+    The loader is PyG's `DataLoader` or a `ResidentLoader`. Some arguments of `graphcl.train` are arguments of the
+    `Trainer` instead: `gradient_clip_val` for `clip_norm`, `precision="bf16-mixed"` for `amp`, `max_steps` for `steps`.
+    The module logs loss, alignment and uniformity as means over an epoch's steps, and the method's own metrics.
+    `trainer.predict(module, loader)` returns the embeddings `[B, H]` of each batch.
 
-    The figures are those of `graphcl.train` with the same seeds where that draws its views batch by batch too, as with
-    PyG's `DataLoader`; from a `ResidentLoader` it draws those of several batches at once, so they come from other
-    numbers.
+    With PyG's `DataLoader` and the same seeds, results equal those of `graphcl.train`. With a `ResidentLoader` they
+    differ, as `graphcl.train` then augments several batches at once.
 
     Args:
-        method: model and loss (`TwoViews(model, Loss("adnce"))`).
-        first: augmentation that makes the first view; a method may put its own in its place.
-        second: augmentation that makes the second view.
+        method: method to train, such as `TwoViews(model, Loss("adnce"))`.
+        first: augmentation for the first views; the method may replace it.
+        second: augmentation for the second views; the method may replace it.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
-        generator: source of the views' randomness, and of what the method draws, on the device of the training.
+        generator: generator for the views and the method's random draws, on the training device.
 
     Example:
         >>> from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, Subgraph, TwoViews
@@ -71,29 +69,29 @@ class ContrastiveModule(pl.LightningModule):
         self.lr, self.weight_decay, self.generator = lr, weight_decay, generator
 
     def forward(self, batch: Batch) -> Tensor:
-        """Embeddings h `[B, H]`, without the projector."""
+        """Return the embeddings `[B, H]` of a batch, without projecting them."""
         return self.method.model.encode(batch)
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
-        """The loss of a batch's two views."""
+        """Augment a batch twice, log its metrics, and return the loss of the two views."""
         check_batch(batch)
         views = two_views(batch, self.first, self.second, self.generator)
         ids = graph_ids(self.trainer.train_dataloader, number, self.device)
         outcome = self.method(*views, ids=ids, generator=self.generator)
-        # As batches of one: the mean over steps, as `train` has it, not over graphs.
+        # batch_size=1 gives all steps equal weight in the epoch's mean, as in `train`; Lightning would weight by graphs
         self.log_dict(measure(outcome, False, self.method), on_step=False, on_epoch=True, batch_size=1)
         loss: Tensor = outcome.loss
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, number: int) -> None:
-        """What the method does after the optimiser's step."""
+        """Update the method's state (momentum encoder, queue or memory bank) after the optimiser step."""
         self.method.after_step()
 
     def on_train_epoch_end(self) -> None:
-        """What the method does after an epoch, and logs of it."""
+        """Update the method's state after an epoch, and log the method's own metrics."""
         self.log_dict(self.method.after_epoch())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Adam, over what is to be trained."""
+        """Return an Adam optimiser of the trainable parameters."""
         parameters = [each for each in self.method.parameters() if each.requires_grad]
         return torch.optim.Adam(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True)

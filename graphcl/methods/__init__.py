@@ -1,19 +1,22 @@
-"""Methods: how the two views of a batch become a loss, and what is kept from step to step.
+"""Training methods: how a method turns the two views of a batch into a loss, and the state it keeps between steps.
 
-| method        | second side of each pair                        | negatives                 | kept             |
-|---------------|-------------------------------------------------|---------------------------|------------------|
-| `two_views`   | the same encoder's projection of the other view | of the batch              | nothing          |
-| `moco`        | a slow copy's projection of the other view      | of the batch, and a queue | slow copy, queue |
-| `memory_bank` | the graph's own entry in a bank                 | drawn from the bank       | an entry a graph |
-| `byol`        | a slow copy's projection, to be predicted       | of the batch, if any      | slow copy        |
-| `simsiam`     | the same encoder's, to be predicted, a constant | of the batch, if any      | nothing          |
-| `joao`        | as `two_views`, the augmentations' odds learned | of the batch              | the odds         |
-| `joao_v2`     | the same, through the augmentation's own head   | of the batch              | the odds, heads  |
-| `simgrace`    | a perturbed encoder's of the same graph         | of the batch              | nothing          |
-| `infograph`   | of each node: the embedding of its own graph    | the batch's other graphs  | nothing          |
-| `ad_gcl`      | the same graph, edges weighted by an adversary  | of the batch              | the adversary    |
+| method        | positive of each anchor                 | negatives                 | state                       |
+|---------------|-----------------------------------------|---------------------------|-----------------------------|
+| `two_views`   | other view, same encoder                | batch                     | none                        |
+| `moco`        | other view, momentum encoder            | batch and queue           | momentum encoder, queue     |
+| `memory_bank` | own entry of the graph in a bank        | drawn from the bank       | one entry per graph         |
+| `byol`        | other view, momentum encoder, predicted | those of the loss, if any | momentum encoder, predictor |
+| `simsiam`     | other view, detached, predicted         | those of the loss, if any | predictor                   |
+| `joao`        | as `two_views`                          | batch                     | augmentation probabilities  |
+| `joao_v2`     | as `two_views`                          | batch                     | as `joao`, and projectors   |
+| `simgrace`    | same graph, perturbed encoder           | batch                     | none                        |
+| `infograph`   | a node's own graph (anchors are nodes)  | batch                     | projector for nodes         |
+| `ad_gcl`      | same graph, weighted edges              | batch                     | adversary                   |
 
-A method is a module: what it keeps is in its `state_dict`. It is trained by `graphcl.training.loop.train`.
+A positive is a projection of what the second column names; "predicted" means that a predictor maps the anchor to it.
+"batch" stands for the other graphs of the batch.
+
+A method is a PyTorch module whose `state_dict` holds its state. `graphcl.train` trains it.
 """
 
 from graphcl.methods.ad_gcl import ADGCL

@@ -1,4 +1,4 @@
-"""An adversary that learns which edges to drop (AD-GCL, Suresh et al. 2021)."""
+"""AD-GCL: contrastive learning with an adversary that learns which edges to drop (Suresh et al. 2021)."""
 
 from __future__ import annotations
 
@@ -12,40 +12,44 @@ from graphcl.arguments import Count, NonNegative
 from graphcl.distributed import ranks
 from graphcl.graphs.segment import connected_pairs
 from graphcl.losses.engine.pairs import at_least_float32
-from graphcl.methods.method import LossOfViews, Method, Outcome, need_repulsion
-from graphcl.models.contrastive import ContrastiveModel, initialise
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.encoder import initialise
 from graphcl.registry import methods
 
 MARGIN = 1e-4
-"""How far the uniform draws stay away from 0 and 1, where their logit is infinite."""
+"""Smallest distance of the uniform draws from 0 and 1, where the logit is infinite."""
 
 
 @methods.register("ad_gcl", views="identity", loss="dcl")
 class ADGCL(Method):
-    r"""AD-GCL: a graph against itself with edges dropped by an adversary, which is trained to make that hard.
+    r"""AD-GCL: contrast a graph with a copy whose edges are weighted by an adversary, trained to increase the loss.
 
     $$\min_\theta \max_\phi\; L(z, z(w)) - \lambda\, \frac1B \sum_G \frac{1}{|E_G|} \sum_{e \in E_G} (1 - w_e), \qquad
     w_e = \mathrm{sigmoid}(a_\phi(h_u, h_v) + \log \tfrac{u_e}{1 - u_e})$$
 
-    with u_e uniform: a relaxed choice of edges (binary concrete at temperature 1), by which messages are multiplied.
-    The adversary phi is another encoder of the model's form, and a perceptron of both ends of an edge. Both directions
-    of an edge, and parallel edges, have one weight, of the mean of their logits. One optimiser moves both players: the
-    gradient that reaches w is turned round. In a configuration both views are `identity`; the second is the one that is
-    weighted.
+    Here theta are the parameters of the model and phi those of the adversary, B is the number of graphs G in the batch,
+    E_G the edges of G, h_u the adversary's representation of node u, and u_e uniform on (0, 1). The weight w_e
+    multiplies the messages along edge e; it is a relaxed Bernoulli draw (binary concrete, temperature 1). The adversary
+    is a second encoder of the model's architecture, followed by a perceptron a of an edge's two ends. Both directions
+    of an edge, and parallel edges, share one weight, computed from the mean of their logits. One optimiser trains model
+    and adversary, since the gradient with respect to w is negated. In a configuration both views are `identity`; the
+    second view gets the weights.
 
-    Differs: the released code moves the players by turns, each with an Adam and a draw of its own, the encoder in
-    evaluation mode in the adversary's turn; here both move in one step on one draw, in training mode. It also draws
-    each direction of an edge by itself, which makes the graph directed, and takes the last layer's nodes, here all
-    layers'. Its loss has no positive in the denominator, both ways at temperature 0.2, which is `dcl`.
+    Differs: the released code alternates between model and adversary, each with an Adam optimiser and draws of its own,
+    and with the encoder in evaluation mode in the adversary's turn. Here both take one step on the same draw, in
+    training mode. The released code draws each direction of an edge separately, which makes the graph directed, and
+    uses node representations of the last layer; here those of all layers are used. The loss of the released code has no
+    positive in the denominator and temperature 0.2, which is `dcl`.
 
     Args:
-        model: encoder and projector; the encoder takes `edge_weight` and gives nodes, as `gin` does.
-        loss: of the projections of the graph and of the weighted graph.
-        drop_penalty: lambda, what the adversary pays for the share of edges that it drops, >= 0.
+        model: encoder and projector; the encoder takes `edge_weight` and has `with_nodes`, as `gin` does.
+        loss: loss of the projections of the graph and the weighted graph.
+        drop_penalty: weight lambda of the adversary's penalty on the fraction of dropped edges, >= 0.
         hidden: width of the perceptron's hidden layer.
 
     Raises:
-        InputError: an encoder that does not take edge weights or gives no nodes, a loss that only pulls together.
+        InputError: the encoder takes no edge weights or has no `with_nodes`; the loss has no negatives.
 
     References:
         Suresh et al., "Adversarial Graph Augmentation to Improve Graph Contrastive Learning", NeurIPS 2021 (arXiv
@@ -56,8 +60,8 @@ class ADGCL(Method):
         self, model: ContrastiveModel, loss: LossOfViews, *, drop_penalty: NonNegative = 5.0, hidden: Count = 64
     ) -> None:
         super().__init__(model, loss)
-        need_repulsion(self.loss, "ad_gcl")
-        model.need("edge_weight")
+        require_repulsion(self.loss, "ad_gcl")
+        model.require("edge_weight")
         model.node_encoder()
         self.drop_penalty = drop_penalty
         self.adversary = initialise(copy.deepcopy(model))
@@ -67,7 +71,7 @@ class ADGCL(Method):
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """See `Method`."""
+        """Return the loss of a batch, see `Method`."""
         weight = self.keep(view2, generator)
         if weight.requires_grad:
             weight.register_hook(torch.neg)
@@ -76,7 +80,7 @@ class ADGCL(Method):
         return Outcome(self.loss(z1, z2) - self.drop_penalty * drop_ratio(view2, weight), h, z1, z2)
 
     def keep(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
-        """How much of each edge the adversary keeps, w `[E]` in (0, 1)."""
+        """Return the weights w `[E]`, in (0, 1), that the adversary gives to the edges of `batch`."""
         _, nodes = self.adversary.encode_nodes(batch)
         logit = at_least_float32(self.judge(nodes, batch.edge_index))
         pair = connected_pairs(batch.edge_index, nodes.size(0))
@@ -88,7 +92,7 @@ class ADGCL(Method):
 
 
 class _Judge(nn.Module):
-    """A perceptron of both ends of each edge; its first layer is applied before edges look their ends up."""
+    """Perceptron of the two ends of each edge. Its first layer is applied to nodes, which are fewer than edges."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -96,7 +100,7 @@ class _Judge(nn.Module):
         self.last = nn.Linear(hidden, 1)
 
     def forward(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
-        """The logit of each edge `[E]`, of the nodes' representations `[N, H]`."""
+        """Return the logits `[E]` of the edges, given node representations `nodes [N, H]`."""
         source, target = edge_index
         first = self.source(nodes).index_select(0, source) + self.target(nodes).index_select(0, target)
         logit: Tensor = self.last(first.relu()).squeeze(1)
@@ -104,9 +108,9 @@ class _Judge(nn.Module):
 
 
 def drop_ratio(batch: Batch, weight: Tensor) -> Tensor:
-    """Mean over graphs of the mean of 1 - `weight [E]` over their edges; graphs without edges do not count.
+    """Return the fraction of dropped edges, 1 - `weight [E]` averaged per graph and then over graphs with edges.
 
-    Across ranks, a rank's part in the mean over the graphs of all.
+    Across ranks, the average of the returned values over ranks is the mean over all ranks' graphs.
     """
     graph = batch.batch.index_select(0, batch.edge_index[0])
     zeros = weight.new_zeros(batch.num_graphs)

@@ -1,4 +1,4 @@
-"""JOAO: how often each augmentation of a pool is drawn is learned along (You et al. 2021)."""
+"""JOAO: two views with learned probabilities of the augmentations in a pool (You et al. 2021)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphcl.augment.compose import OneOf
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.methods.method import LossOfViews, Method, Outcome, need, need_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_repulsion
 from graphcl.methods.pool import LearnedPool, names
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
@@ -21,41 +21,40 @@ from graphcl.registry import methods
 
 @methods.register("joao")
 class JOAO(Method):
-    r"""JOAO: two views, and the augmentations of a pool drawn the more often, the higher their loss.
+    r"""JOAO: two views by augmentations from a pool; an augmentation with a higher loss is drawn more often.
 
     $$p \leftarrow \mathrm{Proj}\Big( p + \alpha \big( \ell - \gamma (p - \tfrac1n) \big) \Big)$$
 
-    at the end of each epoch, with Proj the Euclidean projection to the probability simplex and l_i the mean loss of the
-    graphs that drew augmentation i in the epoch: one step up the game min_theta max_p E_p[loss] - gamma/2 |p - 1/n|^2.
-    A graph's loss is that of its anchors, of one view or of both. What is drawn in training tells l, at no further
-    pass; it is the derivative of the expected loss by p_i but for i's part as a negative of other graphs.
+    at the end of each epoch, where p are the probabilities of the n augmentations in the pool, Proj is the Euclidean
+    projection onto the probability simplex, and l_i is the mean loss of the graphs that drew augmentation i during the
+    epoch. This is one gradient ascent step on p in min_theta max_p E_p[loss] - gamma/2 |p - 1/n|^2. The loss of a graph
+    is the mean over its anchors, one or two. No additional forward pass is needed. l is the derivative of the expected
+    loss with respect to p, except for the effect of an augmentation on the negatives of other graphs.
 
-    An augmentation that no graph drew counts as the mean of all graphs. Then only gamma acts on it, and brings back
-    what had fallen to probability 0: gamma alpha / n in the next epoch.
+    For an augmentation that no graph drew, l_i is the mean loss of all graphs. Its probability can then rise from 0 to
+    about gamma alpha / n in one epoch. Across ranks, l_i is the mean over all ranks' graphs.
 
-    Across ranks l is that of the graphs of all, so that p is the same on each.
+    A pool is a view made by `one_of`, `random2`, `random3` or `random4`. The weights of the pool, equal by default, are
+    the initial p. If both views are pools, each has its own p, and the two draws are independent. `Epoch.diagnostics`
+    and `metrics.jsonl` contain the probabilities after each epoch as `p_node_drop` and so on, or `p1_...` and `p2_...`
+    for two pools.
 
-    The pool is a view made by `one_of` or `random2/3/4`; its weights, equal by default, are where p starts. Where both
-    views are, each has a distribution of its own, and its augmentations are drawn independently of the other's.
-    `Epoch.diagnostics` and `metrics.jsonl` hold the probabilities after each epoch, as `p_node_drop` and so on; with
-    two pools as `p1_...` and `p2_...`.
-
-    Differs: the paper's p is over pairs of augmentations of both views; one for each view has 2n numbers for n^2, each
-    told by n times as many graphs. The released TU code keeps the first view original, as our configurations do. It
-    measures l at the end of the epoch, in further passes over a fifth of the data with one augmentation for all graphs,
-    which move BatchNorm's statistics too; it projects by bisection to 1 % and rescales; and its alpha is 1.
+    Differs: in the paper, p is over pairs of augmentations, n^2 numbers instead of 2n. The released code for TU data
+    sets keeps the first view original, as our configurations do. The released code measures l at the end of the epoch,
+    in additional passes over a fifth of the data with one augmentation for all graphs, which also change the statistics
+    of BatchNorm. It projects by bisection to 1 % and rescales. Its alpha is 1.
 
     Args:
         model: encoder and projector.
-        loss: of the two views' projections, with terms for each anchor.
+        loss: loss of the two views' projections, with one term per anchor.
         first: augmentation that makes the first view.
-        second: augmentation that makes the second view; one of the two is a pool.
-        gamma: pull towards equal probabilities, >= 0; the paper searched 0.01, 0.1 and 1.
-        step_size: alpha, > 0.
+        second: augmentation that makes the second view; at least one of the two is a pool.
+        gamma: weight of the penalty on unequal probabilities, >= 0; the paper searches 0.01, 0.1 and 1.
+        step_size: step size alpha of the probabilities, > 0.
 
     Raises:
-        InputError: no view is a pool; a loss without terms for each anchor, or one that only pulls together; when
-            called: views that do not tell what was drawn.
+        InputError: no view is a pool; the loss returns no term per anchor, or has no negatives; when called: the views
+            do not record the drawn augmentations.
 
     Example:
         >>> from graphcl.augment import Identity, random2
@@ -81,36 +80,37 @@ class JOAO(Method):
         step_size: Positive = 1.0,
     ) -> None:
         super().__init__(model, loss)
-        need_repulsion(self.loss, self.name)
-        _need_terms(self.loss, self.name)
+        require_repulsion(self.loss, self.name)
+        _require_terms(self.loss, self.name)
         self.gamma, self.step_size = gamma, step_size
         self._given = first, second
         self._views = tuple(LearnedPool(each) if isinstance(each, OneOf) else each for each in self._given)
         self._pools = {number: each for number, each in enumerate(self._views) if isinstance(each, LearnedPool)}
         if not self._pools:
             raise InputError(
-                f"method `{self.name}` learns how often each augmentation of a pool is drawn, and no view is one: make "
-                f"one by random2, random3, random4 or one_of; got {first!r} and {second!r}."
+                f"method `{self.name}` needs a pool of augmentations as a view, got {first!r} and {second!r}; make one "
+                f"with random2, random3, random4 or one_of."
             )
         self.distributions = nn.ModuleList(each.distribution for each in self._pools.values())
         self._new: tuple[Tensor, list[Tensor]] | None = None
+        self.add_projectors()
 
     def augmentations(self, first: Augmentation, second: Augmentation) -> tuple[Augmentation, Augmentation]:
-        """The views that the method was made for, their pools drawn from as it has learned to.
+        """Return the views given to the constructor, with pools that draw by the learned probabilities.
 
         Raises:
-            InputError: these are others.
+            InputError: `first` or `second` differs from the view given to the constructor.
         """
         for given, mine, own in zip((first, second), self._given, self._views, strict=True):
             if given is not own and repr(given) != repr(mine):
-                raise InputError(f"method `{self.name}` was made for the view {mine!r}, got {given!r}.")
+                raise InputError(f"method `{self.name}` was constructed with the view {mine!r}, got {given!r}.")
         one, other = self._views
         return one, other
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """See `Method`."""
+        """Return the loss of a batch, see `Method`."""
         views = view1, view2
         drawn = {number: self._drawn(views[number]) for number in self._pools}
         h, other = self.model.encode_views(view1, view2)
@@ -118,19 +118,28 @@ class JOAO(Method):
         terms: Tensor = self.loss(z1, z2, reduction="none")
         if terms.dim() != 1 or terms.numel() % h.size(0):
             raise InputError(
-                f"the loss must give a term for each anchor of {h.size(0)} graphs, got {list(terms.shape)}."
+                f"the loss must return one term per anchor for {h.size(0)} graphs, got {list(terms.shape)}."
             )
-        # The second view's anchors, where there are any, come after the first's.
+        # The anchors of the second view, if any, follow those of the first, so average over dimension 0.
         self._new = terms.detach().view(-1, h.size(0)).mean(dim=0), list(drawn.values())
         return Outcome(terms.mean(), h, z1, z2)
 
+    def add_projectors(self) -> None:
+        """Add projectors to the one of the model. Does nothing; subclasses override it."""
+
     def project(self, h: Tensor, view: int, drawn: Tensor | None) -> Tensor:
-        """Projections `[B, D]` of embeddings `[B, H]` of a view, 0 or 1, whose graphs drew some members `[B]`."""
+        """Return the projections `[B, D]` of one view.
+
+        Args:
+            h: embeddings of the view, `[B, H]`.
+            view: number of the view, 0 or 1.
+            drawn: index of the augmentation that each graph drew, `[B]`; None if the view is not a pool.
+        """
         z: Tensor = self.model.projector(h)
         return z
 
     def after_step(self) -> None:
-        """The losses of the batch's graphs count for what they drew."""
+        """Record the losses of the last batch's graphs under the augmentations that these graphs drew."""
         if self._new is not None:
             loss, drawn = self._new
             for pool, mine in zip(self._pools.values(), drawn, strict=True):
@@ -138,13 +147,13 @@ class JOAO(Method):
             self._new = None
 
     def after_epoch(self) -> dict[str, float]:
-        """Probabilities move towards what lost most; gives them."""
+        """Update the probabilities of the augmentations and return them by name."""
         for pool in self._pools.values():
             pool.distribution.ascend(self.gamma, self.step_size)
         return self.probabilities()
 
     def probabilities(self) -> dict[str, float]:
-        """Of each augmentation of the pool, by name."""
+        """Return the probability of each augmentation in the pools, by name."""
         found: dict[str, float] = {}
         for number, pool in self._pools.items():
             prefix = f"p{number + 1}_" if len(self._pools) > 1 else "p_"
@@ -156,14 +165,14 @@ class JOAO(Method):
         drawn: Tensor | None = view.get("drawn")
         if drawn is None:
             raise InputError(
-                f"method `{self.name}` must know what each graph drew; make views by its own "
+                f"method `{self.name}` needs views that record the drawn augmentations; make them with its "
                 f"`augmentations(first, second)`."
             )
         return drawn
 
 
-def _need_terms(loss: LossOfViews, method: str) -> None:
-    """Refuse a loss that has no terms for each anchor."""
-    need(loss, ("reduction",), method)
+def _require_terms(loss: LossOfViews, method: str) -> None:
+    """Raise InputError unless `loss` can return one term per anchor, that is, takes `reduction`."""
+    require_arguments(loss, ("reduction",), method)
     if not isinstance(loss, Loss) and "reduction" not in inspect.signature(loss).parameters:
         raise InputError(f"method `{method}` passes `reduction` to the loss, which this function does not take.")

@@ -1,4 +1,4 @@
-"""Instance discrimination with a memory bank: an entry for every graph (Wu et al. 2018)."""
+"""Instance discrimination with a memory bank, which has one entry per graph (Wu et al. 2018)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphcl.losses import Loss
 from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.pairs import at_least_float32, compare, normalize
 from graphcl.losses.instance_nce import log_mean_exp
-from graphcl.methods.method import LossOfViews, Method, Outcome, need
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -24,33 +24,33 @@ Passes = Annotated[int, interval("[0, inf)")]
 
 @methods.register("memory_bank")
 class MemoryBank(Method):
-    r"""Memory bank: every graph has an entry, its positive; negatives are entries drawn from the bank.
+    r"""Memory bank: a graph's positive is its own entry in a bank; negatives are drawn from the bank.
 
     $$m_i \leftarrow \mathrm{norm}(\mu\, m_i + (1 - \mu)\, v_i)$$
 
-    after each visit. The bank's entries are keyed by the graph's number in the data set, so a graph is never its own
-    negative. `instance_nce` has a normaliser: each batch's own during the first `warmup` passes over the data, and then
-    that of the next batch for good. Any other loss with an argument `queue` fits too. A symmetric loss takes both
-    views' projections, each against the bank. Across ranks every rank holds the whole bank and moves the entries of all
-    ranks' graphs; the noise is rank 0's draw, and the normaliser that of all.
+    after each visit of graph i, where m_i is its entry, v_i its normalised projection, and norm scales to norm 1.
+    Entries are indexed by the graph's index in the data set, so that a graph is never its own negative. During the
+    first `warmup` passes over the data, `instance_nce` estimates its normaliser from each batch; the estimate of the
+    next batch is then kept. Any other loss with an argument `queue` fits too. A symmetric loss compares the projections
+    of both views with the bank. Across ranks, every rank holds the whole bank and updates the entries of all ranks'
+    graphs. Rank 0 draws the noise, and the normaliser is estimated over all ranks.
 
-    Differs: the paper fixes the normaliser at the very first batch (`warmup=0`), when the bank is still noise. An
-    untrained graph encoder's projections lie close together, so that is far too small as soon as the bank holds them,
-    and all projections flee from the bank together: on the embedded data set (seed 0, lr 0.01) 59 % accuracy after 20
-    epochs with a warm-up of 0, 70 with 1, 87 with 3 and 88 if it is never fixed; untrained 73. And noise is drawn once
-    for a batch, not for each graph; where it would be as many entries as there are graphs or more, all are taken, once
-    each.
+    Differs: the paper fixes the normaliser at the first batch (`warmup=0`), when the bank is still random. An untrained
+    graph encoder's projections lie close together, so this value is far too small once the bank contains projections.
+    On the embedded data set (seed 0, lr 0.01), accuracy after 20 epochs is 59 % with `warmup=0`, 70 % with 1, 87 % with
+    3, 88 % if the normaliser is never fixed, and 73 % without training. Noise is drawn once per batch, not per graph.
+    If `noise` is at least the number of graphs, every entry is used once.
 
     Args:
         model: encoder and projector.
-        loss: of projections, their entries, and other entries.
-        num_graphs: graphs in the data set, n.
-        noise: entries drawn for a batch, >= 1.
-        momentum: mu, in [0, 1].
-        warmup: passes over the data before the normaliser is fixed, >= 0.
+        loss: loss of projections, their own entries, and noise entries.
+        num_graphs: number of graphs in the data set.
+        noise: number of noise entries drawn per batch, >= 1.
+        momentum: momentum mu, in [0, 1].
+        warmup: number of passes over the data before the normaliser is fixed, >= 0.
 
     Raises:
-        InputError: a loss without external negatives; when called: ids that are unknown or not below n.
+        InputError: the loss takes no `queue`; when called: `ids` are missing or not in [0, `num_graphs`).
 
     References:
         Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018 (arXiv
@@ -70,7 +70,7 @@ class MemoryBank(Method):
         warmup: Passes = 3,
     ) -> None:
         super().__init__(model, loss)
-        need(self.loss, ("queue", "symmetric"), "memory_bank")
+        require_arguments(self.loss, ("queue", "symmetric"), "memory_bank")
         if num_graphs < 1:
             raise InputError(f"`num_graphs` must be at least 1, got {num_graphs}.")
         self.num_graphs, self.noise, self.momentum, self.warmup = num_graphs, noise, momentum, warmup
@@ -82,18 +82,19 @@ class MemoryBank(Method):
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """See `Method`."""
+        """Return the loss of a batch, see `Method`."""
         if ids is None:
             raise InputError(
-                "method `memory_bank` must know which graphs a batch holds; use ResidentLoader or make_loader."
+                "method `memory_bank` needs the indices of a batch's graphs; use ResidentLoader or make_loader."
             )
         if ids.device.type == "cpu" and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_graphs:
             raise InputError(
-                f"`ids` must be graphs of the {self.num_graphs} in the bank, got {int(ids.min())} to {int(ids.max())}."
+                f"`ids` must be in 0 .. {self.num_graphs - 1}, the graphs of the bank, got {int(ids.min())} to "
+                f"{int(ids.max())}."
             )
         views = [view1, view2] if self.setting("symmetric", False) else [view1]
         h = [self.model.encode(view) for view in views]
-        z = [at_least_float32(self.model.projector(each)) for each in h]  # as the bank is
+        z = [at_least_float32(self.model.projector(each)) for each in h]  # to match the dtype of the bank
         entries, drawn = self.bank[ids], self._draw(generator)
         noise = self.bank[drawn]
         others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
@@ -109,7 +110,7 @@ class MemoryBank(Method):
         return Outcome(value, h[0], z[0], entries)
 
     def after_step(self) -> None:
-        """The batch's entries move towards what they are of."""
+        """Move the bank entries of the last batch's graphs towards the projections of these graphs."""
         if self._new is not None:
             ids, v = map(ranks.gather, self._new)
             self.bank[ids] = normalize(torch.lerp(v.to(self.bank.dtype), self.bank[ids], self.momentum))
@@ -117,11 +118,11 @@ class MemoryBank(Method):
             self._new = None
 
     def get_extra_state(self) -> dict[str, Any]:
-        """For `state_dict`: the normaliser, and how many graphs were visited before it."""
+        """Return the normaliser and the number of visited graphs, for `state_dict`."""
         return {"log_z": self.log_z, "visits": self._visits}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """From `load_state_dict`."""
+        """Restore `state`, a result of `get_extra_state`."""
         self.log_z, self._visits = state["log_z"], state["visits"]
 
     def _draw(self, generator: torch.Generator | None) -> Tensor:

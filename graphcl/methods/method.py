@@ -1,4 +1,4 @@
-"""What every method is."""
+"""The base class of all methods, and functions that several methods use."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import losses
 
 LossOfViews = Callable[..., Tensor]
-"""A `Loss`, or any function of two sides' projections."""
+"""A `Loss`, or any function that returns the loss of two tensors of projections."""
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a method made of a batch.
+    """Result of a method on one batch: the loss and the tensors that it compared.
 
     Args:
-        loss: the value to be minimised, a scalar.
-        h: embeddings of the first view `[B, H]`.
-        z1: what the loss compared, first side `[B, D]` (of nodes: one of each graph).
-        z2: second side `[B, D]`.
+        loss: value to minimise, a scalar.
+        h: embeddings of the first view, `[B, H]`.
+        z1: anchors, `[B, D]`; if anchors are nodes, one node per graph.
+        z2: positives of the anchors, `[B, D]`.
     """
 
     loss: Tensor
@@ -41,15 +41,15 @@ class Outcome:
 
 
 class Method(nn.Module, ABC):
-    """A model, a loss, and the way from a batch's views to a value.
+    """Base class of training methods, which compute a loss of a model from two views of a batch.
 
-    Across ranks (`graphcl.distributed`) a method gets a rank's shard of the batch; the mean of its values over ranks
-    is that of the global batch. The draws of the views are each rank's own. A method that compares graphs by a
-    registered loss alone has nothing to do for that; one that keeps something of the batch gathers it.
+    Across ranks (`graphcl.distributed`) a method receives one rank's shard of the batch, and the mean of its losses
+    over ranks is the loss of the global batch. Each rank draws its own views. A method that only calls a registered
+    loss needs no code for several ranks; a method that keeps state from the batch must gather that state.
 
     Args:
-        model: encoder and projector, which training is for.
-        loss: of the two sides' projections.
+        model: encoder and projector to train.
+        loss: loss of anchors and positives.
     """
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
@@ -60,58 +60,46 @@ class Method(nn.Module, ABC):
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """The loss of a batch.
+        """Return the loss of a batch and the tensors it compared.
 
         Args:
             view1: first view of B graphs.
             view2: second view of the same graphs.
-            ids: which graphs of the data set they are, `[B]`, where that is known.
-            generator: source of whatever the method draws.
+            ids: indices of the graphs in the data set, `[B]`, if known.
+            generator: random generator for the method's own draws.
         """
 
     def augmentations(self, first: Augmentation, second: Augmentation) -> tuple[Augmentation, Augmentation]:
-        """What makes the two views, of what the user chose to make them; a method may put its own in their place."""
+        """Return the two augmentations to use. Override to replace the user's choice."""
         return first, second
 
     def setting(self, argument: str, otherwise: Any = None) -> Any:
-        """The loss's value of an argument; `otherwise` where it has none, or is a function of one's own."""
+        """Return the loss's value of `argument`; `otherwise` if the loss does not take it or is a plain function."""
         return self.loss.setting(argument, otherwise) if isinstance(self.loss, Loss) else otherwise
 
     def after_step(self) -> None:
-        """To be called when the optimiser has made its step."""
+        """Update the method's state. Training calls this after each optimiser step."""
 
     def after_epoch(self) -> dict[str, float]:
-        """To be called when an epoch is over; gives what is to be logged of it."""
+        """Update the method's state and return values to log. Training calls this after each epoch."""
         return {}
 
 
-def _as_loss(loss: LossOfViews) -> LossOfViews:
-    """A registered function as the `Loss` that it is; any other callable as it is."""
-    if not callable(loss):
-        raise InputTypeError(f"`loss` must be a Loss or a function of two sides' projections, got {loss!r}.")
-    name = next((each for each in losses if losses[each] is loss), None)
-    if name is not None:
-        loss = Loss(name)
-    if isinstance(loss, Loss) and loss.setting("reduction", "mean") != "mean":
-        raise InputError(f"`reduction` must be 'mean' for training, got {loss.setting('reduction')!r}.")
-    return loss
-
-
-def slow_copy(module: AnyModule) -> AnyModule:
-    """A copy without gradients."""
+def momentum_copy(module: AnyModule) -> AnyModule:
+    """Return a copy of `module` whose parameters have no gradient; `ema_update` updates them."""
     return copy.deepcopy(module).requires_grad_(False)
 
 
 @torch.no_grad()
-def follow(slow: nn.Module, fast: nn.Module, momentum: float) -> None:
-    """slow <- momentum slow + (1 - momentum) fast, over all parameters."""
-    targets: list[Tensor] = list(slow.parameters())
-    sources: list[Tensor] = list(fast.parameters())
+def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
+    """Set every parameter of `target` to momentum * target + (1 - momentum) * source."""
+    targets: list[Tensor] = list(target.parameters())
+    sources: list[Tensor] = list(source.parameters())
     torch._foreach_lerp_(targets, sources, 1 - momentum)
 
 
-def need_repulsion(loss: LossOfViews, method: str) -> None:
-    """Refuse a registered loss under which all graphs of one encoder would collapse."""
+def require_repulsion(loss: LossOfViews, method: str) -> None:
+    """Raise InputError if `loss` is a registered loss without repulsion, with which a single encoder would collapse."""
     if isinstance(loss, Loss) and losses.facts(loss.name)["gathering"] == "local":
         raise InputError(
             f"loss `{loss.name}` pushes nothing apart, so with method `{method}` all graphs would collapse into one "
@@ -119,10 +107,22 @@ def need_repulsion(loss: LossOfViews, method: str) -> None:
         )
 
 
-def need(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:
-    """Refuse a registered loss without the arguments that a method passes on."""
+def require_arguments(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:
+    """Raise InputError if `loss` is a registered loss that does not take all of `arguments`."""
     if isinstance(loss, Loss) and (missing := [each for each in arguments if not loss.accepts(each)]):
         raise InputError(
             f"method `{method}` passes {' and '.join(f'`{each}`' for each in missing)} to the loss, which "
             f"`{loss.name}` does not take; try infonce, adnce or another loss that does."
         )
+
+
+def _as_loss(loss: LossOfViews) -> LossOfViews:
+    """Return `loss`, as a `Loss` if it is a registered function. Raise an InputError if it is invalid."""
+    if not callable(loss):
+        raise InputTypeError(f"`loss` must be a Loss or a function of two tensors of projections, got {loss!r}.")
+    name = next((each for each in losses if losses[each] is loss), None)
+    if name is not None:
+        loss = Loss(name)
+    if isinstance(loss, Loss) and loss.setting("reduction", "mean") != "mean":
+        raise InputError(f"`reduction` must be 'mean' for training, got {loss.setting('reduction')!r}.")
+    return loss

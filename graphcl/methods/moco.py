@@ -1,4 +1,4 @@
-"""Momentum contrast: a slow encoder makes keys, and a queue keeps them as negatives (He et al. 2020)."""
+"""MoCo, momentum contrast: negatives from a queue of a momentum encoder's keys (He et al. 2020)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Fraction, interval
 from graphcl.distributed import ranks
 from graphcl.losses.engine.pairs import normalize
-from graphcl.methods.method import LossOfViews, Method, Outcome, follow, need, slow_copy
+from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy, require_arguments
 from graphcl.methods.queue import KeyQueue
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
@@ -21,30 +21,31 @@ Size = Annotated[int, interval("[0, inf)")]
 
 @methods.register("moco")
 class MoCo(Method):
-    r"""MoCo: queries of one view against keys of the other from a slow encoder, and a queue of earlier keys.
+    r"""MoCo: contrast queries of one view with a momentum encoder's keys of the other view and a queue of earlier keys.
 
     $$\theta_k \leftarrow m\, \theta_k + (1 - m)\, \theta_q$$
 
-    In this order: the slow encoder follows, keys are made without a gradient, the loss, the optimiser's step, and then
-    the keys join the queue. Any loss with an argument `queue` fits; a key of an anchor's own graph, of an earlier
-    epoch, is no negative of it (a queue may well be longer than a small data set), where the loader tells which graphs
-    a batch holds: ResidentLoader and make_loader do. A symmetric loss takes queries of both views, at twice the price.
+    with parameters theta_q of the model and theta_k of the momentum encoder. Each step updates the momentum encoder,
+    computes the keys without gradient and the loss, takes the optimiser step, and then appends the keys to the queue.
+    Any loss with an argument `queue` fits. A key of the anchor's own graph in the queue is not a negative, provided
+    that the loader gives the graphs' indices, as ResidentLoader and make_loader do. A symmetric loss also compares
+    queries of the second view with keys of the first, at twice the cost.
 
-    Across ranks the keys of all join the queue, in the order of ranks, so that it is the same on each.
+    Across ranks, the keys of all ranks are appended in rank order, so that the queue is the same on every rank.
 
-    MoCo v1 has a linear head and temperature 0.07: `head: linear`, `loss: moco`. v2 has this library's default head and
-    `--loss.temperature 0.2`.
+    MoCo v1 has a linear projector and temperature 0.07: `projector: linear`, `loss: moco`. MoCo v2 has this library's
+    default projector and `--loss.temperature 0.2`.
 
-    Differs: keys are not shuffled across devices for BatchNorm; the queue starts empty, not with noise.
+    Differs: keys are not shuffled across devices for BatchNorm. The queue is initially empty instead of random.
 
     Args:
-        model: encoder and projector, the queries'.
-        loss: of queries, keys and queue.
-        momentum: m, in [0, 1].
-        queue_size: keys at most, >= 0.
+        model: encoder and projector that compute the queries.
+        loss: loss of queries, keys and the queue.
+        momentum: momentum m, in [0, 1].
+        queue_size: capacity of the queue, >= 0.
 
     Raises:
-        InputError: a loss without external negatives.
+        InputError: the loss takes no `queue`.
 
     References:
         He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020 (arXiv 1911.05722).
@@ -55,18 +56,18 @@ class MoCo(Method):
         self, model: ContrastiveModel, loss: LossOfViews, *, momentum: Fraction = 0.999, queue_size: Size = 4096
     ) -> None:
         super().__init__(model, loss)
-        need(self.loss, ("queue", "symmetric"), "moco")
+        require_arguments(self.loss, ("queue", "symmetric"), "moco")
         self.momentum = momentum
-        self.slow = slow_copy(model)
+        self.momentum_model = momentum_copy(model)
         self.queue = KeyQueue(queue_size, model.projection)
         self._new: list[tuple[Tensor, Tensor | None]] = []
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """See `Method`."""
+        """Return the loss of a batch, see `Method`."""
         if self.training:
-            follow(self.slow, self.model, self.momentum)
+            ema_update(self.momentum_model, self.model, self.momentum)
         h = self.model.encode(view1)
         query1, key2 = self.model.projector(h), self._key(view2)
         value = self._compare(query1, key2, ids)
@@ -78,14 +79,14 @@ class MoCo(Method):
         return Outcome(value, h, query1, key2)
 
     def after_step(self) -> None:
-        """The batch's keys join the queue."""
+        """Append the keys of the last batch to the queue."""
         for keys, ids in self._new:
             self.queue.add(ranks.gather(normalize(keys)), None if ids is None else ranks.gather(ids))
         self._new = []
 
     @torch.no_grad()
     def _key(self, view: Batch) -> Tensor:
-        key: Tensor = self.slow(view)
+        key: Tensor = self.momentum_model(view)
         return key
 
     def _compare(self, query: Tensor, key: Tensor, ids: Tensor | None) -> Tensor:

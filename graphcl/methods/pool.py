@@ -1,4 +1,4 @@
-"""A pool of augmentations whose probabilities are learned."""
+"""A pool of augmentations with learned probabilities, for the methods `joao` and `joao_v2`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from graphcl.registry import augmentations
 
 
 class Distribution(nn.Module):
-    """Probabilities p of n members, and the loss of the graphs that drew each.
+    """Learned probabilities p of the n members of a pool.
+
+    The module also sums the losses of the graphs that drew each member.
 
     Args:
-        weights: of each member, where p starts; all equal by default.
-        size: n.
+        weights: initial weight of each member; equal for None.
+        size: number n of members.
     """
 
     p: Tensor
@@ -38,20 +40,23 @@ class Distribution(nn.Module):
 
     @torch.no_grad()
     def add(self, drawn: Tensor, loss: Tensor) -> None:
-        """Count what some graphs drew `[B]`, and their losses `[B]`."""
-        # A sum over graphs by a product with zeros and ones: on CUDA too the same bits each time.
+        """Record, for B graphs, the member `drawn [B]` and the `loss [B]` of each graph."""
+        # Use a product with a one-hot matrix, which is deterministic on CUDA, unlike index_add.
         mine = (drawn == torch.arange(self.p.numel(), device=drawn.device)[:, None]).to(self.p.dtype)
         self.losses += mine @ loss.to(self.p.dtype)
         self.draws += mine.sum(dim=1)
 
     def means(self) -> Tensor:
-        """The mean loss of the graphs that drew each member `[n]`; of all graphs, for a member that none drew."""
+        """Return, for each member, the mean loss of the graphs that drew it (of all graphs if none did), `[n]`."""
         overall = self.losses.sum() / self.draws.sum().clamp(min=1)
         return torch.where(self.draws > 0, self.losses / self.draws.clamp(min=1), overall)
 
     @torch.no_grad()
     def ascend(self, gamma: float, step: float) -> None:
-        """p <- the distribution nearest to p + step (means - gamma (p - 1/n)), by all ranks' means; then count anew."""
+        """Update p by one projected gradient ascent step with the losses of all ranks, then reset the sums of losses.
+
+        The new p is the distribution nearest to p + step (means - gamma (p - 1/n)).
+        """
         if ranks.size() > 1:
             losses, draws = ranks.sum_over_ranks(torch.stack([self.losses, self.draws]))
             self.losses.copy_(losses)
@@ -62,10 +67,12 @@ class Distribution(nn.Module):
 
 
 class LearnedPool(OneOf):
-    """A pool drawn from by a `Distribution`; its views hold which member each graph drew, as `drawn` `[B]`.
+    """Pool of augmentations that are drawn with learned probabilities.
+
+    Views record the index of the member that each graph drew as `drawn [B]`.
 
     Args:
-        pool: whose members are drawn, and whose weights are where the distribution starts.
+        pool: pool that gives the members and the initial weights.
     """
 
     def __init__(self, pool: OneOf) -> None:
@@ -73,18 +80,18 @@ class LearnedPool(OneOf):
         self.distribution = Distribution(pool.weights, len(pool.members))
 
     def draw(self, num_graphs: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
-        """Which member each graph gets, `[B]`."""
+        """Return the index of the member drawn for each graph, `[B]`."""
         return weighted_draw(self.distribution.p.to(device), num_graphs, generator)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
-        """Draw, decide, apply, and record what was drawn."""
+        """Return the augmented `batch`, with the indices of the drawn members as its entry `drawn [B]`."""
         ptr = Layout.of(batch).ptr
         drawn = self.draw(ptr.numel() - 1, generator, ptr.device)
         return with_entries(apply(batch, self.decide_drawn(batch, drawn, generator, graphs)), "drawn", drawn)
 
 
 def names(members: list[Augmentation]) -> list[str]:
-    """What to call the members of a pool: their registered names, numbered where there are several of one name."""
+    """Return the registered names of `members`; repeated names get a number, as in `node_drop_2`."""
     kinds = {augmentations[name]: name for name in augmentations}
     found = [kinds.get(type(member), type(member).__name__) for member in members]
     seen: Counter[str] = Counter()

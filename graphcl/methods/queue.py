@@ -1,4 +1,4 @@
-"""A queue of keys: negatives from earlier batches."""
+"""A queue of keys, which are negatives in later batches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from graphcl.losses.engine.checks import check_labels
 
 
 class KeyQueue(nn.Module):
-    """The last keys, first in, first out; empty at first, never filled with noise.
-
-    Its size need not be a multiple of the batch's: the oldest keys go, one for each new one.
+    """First-in, first-out queue of keys, initially empty. Its size need not be a multiple of the batch size.
 
     Args:
-        size: keys at most, >= 0.
-        width: D of a key.
+        size: capacity, >= 0.
+        width: number of columns D of a key.
 
     Example:
         >>> queue = KeyQueue(3, 2)
@@ -37,7 +35,7 @@ class KeyQueue(nn.Module):
             raise InputError(f"`size` of a queue must be at least 0, got {size}.")
         self.register_buffer("_keys", torch.zeros(size, width))
         self.register_buffer("_ids", torch.full((size,), -1))
-        # Plain numbers, so that no step has to ask the device for them.
+        # Keep the fill level in Python numbers, as reading a tensor would synchronise with the device.
         self._filled, self._next = 0, 0
 
     def __len__(self) -> int:
@@ -45,17 +43,17 @@ class KeyQueue(nn.Module):
 
     @property
     def keys(self) -> Tensor:
-        """The keys `[Q, D]`, in no order that matters."""
+        """Keys in the queue, `[Q, D]`, in arbitrary order."""
         return self._keys[: self._filled]
 
     @property
     def ids(self) -> Tensor:
-        """The graphs they are of `[Q]`; -1 where that was not known."""
+        """Index of the graph of each key, `[Q]`; -1 if unknown."""
         return self._ids[: self._filled]
 
     @torch.no_grad()
     def add(self, keys: Tensor, ids: Tensor | None = None) -> None:
-        """Append keys `[B, D]` of some graphs `[B]`; of more than the queue holds, the last ones."""
+        """Append `keys [B, D]` of the graphs `ids [B]`; beyond the capacity, the oldest keys are overwritten."""
         size = self._ids.numel()
         if keys.dim() != 2 or keys.size(1) != self._keys.size(1):
             raise InputError(f"`keys` must be [B, {self._keys.size(1)}], got {list(keys.shape)}.")
@@ -66,7 +64,7 @@ class KeyQueue(nn.Module):
         ids = torch.full((keys.size(0),), -1, device=keys.device) if ids is None else ids
         keys, ids = keys[-size:], ids[-size:]
         count = keys.size(0)
-        first = min(count, size - self._next)  # up to the end, the rest from the start
+        first = min(count, size - self._next)  # the buffer is circular, so the rest goes to its start
         for start, part in ((self._next, slice(0, first)), (0, slice(first, count))):
             length = part.stop - part.start
             self._keys[start : start + length] = keys[part].to(self._keys.dtype)
@@ -75,9 +73,9 @@ class KeyQueue(nn.Module):
         self._filled = min(size, self._filled + count)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """For `state_dict`: how far it is filled."""
+        """Return the fill level and the next position to write, for `state_dict`."""
         return {"filled": self._filled, "next": self._next}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """From `load_state_dict`."""
+        """Restore `state`, a result of `get_extra_state`."""
         self._filled, self._next = state["filled"], state["next"]

@@ -1,4 +1,4 @@
-"""Methods that predict the other view instead of pushing graphs apart: BYOL and SimSiam."""
+"""BYOL and SimSiam, which predict the projection of the other view and need no negatives."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Count, Fraction
-from graphcl.methods.method import LossOfViews, Method, Outcome, follow, slow_copy
+from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
 class _Siamese(Method):
-    """A predictor on top of the projector, and targets that are constants to the gradient."""
+    """Base class of BYOL and SimSiam: a predictor after the projector, and targets without gradient."""
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, hidden: int | None) -> None:
         super().__init__(model, loss)
@@ -31,7 +31,7 @@ class _Siamese(Method):
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """See `Method`; both directions, as in the papers."""
+        """Return the mean loss of both directions, see `Method`."""
         h, other = self.model.encode_views(view1, view2)
         z1, z2 = self.model.projector(h), self.model.projector(other)
         target1, target2 = self._targets(view1, view2, z1, z2)
@@ -42,20 +42,20 @@ class _Siamese(Method):
 
 @methods.register("byol")
 class BYOL(_Siamese):
-    r"""BYOL: a predictor of the slow encoder's projection of the other view.
+    r"""BYOL: predict the momentum encoder's projection of the other view.
 
     $$\xi \leftarrow m\, \xi + (1 - m)\, \theta$$
 
-    for the slow encoder after every step.
+    after every step, with parameters xi of the momentum encoder and theta of the model.
 
-    Differs: the paper raises m from 0.996 to 1 over the training, here it stays what it is; it sums the two directions,
-    here they are averaged.
+    Differs: the paper raises m from 0.996 to 1 during training; here m is constant. The paper adds the losses of the
+    two directions; here they are averaged.
 
     Args:
         model: encoder and projector.
-        loss: of predictions and targets; `byol`, or any other.
-        momentum: m, in [0, 1].
-        hidden: width of the predictor's hidden layer; the projection's by default.
+        loss: loss of predictions and targets, such as `byol`.
+        momentum: momentum m, in [0, 1].
+        hidden: width of the predictor's hidden layer; that of the projection by default.
 
     References:
         Grill et al., "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning", NeurIPS 2020 (arXiv
@@ -67,25 +67,25 @@ class BYOL(_Siamese):
     ) -> None:
         super().__init__(model, loss, hidden)
         self.momentum = momentum
-        self.slow = slow_copy(model)
+        self.momentum_model = momentum_copy(model)
 
     @torch.no_grad()
     def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        return self.slow(view1), self.slow(view2)
+        return self.momentum_model(view1), self.momentum_model(view2)
 
     def after_step(self) -> None:
-        """The slow encoder follows."""
-        follow(self.slow, self.model, self.momentum)
+        """Update the momentum encoder."""
+        ema_update(self.momentum_model, self.model, self.momentum)
 
 
 @methods.register("simsiam")
 class SimSiam(_Siamese):
-    """SimSiam: a predictor of the same encoder's projection of the other view, taken as a constant.
+    """SimSiam: predict the same encoder's projection of the other view, with a stopped gradient.
 
     Args:
         model: encoder and projector.
-        loss: of predictions and targets; `simsiam`, or any other.
-        hidden: width of the predictor's hidden layer; the projection's by default.
+        loss: loss of predictions and targets, such as `simsiam`.
+        hidden: width of the predictor's hidden layer; that of the projection by default.
 
     References:
         Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021 (arXiv 2011.10566).

@@ -1,4 +1,4 @@
-"""SimGRACE: the encoder is perturbed in place of the graphs (Xia et al. 2022)."""
+"""SimGRACE: perturb the encoder instead of the graphs (Xia et al. 2022)."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import NonNegative
 from graphcl.distributed import ranks
-from graphcl.methods.method import LossOfViews, Method, Outcome, need_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
 @methods.register("simgrace", views="identity")
 class SimGRACE(Method):
-    r"""SimGRACE: the second view is the same graph through a perturbed encoder; no data augmentation.
+    r"""SimGRACE: contrast a graph with itself, encoded by a perturbed encoder, without data augmentation.
 
     $$z' = g(f(G; \theta')), \qquad \theta'_l = \theta_l + \eta\, \sigma_l\, \epsilon, \quad \epsilon \sim N(0, 1)$$
 
-    for each parameter tensor l of the encoder, with sigma_l the standard deviation of its entries; eps is drawn anew at
-    each step. A tensor whose entries are all alike, such as BatchNorm's scale at first, stays as it is. The projector
-    is not perturbed, and z' is a constant to the gradient, as in the released code. BatchNorm in the perturbed encoder
-    takes the batch's statistics and leaves the encoder's running ones alone. Across ranks eps is rank 0's draw: one for
-    the global batch.
+    for each parameter tensor theta_l of the encoder f, where sigma_l is the standard deviation of its entries, g is the
+    projector, and eps is drawn at each step. A tensor of equal entries, such as the initial scale of BatchNorm, is not
+    perturbed. As in the released code, the projector is not perturbed either, and z' has no gradient. BatchNorm in the
+    perturbed encoder uses the batch statistics and leaves the running statistics unchanged. All ranks use the eps drawn
+    by rank 0.
 
-    In a configuration both views are `identity`. From Python, augmented views are taken too: the first by the encoder,
-    the second by the perturbed one.
+    In a configuration both views are `identity`. From Python, views may be augmented too: the encoder receives the
+    first view, the perturbed encoder the second.
 
-    Differs: the paper's anchors are the z, as here; the released code's, one-way too, the z'.
+    Differs: the anchors are the projections z, as in the paper; in the released code they are z'.
 
     Args:
         model: encoder and projector.
-        loss: of the projections and the perturbed encoder's.
-        eta: size of the perturbation, >= 0; the released code's users choose among 0.1, 1, 10, 100.
+        loss: loss of the two encoders' projections.
+        eta: size eta of the perturbation, >= 0; the released code searches 0.1, 1, 10 and 100.
 
     Raises:
-        InputError: a loss that only pulls together.
+        InputError: the loss has no negatives.
 
     References:
         Xia et al., "SimGRACE: A Simple Framework for Graph Contrastive Learning without Data Augmentation", WWW 2022,
@@ -46,13 +46,13 @@ class SimGRACE(Method):
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, eta: NonNegative = 1.0) -> None:
         super().__init__(model, loss)
-        need_repulsion(self.loss, "simgrace")
+        require_repulsion(self.loss, "simgrace")
         self.eta = eta
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
-        """See `Method`."""
+        """Return the loss of a batch, see `Method`."""
         h = self.model.encode(view1)
         z = self.model.projector(h)
         with torch.no_grad():
@@ -61,14 +61,14 @@ class SimGRACE(Method):
 
     @torch.no_grad()
     def perturbed(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """The encoder's parameters theta', and copies of its buffers, by their names in the model."""
+        """Return perturbed parameters of the encoder and copies of its buffers, by their names in the model."""
         found = {f"encoder.{name}": each.clone() for name, each in self.model.encoder.named_buffers()}
         weights = {f"encoder.{name}": each for name, each in self.model.encoder.named_parameters()}
         sizes = [each.numel() for each in weights.values()]
         some = next(iter(weights.values()))
         noise = torch.randn(sum(sizes), generator=generator, dtype=some.dtype, device=some.device)
         for (name, each), eps in zip(weights.items(), ranks.broadcast(noise).split(sizes), strict=True):
-            # A single number does not spread; torch calls its deviation NaN.
+            # The standard deviation of a single number is NaN, so such a tensor is not perturbed.
             size = self.eta * each.std() if each.numel() > 1 else 0.0
             found[name] = each + size * eps.view_as(each)
         return found

@@ -1,4 +1,4 @@
-"""The probability simplex: the nearest distribution to a point."""
+"""Euclidean projection onto the probability simplex."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from torch import Tensor
 
 
 def nearest_distribution(v: Tensor) -> Tensor:
-    r"""The point of the probability simplex nearest to `v`, by Euclidean distance.
+    r"""Return the point of the probability simplex with the smallest Euclidean distance to `v`.
 
     $$p = \max(v - \mu, 0), \qquad \mu = \frac1k \Big( \sum_{i \le k} v_{(i)} - 1 \Big)$$
 
-    with v sorted downwards and k the largest number for which $v_{(k)} > \mu$: exact, without an iteration.
+    where $v_{(i)}$ is the i-th largest entry of v, and k is the largest number for which $v_{(k)} > \mu$. The result is
+    exact.
 
     Args:
-        v: `[n]`, n >= 1, finite.
+        v: vector `[n]`, n >= 1, finite.
 
     Returns:
-        p `[n]`, >= 0, adding up to 1.
+        The probabilities p, `[n]`, >= 0, with sum 1.
 
     Example:
         >>> nearest_distribution(torch.tensor([0.9, 0.5, -1.0]))
@@ -26,7 +27,7 @@ def nearest_distribution(v: Tensor) -> Tensor:
     References:
         Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High Dimensions", ICML 2008, Fig. 1.
     """
-    v = v - v.max()  # what all have in common changes nothing, and would cost digits
+    v = v - v.max()  # a shift does not change the result and avoids cancellation
     down = v.sort(descending=True).values
     number = torch.arange(1, v.numel() + 1, device=v.device)
     mu = (down.cumsum(0) - 1) / number

@@ -1,1 +1,1 @@
-"""Encoders, pooling, projector, and saved encoders."""
+"""Graph encoders, readouts, projectors, and files of trained encoders."""

@@ -22,7 +22,7 @@
 
 typedef int64_t i64;
 
-enum { PAD = 16, BLOCK = 64, SEGMENTS = 16 };
+enum { PAD = 16, BLOCK = 64, SEGMENTS = 16, WIDEST = 512, DEEPEST = 4096 };
 
 /* -- what a call is about ------------------------------------------------------------------------------------------ */
 
@@ -209,32 +209,126 @@ static void run(Call *c) {
     work(&(Worker){c, 0, c->backward});
 }
 
-/* -- the module ---------------------------------------------------------------------------------------------------- */
+/* -- the module ----------------------------------------------------------------------------------------------------
+ * Arguments are DLPack capsules. Everything that the loops rely on is checked here: types, devices, layouts and sizes,
+ * that indices are in range, and that nothing written overlaps with anything else. */
 
-enum { CALL = 17, LAYER = 19 };
-#define AT(type, number) ((type *)(uintptr_t)(number))
+typedef struct { /* DLTensor of DLPack's C header, the first member of the DLManagedTensor in a capsule */
+    char *data;
+    struct {
+        int32_t type, id;
+    } device;
+    int32_t ndim;
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } dtype;
+    i64 *shape, *strides;
+    uint64_t byte_offset;
+} Tensor;
 
-/* What stands in the table that `graphcl/models/compiled.py` fills: sizes, addresses, and LAYER more of them for each layer. */
-static int unpack(const i64 *t, double eps, Call *c, Layer *layers) {
-    *c = (Call){.nodes = t[0], .graphs = t[1], .layers = t[2], .hidden = t[3], .training = t[4], .threads = (int)t[5],
-                .graph_ptr = AT(i64, t[6]), .sources = AT(i64, t[7]), .target_ptr = AT(i64, t[8]),
-                .targets = AT(i64, t[9]), .source_ptr = AT(i64, t[10]), .x = AT(float, t[11]), .y = AT(float, t[12]),
-                .pools = AT(float, t[13]), .dpools = AT(float, t[14]), .grad = AT(float, t[15]),
-                .sent = AT(float, t[16]), .eps = (float)eps, .layer = layers};
-    i64 H = c->hidden, largest = 0, packed = 0;
-    for (i64 l = 0; l < c->layers; l++) {
-        const i64 *u = t + CALL + l * LAYER;
-        Layer *layer = layers + l;
-        *layer = (Layer){.w1 = AT(float, u[0]), .b1 = AT(float, u[1]), .w2 = AT(float, u[2]), .b2 = AT(float, u[3]),
-                         .scale = AT(float, u[4]), .shift = AT(float, u[5]), .total = AT(float, u[6]),
-                         .hidden = AT(float, u[7]), .out = AT(float, u[8]), .mean = AT(float, u[9]),
-                         .deviation = AT(float, u[10]), .var = AT(float, u[11]), .dw1 = AT(float, u[12]),
-                         .db1 = AT(float, u[13]), .dw2 = AT(float, u[14]), .db2 = AT(float, u[15]),
-                         .dscale = AT(float, u[16]), .dshift = AT(float, u[17]), .width = u[18]};
-        layer->padded = (layer->width + PAD - 1) / PAD * PAD;
-        if (layer->padded > largest) largest = layer->padded;
-        packed += 2 * H * layer->padded + H * H;
+enum { CPU = 1, INTEGER = 0, FLOAT = 2 };
+enum { GRAPH_PTR, SOURCES, TARGET_PTR, TARGETS, SOURCE_PTR, X, WEIGHTS, POOLS, MOMENTS, WORK, GRADS, KEPT };
+static const char *names[] = {"graph_ptr", "sources", "target_ptr", "targets", "source_ptr", "x",
+                              "weights",   "pools",   "moments",    "work",    "grads",      "kept"};
+#define NAME_OF(i) names[(i) < KEPT ? (i) : KEPT]
+
+typedef struct {
+    char *data;
+    i64 numel, rows;
+} Array;
+
+/* Read a capsule; 0 with a Python error unless it holds contiguous float32 or, for the indices, int64 on the CPU. */
+static int read_tensor(PyObject *capsule, int which, Array *array) {
+    const Tensor *t = PyCapsule_GetPointer(capsule, "dltensor");
+    if (!t) return 0;
+    int code = which < X ? INTEGER : FLOAT, bits = which < X ? 64 : 32, contiguous = 1;
+    i64 numel = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->strides && t->shape[i] > 1 && t->strides[i] != numel) contiguous = 0;
+        numel *= t->shape[i];
     }
+    if (t->device.type != CPU || t->dtype.code != code || t->dtype.bits != bits || t->dtype.lanes != 1 || !contiguous) {
+        PyErr_Format(PyExc_ValueError, "`%s` must be contiguous %s on the CPU", NAME_OF(which), code ? "float32" : "int64");
+        return 0;
+    }
+    *array = (Array){t->data + t->byte_offset, numel, t->ndim == 2 ? t->shape[0] : -1};
+    return 1;
+}
+
+static int fail(const char *name, const char *rule) {
+    PyErr_Format(PyExc_ValueError, "`%s` must %s", name, rule);
+    return 0;
+}
+
+static int is_ptr(const Array *ptr, i64 end) {
+    const i64 *p = (const i64 *)ptr->data;
+    int rising = ptr->numel > 0 && p[0] == 0 && p[ptr->numel - 1] == end;
+    for (i64 i = 1; i < ptr->numel; i++) rising &= p[i - 1] <= p[i];
+    return rising;
+}
+
+static int in_range(const Array *index, i64 end) {
+    const i64 *p = (const i64 *)index->data;
+    int inside = 1;
+    for (i64 i = 0; i < index->numel; i++) inside &= (uint64_t)p[i] < (uint64_t)end;
+    return inside;
+}
+
+/* Fill sizes and pointers of a call from its arrays; 0 with a Python error if they do not fit each other. */
+static int bind(Call *c, Layer **layers, const Array *a, int count) {
+    i64 N = a[X].rows, H = c->hidden, L = c->layers, G = a[GRAPH_PTR].numel - 1, E = a[SOURCES].numel;
+    if (H < PAD || H > WIDEST || H % PAD) return fail("hidden", "be a multiple of 16 up to 512");
+    if (c->threads < 1) return fail("threads", "be positive");
+    if (N < 1 || G < 1) return fail("x", "be a matrix with rows, and `graph_ptr` have two entries");
+    i64 width = a[X].numel / N, first = (width + PAD - 1) / PAD * PAD;
+    if (width < 1 || width > INT32_MAX || N > INT32_MAX) return fail("x", "have 1 to 2^31 - 1 rows and columns");
+    i64 weights = H * (width + H + 4) + (L - 1) * H * (2 * H + 4), work = N * H * (c->backward ? 2 : 1);
+    i64 sizes[KEPT] = {G + 1,   E,         N + 1,     E,    N + 1,                       N * width,
+                       weights, G * L * H, 3 * L * H, work, c->backward ? weights : 0};
+    for (int i = 0; i < count; i++) {
+        i64 size = i < KEPT ? sizes[i] : N * (i == KEPT ? first : i % 2 == KEPT % 2 ? H : 2 * H);
+        if (a[i].numel != size) return fail(NAME_OF(i), "have the size that the other arguments imply");
+    }
+    if (!is_ptr(&a[GRAPH_PTR], N)) return fail("graph_ptr", "rise from 0 to the number of nodes");
+    if (!is_ptr(&a[TARGET_PTR], E)) return fail("target_ptr", "rise from 0 to the number of edges");
+    if (!is_ptr(&a[SOURCE_PTR], E)) return fail("source_ptr", "rise from 0 to the number of edges");
+    if (!in_range(&a[SOURCES], N)) return fail("sources", "be nodes");
+    if (!in_range(&a[TARGETS], N)) return fail("targets", "be nodes");
+    for (int i = c->backward ? WORK : POOLS; i < (c->backward ? KEPT : count); i++)
+        for (int j = 0; j < count; j++)
+            if (i != j && a[i].data < a[j].data + a[j].numel * (j < X ? 8 : 4) && a[j].data < a[i].data + a[i].numel * 4)
+                return fail(NAME_OF(i), "not share memory with other arguments");
+    if (!(*layers = malloc((size_t)L * sizeof(Layer)))) return PyErr_NoMemory() != NULL;
+
+    c->layer = *layers, c->nodes = N, c->graphs = G;
+    c->graph_ptr = (i64 *)a[GRAPH_PTR].data, c->sources = (i64 *)a[SOURCES].data;
+    c->target_ptr = (i64 *)a[TARGET_PTR].data, c->targets = (i64 *)a[TARGETS].data;
+    c->source_ptr = (i64 *)a[SOURCE_PTR].data, c->x = (float *)a[X].data;
+    c->pools = (float *)a[POOLS].data, c->dpools = c->pools;
+    c->y = c->grad = (float *)a[WORK].data, c->sent = c->grad + (c->backward ? N * H : 0);
+    float *w = (float *)a[WEIGHTS].data, *d = (float *)a[GRADS].data;
+    float *m = (float *)a[MOMENTS].data;
+    for (i64 l = 0; l < L; l++) {
+        Layer *layer = c->layer + l;
+        *layer = (Layer){.width = l ? H : width, .padded = l ? H : first};
+        layer->total = (float *)a[KEPT + 2 * l].data, layer->hidden = (float *)a[KEPT + 2 * l + 1].data;
+        layer->out = layer->hidden + N * H;
+        layer->mean = m + l * H, layer->deviation = m + (L + l) * H, layer->var = m + (2 * L + l) * H;
+        layer->w1 = w, layer->dw1 = d, w += H * layer->width, d += H * layer->width;
+        layer->b1 = w, layer->db1 = d, w += H, d += H;
+        layer->w2 = w, layer->dw2 = d, w += H * H, d += H * H;
+        layer->b2 = w, layer->db2 = d, w += H, d += H;
+        layer->scale = w, layer->dscale = d, w += H, d += H;
+        layer->shift = w, layer->dshift = d, w += H, d += H;
+    }
+    return 1;
+}
+
+/* Cut the graphs into segments and pack the weights for the loops; 0 if memory runs out. */
+static int prepare(Call *c) {
+    i64 H = c->hidden, K = c->layer[0].padded, largest = K > H ? K : H;
+    i64 packed = H * (2 * K + H) + (c->layers - 1) * 3 * H * H;
     c->segments = c->graphs < SEGMENTS ? c->graphs : SEGMENTS;
     for (i64 s = 0, g = 0; s < c->segments; s++) { /* about as many nodes each */
         while (g < c->graphs && c->graph_ptr[g] * c->segments < s * c->nodes) g++;
@@ -247,8 +341,8 @@ static int unpack(const i64 *t, double eps, Call *c, Layer *layers) {
     if (!c->moments || !c->partial) return 0;
     float *room = c->partial + c->segments * c->partial_size;
     for (i64 l = 0; l < c->layers; l++) {
-        Layer *layer = layers + l;
-        i64 K = layer->padded;
+        Layer *layer = c->layer + l;
+        K = layer->padded;
         layer->packed1 = room, layer->packed2 = room + H * K, layer->wide1 = room + H * K + H * H;
         room += 2 * H * K + H * H;
         memset(layer->packed1, 0, (size_t)(H * K) * sizeof(float));
@@ -262,24 +356,33 @@ static int unpack(const i64 *t, double eps, Call *c, Layer *layers) {
     return 1;
 }
 
-/* 1: done; 0: an edge connects two graphs, and nothing is to be used. */
+/* Arguments: a tuple of capsules (see `names`; `grads` is empty in the forward loop; two `kept` per layer), layers,
+ * hidden, training, threads, eps. Return True, or False if an edge connects two graphs: outputs are undefined then. */
 static PyObject *call(PyObject *args, int backward) {
-    unsigned long long table;
+    PyObject *tensors;
+    Call c = {.backward = backward};
+    int layers, hidden, training, fits;
     double eps;
-    int fits, failed;
-    if (!PyArg_ParseTuple(args, "Kd", &table, &eps)) return NULL;
+    if (!PyArg_ParseTuple(args, "O!iipid", &PyTuple_Type, &tensors, &layers, &hidden, &training, &c.threads, &eps))
+        return NULL;
+    c.layers = layers, c.hidden = hidden, c.training = training, c.eps = (float)eps;
+    if (layers < 1 || layers > DEEPEST) return fail("layers", "be in 1 .. 4096"), NULL;
+    int count = KEPT + 2 * layers;
+    if (PyTuple_Size(tensors) != count) return PyErr_Format(PyExc_ValueError, "expected %d tensors", count);
+    Array *arrays = malloc((size_t)count * sizeof(Array));
+    Layer *table = NULL;
+    fits = arrays != NULL;
+    for (int i = 0; i < count && fits; i++) fits = read_tensor(PyTuple_GetItem(tensors, i), i, arrays + i);
+    fits = fits && bind(&c, &table, arrays, count);
+    free(arrays);
+    if (!fits) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
     Py_BEGIN_ALLOW_THREADS
-    const i64 *t = AT(i64, table);
-    Layer *layers = malloc((size_t)t[2] * sizeof(Layer));
-    Call c = {0};
-    fits = layers && unpack(t, eps, &c, layers);
-    c.backward = backward;
+    fits = prepare(&c);
     if (fits) run(&c);
-    failed = c.failed;
-    free(c.moments), free(c.partial), free(layers);
+    free(c.moments), free(c.partial), free(table);
     Py_END_ALLOW_THREADS
     if (!fits) return PyErr_NoMemory();
-    return PyBool_FromLong(!failed);
+    return PyBool_FromLong(!c.failed);
 }
 
 static PyObject *py_forward(PyObject *self, PyObject *args) { return call(args, 0); }

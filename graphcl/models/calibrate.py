@@ -1,4 +1,4 @@
-"""BatchNorm statistics over a whole data set, by forward passes without learning."""
+"""Recompute BatchNorm's running statistics over a whole data set, without changing weights."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from graphcl.models.contrastive import ContrastiveModel
 
 
 def has_batchnorm(module: nn.Module) -> bool:
-    """Return whether a module normalises by running statistics."""
+    """Return whether `module` contains a BatchNorm layer with running statistics."""
     return any(isinstance(each, _BatchNorm) and each.track_running_stats for each in module.modules())
 
 
 def calibrate(model: ContrastiveModel, loader: Iterable[Batch]) -> ContrastiveModel:
-    r"""Return a copy of a model whose BatchNorm statistics are means over all batches of a loader.
+    r"""Return a copy of `model` whose BatchNorm statistics are means over all batches of `loader`.
 
     $$\mu = \frac1T \sum_t \mu_t, \qquad \sigma^2 = \frac1T \sum_t \sigma_t^2$$
 
-    over T batches. Training keeps an exponential moving average instead, which the last batches dominate. No weight
-    changes. The batches should be shuffled: batches of one class or size each have too small a variance.
+    where $\mu_t$ and $\sigma_t^2$ are the mean and variance of batch t out of T. Training keeps an exponential moving
+    average instead, which the last batches dominate. The weights do not change. Shuffle the batches: if each batch
+    holds graphs of one class or size only, its variance is too small.
 
     Args:
-        model: encoder and projector; not changed.
-        loader: batches of graphs on the model's device.
+        model: the model, which is not changed.
+        loader: batches of graphs, on the model's device.
 
     References:
         Wu and Johnson, "Rethinking 'Batch' in BatchNorm", 2021, section 3 (PreciseBN), arXiv 2105.07576.
     """
     calibrated = copy.deepcopy(model)
     device = next(model.parameters()).device
-    # Dropout draws from the global generators.
+    # Dropout draws from the global generators; restore them, so that training is not affected.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         update_bn(loader, calibrated)
     return calibrated

@@ -1,41 +1,52 @@
-"""A trained encoder in a file that describes itself: `torch.load(path, weights_only=True)` gives a plain dict.
+"""Files of trained encoders. `torch.load(path, weights_only=True)` returns a file's content as a plain dict:
 
-| key | what it is |
+| key | value |
 |---|---|
 | `format`, `version` | `"graphcl encoder"`, 1 |
-| `weights` | seed -> state dict |
-| all others | the fields of `EncoderDescription` |
+| `weights` | maps each seed to a state dict |
+| all other keys | the fields of `EncoderDescription` |
 
-It holds tensors, numbers, texts and their containers, so reading one runs no code of its writer's.
+A file contains only tensors, numbers, strings and containers of these, so reading it runs no code.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from graphcl.arguments import Count, problems, shown
 from graphcl.errors import InputError, one_line
-from graphcl.models.contrastive import OwnEncoder, make_encoder, own_encoder
+from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder
 from graphcl.registry import encoders
-from graphcl.system.files import read_plain
+from graphcl.system.torch_file import read_torch_file
 from graphcl.version import __version__
 
 FORMAT = "graphcl encoder"
 VERSION = 1
-LARGE = 2**20
-"""The largest number that an encoder may be described by without having weights of that size, such as a seed."""
+LARGE = 2**10
+"""Numbers in a description above this limit must occur as the size of a weight; others are taken as corrupted."""
 MOST_DEGREES = 2**16
-"""Columns of degrees, of which every node of a data set gets as many."""
+"""Limit on degree columns, as loading a data set allocates that many columns for every node."""
 Weights = dict[int, dict[str, Tensor]]
-"""Seed -> state dict."""
+"""A mapping from seeds to state dicts."""
+
+
+def _check_name(value: str) -> str:
+    if not value.isprintable() or len(value) > 200:
+        raise PydanticCustomError("name", "must be printable and of at most 200 characters")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+"""Printable text of at most 200 characters, which is safe to show in an error message."""
 
 
 class _Frozen(BaseModel):
@@ -43,46 +54,46 @@ class _Frozen(BaseModel):
 
 
 class EncoderName(_Frozen):
-    """Which encoder: a registered one and its arguments, or the class of a module of someone's own, without any."""
+    """Name and arguments of a registered encoder, or the class name of an unregistered module, without arguments."""
 
-    name: str
-    arguments: dict[str, Any] | None = None
+    name: Name
+    arguments: dict[str, JsonValue] | None = None
 
 
 class EncoderDescription(_Frozen):
-    """What there is to know of a trained encoder besides its weights.
+    """Everything about a trained encoder except its weights.
 
     Attributes:
-        encoder: its name and arguments.
-        in_channels: F, columns of the node features it takes.
-        out_channels: H, width of its embeddings.
-        edge_dim: columns of the edge attributes it takes; None if it takes none.
-        dataset: name of the data set it was trained on.
-        features: how that set's node features were made, see `graphcl.load_dataset`.
-        max_degree: degrees from this on shared a column there.
-        label_columns: how many columns the graphs brought themselves; where there are degrees, these follow.
-        settings: how it was trained, for the record: the loss, the method and so on, as in a run's `config.yaml`.
-        graphcl: version of this library that wrote it.
+        encoder: name and arguments of the encoder.
+        in_channels: F, number of node feature columns.
+        out_channels: H, width of the embeddings.
+        edge_dim: number of edge attribute columns; None if the encoder uses none.
+        dataset: name of the data set used for training.
+        features: kind of node features of the data set, see `graphcl.load_dataset`.
+        max_degree: all degrees from this one on share one column.
+        label_columns: number of label columns; degree columns follow them.
+        settings: settings of the training run, such as loss and method, as in a run's `config.yaml`.
+        graphcl: version of this library that wrote the file.
     """
 
     encoder: EncoderName
     in_channels: Count
     out_channels: Count
     edge_dim: Count | None
-    dataset: str
+    dataset: Name
     features: Literal["labels", "constant", "degree", "labels+degree"]
     max_degree: Count
     label_columns: int = Field(ge=0)
-    settings: dict[str, Any]
-    graphcl: str = __version__
+    settings: dict[str, JsonValue]
+    graphcl: Name = __version__
 
     @property
     def degree_columns(self) -> int:
-        """How many of the columns, the last ones, are degrees."""
+        """Number of degree columns, which follow all other columns."""
         return self.in_channels - self.label_columns if "degree" in self.features else 0
 
     def columns(self) -> str:
-        """The columns in words: `7 columns of labels and 31 of degrees`."""
+        """Return the feature columns in words, such as `7 columns of labels and 31 of degrees`."""
         labels = f"{self.label_columns} columns of labels"
         if self.features == "labels+degree":
             return f"{labels} and {self.degree_columns} of degrees"
@@ -92,12 +103,12 @@ class EncoderDescription(_Frozen):
 
 
 def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderDescription, weights: Weights) -> None:
-    """Write an encoder.
+    """Write the weights of an encoder and its description to `file`.
 
     Args:
-        file: a path, or a file that is open for writing.
-        description: what it is.
-        weights: seed -> state dict; they are written from the CPU.
+        file: a path, or a binary file open for writing.
+        description: description of the encoder.
+        weights: state dict of each seed; tensors may be on any device.
     """
     states = {seed: {key: value.cpu() for key, value in state.items()} for seed, state in weights.items()}
     torch.save({"format": FORMAT, "version": VERSION, **description.model_dump(), "weights": states}, file)
@@ -106,16 +117,16 @@ def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderD
 def load_encoder(
     path: str | os.PathLike[str], seed: int | None = None, encoder: OwnEncoder | None = None
 ) -> tuple[nn.Module, EncoderDescription]:
-    """An encoder from a file, in evaluation mode, on the CPU, and what it is.
+    """Return the encoder in a file, in evaluation mode on the CPU, and its description.
 
     Args:
-        path: of a file that `save_encoder` wrote, or of a run's folder.
-        seed: whose weights; the first by default.
-        encoder: for weights of a module that is not registered: such a module, which is copied, or a function that
-            makes one of the number of columns.
+        path: a file written by `save_encoder`, or the folder of a run.
+        seed: seed whose weights to load; the first seed in the file by default.
+        encoder: module to load the weights into, which is copied, or a function from the number of feature columns to
+            a module. Required if the file's encoder is not registered.
 
     Raises:
-        InputError: no such file, no such seed, damaged, code in it, or weights that do not fit the encoder.
+        InputError: the file or seed is not found, the file is corrupted or contains code, or its weights do not fit.
 
     Example:
         >>> import tempfile
@@ -128,120 +139,101 @@ def load_encoder(
         >>> description.columns(), encoder.out_channels
         ('4 columns of degrees', 96)
     """
-    description, weights = read_saved(path)
+    file = _file(path)
+    description, weights = read_saved(file)
     seed = next(iter(weights)) if seed is None else seed
     if seed not in weights:
-        raise InputError(f"{_file(path)} holds no seed {seed!r}; it holds {', '.join(map(str, weights))}.")
-    name, arguments = description.encoder.name, description.encoder.arguments
+        raise InputError(f"{file} holds no seed {seed!r}; it holds {', '.join(map(str, weights))}.")
+    state, name, arguments = weights[seed], description.encoder.name, description.encoder.arguments
     if encoder is None and (arguments is None or name not in encoders):
         raise InputError(
-            f"{_file(path)} holds weights of `{name}`, which is not registered here; import what registers it, or in "
-            "Python pass such a module as `encoder=`."
+            f"{file} holds weights of `{name}`, which is not registered here; import the module that registers it, or "
+            "in Python pass such a module as `encoder=`."
         )
     if encoder is None and (found := encoders.problems(name, arguments or {}, "encoder.arguments.")):
-        raise InputError(f"{_file(path)}: {' '.join(found)}")
-    _check_sizes(description, weights[seed], path)
-    if encoder is None and (outline := _outline(description, weights[seed], path)) is not None:
-        _check_fit(description, weights[seed], outline, path)
-    with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten
+        raise InputError(f"{file}: {' '.join(found)}")
+    _check_sizes(description, state, file)
+
+    def make() -> nn.Module:
         if encoder is not None:
-            module = own_encoder(encoder, description.in_channels)
-        else:
-            module = make_encoder(name, arguments or {}, description.in_channels, description.edge_dim)
-    _check_fit(description, weights[seed], module, path)
-    module.load_state_dict(weights[seed])
+            return own_encoder(encoder, description.in_channels)
+        return make_encoder(name, arguments or {}, description.in_channels, description.edge_dim)
+
+    if encoder is None:
+        # Check on the meta device first, so that a file cannot make us allocate large weights. Encoders that read their
+        # weights fail there; they are checked below.
+        with contextlib.suppress(NotImplementedError, RuntimeError), torch.device("meta"):
+            _check_fit(description, state, make(), file)
+    with torch.random.fork_rng(devices=[]):
+        module = make()
+    _check_fit(description, state, module, file)
+    module.load_state_dict(state)
     return module.eval(), description
 
 
-def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], path: str | os.PathLike[str]) -> None:
-    """Refuse numbers in the description that its weights do not bear out, before anything of that size is made."""
-    most = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
-    numbers = {"in_channels": description.in_channels, "edge_dim": description.edge_dim}
-    for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
-        if isinstance(value, int) and value > most:
-            raise InputError(f"{_file(path)} is damaged: `{key}` is {shown(value)}, and nothing in it is so large.")
-
-
-def _check_fit(
-    description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, path: str | os.PathLike[str]
-) -> None:
-    if differing := _differing(state, module.state_dict()):
-        name, kind = description.encoder.name, type(module).__name__
-        raise InputError(f"{_file(path)} holds weights of `{name}` that do not fit {kind}: {differing}.")
-    if (width := getattr(module, "out_channels", description.out_channels)) != description.out_channels:
-        raise InputError(f"{_file(path)} is damaged: its encoder is {width} wide, not {description.out_channels}.")
-
-
-def _outline(
-    description: EncoderDescription, state: Mapping[str, Tensor], path: str | os.PathLike[str]
-) -> nn.Module | None:
-    """The encoder without its numbers: of whatever size, it takes no memory. None where it cannot be made so."""
-
-    made: list[str] = []
-
-    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-        made.append(name)
-        if len(made) > len(state):
-            raise InputError(f"{_file(path)} is damaged: its encoder has more weights than are in the file.")
-
-    hook = register_module_parameter_registration_hook(count)
-    try:
-        with torch.device("meta"):
-            named = description.encoder
-            return make_encoder(named.name, named.arguments or {}, description.in_channels, description.edge_dim)
-    except (NotImplementedError, RuntimeError):  # one of another package's, which looks at its numbers
-        return None
-    finally:
-        hook.remove()
-
-
 def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weights]:
-    """The description and the weights of all seeds in a file.
+    """Return the description and all seeds' weights in a file.
 
     Args:
-        path: of a file that `save_encoder` wrote, or of a run's folder.
+        path: a file written by `save_encoder`, or the folder of a run.
 
     Raises:
-        InputError: no such file, damaged, code in it, or none of this library's.
+        InputError: the file is not found, is corrupted, contains code, or was not written by this library.
     """
     file = _file(path)
     if not file.is_file():
-        raise InputError(f"there is no file {str(file)!r}; give a run's folder or its encoder.pt.")
-    content = read_plain(file, "an encoder is saved as plain tensors by `python -m graphcl.run` or GraphCL.save")
+        raise InputError(f"file {str(file)!r} not found; give a run's folder or its encoder.pt.")
+    content = read_torch_file(file, "an encoder is saved as plain tensors by `python -m graphcl.run` or GraphCL.save")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{file} is no encoder of this library: it does not say `format`: {FORMAT!r}.")
+        raise InputError(f"{file} is not an encoder of this library: its `format` is not {FORMAT!r}.")
     if content.get("version") != VERSION:
         raise InputError(
             f"{file} has format {shown(content.get('version'))}, this library reads {VERSION}; train it again."
         )
     weights = content.get("weights")
     if not isinstance(weights, dict) or not weights or not all(map(_is_state, weights.items())):
-        raise InputError(f"{file} is damaged: `weights` must map seeds to the state dicts of an encoder.")
+        raise InputError(f"{file} is corrupted: `weights` must map seeds to the state dicts of an encoder.")
     values = {one_line(key): value for key, value in content.items() if key not in ("format", "version", "weights")}
     try:
         description = EncoderDescription.model_validate(values)
     except ValidationError as error:
         found = " ".join(problems(error, lambda _: EncoderDescription.model_fields))
-        raise InputError(f"{file} is damaged: {found}") from None
+        raise InputError(f"{file} is corrupted: {found}") from None
     if not 0 <= description.degree_columns <= min(description.max_degree + 1, MOST_DEGREES):
         raise InputError(
-            f"{file} is damaged: {description.columns()} do not fit `max_degree` {description.max_degree}."
+            f"{file} is corrupted: {description.columns()} do not fit `max_degree` {description.max_degree}."
         )
-    for text in (description.dataset, description.encoder.name, description.graphcl):
-        if not text.isprintable() or len(text) > 200:
-            raise InputError(f"{file} is damaged: {shown(text)} is no name.")
-    if not _is_plain([description.settings, description.encoder.arguments]):
-        raise InputError(f"{file} is damaged: its settings are no plain values.")
     return description, weights
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether it could have come from a configuration file."""
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(each) for key, each in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, str | int | float)
+def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
+    """Raise InputError if a number in `description` exceeds every size in `state`, before allocating memory for it."""
+    most = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
+    numbers = {"in_channels": description.in_channels, "edge_dim": description.edge_dim}
+    for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
+        if isinstance(value, int) and value > most:
+            raise InputError(f"{file} is corrupted: `{key}` is {shown(value)}, but no weight is that large.")
+
+
+def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, file: Path) -> None:
+    if differing := _differing(state, module.state_dict()):
+        name, kind = description.encoder.name, type(module).__name__
+        raise InputError(f"{file} holds weights of `{name}` that do not fit {kind}: {differing}.")
+    if (width := getattr(module, "out_channels", description.out_channels)) != description.out_channels:
+        raise InputError(f"{file} is corrupted: its encoder is {width} wide, not {description.out_channels}.")
+
+
+def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
+    """Return in words up to three keys that are missing in `saved` or `own` or differ in shape; empty if all fit."""
+    found = []
+    for key in dict.fromkeys([*saved, *own]):
+        name = f"`{one_line(key, 60)}` is"
+        if key not in own or key not in saved:
+            found.append(f"{name} only in the {'file' if key in saved else 'module'}")
+        elif saved[key].shape != own[key].shape:
+            found.append(f"{name} {list(saved[key].shape)} in the file and {list(own[key].shape)} in the module")
+    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+    return "; ".join(found[:3]) + more
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
@@ -258,16 +250,3 @@ def _is_state(item: tuple[Any, Any]) -> bool:
 
 def _is_dense(value: Tensor) -> bool:
     return value.layout == torch.strided and value.device.type == "cpu" and not value.is_complex()
-
-
-def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """The first keys that are not in both, or not of one shape; nothing if all fit."""
-    found = []
-    for key in dict.fromkeys([*saved, *own]):
-        told = f"`{one_line(key, 60)}` is"
-        if key not in own or key not in saved:
-            found.append(f"{told} only in the {'file' if key in saved else 'module'}")
-        elif saved[key].shape != own[key].shape:
-            found.append(f"{told} {list(saved[key].shape)} in the file and {list(own[key].shape)} in the module")
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return "; ".join(found[:3]) + more

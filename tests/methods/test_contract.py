@@ -215,7 +215,7 @@ def test_training_is_the_documented_step(name, loss):
 
 @each_pair
 @pytest.mark.parametrize("steps", [0, 5])
-def test_a_checkpoint_goes_on_identically(name, loss, steps):
+def test_training_from_a_checkpoint_is_identical(name, loss, steps):
     """State of method and optimiser through a file, into objects made with another seed."""
 
     def method_and_optimiser(seed):
@@ -243,7 +243,7 @@ def test_a_checkpoint_goes_on_identically(name, loss, steps):
 
 
 @each_pair
-def test_a_copy_goes_on_by_itself(name, loss):
+def test_a_copy_trains_independently(name, loss):
     method = build(name, loss)
     optimiser, data, ids = torch.optim.Adam(trainable(method), lr=0.03), graphs(N), list(range(8))
     step(method, optimiser, views_of(method, data, ids, 0), ids, seeded(0))
@@ -319,6 +319,31 @@ def test_the_ends_of_the_momentums_range_are_legal(name, momentum):
     assert all(value.isfinite().all() for value in method.parameters())
 
 
+@pytest.mark.parametrize("name", ["two_views", "joao", "joao_v2", "simgrace", "ad_gcl"])
+@pytest.mark.parametrize("loss", ["byol", "simsiam"])
+def test_a_loss_without_negatives_is_rejected(name, loss):
+    line = rf"^loss `{loss}` pushes nothing apart, so with method `{name}` .*; use method `{loss}`\.$"
+    with pytest.raises(InputError, match=line):
+        build(name, loss)
+
+
+@pytest.mark.parametrize("name", ["moco", "memory_bank", "infograph"])
+@pytest.mark.parametrize(
+    "loss", [each for each in losses if not (Loss(each).accepts("queue") and Loss(each).accepts("symmetric"))]
+)
+def test_a_loss_without_external_negatives_is_rejected(name, loss):
+    with pytest.raises(InputError, match=rf"^method `{name}` passes `.*` to the loss, which `{loss}` does not take;"):
+        build(name, loss)
+
+
+@pytest.mark.parametrize("name", ["moco", "byol"])
+def test_the_momentum_encoder_starts_as_a_copy(name):
+    method = build(name)
+    for target, source in zip(method.momentum_model.parameters(), method.model.parameters(), strict=True):
+        assert torch.equal(target, source)
+        assert target.data_ptr() != source.data_ptr()
+
+
 @each_name
 def test_an_unknown_argument(name):
     (problem,) = methods.problems(name, {"nonsense": 1})
@@ -371,7 +396,7 @@ def go(saved_graphs, tmp_path, capfd):
         (["--method", "infograph"], {"name": "infograph"}, "jsd"),
         (["--method", "ad_gcl"], {"name": "ad_gcl", "drop_penalty": 5.0, "hidden": 64}, "dcl"),
         (
-            ["--method", "infograph", "--loss", "infonce", "--head", "residual"],
+            ["--method", "infograph", "--loss", "infonce", "--projector", "residual"],
             {"name": "infograph"},
             "infonce",
         ),
@@ -389,7 +414,7 @@ def test_a_run(go, words, method, loss):
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(math.isfinite(line["loss"]) for line in lines)
     assert np.isfinite(np.load(out / "embeddings.npz")["h"]).all()
-    # The encoder that is kept is the one that was trained, not a slow copy: its names are an encoder's.
+    # The encoder that is kept is the one that was trained, not the momentum encoder.
     (state,) = torch.load(out / "encoder.pt", weights_only=True)["weights"].values()
     assert all(key.split(".")[0] in ("convs", "norms") for key in state)
 
@@ -434,7 +459,7 @@ def test_a_runs_configuration_repeats_it(go, words, tmp_path):
             ["--method", "infograph", "--loss", "vicreg"],
             "method `infograph` passes `queue` and `symmetric` to the loss",
         ),
-        (["--method", "infograph", "--loss.negatives", "all"], "`negatives` all means nothing to method `infograph`"),
+        (["--method", "infograph", "--loss.negatives", "all"], "`negatives` must not be all with method `infograph`"),
         (["--loss", "supcon", "--method.labels", "true"], "`loss` supcon trains on the labels"),
         (["--method", "two_views", "--method.labels", "true"], "`labels` is true, but loss `infonce` takes none."),
         (["--method", "moco", "--method.momentum", "1.5"], "`method.momentum` must be in [0, 1], got 1.5."),
@@ -445,7 +470,7 @@ def test_a_runs_configuration_repeats_it(go, words, tmp_path):
         ),
         (
             ["--method", "joao", "--views.first", "identity", "--views.second", "node_drop"],
-            "method `joao` learns how often each augmentation of a pool is drawn, and no view is one: make one by",
+            "method `joao` needs a pool of augmentations as a view, got Identity() and NodeDrop(",
         ),
         (
             ["--method", "joao_v2", "--loss", "vicreg"],

@@ -14,8 +14,9 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.losses.engine import pairs
 from graphcl.methods import InfoGraph
-from graphcl.models.contrastive import ContrastiveModel, make_head
+from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN, GINE
+from graphcl.models.projector import make_projector
 from graphcl.training.loop import train
 from tests.methods.small import Summed, dot, graphs, make_model, pick, seeded, trainable, unit, views_of
 
@@ -32,7 +33,7 @@ def build(loss="jsd", seed=7, model=None, **options):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         chosen = Loss(loss, **options) if isinstance(loss, str) else loss
-        return InfoGraph(model or make_model(head="residual"), chosen).double()
+        return InfoGraph(model or make_model(projector="residual"), chosen).double()
 
 
 def softplus(x):
@@ -83,7 +84,7 @@ def by_hand(method, batch):
 @pytest.mark.parametrize("head", ["residual", "mlp", "linear"])
 def test_jsd_against_a_plain_loop(head, limit, monkeypatch):
     monkeypatch.setattr(pairs, "DENSE_LIMIT", limit)
-    method = build(model=make_model(head=head))
+    method = build(model=make_model(projector=head))
     assert method(BATCH, BATCH).loss.item() == pytest.approx(by_hand(method, BATCH), rel=1e-10)
 
 
@@ -171,7 +172,7 @@ def test_the_outcome_shows_the_first_node_of_each_graph_beside_the_graph():
     torch.testing.assert_close(outcome.h, method.model.encode(BATCH), rtol=1e-8, atol=1e-10)
 
 
-def test_equal_nodes_and_graphs_are_told_apart_by_nothing():
+def test_zero_projections_have_a_loss_of_two_log_two():
     """Where all heads give zero: 2 log 2, whatever the sizes."""
     method = build()
     for head in (method.local, method.model.projector):
@@ -184,12 +185,12 @@ def test_equal_nodes_and_graphs_are_told_apart_by_nothing():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_with_nodes_gives_what_forward_gives_and_the_rows_it_sums(dtype):
+def test_with_nodes_returns_the_embedding_and_the_rows_it_sums(dtype):
     """In float32, forward is the compiled path."""
     torch.manual_seed(0)
     encoder, batch = GIN(4, hidden=16, layers=3).to(dtype), copy.copy(BATCH)
     batch.x = batch.x.to(dtype)
-    arguments = batch.x, batch.edge_index, batch.batch, batch.num_graphs
+    arguments = batch.x, batch.edge_index, batch.batch
     h, nodes = encoder.with_nodes(*arguments)
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
     torch.testing.assert_close(h, encoder(*arguments), **tolerance)
@@ -211,7 +212,7 @@ def test_gine_has_nodes_too():
 
 def test_the_residual_head():
     """Three times Linear and ReLU, and a linear shortcut, by plain numbers."""
-    head = make_head(3, 2, "residual").double()
+    head = make_projector(3, 2, "residual").double()
     layers = [each for each in head.modules() if isinstance(each, torch.nn.Linear)]
     assert [(each.in_features, each.out_features) for each in layers] == [(3, 3), (3, 3), (3, 2), (3, 2)]
     x = torch.tensor([0.5, -1.0, 2.0], dtype=torch.float64)
@@ -226,7 +227,7 @@ def test_the_residual_head():
 
 
 def test_both_heads_and_the_encoder_train():
-    method = InfoGraph(make_model(head="residual"), Loss("jsd"))
+    method = InfoGraph(make_model(projector="residual"), Loss("jsd"))
     before = copy.deepcopy(method.state_dict())
     loader = ResidentLoader(graphs(), 8, shuffle=True, generator=seeded(0))
     history = train(method, loader, Identity(), Identity(), epochs=12, generator=seeded(1))
@@ -237,34 +238,26 @@ def test_both_heads_and_the_encoder_train():
     assert not torch.equal(before["local.shortcut.weight"], before["model.projector.shortcut.weight"])
 
 
-@pytest.mark.parametrize("loss", ["vicreg", "byol"])
-def test_a_loss_without_external_negatives_is_refused(loss):
-    with pytest.raises(
-        InputError, match=r"^method `infograph` passes `queue` .*which `\w+` does not take; try infonce"
-    ):
-        build(loss)
-
-
-def test_what_means_nothing_is_refused():
-    with pytest.raises(InputError, match=r"^`negatives` all means nothing to method `infograph`: .*other graphs\.$"):
+def test_invalid_settings_are_rejected():
+    with pytest.raises(InputError, match=r"^`negatives` must not be all with method `infograph`, .*other graphs\.$"):
         build("jsd", negatives="all")
     one = pick(DATA, [0])
     with pytest.raises(InputError, match=r"^method `infograph` needs at least two graphs in a batch, got 1\.$"):
         build()(one, one)
 
 
-def test_an_encoder_without_nodes_is_refused_at_once():
-    line = r"^Summed gives no nodes' representations; use gin, gine or Pooled.*, or give it a method .*\[N, H\]\.$"
+def test_an_encoder_without_nodes_is_rejected_at_once():
+    line = r"^Summed returns no node representations; use gin, gine or Pooled.*, or give it a method .*\[N, H\]\.$"
     with pytest.raises(InputError, match=line):
         build(model=make_model(encoder=Summed))
 
 
-def test_an_encoder_whose_nodes_have_another_shape_is_refused():
+def test_an_encoder_whose_nodes_have_another_shape_is_rejected():
     class Narrow(NodesAndSums):
         def with_nodes(self, x, edge_index, batch):
             h, nodes = super().with_nodes(x, edge_index, batch)
             return h, nodes[:, :2]
 
-    line = rf"^Narrow\.with_nodes gives \[7, 6\] and \[{BATCH.num_nodes}, 2\], not \[7, 6\] and \[\d+, 6\]\.$"
+    line = rf"^Narrow\.with_nodes must return \[7, 6\] and \[\d+, 6\], got \[7, 6\] and \[{BATCH.num_nodes}, 2\]\.$"
     with pytest.raises(InputError, match=line):
         build(model=make_model(encoder=Narrow))(BATCH, BATCH)

@@ -23,8 +23,6 @@ from graphcl.training.loop import train
 from tests.methods.small import graphs, make_model, pick, seeded, step, through_a_file, trainable
 from tests.strategies import assert_law, assert_same_batch, assert_true_batch
 
-pytestmark = pytest.mark.usefixtures("loops")
-
 IDS = list(range(12))
 TERMWISE = [
     name
@@ -302,7 +300,9 @@ def test_the_state_holds_the_probabilities_and_what_was_counted():
 def test_messages(kind):
     name = {JOAO: "joao", JOAOv2: "joao_v2"}[kind]
     model, pool = make_model(), random2()
-    with pytest.raises(InputError, match=rf"^method `{name}` learns .* got Identity\(\) and Compose\(.*\)\.$"):
+    with pytest.raises(
+        InputError, match=rf"^method `{name}` needs a pool .* got Identity\(\) and Compose\(.*\); make one with"
+    ):
         kind(model, Loss("infonce"), Identity(), Compose([pool]))
     for loss in ("vicreg", "barlow_twins"):
         with pytest.raises(InputError, match=rf"^method `{name}` passes `reduction` to the loss, which `{loss}` does"):
@@ -312,12 +312,12 @@ def test_messages(kind):
     with pytest.raises(InputError, match=rf"^loss `simsiam` pushes nothing apart, so with method `{name}` all"):
         kind(model, Loss("simsiam"), Identity(), pool)
     method = kind(model, lambda z1, z2, reduction: infonce(z1, z2), Identity(), pool)
-    with pytest.raises(InputError, match=r"^the loss must give a term for each anchor of 12 graphs, got \[\]\.$"):
+    with pytest.raises(InputError, match=r"^the loss must return one term per anchor for 12 graphs, got \[\]\.$"):
         method(*views_of(method))
     batch: Batch = pick(graphs(), IDS)
-    with pytest.raises(InputError, match=rf"^method `{name}` must know what each graph drew; .* own `augmentations"):
+    with pytest.raises(InputError, match=rf"^method `{name}` needs views that record the drawn .* its `augmentations"):
         method(batch, batch)
-    with pytest.raises(InputError, match=rf"^method `{name}` was made for the view Identity\(\), got OneOf\("):
+    with pytest.raises(InputError, match=rf"^method `{name}` was constructed with the view Identity\(\), got OneOf\("):
         train(method, ResidentLoader(graphs(), 8), pool, pool, epochs=1)
 
 

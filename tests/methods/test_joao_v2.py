@@ -1,4 +1,4 @@
-"""`joao_v2`: each graph's projection comes from the head of the augmentation it was drawn for."""
+"""`joao_v2`: each graph is projected by the projector of its augmentation."""
 
 import copy
 
@@ -28,7 +28,7 @@ def views_of(method, seed=0):
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "heads"),
+    ("first", "second", "projectors"),
     [
         (Identity(), random4(), ([0], [1, 2, 3, 4])),
         (Identity(), FIVE, ([0], [1, 2, 3, 4, 0])),
@@ -37,16 +37,16 @@ def views_of(method, seed=0):
         (random2(), NodeDrop(), ([0, 1], [0])),
     ],
 )
-def test_a_head_for_each_different_augmentation(first, second, heads):
+def test_each_different_augmentation_has_a_projector(first, second, projectors):
     method = build(first, second)
-    assert tuple(method._heads) == heads
-    count = 1 + max(max(each) for each in heads)
+    assert tuple(method._numbers) == projectors
+    count = 1 + max(max(each) for each in projectors)
     assert len(method.others) == count - 1
-    ids = {id(each) for number in range(count) for each in method.head(number).parameters()}
+    ids = {id(each) for number in range(count) for each in method.projector(number).parameters()}
     assert len(ids) == 4 * count
     assert ids <= {id(each) for each in trainable(method)}
-    assert method.head(0) is method.model.projector
-    weights = [method.head(number)[0].weight for number in range(count)]
+    assert method.projector(0) is method.model.projector
+    weights = [method.projector(number)[0].weight for number in range(count)]
     assert not any(torch.equal(a, b) for i, a in enumerate(weights) for b in weights[:i])
 
 
@@ -61,10 +61,10 @@ def test_projections_and_gradients_against_a_loop_over_graphs(first, second):
         h = again.model.encode(view)
         members = [first, second][number]
         every = members.members if isinstance(members, OneOf) else [members]
-        heads = [again.head(each) for each in again._heads[number]]
-        assert len(heads) == len(every)
+        projectors = [again.projector(each) for each in again._numbers[number]]
+        assert len(projectors) == len(every)
         drawn = view.drawn.tolist() if isinstance(members, OneOf) else [0] * len(IDS)
-        rows.append(torch.stack([heads[member](row) for member, row in zip(drawn, h, strict=True)]))
+        rows.append(torch.stack([projectors[member](row) for member, row in zip(drawn, h, strict=True)]))
     torch.testing.assert_close(outcome.z1, rows[0])
     torch.testing.assert_close(outcome.z2, rows[1])
     outcome.loss.backward()
@@ -74,22 +74,22 @@ def test_projections_and_gradients_against_a_loop_over_graphs(first, second):
         torch.testing.assert_close(mine.grad, expected, rtol=1e-9, atol=1e-12)
 
 
-def test_with_equal_heads_it_is_joao():
+def test_with_equal_numbers_it_is_joao():
     method = build(Identity(), random4())
-    for head in method.others:
-        head.load_state_dict(method.model.projector.state_dict())
+    for projector in method.others:
+        projector.load_state_dict(method.model.projector.state_dict())
     plain = JOAO(method.model, Loss("infonce"), Identity(), random4()).double()
     views = views_of(method)
     torch.testing.assert_close(method(*views).loss, plain(*views).loss, rtol=1e-12, atol=1e-12)
 
 
-def test_heads_are_shaped_as_the_models_own():
-    method = build(Identity(), random2(), projection=5, head="linear")
+def test_numbers_are_shaped_as_the_models_own():
+    method = build(Identity(), random2(), projection=5, projector="linear")
     assert [(type(each[0]), len(each)) for each in method.others] == [(nn.Linear, 1)] * 2
     assert method(*views_of(method)).z2.shape == (12, 5)
 
 
-def test_training_moves_every_head_and_the_probabilities():
+def test_training_moves_every_projector_and_the_probabilities():
     pool = random4()
     method = JOAOv2(make_model(), Loss("adnce"), Identity(), pool)
     before = copy.deepcopy(method.state_dict())

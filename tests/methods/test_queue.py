@@ -46,7 +46,7 @@ def test_it_is_a_deque(size, additions):
 
 @settings(max_examples=60, deadline=None)
 @given(size=st.integers(0, 9), before=ADDITIONS, after=ADDITIONS)
-def test_a_checkpoint_goes_on_as_if_nothing_had_happened(size, before, after):
+def test_a_restored_queue_is_identical(size, before, after):
     first, second, total = KeyQueue(size, 3), KeyQueue(size, 3), 0
     second.add(torch.ones(4, 3), torch.tensor([90, 91, 92, 93]))  # to be forgotten
     for queues, additions in (((first,), before), ((first, second), after)):
@@ -63,7 +63,7 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(size, before, after):
 
 
 @pytest.mark.parametrize(("size", "batch"), [(6, 2), (6, 4), (6, 6), (6, 7), (6, 13), (1, 3)])
-def test_the_oldest_go_one_for_each_new_one(size, batch):
+def test_the_oldest_keys_are_dropped_first(size, batch):
     queue = KeyQueue(size, 3)
     for round_ in range(9):
         queue.add(numbered(round_ * batch, batch)[0].float(), torch.arange(round_ * batch, (round_ + 1) * batch))
@@ -99,7 +99,7 @@ def test_half_precision_keys_are_held_in_the_queues_own_dtype():
     assert torch.equal(queue.keys, torch.full((3, 2), 0.3, dtype=torch.bfloat16).float())
 
 
-def test_it_holds_what_it_says_and_nothing_to_train():
+def test_it_has_fixed_buffers_and_no_parameters():
     queue = KeyQueue(5, 2)
     assert not list(queue.parameters())
     sizes = {name: value.shape for name, value in queue.named_buffers()}
@@ -109,7 +109,7 @@ def test_it_holds_what_it_says_and_nothing_to_train():
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 4), (2, 3, 1), ()])
-def test_keys_of_another_shape_are_refused(shape):
+def test_keys_of_another_shape_are_rejected(shape):
     queue = KeyQueue(4, 3)
     with pytest.raises(InputError, match=r"`keys` must be \[B, 3\], got \[") as caught:
         queue.add(torch.zeros(shape))
@@ -117,6 +117,6 @@ def test_keys_of_another_shape_are_refused(shape):
     assert len(queue) == 0
 
 
-def test_a_negative_size_is_refused():
+def test_a_negative_size_is_rejected():
     with pytest.raises(InputError, match=r"^`size` of a queue must be at least 0, got -1\.$"):
         KeyQueue(-1, 3)

@@ -27,17 +27,17 @@ def gradients(modules):
     return [each.grad for module in modules for each in module.parameters()]
 
 
-def different_slow(method):
-    """Move the slow encoder away from the fast one, so that it matters which of them is asked."""
+def perturb_target(method):
+    """Move the momentum encoder away from the trained one, so that a mix-up shows."""
     with torch.no_grad():
-        for number, each in enumerate(method.slow.parameters()):
+        for number, each in enumerate(method.momentum_model.parameters()):
             each.add_(0.1 * torch.randn(each.shape, generator=seeded(number), dtype=each.dtype))
     return method
 
 
 def by_hand(method, loss, view1, view2):
     """Both directions, each target a plain constant."""
-    slow = getattr(method, "slow", method.model)
+    slow = getattr(method, "momentum_model", method.model)
     target1, target2 = slow(view1).detach(), slow(view2).detach()
     p1, p2 = method.predictor(method.model(view1)), method.predictor(method.model(view2))
     return (loss(p1, target2) + loss(p2, target1)) / 2
@@ -48,7 +48,7 @@ def by_hand(method, loss, view1, view2):
 def test_value_and_gradient_of_both_directions(kind, loss):
     method = build(kind, loss)
     if kind is BYOL:
-        different_slow(method)
+        perturb_target(method)
     again = copy.deepcopy(method)
     views = views_of(DATA, IDS, 1)
     got, expected = method(*views).loss, by_hand(again, loss, *views)
@@ -61,7 +61,7 @@ def test_value_and_gradient_of_both_directions(kind, loss):
         torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
     assert all(each.grad is not None and each.grad.abs().sum() > 0 for each in method.predictor[-1].parameters())
     if kind is BYOL:
-        assert all(each.grad is None for each in method.slow.parameters())
+        assert all(each.grad is None for each in method.momentum_model.parameters())
 
 
 @pytest.mark.parametrize("kind", [BYOL, SimSiam])
@@ -87,7 +87,7 @@ def test_the_loss_is_given_predictions_first_and_constants_second(kind):
     z1, z2 = method.model(view1), method.model(view2)
     assert torch.equal(seen[0][0], method.predictor(z1))
     assert torch.equal(seen[1][0], method.predictor(z2))
-    slow = getattr(method, "slow", method.model)
+    slow = getattr(method, "momentum_model", method.model)
     assert torch.equal(seen[0][1], slow(view2))
     assert torch.equal(seen[1][1], slow(view1))
     assert torch.equal(outcome.z1, seen[0][0])
@@ -108,27 +108,31 @@ def test_a_gradient_into_simsiams_targets_would_be_another_one():
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.3, 0.99, 1.0])
-def test_byols_slow_encoder_follows_after_the_step(momentum):
-    method = different_slow(build(BYOL, Loss("byol"), momentum=momentum))
+def test_byol_updates_the_momentum_encoder_after_the_step(momentum):
+    method = perturb_target(build(BYOL, Loss("byol"), momentum=momentum))
     optimiser = torch.optim.Adam(trainable(method), lr=0.05)
-    before = [each.clone() for each in method.slow.parameters()]
+    before = [each.clone() for each in method.momentum_model.parameters()]
     method(*views_of(DATA, IDS, 0)).loss.backward()
-    assert all(torch.equal(a, b) for a, b in zip(before, method.slow.parameters(), strict=True)), "moved too early"
+    assert all(torch.equal(a, b) for a, b in zip(before, method.momentum_model.parameters(), strict=True)), (
+        "moved too early"
+    )
     for number in range(3):
-        before = [each.clone() for each in method.slow.parameters()]
+        before = [each.clone() for each in method.momentum_model.parameters()]
         step(method, optimiser, views_of(DATA, IDS, number))
-        for old, slow, fast in zip(before, method.slow.parameters(), method.model.parameters(), strict=True):
+        for old, slow, fast in zip(before, method.momentum_model.parameters(), method.model.parameters(), strict=True):
             torch.testing.assert_close(slow, momentum * old + (1 - momentum) * fast, rtol=1e-12, atol=1e-14)
-    assert not any(each.requires_grad for each in method.slow.parameters())
+    assert not any(each.requires_grad for each in method.momentum_model.parameters())
 
 
 def test_byol_against_a_plain_loop():
-    """Prediction, slow target, Adam, moving average: several steps from the paper's algorithm, in plain numbers."""
+    """Prediction, target, Adam, moving average: several steps from the paper's algorithm, in plain numbers."""
     m, lr = 0.8, 0.02
     method = build(BYOL, Loss("byol"), make_model(encoder=Summed), momentum=m)
     optimiser = torch.optim.Adam(trainable(method), lr=lr)
 
-    online, predictor, target = (copy.deepcopy(each) for each in (method.model, method.predictor, method.slow))
+    online, predictor, target = (
+        copy.deepcopy(each) for each in (method.model, method.predictor, method.momentum_model)
+    )
     other = torch.optim.Adam([*online.parameters(), *predictor.parameters()], lr=lr)
     for number, ids in enumerate(schedule(len(DATA), 7, 8)):
         views = views_of(DATA, ids, number)
@@ -148,7 +152,7 @@ def test_byol_against_a_plain_loop():
             slow.data = m * slow.data + (1 - m) * fast.data
 
         torch.testing.assert_close(got, value, rtol=1e-9, atol=1e-9)
-    for mine, theirs in ((method.model, online), (method.predictor, predictor), (method.slow, target)):
+    for mine, theirs in ((method.model, online), (method.predictor, predictor), (method.momentum_model, target)):
         for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
 
@@ -171,7 +175,7 @@ def test_training_moves_encoder_and_predictor(kind, loss):
     train(method, loader, NodeDrop(0.2), NodeDrop(0.2), epochs=2, generator=seeded(1))
     after = method.state_dict()
     moved = {key.split(".")[0] for key, value in after.items() if not torch.equal(value, before[key])}
-    assert moved == {"model", "predictor"} | ({"slow"} if kind is BYOL else set())
+    assert moved == {"model", "predictor"} | ({"momentum_model"} if kind is BYOL else set())
     expected = [*method.model.parameters(), *method.predictor.parameters()]
     assert {id(each) for each in trainable(method)} == {id(each) for each in expected}
 
@@ -182,11 +186,3 @@ def test_the_predictors_width(kind, hidden, width):
     method = kind(make_model(projection=5), Loss("byol"), hidden=hidden)
     layers = [each for each in method.predictor if isinstance(each, nn.Linear)]
     assert [(each.in_features, each.out_features) for each in layers] == [(5, width), (width, 5)]
-
-
-def test_byols_slow_encoder_starts_as_a_copy_of_its_own():
-    method = BYOL(make_model(), Loss("byol"))
-    for slow, fast in zip(method.slow.parameters(), method.model.parameters(), strict=True):
-        assert torch.equal(slow, fast)
-        assert slow is not fast
-        assert slow.data_ptr() != fast.data_ptr()

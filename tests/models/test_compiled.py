@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.dlpack import to_dlpack
 from torch_geometric.data import Batch, Data
 
 from graphcl.errors import InputError
 from graphcl.graphs import native
-from graphcl.models.aggregate import Groups, Neighbours
-from graphcl.models.compiled import _by_torch, compiled, stack
+from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
+from graphcl.models.compiled import _by_torch, compiled, fused_sums
 from graphcl.models.gin import GIN
 
-pytestmark = pytest.mark.skipif(not compiled(), reason="the compiled layers are not there")
+_gin = pytest.importorskip("graphcl.models._gin", reason="the compiled layers are not installed")
+pytestmark = pytest.mark.skipif(not compiled(), reason="the compiled layers are turned off")
 
 
 def seeded(seed):
@@ -60,7 +62,7 @@ def outcome_of(encoder, batch, training, with_loops, dtype=torch.float32):
     encoder = copy.deepcopy(encoder).train(training).to(dtype)
     before, native.enabled = native.enabled, with_loops
     try:
-        h = encoder(batch.x.to(dtype), batch.edge_index, batch.batch, batch.num_graphs)
+        h = encoder(batch.x.to(dtype), batch.edge_index, batch.batch, size=batch.num_graphs)
         weigh = torch.linspace(-1, 1, h.numel(), dtype=torch.float64).view_as(h)
         (h * weigh).sum().backward()
     finally:
@@ -101,10 +103,10 @@ def test_it_is_the_modules(sizes, width, hidden, layers, training):
 def test_it_is_used(monkeypatch):
     """Else the test above would compare the modules with themselves."""
     encoder, batch = make_encoder(), make_batch([3, 4])
-    neighbours, graphs = Neighbours.of(batch.edge_index, 7), Groups.of(batch.batch, 2)
-    assert stack(batch.x, neighbours, graphs, *parts_of(encoder)) is not None
+    neighbours, graphs = CSRAdjacency.of(batch.edge_index, 7), SegmentIndex.of(batch.batch, 2)
+    assert fused_sums(batch.x, neighbours, graphs, *parts_of(encoder)) is not None
     monkeypatch.setattr(nn.Linear, "forward", lambda *_: pytest.fail("a module was called"))
-    encoder(batch.x, batch.edge_index, batch.batch, 2)
+    encoder(batch.x, batch.edge_index, batch.batch, size=2)
 
 
 def test_the_number_of_threads_changes_nothing():
@@ -125,9 +127,9 @@ def test_empty_graphs_at_the_ends_and_between():
     encoder = make_encoder().eval()
     batch = make_batch([3, 4])
     graph = torch.tensor([1, 1, 1, 4, 4, 4, 4])
-    h = encoder(batch.x, batch.edge_index, graph, 7)
+    h = encoder(batch.x, batch.edge_index, graph, size=7)
     assert (h[[0, 2, 3, 5, 6]] == 0).all()
-    torch.testing.assert_close(h[[1, 4]], encoder(batch.x, batch.edge_index, batch.batch, 2))
+    torch.testing.assert_close(h[[1, 4]], encoder(batch.x, batch.edge_index, batch.batch, size=2))
 
 
 def test_a_gradient_of_the_gradient():
@@ -139,23 +141,23 @@ def test_a_gradient_of_the_gradient():
         grads = torch.autograd.grad(h.square().sum(), weights, create_graph=True)
         return torch.autograd.grad(sum(each.square().sum() for each in grads), weights)
 
-    neighbours, graphs = Neighbours.of(batch.edge_index, 13), Groups.of(batch.batch, 3)
+    neighbours, graphs = CSRAdjacency.of(batch.edge_index, 13), SegmentIndex.of(batch.batch, 3)
     flat = [
         weight
         for conv, norm in zip(encoder.convs, encoder.norms, strict=True)
         for weight in (*conv.nn.parameters(), *norm.parameters())
     ]
     reference = penalty(_by_torch(batch.x, neighbours, graphs, list(encoder.norms), True, flat))
-    ours = penalty(encoder(batch.x, batch.edge_index, batch.batch, 3))
+    ours = penalty(encoder(batch.x, batch.edge_index, batch.batch, size=3))
     for got, expected in zip(ours, reference, strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
 
 
-def left_to_modules(change):
+def uses_modules(change):
     encoder, batch = make_encoder(), make_batch([4, 4])
     change(encoder, batch)
-    neighbours, graphs = Neighbours.of(batch.edge_index, 8), Groups.of(batch.batch, 2)
-    return stack(batch.x, neighbours, graphs, *parts_of(encoder)) is None
+    neighbours, graphs = CSRAdjacency.of(batch.edge_index, 8), SegmentIndex.of(batch.batch, 2)
+    return fused_sums(batch.x, neighbours, graphs, *parts_of(encoder)) is None
 
 
 def replace_mlp(conv, width, hidden, out):
@@ -190,27 +192,27 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_is_left_to_the_modules(name):
-    assert left_to_modules(CHANGES[name])
-    assert not left_to_modules(lambda *_: None)
+def test_unsupported_inputs_use_the_modules(name):
+    assert uses_modules(CHANGES[name])
+    assert not uses_modules(lambda *_: None)
 
 
 @pytest.mark.parametrize("columns", [4, 6, 500])
-def test_other_columns_are_refused(columns):
+def test_other_columns_are_rejected(columns):
     """The loops would read beyond a row's end, or leave columns out, and tell nobody."""
-    with pytest.raises(InputError, match=rf"this encoder takes `x` of \[N, 5\], got \[7, {columns}\]\."):
+    with pytest.raises(InputError, match=rf"GIN takes `x` of shape \[N, 5\], got \[7, {columns}\]\."):
         make_encoder()(torch.ones(7, columns), torch.zeros(2, 0, dtype=torch.long))
 
 
 def test_autocast_is_left_to_the_modules():
     with torch.autocast("cpu", torch.bfloat16):
-        assert left_to_modules(lambda *_: None)
+        assert uses_modules(lambda *_: None)
 
 
 def test_odd_widths_are_left_to_the_modules():
     batch = make_batch([3, 4])
-    neighbours, graphs = Neighbours.of(batch.edge_index, 7), Groups.of(batch.batch, 2)
-    assert stack(batch.x, neighbours, graphs, *parts_of(make_encoder(hidden=24))) is None
+    neighbours, graphs = CSRAdjacency.of(batch.edge_index, 7), SegmentIndex.of(batch.batch, 2)
+    assert fused_sums(batch.x, neighbours, graphs, *parts_of(make_encoder(hidden=24))) is None
 
 
 def test_a_crossing_edge_counts_and_leaves_the_statistics_once_moved():
@@ -220,9 +222,83 @@ def test_a_crossing_edge_counts_and_leaves_the_statistics_once_moved():
     assert_as_exact_as_the_modules(encoder, batch)
 
 
-def test_a_single_row_is_refused_as_batch_norm_does():
+def test_a_single_row_is_rejected_as_batch_norm_does():
     with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
         make_encoder()(torch.ones(1, 5), torch.zeros(2, 0, dtype=torch.long))
+
+
+# -- the extension checks its arguments ------------------------------------------------------------------------------
+
+
+def arguments(backward=False, n=8, width=5, hidden=16, layers=2):
+    """Valid arrays of a call by name, in order; graphs of four nodes with an edge from each node to itself."""
+    empty, nodes = torch.empty, torch.arange(n)
+    shapes = [(hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)]
+    shapes += [(hidden, hidden), *shapes[1:]]
+    weights = torch.cat([torch.ones(shape).flatten() for shape in shapes])
+    found = {"graph_ptr": torch.tensor([0, 4, 8]), "sources": nodes, "target_ptr": torch.arange(n + 1)}
+    found |= {
+        "targets": nodes.clone(),
+        "source_ptr": torch.arange(n + 1),
+        "x": torch.ones(n, width),
+        "weights": weights,
+    }
+    found |= {"pools": torch.ones(2, layers * hidden), "moments": torch.ones(3, layers, hidden)}
+    found |= {"work": empty(2, n, hidden) if backward else empty(n, hidden)}
+    found |= {"grads": torch.empty_like(weights) if backward else empty(0)}
+    for layer in range(layers):
+        found |= {f"input{layer}": torch.zeros(n, 16), f"kept{layer}": torch.zeros(2, n, hidden)}
+    return found
+
+
+def call(arrays, backward=False, layers=2, hidden=16, threads=1):
+    loop = _gin.backward if backward else _gin.forward
+    return loop(tuple(map(to_dlpack, arrays.values())), layers, hidden, True, threads, 1e-5)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_extension_rejects_arrays_that_do_not_fit(backward):
+    """Every array: too short, too long, of another type, with gaps; so that no call reads or writes beyond one."""
+    assert call(arguments(backward), backward) is True
+    for name, array in arguments(backward).items():
+        flat = array.flatten()
+        wrong = [torch.cat([flat, flat[:1]]), array.double(), array.int(), torch.stack([flat, flat], 1)[:, 0]]
+        for each in [*wrong, flat[:-1]] if flat.numel() else [torch.ones(1)]:
+            with pytest.raises(ValueError, match="`"):
+                call(arguments(backward) | {name: each}, backward)
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"sources": torch.tensor([0, 1, 2, 3, 4, 5, 6, 8])}, "`sources` must be nodes"),
+        ({"targets": torch.tensor([0, 1, 2, 3, 4, 5, 6, -1])}, "`targets` must be nodes"),
+        ({"graph_ptr": torch.tensor([0, 4, 9])}, "`graph_ptr` must rise from 0 to the number of nodes"),
+        ({"graph_ptr": torch.tensor([0, 9, 8])}, "`graph_ptr` must rise"),
+        ({"graph_ptr": torch.tensor([-1, 4, 8])}, "`graph_ptr` must rise"),
+        ({"target_ptr": torch.tensor([0, 9, 2, 3, 4, 5, 6, 7, 8])}, "`target_ptr` must rise"),
+        ({"source_ptr": torch.arange(1, 10)}, "`source_ptr` must rise"),
+        ({"x": torch.ones(0, 5)}, "`x` must be a matrix with rows"),
+        ({"x": torch.ones(8, 5, device="meta")}, "."),
+    ],
+)
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_extension_rejects_indices_out_of_range(change, line, backward):
+    with pytest.raises((ValueError, RuntimeError, BufferError, NotImplementedError), match=line):
+        call(arguments(backward) | change, backward)
+
+
+def test_the_extension_rejects_wrong_numbers_and_shared_memory():
+    arrays = arguments()
+    for wrong in ({"hidden": 8}, {"hidden": 528}, {"hidden": 32}, {"layers": 0}, {"layers": 3}, {"threads": 0}):
+        with pytest.raises(ValueError, match=r"must|expected"):
+            call(arrays, **wrong)
+    with pytest.raises(ValueError, match="`work` must not share memory with other arguments"):
+        call(arrays | {"work": arrays["kept0"][0]})
+    with pytest.raises(ValueError, match="PyCapsule"):
+        _gin.forward(tuple(arrays.values()), 2, 16, True, 1, 1e-5)
+    with pytest.raises(TypeError):
+        _gin.forward(list(map(to_dlpack, arrays.values())), 2, 16, True, 1, 1e-5)
 
 
 SHORTER = """

@@ -72,6 +72,6 @@ def test_the_views_stay_as_they_are():
 
 
 @pytest.mark.parametrize("width", [0, -1])
-def test_a_projection_of_no_width_is_refused(width):
+def test_a_projection_of_no_width_is_rejected(width):
     with pytest.raises(InputError, match=rf"^`projection` must be at least 1, got {width}\.$"):
         ContrastiveModel(GIN(3), projection=width)

@@ -63,7 +63,7 @@ def explainer(model, algorithm):
     return Explainer(model, algorithm, explanation_type="model", model_config=config, **masks)
 
 
-def test_gnn_explainer_gives_the_masks_that_it_gives_for_pygs_layers(models):
+def test_gnn_explainer_masks_equal_those_for_pygs_layers(models):
     *both, more = models
     before, found = both[0](BATCH.x, BATCH.edge_index, BATCH.batch, **more), []
     for model in both:

@@ -40,7 +40,7 @@ def pair(request, batch):
         layers.append(layer.double())
 
     def ours(x, edge_index, batch_vector, size, *attr):
-        return encoder(x, edge_index, batch_vector, size, *attr)
+        return encoder(x, edge_index, batch_vector, size=size, edge_attr=attr[0] if attr else None)
 
     def reference(x, edge_index, batch_vector, size, *attr):
         pools = []
@@ -89,12 +89,31 @@ def test_the_mean_is_the_sum_over_the_number_of_nodes(kind, training, batch):
         make(5, hidden=16, layers=2, readout=readout, **kwargs).to(dtype).train(training) for readout in ("sum", "mean")
     )
     by_mean.load_state_dict(by_sum.state_dict())
-    arguments = (batch.x.to(dtype), batch.edge_index, batch.batch, batch.num_graphs)
+    arguments = (batch.x.to(dtype), batch.edge_index, batch.batch)
+    more["size"] = batch.num_graphs
     sums, means = by_sum(*arguments, **more), by_mean(*arguments, **more)
     nodes = torch.tensor([graph.num_nodes for graph in batch.to_data_list()])[:, None]
     assert torch.allclose(means * nodes, sums, atol=1e-5)
     h, _ = by_mean.with_nodes(*arguments, **more)
     assert torch.allclose(h, by_mean(*arguments, **more), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["gin", "gine"])
+def test_max_readout_and_edge_weights_by_a_plain_loop(kind, batch):
+    """One layer, node by node; a graph without nodes has zeros."""
+    encoder = GIN(5, 8, 1, "max") if kind == "gin" else GINE(5, 3, 8, 1, "max")
+    encoder, weight = encoder.double().eval(), torch.rand(batch.num_edges, dtype=torch.float64)
+    rows, conv = list(batch.x), encoder.convs[0]
+    for (u, v), w, attr in zip(batch.edge_index.T.tolist(), weight, batch.edge_attr, strict=True):
+        rows[v] = rows[v] + w * (batch.x[u] if kind == "gin" else (batch.x[u] + conv.lin(attr)).relu())
+    nodes = encoder.norms[0](conv.nn(torch.stack(rows)).relu())
+    expected = torch.stack([part.max(0).values for part in nodes.split(batch.ptr.diff().tolist())])
+    options = {"edge_weight": weight, "edge_attr": batch.edge_attr}
+    h, found = encoder.with_nodes(batch.x, batch.edge_index, batch.batch, size=5, **options)
+    torch.testing.assert_close(found, nodes)
+    torch.testing.assert_close(h[:4], expected)
+    torch.testing.assert_close(h, encoder(batch.x, batch.edge_index, batch.batch, size=5, **options))
+    assert (h[4] == 0).all()
 
 
 def test_order_of_nodes_and_edges_does_not_matter(pair, batch):
@@ -121,10 +140,10 @@ def test_gine_takes_a_single_edge_weight_and_refuses_none():
     encoder = GINE(2, edge_dim=1)
     x, edge_index = torch.randn(3, 2), torch.tensor([[0, 1], [1, 2]])
     assert encoder(x, edge_index, edge_attr=torch.tensor([1, 2])).shape == (1, 96)
-    with pytest.raises(InputError, match=r"encoder `gine` needs `edge_attr`, and these graphs have none; use `gin`\."):
+    with pytest.raises(InputError, match=r"^GINE needs `edge_attr`, but these graphs have none; use gin\.$"):
         encoder(x, edge_index)
     for shape in ((3, 1), (3, 2, 1), (3,)):
-        with pytest.raises(InputError, match=r"this encoder takes `x` of \[N, 2\], got \[3"):
+        with pytest.raises(InputError, match=r"^GINE takes `x` of shape \[N, 2\], got \[3"):
             encoder(torch.ones(shape), edge_index, edge_attr=torch.ones(2))
 
 
@@ -146,8 +165,8 @@ def test_traced_by_torchs_compiler_it_is_the_same(training):
     encoder = GIN(4, hidden=16, layers=2).train(training)
     traced = torch.compile(copy.deepcopy(encoder), backend="aot_eager", dynamic=True)
     for module in (encoder, traced):
-        module(batch.x, batch.edge_index, batch.batch, 3).square().sum().backward()
-    a, b = (module(batch.x, batch.edge_index, batch.batch, 3) for module in (encoder, traced))
+        module(batch.x, batch.edge_index, batch.batch, size=3).square().sum().backward()
+    a, b = (module(batch.x, batch.edge_index, batch.batch, size=3) for module in (encoder, traced))
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
     for one, other in zip(encoder.parameters(), traced.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(one.grad.abs().max()))

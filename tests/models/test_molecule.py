@@ -83,11 +83,11 @@ def test_each_masked_column_has_a_row_of_its_own():
     [
         ([[0, 0], [3, 0]], r"column 0 of `x` must be in 0 \.\. 2 \(-1: masked\), got 3 in row 1\."),
         ([[0, -2]], r"column 1 of `x` must be in 0 \.\. 1 \(-1: masked\), got -2 in row 0\."),
-        ([[0]], r"takes `x` \[\*, 2\] of whole numbers, as OGB's molecules have it, got \[1, 1\] of int64; use gin"),
-        ([[0.0, 1.0]], r"takes `x` \[\*, 2\] of whole numbers, .* got \[1, 2\] of float32; use gin"),
+        ([[0]], r"takes integer `x` of shape \[\*, 2\], as in OGB's molecules, got \[1, 1\] of int64; use gin"),
+        ([[0.0, 1.0]], r"takes integer `x` of shape \[\*, 2\], .* got \[1, 2\] of float32; use gin"),
     ],
 )
-def test_values_that_there_are_not(values, message):
+def test_unknown_categories_are_rejected(values, message):
     with pytest.raises(InputError, match=message):
         Categories((3, 2), 4, "x")(torch.tensor(values))
 
@@ -101,7 +101,9 @@ def test_it_is_pyg_layer_by_layer(readout, training, batch):
         nodes = layer.norm(GINEConv(layer.nn)(nodes, batch.edge_index, layer.bonds(batch.edge_attr)))
         nodes = nodes.relu() if number < 3 else nodes
     expected = (global_mean_pool if readout == "mean" else global_add_pool)(nodes, batch.batch, batch.num_graphs)
-    h, rows = encoder.with_nodes(batch.x, batch.edge_index, batch.batch, batch.num_graphs, batch.edge_attr)
+    h, rows = encoder.with_nodes(
+        batch.x, batch.edge_index, batch.batch, size=batch.num_graphs, edge_attr=batch.edge_attr
+    )
     assert torch.allclose(h, expected, rtol=1e-10)
     assert torch.allclose(rows, nodes, rtol=1e-10)
     assert torch.allclose(encoder(batch.x, batch.edge_index, batch.batch, edge_attr=batch.edge_attr), expected)
@@ -124,7 +126,7 @@ def test_two_views_in_one_pass(batch):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_the_mask_that_is_written_is_the_mask_that_is_read():
+def test_augmentation_and_encoder_share_the_mask():
     assert attribute_mask.MASK == molecule.MASK == -1
 
 
@@ -133,12 +135,12 @@ def test_a_batch_without_bonds():
     assert h.shape == (1, 8)
 
 
-def test_other_columns_and_no_bonds_are_refused(batch):
+def test_other_columns_and_no_bonds_are_rejected(batch):
     with pytest.raises(
         InputError, match=r"takes 9 columns of `x` and 3 of `edge_attr`, .* got 7 and 3; use gin or gine"
     ):
         MoleculeGINE(7, 3)
-    with pytest.raises(InputError, match=r"encoder `molecule_gine` needs `edge_attr`, and these graphs have none"):
+    with pytest.raises(InputError, match=r"^MoleculeGINE needs `edge_attr`, but these graphs have none"):
         make()(batch.x, batch.edge_index)
 
 
@@ -146,7 +148,7 @@ def test_other_columns_and_no_bonds_are_refused(batch):
 @needs_cuda
 def test_on_cuda_it_is_the_same(batch):
     encoder = make().eval()
-    h = encoder(batch.x, batch.edge_index, batch.batch, batch.num_graphs, batch.edge_attr)
+    h = encoder(batch.x, batch.edge_index, batch.batch, size=batch.num_graphs, edge_attr=batch.edge_attr)
     there = batch.clone().to("cuda")
-    moved = encoder.to("cuda")(there.x, there.edge_index, there.batch, there.num_graphs, there.edge_attr)
+    moved = encoder.to("cuda")(there.x, there.edge_index, there.batch, size=there.num_graphs, edge_attr=there.edge_attr)
     torch.testing.assert_close(moved.cpu(), h)

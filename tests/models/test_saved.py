@@ -9,16 +9,16 @@ from torch import nn
 from torch_geometric.nn import global_add_pool
 
 import graphcl
-from graphcl.config.settings import make_config
+from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
-from graphcl.experiment.seed import describe, make_model
+from graphcl.experiment.build import describe, make_model
 from graphcl.models.saved import FORMAT, load_encoder, read_saved, save_encoder
 from graphcl.registry import encoders
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
-from tests.fuzz.watch import peak
+from tests.memory import peak
 
 
 class Own(nn.Module):
@@ -43,7 +43,7 @@ def write(path, encoder="gin", seeds=(0,), features="labels", **settings):
     return dataset, models
 
 
-def test_what_is_in_the_file(tmp_path):
+def test_contents_of_the_file(tmp_path):
     write(tmp_path / "e.pt", seeds=(3, 1), features="labels+degree", loss="adnce")
     content = torch.load(tmp_path / "e.pt", weights_only=True)
     assert (content["format"], content["version"], content["graphcl"]) == (FORMAT, 1, graphcl.__version__)
@@ -72,7 +72,7 @@ def test_a_registered_encoder_comes_back(encoder, tmp_path):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_a_module_of_ones_own_comes_back(tmp_path):
+def test_an_unregistered_module_comes_back(tmp_path):
     path = tmp_path / "e.pt"
     dataset, models = write(path, Own)
     loader = ResidentLoader(dataset, 16)
@@ -83,9 +83,11 @@ def test_a_module_of_ones_own_comes_back(tmp_path):
     assert loaded is not given
     assert not torch.equal(loaded.layer.weight, given.layer.weight)  # what is given stays as it was
     assert (description.encoder.name, description.encoder.arguments) == ("Own", None)
-    with pytest.raises(InputError, match="holds weights of `Own`, which is not registered here; import what registers"):
+    with pytest.raises(
+        InputError, match="holds weights of `Own`, which is not registered here; import the module that registers"
+    ):
         load_encoder(path)
-    with pytest.raises(InputTypeError, match="`encoder` must be a module, or a function that makes one of the number"):
+    with pytest.raises(InputTypeError, match="`encoder` must be a module or a function of the number"):
         load_encoder(path, encoder=3)
 
 
@@ -130,25 +132,25 @@ def truncated(path):
 
 
 DAMAGE = {
-    "missing": (lambda path: path.unlink(), ["there is no file", "give a run's folder or its encoder.pt."]),
+    "missing": (lambda path: path.unlink(), ["not found", "give a run's folder or its encoder.pt."]),
     "code": (with_code, ["holds pickled code (posix.mkdir), which is never run; an encoder is saved as plain tensors"]),
     "pickle": (
         a_pickle,
-        ["cannot be read as a PyTorch file: it is none, or damaged (no zip archive, which PyTorch"],
+        ["is not a PyTorch file, or is corrupted (File is not a zip file"],
     ),
-    "truncated": (truncated, ["e.pt' cannot be read as a PyTorch file: it is none, or damaged ("]),
-    "empty": (lambda path: path.write_bytes(b""), ["cannot be read as a PyTorch file"]),
-    "text": (lambda path: path.write_text("hello"), ["cannot be read as a PyTorch file"]),
-    "tensor": (lambda path: torch.save(torch.ones(2), path), ["e.pt is no encoder of this library: it does not say"]),
-    "state": (lambda path: torch.save(Own(3).state_dict(), path), ["is no encoder of this library"]),
+    "truncated": (truncated, ["e.pt' is not a PyTorch file, or is corrupted ("]),
+    "empty": (lambda path: path.write_bytes(b""), ["is not a PyTorch file"]),
+    "text": (lambda path: path.write_text("hello"), ["is not a PyTorch file"]),
+    "tensor": (lambda path: torch.save(torch.ones(2), path), ["e.pt is not an encoder of this library"]),
+    "state": (lambda path: torch.save(Own(3).state_dict(), path), ["is not an encoder of this library"]),
     "version": (changed(version=2), ["has format 2, this library reads 1; train it again."]),
-    "weights": (changed(weights={"a": {}}), ["is damaged: `weights` must map seeds to the state dicts"]),
-    "no-weights": (changed(weights={}), ["is damaged: `weights`"]),
-    "no-tensors": (changed(weights={0: {"a": 3}}), ["is damaged: `weights`"]),
-    "no-columns": (changed(in_channels=GONE), ["is damaged: `in_channels` is required."]),
-    "columns": (changed(in_channels="7"), ["is damaged: `in_channels` must be a whole number, got '7'."]),
-    "features": (changed(features="auto"), ["is damaged: `features` must be 'labels', 'constant', 'degree' or"]),
-    "unknown": (changed(extra=1), ["is damaged: `extra` is not a known key"]),
+    "weights": (changed(weights={"a": {}}), ["is corrupted: `weights` must map seeds to the state dicts"]),
+    "no-weights": (changed(weights={}), ["is corrupted: `weights`"]),
+    "no-tensors": (changed(weights={0: {"a": 3}}), ["is corrupted: `weights`"]),
+    "no-columns": (changed(in_channels=GONE), ["is corrupted: `in_channels` is required."]),
+    "columns": (changed(in_channels="7"), ["is corrupted: `in_channels` must be a whole number, got '7'."]),
+    "features": (changed(features="auto"), ["is corrupted: `features` must be 'labels', 'constant', 'degree' or"]),
+    "unknown": (changed(extra=1), ["is corrupted: `extra` is not a known key"]),
     "encoder": (changed(encoder={"name": "gat", "arguments": {}}), ["holds weights of `gat`, which is not registered"]),
     "arguments": (
         changed(encoder={"name": "gin", "arguments": {"hidden": 0}}),
@@ -156,26 +158,29 @@ DAMAGE = {
     ),
     "wide": (
         changed(encoder={"name": "gin", "arguments": {"hidden": 10**5}}),
-        ["that do not fit GIN: `convs.0.nn.0.weight` is [32, 3] in the file and [100000, 3] in the module"],
+        ["is corrupted: `hidden` is 100000, but no weight is that large."],
     ),
     "deep": (
         changed(encoder={"name": "gin", "arguments": {"layers": 10**9}}),
-        ["is damaged: `layers` is 1000000000, and nothing in it is so large."],
+        ["is corrupted: `layers` is 1000000000, but no weight is that large."],
     ),
     "more-layers": (
         changed(encoder={"name": "gin", "arguments": {"layers": 32}}),
-        ["is damaged: its encoder has more weights than are in the file."],
+        ["that do not fit GIN: `convs.3.nn.0.weight` is only in the module"],
     ),
-    "many-columns": (changed(in_channels=10**9), ["is damaged: `in_channels` is 1000000000, and nothing"]),
+    "many-columns": (changed(in_channels=10**9), ["is corrupted: `in_channels` is 1000000000, but no weight"]),
     "many-degrees": (
         changed(features="degree", label_columns=0, max_degree=1),
-        ["is damaged: 3 columns of degrees do not fit `max_degree` 1."],
+        ["is corrupted: 3 columns of degrees do not fit `max_degree` 1."],
     ),
-    "embedding": (changed(out_channels=7), ["is damaged: its encoder is 96 wide, not 7."]),
-    "settings": (changed(settings={"a": [torch.ones(1)]}), ["is damaged: its settings are no plain values."]),
-    "name": (changed(dataset="a\x1b[2Jb"), [r"is damaged: 'a\x1b[2Jb' is no name."]),
-    "complex": (changed(weights={0: {"a": torch.ones(1) * 1j}}), ["is damaged: `weights`"]),
-    "laughs": (changed(settings={"a": [[[[1] * 99] * 99] * 99]}), ["damaged ("]),
+    "embedding": (changed(out_channels=7), ["is corrupted: its encoder is 96 wide, not 7."]),
+    "settings": (
+        changed(settings={"a": [torch.ones(1)]}),
+        ["is corrupted: `settings.a.list.0` input was not a valid JSON value."],
+    ),
+    "name": (changed(dataset="a\x1b[2Jb"), ["is corrupted: `dataset` must be printable and of at most 200 characters"]),
+    "complex": (changed(weights={0: {"a": torch.ones(1) * 1j}}), ["is corrupted: `weights`"]),
+    "laughs": (changed(settings={"a": [[[[1] * 99] * 99] * 99]}), ["corrupted ("]),
     "width": (
         changed(encoder={"name": "gin", "arguments": {"hidden": 8}}),
         ["do not fit GIN: `convs.0.nn.0.weight` is [32, 3] in the file and [8, 3] in the module;"],
@@ -184,7 +189,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize(("damage", "says"), DAMAGE.values(), ids=DAMAGE)
-def test_what_is_refused(damage, says, tmp_path):
+def test_a_damaged_file_is_rejected(damage, says, tmp_path):
     path = tmp_path / "e.pt"
     write(path)
     damage(path)
@@ -194,10 +199,10 @@ def test_what_is_refused(damage, says, tmp_path):
     assert not (tmp_path / "pwned").exists()
 
 
-def test_a_seed_that_is_not_there(tmp_path):
+def test_an_unknown_seed_is_rejected(tmp_path):
     write(tmp_path / "e.pt", seeds=(3, 1))
     refused(lambda: load_encoder(tmp_path / "e.pt", 0), "e.pt holds no seed 0; it holds 3, 1.")
-    refused(lambda: load_encoder(tmp_path), "there is no file", "encoder.pt")
+    refused(lambda: load_encoder(tmp_path), "not found", "encoder.pt")
 
 
 def refused(call, *says):
@@ -208,8 +213,8 @@ def refused(call, *says):
         assert each in str(caught.value)
 
 
-def test_an_encoder_that_looks_at_its_numbers_when_it_is_made(tmp_path, monkeypatch):
-    """As another package's may; without numbers it cannot be made."""
+def test_an_encoder_that_reads_its_weights_in_its_constructor(tmp_path, monkeypatch):
+    """Such an encoder cannot be constructed on the meta device."""
 
     class Looks(Own):
         def __init__(self, in_channels: int, width: int = 5):

@@ -1,0 +1,170 @@
+"""Base class of this package's graph encoders: call signature, message passing and readout."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import Linear, MessagePassing
+from torch_geometric.utils import scatter
+
+from graphcl.errors import InputError
+from graphcl.models.aggregate import SegmentIndex, gather_rows, segment_sum
+
+Readout = Literal["sum", "mean", "max"]
+"""Operation that reduces the rows of a graph's nodes to one row."""
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
+Aggregate = Callable[[Any, Tensor], Tensor]
+"""Function of a layer and node rows `[N, H]` that returns each row plus the sum of the messages to its node."""
+
+
+class GraphEncoder(nn.Module):
+    """Base class of message-passing encoders with a readout over the nodes of each graph.
+
+    A subclass sets `out_channels` and defines `levels`. It overrides `message` if the message along an edge differs
+    from the source's row. `ContrastiveModel` also accepts modules of other classes with a compatible `forward`.
+
+    Args:
+        in_channels: F, width of the node features.
+        readout: `sum`, `mean` or `max` over a graph's nodes.
+    """
+
+    supports_edge_attr = False
+    """Whether the encoder uses, and requires, `edge_attr`. PyG's basic models have an attribute of the same name."""
+    one_pass = True
+    """Whether encoding two small views in one pass is faster on the CPU than encoding one after the other."""
+    out_channels: int
+
+    def __init__(self, in_channels: int, readout: Readout) -> None:
+        super().__init__()
+        self.in_channels, self.readout = in_channels, readout
+        self._messages = _Messages()
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        *,
+        size: int | None = None,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        parts: Sequence[int] | None = None,
+    ) -> Tensor:
+        """Return the embeddings h `[B, H]` of B graphs.
+
+        Args:
+            x: node features `[N, F]`.
+            edge_index: edges `[2, E]`.
+            batch: graph of each node `[N]`; None for a single graph.
+            size: B, number of graphs; max(`batch`) + 1 by default.
+            edge_attr: edge attributes `[E, D]`; ignored by encoders that do not use them.
+            edge_weight: factor of each message `[E]`; 1 by default.
+            parts: sizes of consecutive blocks of nodes that BatchNorm normalises separately, such as two views.
+
+        Raises:
+            InputError: `x`, `edge_attr` or `edge_weight` has the wrong shape, or a required `edge_attr` is missing.
+        """
+        graphs, aggregate = self._prepare(x, edge_index, batch, size, edge_attr, edge_weight)
+        return self.embed(x, aggregate, graphs, parts)
+
+    def with_nodes(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        *,
+        size: int | None = None,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the embeddings `[B, H]` of graphs and `[N, H]` of their nodes; arguments as for `forward`."""
+        graphs, aggregate = self._prepare(x, edge_index, batch, size, edge_attr, edge_weight)
+        nodes = torch.cat(list(self.levels(x, aggregate, None)), dim=1)
+        return self.pool(nodes, graphs), nodes
+
+    @abstractmethod
+    def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
+        """Yield the node representations `[N, H_l]` of each pooled layer l; the widths H_l add up to H."""
+
+    def message(self, layer: Any, rows: Tensor, edge_attr: Tensor | None) -> Tensor:
+        """Return the messages `[E, H]` along E edges; `rows [E, H]` are the representations of their sources."""
+        return rows
+
+    def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
+        """Return the function that adds to each node's row its incoming messages, each multiplied by `weight [E]`."""
+        by_source, by_target = (SegmentIndex.of(ends, x.size(0)) for ends in edge_index)
+
+        def aggregate(layer: Any, nodes: Tensor) -> Tensor:
+            messages = self.message(layer, gather_rows(nodes, by_source), edge_attr)
+            if weight is not None:
+                messages = messages * weight.to(messages.dtype)[:, None]
+            return nodes + segment_sum(messages, by_target)
+
+        return aggregate
+
+    def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Sequence[int] | None) -> Tensor:
+        """Return the readouts of all `levels`, concatenated to `[B, H]`."""
+        return torch.cat([self.pool(level, graphs) for level in self.levels(x, aggregate, parts)], dim=1)
+
+    def pool(self, nodes: Tensor, graphs: SegmentIndex) -> Tensor:
+        """Return the readout `[B, H]` of node representations `[N, H]`; zeros for a graph without nodes."""
+        if self.readout == "max":
+            return scatter(nodes, graphs.ids, dim=0, dim_size=graphs.ptr.numel() - 1, reduce="max")
+        return self._scaled(segment_sum(nodes, graphs), graphs)
+
+    def _scaled(self, sums: Tensor, graphs: SegmentIndex) -> Tensor:
+        """Return `sums [B, H]`, divided by each graph's number of nodes if the readout is the mean."""
+        return sums if self.readout == "sum" else sums / graphs.ptr.diff().clamp(min=1)[:, None]
+
+    def _prepare(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None,
+        size: int | None,
+        edge_attr: Tensor | None,
+        edge_weight: Tensor | None,
+    ) -> tuple[SegmentIndex, Aggregate]:
+        name = type(self).__name__
+        if x.dim() != 2 or x.size(1) != self.in_channels:
+            raise InputError(f"{name} takes `x` of shape [N, {self.in_channels}], got {list(x.shape)}.")
+        if self.supports_edge_attr and edge_attr is None:
+            raise InputError(f"{name} needs `edge_attr`, but these graphs have none; use gin.")
+        if edge_weight is not None and edge_weight.dim() != 1:
+            raise InputError(f"{name} takes `edge_weight` of shape [E], got {list(edge_weight.shape)}.")
+        if batch is None:
+            batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
+        graphs = SegmentIndex.of(batch, int(batch.max()) + 1 if size is None else size)
+        return graphs, self.aggregation(x, edge_index, edge_attr, self._messages.factor(edge_weight))
+
+
+class _Messages(MessagePassing):
+    """Receiver of an edge mask from PyG's explainers, which set the mask on every `MessagePassing` of a model."""
+
+    def factor(self, edge_weight: Tensor | None) -> Tensor | None:
+        """Return the product of `edge_weight [E]` and an explainer's mask `[E]`; None if neither is set."""
+        if not self.explain or self._edge_mask is None:
+            return edge_weight
+        mask: Tensor = self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
+        return mask if edge_weight is None else mask * edge_weight
+
+
+def normalise(norm: nn.Module, nodes: Tensor, parts: Sequence[int] | None) -> Tensor:
+    """Return `norm` applied to the rows `nodes [N, H]`, separately to each consecutive block of `parts` rows."""
+    blocks = [nodes] if parts is None else nodes.split(list(parts))
+    done = [norm(block) for block in blocks]
+    return done[0] if parts is None else torch.cat(done)
+
+
+def initialise(module: AnyModule) -> AnyModule:
+    """Reset all linear layers of `module` in place (Xavier-uniform weights, zero biases) and return it."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return module

@@ -1,0 +1,87 @@
+"""Construction of encoders, and checks of the arguments that they accept."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from graphcl.errors import InputError, InputTypeError
+from graphcl.registry import encoders
+
+OwnEncoder = nn.Module | Callable[[int], nn.Module]
+"""An unregistered encoder: a module, or a function from the number of feature columns to a module."""
+
+
+def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge_dim: int | None = None) -> nn.Module:
+    """Return a new encoder of the registered name `name` for `in_channels` feature columns.
+
+    `edge_dim` is the number of edge attribute columns; it is passed on if the encoder requires it.
+
+    Raises:
+        InputError: `name` is unknown, an argument is invalid, or the encoder needs edge attributes and `edge_dim` is 0
+            or None.
+    """
+    given = dict(arguments)
+    if "edge_dim" in encoders.arguments(name).required:
+        if not edge_dim:
+            raise InputError(f"encoder `{name}` needs `edge_attr`, but these graphs have none; use gin.")
+        given["edge_dim"] = edge_dim
+    encoder: nn.Module = encoders[name](in_channels, **given)
+    return encoder
+
+
+def takes_categories(name: str) -> bool:
+    """Return whether the registered encoder `name` takes integer node features `x`, which stand for categories."""
+    return name in encoders and encoders.facts(name).get("x") == "categories"
+
+
+def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
+    """Return a copy of `given` if it is a module, else the module that the function `given` returns.
+
+    Raises:
+        InputTypeError: `given` is neither a module nor a function that returns one.
+    """
+    if isinstance(given, nn.Module):
+        return copy.deepcopy(given)
+    encoder = given(in_channels) if callable(given) else given
+    if not isinstance(encoder, nn.Module):
+        raise InputTypeError(
+            f"`encoder` must be a module or a function of the number of columns that returns one, got {encoder!r}."
+        )
+    return encoder
+
+
+def accepts(encoder: nn.Module, argument: str) -> bool:
+    """Return whether the `forward` of `encoder` uses the argument named `argument`.
+
+    PyG's basic models list `edge_attr` and `edge_weight` in every signature; their attributes `supports_edge_attr` and
+    `supports_edge_weight` tell whether the model uses them.
+    """
+    named = argument in inspect.signature(encoder.forward).parameters
+    return named and bool(getattr(encoder, f"supports_{argument}", True))
+
+
+def check_signature(encoder: nn.Module, *needed: str) -> None:
+    """Raise InputTypeError unless `encoder` is a module whose `forward` accepts the arguments `needed`."""
+    if not isinstance(encoder, nn.Module):
+        raise InputTypeError(f"an encoder must be a torch.nn.Module, got {kind(encoder)}.")
+    parameters = inspect.signature(encoder.forward).parameters.values()
+    if any(each.kind == each.VAR_KEYWORD for each in parameters):  # **kwargs accepts every name
+        return
+    # Edges are passed as the second positional argument, so any name counts as `edge_index`.
+    by_place = [each.name for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD and each.name != "batch"]
+    accepted = {each.name for each in parameters} | ({"edge_index"} if len(by_place) > 1 else set())
+    if missing := [name for name in needed if name not in accepted]:
+        raise InputTypeError(
+            f"{type(encoder).__name__}.forward takes no {' and no '.join(f'`{name}`' for name in missing)}; a graph "
+            f"encoder is called as (x, edge_index, batch=...); wrap a node encoder as Pooled(node_encoder)."
+        )
+
+
+def kind(value: object) -> str:
+    """Return the type of `value` in words, for an error message."""
+    return f"the class {value.__name__}; make an instance" if isinstance(value, type) else type(value).__name__

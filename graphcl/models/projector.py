@@ -1,0 +1,48 @@
+"""Projectors: the layers between the embedding and the loss, which are discarded after training."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Literal, get_args
+
+from torch import Tensor, nn
+
+from graphcl.errors import InputError
+from graphcl.models.encoder import initialise
+
+ProjectorName = Literal["mlp", "linear", "residual"]
+
+
+def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Module:
+    """Return a new projector with Xavier-initialised weights and zero biases.
+
+    Args:
+        width: width of the input and of the hidden layers.
+        out: width of the output.
+        form: `mlp` (Linear, ReLU, Linear), `linear` (one layer, as in MoCo v1) or `residual` (three blocks of Linear
+            and ReLU, plus a linear shortcut, as in InfoGraph).
+
+    Raises:
+        InputError: `form` is unknown.
+    """
+    if form not in get_args(ProjectorName):
+        raise InputError(f"`projector` must be 'mlp', 'linear' or 'residual', got {form!r}.")
+    if form == "residual":
+        return initialise(_Residual(width, out))
+    hidden = [nn.Linear(width, width), nn.ReLU()] if form == "mlp" else []
+    return initialise(nn.Sequential(*hidden, nn.Linear(width, out)))
+
+
+class _Residual(nn.Module):
+    """Projector of three blocks of Linear and ReLU, plus a linear shortcut from the input."""
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        widths = [width, width, width, out]
+        layers = [[nn.Linear(a, b), nn.ReLU()] for a, b in pairwise(widths)]
+        self.block = nn.Sequential(*(each for layer in layers for each in layer))
+        self.shortcut = nn.Linear(width, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.block(x) + self.shortcut(x)
+        return z
