@@ -1,1 +1,1 @@
-"""Several processes: launch, collectives and synchronised BatchNorm."""
+"""Distributed training: launch, collectives, averaged gradients and synchronised BatchNorm."""

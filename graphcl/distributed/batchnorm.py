@@ -1,10 +1,9 @@
-"""BatchNorm across ranks: statistics of the global batch, and running ones that agree at the end.
+"""BatchNorm across ranks: normalise over the global batch, and keep running statistics equal on all ranks.
 
-BatchNorm of a rank's own batch, the usual choice and the quicker one, takes statistics of fewer nodes than one process
-with the whole batch would, and each rank's running statistics are its own. `synchronise` makes them those of all ranks'
-nodes, `average_statistics` averages the running ones, for the end of an epoch.
+By default each rank normalises by the statistics of its own shard, which is faster. `synchronise` makes BatchNorm use
+the statistics of the nodes of all ranks. `average_statistics` averages running statistics over ranks after an epoch.
 
-torch's own `SyncBatchNorm` refuses tensors on the CPU; on CUDA it does the same by kernels of its own.
+`torch.nn.SyncBatchNorm` computes the same on CUDA, but does not support the CPU.
 """
 
 from __future__ import annotations
@@ -22,13 +21,15 @@ AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 class GlobalBatchNorm(nn.BatchNorm1d):
-    r"""BatchNorm whose statistics are those of the rows `[N, H]` of all ranks; on one rank and in evaluation as usual.
+    r"""BatchNorm1d over the rows `[N, H]` of all ranks; on one rank and in evaluation it equals `BatchNorm1d`.
 
     $$m = \frac{\sum_r n_r m_r}{\sum_r n_r}, \qquad
     v = \frac{\sum_r \big( n_r v_r + n_r (m_r - m)^2 \big)}{\sum_r n_r}$$
 
-    from each rank's number of rows, mean and variance: one exchange of 2 H + 1 numbers forward and one backward, and no
-    cancellation. Ranks may have different numbers of rows. Arguments, weights and state are those of `BatchNorm1d`.
+    where $n_r$, $m_r$ and $v_r$ are the number, mean and variance of the rows of rank r, and m and v the mean and
+    variance of all rows. Ranks may have different numbers of rows. The forward and the backward pass each exchange
+    2 H + 1 numbers once, and the formula avoids cancellation. Arguments, weights and state dict are those of
+    `BatchNorm1d`.
 
     References:
         Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance: Analysis and Recommendations", The
@@ -37,48 +38,48 @@ class GlobalBatchNorm(nn.BatchNorm1d):
 
     @property
     def is_usual(self) -> bool:
-        """Whether it does now what `BatchNorm1d` does."""
+        """Whether the layer currently equals `BatchNorm1d`: on one rank, or in evaluation mode."""
         return ranks.size() == 1 or not self.training
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows `[N, H]`, normalised.
+        """Return the rows `x [N, H]`, normalised.
 
         Raises:
-            InputError: across ranks, not a matrix.
+            InputError: `x` is not a matrix, on several ranks in training mode.
         """
         if self.is_usual:
             return super().forward(x)
         if x.dim() != 2:
-            raise InputError(f"BatchNorm across ranks takes rows [N, {self.num_features}], got {list(x.shape)}.")
+            raise InputError(f"BatchNorm over several ranks takes rows [N, {self.num_features}], got {list(x.shape)}.")
         rows = x if x.dtype == torch.float64 else x.float()
         own = rows.mean(dim=0)
-        told = torch.cat([rows.new_tensor([rows.size(0)]), own, (rows - own).square().sum(dim=0)])
-        count, means, scatters = ranks.gather(told[None]).split([1, self.num_features, self.num_features], dim=1)
+        local = torch.cat([rows.new_tensor([rows.size(0)]), own, (rows - own).square().sum(dim=0)])
+        count, means, scatters = ranks.gather(local[None]).split([1, self.num_features, self.num_features], dim=1)
         total = count.sum()
         mean = (count * means).sum(dim=0) / total
         variance = (scatters + count * (means - mean).square()).sum(dim=0) / total
-        self._follow(mean, variance * (total / (total - 1)))
+        self._update_running(mean, variance * (total / (total - 1)))
         out = (rows - mean) * (variance + self.eps).rsqrt()
         if self.affine:
             out = out * self.weight + self.bias
         return out.to(x.dtype)
 
     @torch.no_grad()
-    def _follow(self, mean: Tensor, variance: Tensor) -> None:
-        """The running statistics, after a batch."""
+    def _update_running(self, mean: Tensor, variance: Tensor) -> None:
+        """Update the running statistics by the `mean` and unbiased `variance` of a batch."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked.add_(1)
-        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), share)
+        weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), weight)
 
 
 def synchronise(module: AnyModule) -> AnyModule:
-    """The module, every `BatchNorm1d` in it a `GlobalBatchNorm` of the same weights and state; changed in place.
+    """Turn every `BatchNorm1d` in `module` into a `GlobalBatchNorm` in place, and return `module`.
 
-    That within PyG's `BatchNorm` too. Where there are other ranks, the compiled layers of `GIN`, which know of none,
-    give way to torch's operations in training.
+    Weights and state are kept. PyG's `BatchNorm` is covered, as it contains a `BatchNorm1d`. On several ranks, `GIN`
+    then trains with torch's operations instead of its compiled layers.
 
     Example:
         >>> from graphcl.models.gin import GIN
@@ -87,22 +88,16 @@ def synchronise(module: AnyModule) -> AnyModule:
     """
     for each in module.modules():
         if type(each) is nn.BatchNorm1d:
-            # The class alone, so that weights, hooks and optimisers that know the module stay what they are.
+            # Change only the class, so that hooks and optimisers that refer to the layer stay valid.
             each.__class__ = GlobalBatchNorm
     return module
 
 
-def running_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """The running statistics of every BatchNorm in a module, which are each rank's own within an epoch, by name."""
-    norms = {name: each for name, each in module.named_modules() if isinstance(each, _BatchNorm)}
-    return {f"{name}.{key}": buffer for name, norm in norms.items() for key, buffer in norm.named_buffers()}
-
-
 @torch.no_grad()
 def average_statistics(module: nn.Module) -> None:
-    """Average the running statistics of every BatchNorm in a module over ranks, so that all ranks have the same.
+    """Average the running statistics of every BatchNorm in `module` over ranks, in place.
 
-    All ranks call it, with modules of one form: at the end of an epoch, before anything is scored or saved.
+    Call this function on all ranks at the end of an epoch, before the model is scored or saved.
     """
     norms = [each for each in module.modules() if isinstance(each, _BatchNorm)]
     statistics = [each for norm in norms for each in (norm.running_mean, norm.running_var) if each is not None]

@@ -1,23 +1,22 @@
-r"""Several processes ("ranks"), each with its share of a global batch: the group in use, and what is done over it.
+r"""Differentiable collectives over the ranks of a process group. Each rank holds a shard of the global batch.
 
-The rule by which a loss over R ranks is right: each rank computes the mean over its *own* anchors, L_r, and what is
-minimised is $\frac1R \sum_r L_r$, the mean over all. Whatever comes from another rank sends its gradient back there,
+Rank r computes the mean loss $L_r$ over its *own* anchors. The global loss over R ranks is $\frac1R \sum_r L_r$. A
+row $z_r$ of rank r that other ranks use receives the gradient of all their losses,
 
-$$\frac{\partial}{\partial z_r} \sum_s L_s,$$
+$$\frac{\partial}{\partial z_r} \sum_s L_s.$$
 
-a sum over ranks; `DistributedDataParallel` then averages the parameters' gradients, which is the factor 1/R. A
-statistic of all ranks' rows follows the same rule: it is summed over ranks, and so is its gradient.
+`DistributedDataParallel` then averages the parameters' gradients over ranks, which gives the factor 1/R. Statistics
+over all rows follow the same rule: values and gradients are summed over ranks.
 
-Nothing here guesses: without `across` every loss is local, even where `torch.distributed` is initialised. In a world of
-one, nothing is sent and no operation is added.
+Without `across` every loss is local, even if `torch.distributed` is initialised. With one rank, nothing is sent and no
+operation is added.
 
-All ranks call the same functions in the same order, and have equally many graphs: what each sends is framed by its
-number of rows, so that another one ends in a message on all of them, where that is seen without waiting for the device
-(on the CPU; on CUDA where a rank's own number is not the one that was agreed on).
+All ranks must call the same functions in the same order with the same number of rows. Each message carries its number
+of rows, so that all ranks raise an error if the numbers differ. The check is always made on the CPU. On CUDA it is made
+only if a rank's own number has changed, as reading the other numbers would synchronise with the device.
 
-Differs: `torch.distributed.nn.functional.all_gather` has these gradients too, but scatters R times on gloo; OpenCLIP by
-default gathers without a gradient, so that a row is pushed by its own rank's anchors only (its `gather_with_grad`
-mends that).
+Differs: `torch.distributed.nn.functional.all_gather` has the same gradients, but scatters R times on gloo. OpenCLIP by
+default gathers without a gradient, so that a row gets gradients from its own rank only (unless `gather_with_grad`).
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from torch.autograd.function import once_differentiable
 from graphcl.errors import InputError
 
 Rows = dict[tuple[torch.dtype, torch.Size], int]
-"""Form of rows -> how many of them each rank has."""
+"""A mapping from the dtype and shape of a row to the number of rows on each rank."""
 _HEADER = 16
-"""Bytes before the rows of a message: their number, and room that keeps the rows aligned."""
+"""Bytes of a message before its rows: the number of rows, and padding that keeps the rows aligned."""
 
 
 class Ranks:
-    """A process group, and the numbers of rows that its ranks have agreed on.
+    """Process group with collectives on rows, and the numbers of rows that its ranks have agreed on.
 
     Args:
-        group: of two processes or more, this one among them.
-        rows: what they have agreed on already.
+        group: process group of two or more processes, including this process.
+        rows: numbers of rows that are already agreed on.
     """
 
     def __init__(self, group: dist.ProcessGroup, rows: Rows | None = None) -> None:
@@ -54,10 +53,10 @@ class Ranks:
         self._rows = {} if rows is None else rows
 
     def exchange(self, x: Tensor) -> Tensor:
-        """The rows `[n, ...]` of all ranks, `[R, n, ...]`, without a gradient.
+        """Return the rows `x [n, ...]` of all ranks as `[R, n, ...]`, without a gradient.
 
         Raises:
-            InputError: ranks have rows of different numbers or forms.
+            InputError: ranks have different numbers or shapes of rows.
         """
         form, n = (x.dtype, x.shape[1:]), x.size(0)
         if form not in self._rows:
@@ -77,39 +76,35 @@ class Ranks:
         return found[:, _HEADER : _HEADER + n * width].view(x.dtype).view(self.size, *x.shape)
 
     def check_sizes(self, sizes: Sequence[float]) -> None:
-        """Refuse different numbers of rows, as all ranks do."""
+        """Raise InputError if the numbers of rows `sizes`, one per rank, differ."""
         if len(set(sizes)) > 1:
             raise InputError(
                 f"all ranks must have equally many graphs in a batch, got {', '.join(str(int(n)) for n in sizes)} by "
-                "rank; make_loader(..., share=(rank, ranks)) cuts equal shares."
+                "rank; make_loader(..., shard=(rank, ranks)) cuts equal shards."
             )
 
     def sum_to_owner(self, x: Tensor) -> Tensor:
-        """Of `x [R, n, ...]` of all ranks, those with this one's number, added up: `[n, ...]`."""
+        """Return on each rank r the sum over all ranks of their `x[r]`: `x [R, n, ...]` gives `[n, ...]`."""
         x = x.contiguous()
-        backend = _backend(self.group, x.device)
-        if backend == "nccl":
+        if x.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):
             own = torch.empty_like(x[0])
             _reduce_scatter(own, x.view(-1, *x.shape[2:]), group=self.group)
             return own
-        if backend == "gloo":  # half of what an all-reduce sends
-            parts = torch.empty_like(x)
-            dist.all_to_all_single(parts, x, group=self.group)
-            return parts.sum(dim=0)
-        x = x.clone()
-        dist.all_reduce(x, group=self.group)
-        return x[self.rank]
+        # gloo has no reduce-scatter; all-to-all sends half as much as an all-reduce.
+        parts = torch.empty_like(x)
+        dist.all_to_all_single(parts, x, group=self.group)
+        return parts.sum(dim=0)
 
     def reduced(self, x: Tensor, largest: bool = False) -> Tensor:
-        """The sum of all ranks' `x`, or the entrywise maximum, without a gradient."""
+        """Return the sum of `x` over ranks, or the elementwise maximum if `largest`, without a gradient."""
         x = x.detach().clone(memory_format=torch.contiguous_format)
         dist.all_reduce(x, dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM, group=self.group)
         return x
 
     def summed_in_order(self, x: Tensor) -> Tensor:
-        """The sum of all ranks' `x [n]`, without a gradient, each number's added up in the order of ranks.
+        """Return the sum of `x [n]` over ranks, with each element added in rank order, without a gradient.
 
-        Each rank adds up its part of the numbers, which sends as many bytes as a ring's all-reduce.
+        Each rank adds one slice of the elements, so as many bytes are sent as in a ring all-reduce.
         """
         length = -(-x.numel() // self.size)
         parts = x.new_zeros(self.size, length)
@@ -123,43 +118,45 @@ class Ranks:
         return parts.view(-1)[: x.numel()]
 
     def agree(self, x: Tensor) -> None:
-        """Refuse rows of which ranks have other numbers or forms: the first of a form and, on CUDA, of a number.
+        """Compare number and shape of the rows `x` between ranks, if the shape or, on CUDA, the number is new.
 
         Raises:
-            InputError: they differ.
+            InputError: ranks have different numbers or shapes of rows.
         """
         known = self._rows.get((x.dtype, x.shape[1:]))
         if known is None or (known != x.size(0) and x.device.type != "cpu"):
             self._agree(x)
 
     def _agree(self, x: Tensor) -> None:
-        """Compare what all ranks are about to send."""
+        """Raise InputError unless all ranks have rows `x` of one number, dtype and shape; else store the number."""
         forms: list[Any] = [None] * self.size
         dist.all_gather_object(forms, (x.size(0), str(x.dtype), list(x.shape[1:])), group=self.group)
         if any(form[1:] != forms[0][1:] for form in forms):
             listed = ", ".join(f"{[form[0], *form[2]]} of {form[1].removeprefix('torch.')}" for form in forms)
-            raise InputError(f"all ranks must have rows of one form, got {listed} by rank; they must train one model.")
+            raise InputError(
+                f"all ranks must have rows of one shape, got {listed} by rank; they must train the same model."
+            )
         self.check_sizes([form[0] for form in forms])
         self._rows[x.dtype, x.shape[1:]] = x.size(0)
 
 
 _agreed: WeakKeyDictionary[dist.ProcessGroup, Rows] = WeakKeyDictionary()
-"""Of each group, which is gone from here with the group."""
+"""Numbers of rows that each process group has agreed on; an entry is dropped with its group."""
 _current: Ranks | None = None
 
 
 @contextmanager
 def across(group: dist.ProcessGroup | None) -> Iterator[None]:
-    """Let losses and methods see the batches of all ranks of a process group as one.
+    """Make losses and methods treat the batches of all ranks of a process group as one global batch.
 
-    Put it around the training loop, steps and ends of epochs too; all ranks of the group enter it. It holds for the
-    whole process, threads too, as collectives have one order.
+    Wrap the whole training loop in this context manager, on all ranks of the group. It applies to all threads of the
+    process, as collectives must be called in one order.
 
     Args:
-        group: such as `torch.distributed.group.WORLD`. `None`, or a group of one: this process alone.
+        group: process group, such as `torch.distributed.group.WORLD`; None or a group of one means this process alone.
 
     Raises:
-        InputError: this process is not in the group.
+        InputError: this process is not a member of `group`.
 
     Example:
         >>> with across(None):
@@ -169,7 +166,7 @@ def across(group: dist.ProcessGroup | None) -> Iterator[None]:
     global _current
     before = _current
     if group is not None and dist.get_rank(group) < 0:
-        raise InputError("this process is not in the `group` that it is to work across.")
+        raise InputError("this process is not a member of `group`; pass a process group that contains it.")
     try:
         _current = None
         if group is not None and dist.get_world_size(group) > 1:
@@ -180,36 +177,36 @@ def across(group: dist.ProcessGroup | None) -> Iterator[None]:
 
 
 def current() -> Ranks | None:
-    """The ranks that are worked across; None for this process alone."""
+    """Return the `Ranks` of the active `across`; None for this process alone."""
     return _current
 
 
 def size() -> int:
-    """R, how many ranks there are; 1 for this process alone."""
+    """Return the number of ranks R; 1 for this process alone."""
     return _current.size if _current else 1
 
 
 def rank() -> int:
-    """Which of them this process is, from 0."""
+    """Return the rank of this process, from 0; 0 for this process alone."""
     return _current.rank if _current else 0
 
 
 def gather(x: Tensor) -> Tensor:
-    """The rows of all ranks in their order, with their gradients; of `[n, ...]`, `[R n, ...]`.
+    """Return the rows `x` of all ranks in rank order, with gradients: `[n, ...]` gives `[R n, ...]`.
 
     Args:
-        x: a rank's rows, as many on all ranks.
+        x: rows of this rank, the same number on all ranks.
 
     Raises:
-        InputError: ranks have rows of different numbers or forms.
+        InputError: ranks have different numbers or shapes of rows.
     """
     return x if _current is None else _gathered(x, _current, range(_current.size))
 
 
 def others(x: Tensor) -> Tensor:
-    """The other ranks' rows, the next one's first, the first after the last: of `[n, ...]`, `[(R - 1) n, ...]`.
+    """Return the rows `x` of the other ranks, with gradients: `[n, ...]` gives `[(R - 1) n, ...]`; see `gather`.
 
-    So own rows and these follow one another as in the global batch, in a circle. Else as `gather`.
+    The order is cyclic and starts at the next rank, so `x` followed by the result is a rotation of the global batch.
     """
     if _current is None:
         return x[:0]
@@ -217,20 +214,20 @@ def others(x: Tensor) -> Tensor:
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
-    """The sum of all ranks' `x`, of one shape, with its gradient."""
+    """Return the sum of `x` over ranks, with gradients; `x` has the same shape on all ranks."""
     return x if _current is None else _apply(_Sum, x, _current)
 
 
 def largest_over_ranks(x: Tensor) -> Tensor:
-    """The entrywise maximum of all ranks' `x`, of one shape, as a constant."""
+    """Return the elementwise maximum of `x` over ranks, without a gradient; `x` has one shape on all ranks."""
     return x.detach() if _current is None else _current.reduced(x, largest=True)
 
 
 def mean_over_ranks(x: Tensor) -> Tensor:
-    """The mean of all ranks' rows, with its gradient; of `[n, ...]`, `[...]`.
+    """Return the mean of the rows `x` of all ranks, with gradients: `[n, ...]` gives `[...]`.
 
     Raises:
-        InputError: ranks have different numbers of rows (looked for on the CPU only).
+        InputError: ranks have different numbers of rows (checked on the CPU only).
     """
     if _current is None:
         return x.mean(dim=0)
@@ -243,14 +240,14 @@ def mean_over_ranks(x: Tensor) -> Tensor:
 
 
 def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
-    """A rank's part in the mean over all ranks' things, of which they have different numbers.
+    """Return `mean` rescaled so that the average over ranks is the mean over the items of all ranks.
 
     Args:
-        mean: over the rank's own.
-        count: how many those are.
+        mean: mean over the items of this rank.
+        count: number of items on this rank; ranks may have different numbers.
 
     Returns:
-        R count / (the sum of all counts) times the mean: over ranks, the mean of that is the mean over all.
+        `mean` times R `count` / (sum of `count` over ranks).
     """
     if _current is None:
         return mean
@@ -259,7 +256,7 @@ def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
 
 
 def broadcast(x: Tensor) -> Tensor:
-    """Rank 0's `x`, of one shape on all ranks, as a constant: for what one process would draw once a batch."""
+    """Return rank 0's `x` on all ranks, without a gradient, for example to share a random draw."""
     if _current is None:
         return x
     x = x.detach().clone(memory_format=torch.contiguous_format)
@@ -267,8 +264,8 @@ def broadcast(x: Tensor) -> Tensor:
     return x
 
 
-def share(value: Any) -> Any:
-    """Rank 0's plain value, on all ranks."""
+def broadcast_object(value: Any) -> Any:
+    """Return rank 0's `value`, a picklable object, on all ranks."""
     if _current is None:
         return value
     values = [value]
@@ -276,8 +273,8 @@ def share(value: Any) -> Any:
     return values[0]
 
 
-def collect(value: Any) -> list[Any]:
-    """All ranks' plain values, on all ranks, by rank."""
+def all_gather_object(value: Any) -> list[Any]:
+    """Return the picklable `value` of every rank, in rank order, on all ranks."""
     if _current is None:
         return [value]
     values: list[Any] = [None] * _current.size
@@ -285,17 +282,17 @@ def collect(value: Any) -> list[Any]:
     return values
 
 
-def on_any(*flags: bool) -> list[bool]:
-    """Which of some questions any rank answers with yes."""
+def any_rank(*flags: bool) -> list[bool]:
+    """Return for each of `flags` whether it is true on any rank."""
     if _current is None:
         return list(flags)
-    device = torch.device("cpu" if _backend(_current.group, torch.device("cpu")) else "cuda")
+    device = "cpu" if "gloo" in dist.get_backend_config(_current.group) else "cuda"
     found = _current.reduced(torch.tensor(flags, dtype=torch.uint8, device=device), largest=True)
     return [bool(each) for each in found.tolist()]
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of some ranks, in an order; their gradients go back to them."""
+    """Gather the rows of the ranks in `order`; the backward pass sums each row's gradients on its own rank."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Ranks, order: Sequence[int]) -> Tensor:
@@ -316,7 +313,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over ranks; so is the gradient."""
+    """Sum values over ranks in the forward pass, and gradients in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
@@ -338,12 +335,6 @@ def _gathered(x: Tensor, ranks: Ranks, order: Sequence[int]) -> Tensor:
     return _apply(_Gather, x, ranks, order)
 
 
-def _backend(group: dist.ProcessGroup, device: torch.device) -> str:
-    """What carries the tensors of a device."""
-    config = dict(each.split(":") for each in dist.get_backend_config(group).split(","))
-    return config.get(device.type, "")
-
-
-# Newer torch warns of the older names.
+# Prefer the new names, as newer torch versions deprecate the old ones.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or getattr(dist, "all_gather_into_tensor", None)
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or getattr(dist, "reduce_scatter_tensor", None)

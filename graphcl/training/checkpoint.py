@@ -1,4 +1,4 @@
-"""Where a training is saved while it is under way, and from where it goes on after a kill."""
+"""Training checkpoints: when they are written, and how training resumes from them."""
 
 from __future__ import annotations
 
@@ -15,31 +15,37 @@ import torch
 
 from graphcl.arguments import shown
 from graphcl.distributed import ranks
-from graphcl.errors import InputError, Stopped, one_line
-from graphcl.system.files import read_plain, remove_partial, write_whole
+from graphcl.errors import InputError, Stopped, one_line, reason
+from graphcl.system.files import remove_partial, write_whole
 from graphcl.system.signals import Stop
+from graphcl.system.torch_file import read_torch_file
 
-FORMAT, VERSION = "graphcl training", 1
+FORMAT, VERSION = "graphcl training", 2
 KEPT = 2
-"""How many checkpoints are kept: the newest, and the one before it in case that is damaged."""
+"""Number of checkpoints to keep: the newest, and the previous one in case the newest is damaged."""
+GRACE = 5.0
+"""Seconds that a stop waits for the epoch to end, as training resumes bit-identically only from the end of an epoch."""
 
 
 class Checkpoints:
-    """Checkpoints of one training in a folder: written whole or not at all, the one before kept.
+    """The checkpoints of one training run in a folder. Each is written atomically; the newest two are kept.
 
-    A checkpoint holds everything that the training depends on: weights, statistics, queue or bank, the optimiser's
-    moments, every generator, and the place in the epoch. A training that is given a folder with checkpoints goes on
-    from the newest that can be read, and ends bit by bit (on the same machine) as if it had never stopped. Reading one
-    never runs code.
+    A checkpoint holds everything that training depends on: weights, BatchNorm statistics, queue or bank, Adam's
+    moments and the states of all generators. `train` resumes from the newest readable checkpoint in the folder. After
+    a checkpoint at the end of an epoch, the result on the same machine is bit-identical to that of an uninterrupted
+    run. After a checkpoint within an epoch, the remaining steps of the epoch use a new order and new views. Reading a
+    checkpoint never runs code.
 
-    One is written when the training is over, too, whatever the rules say. A disk that is full, or gone, costs a
-    warning, not the training: it is tried again when the next one is due.
+    Checkpoints are written at the end of an epoch if `epochs` or `minutes` requires it, and at the end of training.
+    Within an epoch, a checkpoint is written only if the epoch alone takes longer than `minutes`, or at a stop. A stop
+    waits up to five seconds for the epoch to end. If the disk is full or missing, training prints a warning and
+    continues; it tries again when the next checkpoint is due.
 
     Args:
-        folder: for them alone; made when the first is written.
-        epochs: epochs after which one is written; None for no such rule.
-        minutes: minutes after which one is written, at the end of a step; None for no such rule.
-        stop: looked at after each step; where a stop is wanted, the training is saved and raises `Stopped`.
+        folder: folder for these checkpoints only; created with the first checkpoint.
+        epochs: number of epochs between checkpoints; None disables this rule.
+        minutes: minutes between checkpoints; None disables this rule.
+        stop: checked after each step; if a stop is requested, training is saved and raises `Stopped`.
 
     Raises:
         InputError: epochs below 1, or minutes not above 0.
@@ -61,26 +67,40 @@ class Checkpoints:
         if minutes is not None and not minutes > 0:
             raise InputError(f"`minutes` between checkpoints must be above 0, got {minutes}.")
         self.folder, self.epochs, self.minutes, self.stop = Path(folder), epochs, minutes, stop or Stop()
-        self._saved = time.monotonic()
+        self._saved = self._epoch_ended = time.monotonic()
+        self._stop_seen: float | None = None
 
-    def due(self, epochs: int | None = None) -> bool:
-        """Whether one is to be written now, after a step or (with their number so far) after an epoch."""
-        if epochs is not None and self.epochs is not None and epochs % self.epochs == 0:
-            return True
-        return self.minutes is not None and time.monotonic() - self._saved >= 60 * self.minutes
+    def due_after_epoch(self, epoch: int) -> bool:
+        """Return True if a checkpoint is due at the end of epoch `epoch`, counted from 1."""
+        self._epoch_ended = time.monotonic()
+        return bool(self.epochs and epoch % self.epochs == 0) or self._minutes_passed_since(self._saved)
+
+    def due_within_epoch(self) -> bool:
+        """Return True if `minutes` have passed since the epoch began and since the last checkpoint."""
+        return self._minutes_passed_since(max(self._saved, self._epoch_ended))
+
+    def stops_within_epoch(self) -> bool:
+        """Return True if a stop is requested and the epoch has not ended within `GRACE` seconds of the first check."""
+        if not self.stop.wanted:
+            return False
+        self._stop_seen = self._stop_seen or time.monotonic()
+        return time.monotonic() - self._stop_seen >= GRACE
+
+    def _minutes_passed_since(self, then: float) -> bool:
+        return self.minutes is not None and time.monotonic() - then >= 60 * self.minutes
 
     def save(self, state: dict[str, Any], steps: int) -> bool:
-        """Write a checkpoint, and remove those before the one before it; whether that succeeded.
+        """Write `state` as a checkpoint and remove all but the newest two; return False if it cannot be written.
 
         Args:
-            state: plain values and tensors.
-            steps: of the optimiser so far, which order the checkpoints.
+            state: training state, made of plain values and tensors.
+            steps: number of steps so far; orders the checkpoints.
         """
         self._saved = time.monotonic()
-        if ranks.rank():  # what rank 0 writes holds all ranks'
+        if ranks.rank():  # rank 0's checkpoint holds the state of all ranks
             return True
         path = self.folder / f"step-{steps:09d}.pt"
-        # In memory first: on a full disk PyTorch's own writer would end the process.
+        # serialise in memory: on a full disk, PyTorch's file writer would abort the process
         buffer = io.BytesIO()
         torch.save({"format": FORMAT, "version": VERSION, **state}, buffer)
         try:
@@ -88,41 +108,41 @@ class Checkpoints:
             write_whole(path, lambda file: file.write(buffer.getbuffer()))
         except OSError as error:
             print(f"graphcl: no checkpoint at step {steps}: {error.strerror}: {self.folder}; "
-                  f"the training goes on, and those before are kept.", file=sys.stderr)  # fmt: skip
+                  f"training continues, earlier checkpoints are kept.", file=sys.stderr)  # fmt: skip
             return False
-        # A newer one is of steps that were gone back from, as it was damaged.
+        # a checkpoint with more steps is damaged (training resumed from an older one), so it is removed too
         files = self.files()
         for old in {*files} - {*files[files.index(path) :][:KEPT]}:
             old.unlink(missing_ok=True)
         return True
 
     def files(self) -> list[Path]:
-        """The checkpoints in the folder, the newest first."""
+        """Return the paths of the checkpoints in the folder, newest first."""
         found = (each for each in self.folder.glob("step-*.pt") if _NAME.fullmatch(each.name))
         return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
 
     def resume(self, restore: Callable[[dict[str, Any]], None]) -> Path | None:
-        """Hand the newest state that can be read to `restore`; the file, or None where there is none.
+        """Restore the newest readable checkpoint and return its path; None if the folder has no checkpoints.
 
         Args:
-            restore: takes it up; it raises an exception of any kind where the state does not fit.
+            restore: called with the checkpoint's state; raises an exception if the state does not fit.
 
         Raises:
-            InputError: there are some, and none can be read; or what `restore` refuses as of another training.
+            InputError: there are checkpoints but none can be read, or `restore` raised `OtherTrainingError`.
         """
         if ranks.rank() == 0:
             remove_partial(self.folder)
-        files: list[Path] = ranks.share(self.files())
+        files: list[Path] = ranks.broadcast_object(self.files())
         for path in files:
-            # Rank 0 reads for all, whose disks may be others.
-            state, problem = ranks.share(_read(path) if ranks.rank() == 0 else None)
+            # rank 0 reads and broadcasts, as other ranks may not see its disk
+            state, problem = ranks.broadcast_object(_read(path) if ranks.rank() == 0 else None)
             if state is not None:
                 problem = _restored(restore, state, path)
-            problem = next(filter(None, ranks.collect(problem)), None)
+            problem = next(filter(None, ranks.all_gather_object(problem)), None)
             if problem is None:
                 return path
             if ranks.rank() == 0:
-                print(f"graphcl: {problem}; going back to the checkpoint before it.", file=sys.stderr)
+                print(f"graphcl: {problem}; trying the checkpoint before it.", file=sys.stderr)
         if files:
             raise InputError(
                 f"none of the {len(files)} checkpoints in {self.folder} can be read; delete that folder to train anew."
@@ -130,12 +150,12 @@ class Checkpoints:
         return None
 
     def stopped(self, saved: bool) -> Stopped:
-        """What to raise when a stop was wanted."""
+        """Return the `Stopped` exception to raise; `saved` is whether the checkpoint at the stop was written."""
         where = "everything is saved" if saved else f"the last checkpoint in {self.folder} is kept"
         return Stopped(where)
 
     def clear(self) -> None:
-        """Remove all, as of a training whose outcome is kept elsewhere."""
+        """Remove all checkpoints, and the folder if it is then empty; for use once the trained model is stored."""
         remove_partial(self.folder)
         for path in self.files():
             path.unlink(missing_ok=True)
@@ -144,11 +164,29 @@ class Checkpoints:
 
 
 class OtherTrainingError(InputError):
-    """A checkpoint of another training: the message says which settings differ."""
+    """The checkpoint belongs to a training run with other settings; the message names the settings that differ."""
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Return the content of the checkpoint `path` after verifying its checksums.
+
+    Raises:
+        InputError: the file is damaged, contains code, or is not a checkpoint of this library.
+    """
+    content = read_torch_file(path, "a checkpoint holds plain tensors; this is not one of this library's")
+    with zipfile.ZipFile(path) as file:
+        damaged = file.testzip()  # torch.load does not verify checksums, so a flipped bit would go unnoticed
+    if damaged is not None:
+        raise InputError(f"{path} is damaged: {one_line(damaged, 100)} does not match its checksum.")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{path} is not a checkpoint of a training: it lacks `format`: {FORMAT!r}.")
+    if content.get("version") != VERSION:
+        raise InputError(f"{path} has version {shown(content.get('version'))}, this library reads {VERSION}.")
+    return content
 
 
 def _read(path: Path) -> tuple[dict[str, Any] | None, str | None]:
-    """What a checkpoint holds, or why it cannot be read."""
+    """Return the checkpoint's content and None, or None and the reason why it cannot be read."""
     try:
         return read_checkpoint(path), None
     except InputError as error:
@@ -156,35 +194,14 @@ def _read(path: Path) -> tuple[dict[str, Any] | None, str | None]:
 
 
 def _restored(restore: Callable[[dict[str, Any]], None], state: dict[str, Any], path: Path) -> str | None:
-    """Why a state cannot be taken up; None where it was."""
+    """Call `restore` with `state`, read from `path`; return None, or the reason why the state does not fit."""
     try:
         restore(state)
     except OtherTrainingError:
         raise
-    except Exception as error:  # of whatever kind: the file is damaged, and the one before may be whole
-        return (
-            str(error).rstrip(".") if isinstance(error, InputError) else f"{path} is damaged ({type(error).__name__})"
-        )
+    except Exception as error:  # a damaged file can raise anything; the previous checkpoint may be intact
+        return str(error).rstrip(".") if isinstance(error, InputError) else f"{path} is damaged ({reason(error)})"
     return None
-
-
-def read_checkpoint(path: Path) -> dict[str, Any]:
-    """What a checkpoint holds, its bytes checked against their checksums.
-
-    Raises:
-        InputError: damaged, code in it, or no checkpoint of this library.
-    """
-    # First the look at what the file claims: the checksums are of records that it has found to be as large as they say.
-    content = read_plain(path, "a checkpoint holds plain tensors; this is not one of this library's")
-    with zipfile.ZipFile(path) as file:
-        damaged = file.testzip()  # PyTorch itself does not look at the checksums
-    if damaged is not None:
-        raise InputError(f"{path} is damaged: {one_line(damaged, 100)} does not fit its checksum.")
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{path} is no checkpoint of a training: it does not say `format`: {FORMAT!r}.")
-    if content.get("version") != VERSION:
-        raise InputError(f"{path} has version {shown(content.get('version'))}, this library reads {VERSION}.")
-    return content
 
 
 _NAME = re.compile(r"step-\d{9,}\.pt")

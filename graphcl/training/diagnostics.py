@@ -1,4 +1,4 @@
-"""What embeddings and projections look like while they are trained."""
+"""Diagnostics of embeddings and projections during training: alignment, uniformity, rank, negatives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from graphcl.losses.engine.pairs import normalize
 
 
 def alignment(z1: Tensor, z2: Tensor) -> Tensor:
-    r"""How far apart the two views of a graph lie: $\frac1N \sum_i \lVert a_i - b_i \rVert^2$, in [0, 4].
+    r"""Return the mean squared distance between the projections of a graph's two views, in [0, 4].
+
+    $$\frac1N \sum_i \lVert a_i - b_i \rVert^2$$
+
+    where $a_i$ and $b_i$ are the L2-normalised projections of the two views of graph i.
 
     Args:
-        z1: projections `[N, D]`, normalised here.
-        z2: projections `[N, D]`.
+        z1: projections of the first views `[N, D]`; normalised by this function.
+        z2: projections of the second views `[N, D]`; normalised by this function.
 
     References:
         Wang and Isola, "Understanding Contrastive Representation Learning through Alignment and Uniformity on the
@@ -24,16 +28,19 @@ def alignment(z1: Tensor, z2: Tensor) -> Tensor:
 
 
 def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
-    r"""How evenly graphs spread, lower is more: $\log \frac{2}{N(N-1)} \sum_{i<j} e^{-t \lVert a_i - a_j \rVert^2}$.
+    r"""Return the uniformity of projections on the unit sphere; lower is more uniform.
 
-    0 where all coincide; about -4 at best in high dimension with t = 2.
+    $$\log \frac{2}{N(N-1)} \sum_{i<j} e^{-t \lVert a_i - a_j \rVert^2}$$
+
+    where $a_i$ is the L2-normalised projection of graph i. The value is 0 if all projections coincide, and about -4 at
+    best for t = 2 and large D.
 
     Args:
-        z: projections `[N, D]`, N >= 2, normalised here.
+        z: projections `[N, D]`, N >= 2; normalised by this function.
         t: sharpness of the Gaussian kernel.
 
     References:
-        As for `alignment`.
+        See `alignment`.
     """
     a = normalize(z)
     n = a.size(0)
@@ -43,46 +50,55 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
 
 
 def widest_share(h: Tensor) -> Tensor:
-    r"""The widest column's share of all variance, $\max_k v_k / \sum_l v_l$ with $v_k$ the variance of column k.
+    r"""Return the largest column variance as a fraction of the total variance.
 
-    Near 1 a Gaussian kernel on the rows sees one column alone. That comes of a hidden unit that answers to few graphs
-    only: BatchNorm's running variance of it has all but vanished by the end of training, and divides by it.
+    $$\frac{\max_k v_k}{\sum_l v_l}$$
+
+    where $v_k$ is the variance of column k. If the value is near 1, a Gaussian kernel on the rows effectively uses one
+    column only. The usual cause is a hidden unit that is active on few graphs: its running variance in BatchNorm is
+    close to 0 at the end of training, so dividing by it blows up that column.
 
     Args:
-        h: embeddings `[N, H]`, taken as they are.
+        h: embeddings `[N, H]`, not normalised.
 
     Returns:
-        A number in [1/H, 1]; 0 where no column varies.
+        A scalar in [1/H, 1]; 0 if no column varies.
     """
     variances = h.double().var(dim=0, correction=0)
     return variances.max() / variances.sum().clamp(min=torch.finfo(variances.dtype).tiny)
 
 
 def effective_rank(h: Tensor) -> Tensor:
-    r"""How many dimensions are in use: $e^{H(p)}$ with $p_k = \sigma_k / \sum_l \sigma_l$, the singular values.
+    r"""Return the effective rank of embeddings, the exponential of the entropy of their normalised singular values.
 
-    Between 1 (all rows on a line through the origin) and min(N, H); 0 where all rows are zero.
+    $$\exp\Big(-\sum_k p_k \log p_k\Big), \qquad p_k = \sigma_k / \sum_l \sigma_l$$
+
+    where $\sigma_k$ are the singular values of `h`. The result is between 1 (all rows on a line through the origin) and
+    min(N, H), or 0 if all rows are zero.
 
     Args:
-        h: embeddings `[N, H]`, taken as they are.
+        h: embeddings `[N, H]`, not normalised.
 
     References:
         Roy and Vetterli, "The Effective Rank: A Measure of Effective Dimensionality", EUSIPCO 2007.
     """
     values = torch.linalg.svdvals(h.float())
-    share = values / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-    return torch.special.entr(share).sum().exp() * (values[0] > 0)
+    p = values / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
+    return torch.special.entr(p).sum().exp() * (values[0] > 0)
 
 
 def coupling(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
-    r"""DCL's negative-positive-coupling multiplier of each anchor: $q_i = 1 - p_i^+$, in (0, 1), `[N]`.
+    r"""Return the negative-positive-coupling multipliers `[N]` of the anchors, in (0, 1).
 
-    InfoNCE's gradient is DCL's times q.
+    $$q_i = 1 - p_i^+$$
+
+    where $p_i^+$ is the probability that the softmax over anchor i's keys gives to its positive. The gradient of
+    anchor i's InfoNCE loss is $q_i$ times the gradient of its DCL loss.
 
     Args:
-        z1: projections of the first view `[N, D]`, the anchors, N >= 2.
-        z2: of the second view.
-        temperature: tau.
+        z1: projections of the first views `[N, D]`, the anchors, N >= 2.
+        z2: projections of the second views `[N, D]`, the keys.
+        temperature: temperature tau of the softmax.
 
     References:
         Yeh et al., "Decoupled Contrastive Learning", ECCV 2022, Eq. 4 (arXiv 2110.06848).
@@ -92,24 +108,27 @@ def coupling(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
 
 
 def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> dict[str, Tensor]:
-    r"""More of a batch than its loss, for the first view's anchors against the second view's rows.
+    r"""Return the diagnostics of a batch, with the first views as anchors and the second views as keys.
 
-    | name                                 | what it is                                                               |
-    |--------------------------------------|--------------------------------------------------------------------------|
-    | `rank_h`, `rank_z`                   | effective rank of embeddings and of projections                          |
-    | `npc_mean`, `npc_std`                | q = 1 - p+, DCL's multiplier of InfoNCE's gradient; near 0 it is idle    |
-    | `negative_mean`, `negative_variance` | of the negatives' cosines, the variance within each anchor's             |
-    | `dro_entropy`                        | of the worst-case weights softmax(c / tau), over log M: 1 for equal ones |
-    | `dro_radius`                         | eta, their KL divergence from the uniform distribution, in nats          |
-    | `temperature_estimate`               | sqrt(Var / (2 eta)), the optimal temperature for the radius at hand      |
+    M is the number of negatives of an anchor, c is the cosine of an anchor with a negative.
 
-    The last one stays near tau where the second-order view of the loss holds, and departs from it where it does not.
+    | name                   | meaning                                                                     |
+    |------------------------|-----------------------------------------------------------------------------|
+    | `rank_h`, `rank_z`     | effective rank of `h` and of `z1`                                           |
+    | `npc_mean`, `npc_std`  | mean and standard deviation of `coupling` over anchors                      |
+    | `negative_mean`        | mean of c over all pairs                                                    |
+    | `negative_variance`    | variance of c over an anchor's negatives, mean over anchors                 |
+    | `dro_entropy`          | entropy of the weights softmax(c / tau), divided by log M; 1 if all equal   |
+    | `dro_radius`           | eta, KL divergence of the weights from the uniform distribution, in nats    |
+    | `temperature_estimate` | sqrt(`negative_variance` / (2 eta)), the optimal temperature for radius eta |
+
+    The estimate is close to tau if the second-order approximation of the loss is accurate.
 
     Args:
         h: embeddings `[N, H]`.
-        z1: projections of the first view `[N, D]`, N >= 2.
-        z2: of the second view.
-        temperature: tau.
+        z1: projections of the first views `[N, D]`, N >= 2.
+        z2: projections of the second views `[N, D]`.
+        temperature: temperature tau of the loss.
 
     References:
         Yeh et al., "Decoupled Contrastive Learning", ECCV 2022 (arXiv 2110.06848). Wu et al., "Understanding

@@ -1,4 +1,4 @@
-"""The training loop, and the embedding of a data set with what it has trained."""
+"""The training loop, and the embedding of a data set with a trained model."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.models.contrastive import ContrastiveModel, with_head
+from graphcl.models.contrastive import ContrastiveModel, with_projector
 from graphcl.training.checkpoint import Checkpoints
-from graphcl.training.state import Epoch, NonFiniteLossError, Training
+from graphcl.training.epoch import Epoch
+from graphcl.training.non_finite import NonFiniteLossError
+from graphcl.training.state import Training
 
 __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
-AGREE = 8
+_AGREE = 8
 """Steps after which several ranks agree whether to save or to stop."""
 
 
@@ -38,76 +40,78 @@ def train(
     amp: bool = False,
     non_finite: Literal["stop", "skip"] = "stop",
     diagnostics: bool = False,
+    deterministic: bool = False,
     generator: torch.Generator | None = None,
     callbacks: Iterable[Callable[[Epoch], Any]] = (),
     checkpoints: Checkpoints | None = None,
 ) -> list[Epoch]:
-    """Train a method's model so that two views of a graph agree and those of different graphs do not.
+    """Train a method's model and return one record an epoch.
 
-    Labels are looked at only by a method that was told to.
+    Labels are used only by a method that was given `labels=True`.
 
     Args:
-        method: model and loss (`TwoViews(model, Loss("adnce"))`), trained in place, on the device where it is.
-        loader: batches of graphs, all of them once an epoch.
-        first: augmentation that makes the first view; a method may put its own in its place.
-        second: augmentation that makes the second view.
+        method: model and loss (`TwoViews(model, Loss("adnce"))`), trained in place, on the model's device.
+        loader: batches of graphs; one iteration is one epoch.
+        first: augmentation of the first view; a method may replace it.
+        second: augmentation of the second view.
         epochs: passes over the data.
-        steps: optimiser steps in all, instead of the epochs; the last epoch ends with the last of them.
+        steps: number of optimiser steps, instead of `epochs`; the last epoch ends with the last step.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         clip_norm: largest Euclidean norm of the gradient, or None for no clipping.
-        amp: whether the model computes in bfloat16 (the loss stays in float32).
+        amp: whether the model computes in bfloat16; the loss stays in float32.
         non_finite: what to do about a loss or a gradient that is NaN or infinite. `stop` raises at the end of the
-            epoch at the latest. `skip` leaves the step out, as if its batch had not been there, and counts it as
-            `skipped` in `Epoch.diagnostics`; it asks the device after each step, which on CUDA costs time.
-        diagnostics: whether to measure ranks, negatives and weights too, see `graphcl.training.diagnostics.diagnose`.
-        generator: source of the views' randomness, and of what the method draws, on the model's device.
+            epoch at the latest. `skip` leaves out the step, as if the batch did not exist, and counts it as `skipped`
+            in `Epoch.diagnostics`; it synchronises with the device after each step, which on CUDA costs time.
+        diagnostics: whether to record more, see `graphcl.training.diagnostics.diagnose`.
+        deterministic: whether several ranks sum gradients in rank order, so that more than two ranks resume bit for
+            bit, too. CUDA kernels also need `torch.use_deterministic_algorithms(True)`.
+        generator: source of the views and of the method's draws, on the model's device.
         callbacks: each is called with every finished `Epoch`.
-        checkpoints: where to save the training on the way, and to go on from where that holds something.
+        checkpoints: where to save the training, and to resume it from if a checkpoint exists.
 
     Returns:
-        One record an epoch, those before a checkpoint too.
+        The records of all epochs, those before a checkpoint included.
 
     Raises:
         NonFiniteLossError: the loss or the weights became NaN or infinite, or all steps of an epoch were skipped.
-        InputError: the loader gave no batch, a checkpoint does not fit, or `non_finite` or `clip_norm` are none.
+        InputError: the loader gave no batch, a checkpoint does not fit, or `non_finite` or `clip_norm` is invalid.
         Stopped: a signal asked to stop, see `Checkpoints`.
     """
     settings = {"lr": lr, "weight_decay": weight_decay, "clip_norm": clip_norm, "amp": amp, "non_finite": non_finite}
-    training = Training(method, loader, first, second, generator, diagnostics, checkpoints is not None, settings)
+    training = Training(method, loader, first, second, generator, diagnostics, deterministic, settings)
     if checkpoints is not None:
-        checkpoints.resume(training.restore)
-    while training.under_way or (training.epoch < epochs if steps is None else training.steps < steps):
-        for views in training.views(None if steps is None else steps - training.steps):
-            training.step(*views)
-            if checkpoints is not None:
-                _save_if_due(checkpoints, training)
+        checkpoints.resume(training.load_state_dict)
+    while training.in_epoch or (training.epoch < epochs if steps is None else training.steps < steps):
+        left = None if steps is None else steps - training.steps
+        for view1, view2, ids in training.views(left):  # the next batch, augmented twice
+            training.step(view1, view2, ids)  # encode, project, loss (method); Adam (step.py)
+            if checkpoints is not None and (ranks.size() == 1 or training.steps % _AGREE == 0):
+                _save(training, checkpoints, checkpoints.stops_within_epoch(), checkpoints.due_within_epoch())
         record = training.end_epoch()
         for callback in callbacks:
             callback(record)
         if checkpoints is not None:
-            finished = training.steps >= steps if steps is not None else training.epoch >= epochs
-            _save_if_due(checkpoints, training, training.epoch, finished)
+            finished = training.epoch >= epochs if steps is None else training.steps >= steps
+            due = checkpoints.due_after_epoch(training.epoch) or finished
+            _save(training, checkpoints, checkpoints.stop.wanted, due)
     return training.history
 
 
-def _save_if_due(
-    checkpoints: Checkpoints, training: Training, epochs: int | None = None, finished: bool = False
-) -> None:
-    if ranks.size() > 1 and epochs is None and training.steps % AGREE:
-        return
-    wanted, due = ranks.on_any(checkpoints.stop.wanted, checkpoints.due(epochs))
-    if wanted or finished or due:
-        saved = checkpoints.save(training.state(), training.steps)
-        if wanted:
+def _save(training: Training, checkpoints: Checkpoints, stop: bool, due: bool) -> None:
+    """Save the training if any rank finds it due, or is to stop; in that case raise `Stopped`."""
+    stop, due = ranks.any_rank(stop, due)
+    if stop or due:
+        saved = checkpoints.save(training.state_dict(), training.steps)
+        if stop:
             raise checkpoints.stopped(saved)
 
 
 def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
-    """Embeddings of all graphs: evaluation mode, no gradient, no projector.
+    """Return the embeddings and labels of all graphs, in evaluation mode, without gradient and projector.
 
     Args:
-        model: an encoder, or a `ContrastiveModel` with one; in evaluation mode, and in its own mode afterwards.
+        model: an encoder or a `ContrastiveModel`; its training mode is restored afterwards.
         loader: batches of graphs, in the order wanted (not shuffled).
 
     Returns:
@@ -128,8 +132,8 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
 
 @torch.no_grad()
 def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Tensor, Batch]]:
-    """`embed` batch by batch: h `[B, H]` in float32 and the batch, both on the model's device."""
-    model = model if isinstance(model, ContrastiveModel) else with_head(model)
+    """Yield h `[B, H]` in float32 and the batch, both on the model's device, for each batch; see `embed`."""
+    model = model if isinstance(model, ContrastiveModel) else with_projector(model)
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()

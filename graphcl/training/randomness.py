@@ -1,4 +1,4 @@
-"""Every source of randomness that training draws from, so that a training goes on where it stopped, bit by bit."""
+"""Save and restore the states of all random generators that training uses."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 
 class Generators:
-    """The generators of a training: its own, and the global ones of torch, NumPy and Python.
+    """The random generators of a training run: the run's own, and the global ones of torch, NumPy and Python.
 
-    A transform or a layer of the user's may draw from the global ones, as `torch.nn.Dropout` does.
+    The global generators are included because a user's transform or layer may draw from them, as `torch.nn.Dropout`
+    does.
 
     Args:
-        device: where the training computes; CUDA has a global generator of its own.
-        **own: further generators by name; None is left out.
+        device: training device; a CUDA device has a global generator of its own.
+        **own: the run's own generators by name; None is ignored.
 
     Example:
         >>> own = torch.Generator().manual_seed(0)
@@ -34,7 +34,7 @@ class Generators:
         self._own = {name: each for name, each in own.items() if each is not None}
 
     def state(self) -> dict[str, Any]:
-        """Where they stand: tensors, numbers and lists only, so that it can be loaded without running code."""
+        """Return the states of all generators as plain values and tensors, which load without running code."""
         version, numbers, gauss = random.getstate()
         kind, keys, position, has_gauss, cached = cast(tuple[Any, ...], np.random.get_state(legacy=True))
         return {
@@ -46,16 +46,17 @@ class Generators:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Put them where they stood; a generator that is not in `state` stays where it is."""
-        for name, each in self._own.items():
-            if name in state["own"]:
-                each.set_state(state["own"][name])
+        """Set all generators to `state`, a result of `state()`; own generators missing from it are left unchanged."""
+        self.restore_own(state["own"])
         torch.set_rng_state(state["torch"])
-        if self._device.type == "cuda" and isinstance(state.get("cuda"), Tensor):
+        if self._device.type == "cuda" and state["cuda"] is not None:
             torch.cuda.set_rng_state(state["cuda"], self._device)
-        if "numpy" in state:
-            kind, keys, position, has_gauss, cached = state["numpy"]
-            np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
-        if "python" in state:
-            version, numbers, gauss = state["python"]
-            random.setstate((version, tuple(numbers.tolist()), gauss))
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+        version, numbers, gauss = state["python"]
+        random.setstate((version, tuple(numbers.tolist()), gauss))
+
+    def restore_own(self, states: dict[str, Any]) -> None:
+        """Set the run's own generators to `states`, by name; generators missing from it are left unchanged."""
+        for name in self._own.keys() & states.keys():
+            self._own[name].set_state(states[name])

@@ -10,14 +10,14 @@ FOLDER = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def group(request):
-    """`group("losses", 2)` -> what went wrong with each check of `losses.py` on so many processes, by name.
+    """`group("losses", 2)` returns the errors of the checks of `losses.py` on two processes, by name.
 
-    All checks that this session asks for are run at once, as most of the time goes into starting.
+    All checks of the session run at once, as starting the processes takes most of the time.
     """
     mine = (item for item in request.session.items if item.path.parent == FOLDER)
     items = [item for item in mine if "group" in getattr(item, "fixturenames", ())]
     sizes = "2,4" if any(item.get_closest_marker("several") for item in items) else "2"
-    stems = {item.path.stem.removeprefix("test_") for item in items}
+    stems = {item.callspec.params["stem"] for item in items}
     files = [str(FOLDER / f"{stem}.py") for stem in sorted(stems)]
     command = [sys.executable, str(FOLDER / "group.py"), sizes, *files]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=400)

@@ -1,8 +1,8 @@
 """Runs checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py [NAME ...]
 
-One process imports everything and forks the ranks, which talk over gloo, as importing costs most of the time. A check
-is a function without arguments that all ranks of a group run, an entry of a module's `CHECKS`. What went wrong with it
-on any rank is printed as JSON by size, file and name; null where nothing did.
+One process imports everything and forks the ranks, as importing takes most of the time. A check is a function without
+arguments that all ranks of a gloo group run, an entry of a module's `CHECKS`. Errors are printed as JSON by size, file
+and name; null means passed.
 """
 
 import importlib.util
@@ -20,13 +20,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # for what the checks share with other tests
+sys.path.insert(0, str(Path(__file__).parents[2]))  # for helpers of other tests
 TIME_LIMIT = timedelta(seconds=60)
 BROKEN = "not run, as an earlier check broke the group"
 
 
 def load(file):
-    """A module by its file."""
+    """Import a module by its file."""
     spec = importlib.util.spec_from_file_location(f"ranks_{Path(file).stem}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -34,7 +34,7 @@ def load(file):
 
 
 def run(checks, rank, size, folder):
-    """What a rank does."""
+    """Run all checks on one rank and write the errors to a file."""
     torch.set_num_threads(1)
     store = f"file://{folder}/store-{size}"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=TIME_LIMIT)
@@ -46,7 +46,7 @@ def run(checks, rank, size, folder):
         except Exception as error:
             found[name] = "".join(traceback.format_exception(error)[-4:])
         (folder / f"{size}-{rank}.json").write_text(json.dumps(found))
-        # A rank that failed alone may have left others within a collective, which their time limit ends; then no more.
+        # If only some ranks failed, the others may be in a collective until its time limit: run no further checks.
         passed = [None] * size
         dist.all_gather_object(passed, found[name] is None)
         if len(set(passed)) > 1:
@@ -55,7 +55,7 @@ def run(checks, rank, size, folder):
 
 
 def outcomes(checks, size):
-    """What went wrong with each check, by name."""
+    """Return the error of each check by name."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -73,9 +73,9 @@ def outcomes(checks, size):
     return wrong
 
 
-def main(sizes, *words):
-    modules = {Path(word).stem: load(word) for word in words if word.endswith(".py")}
-    names = [word for word in words if not word.endswith(".py")]
+def main(sizes, *arguments):
+    modules = {Path(word).stem: load(word) for word in arguments if word.endswith(".py")}
+    names = [word for word in arguments if not word.endswith(".py")]
     wanted = {
         stem: {name: each for name, each in module.CHECKS.items() if not names or name in names}
         for stem, module in modules.items()

@@ -1,13 +1,12 @@
 """Jobs of two ranks as torchrun starts them, forked from one process: python tests/distributed/jobs.py DATASET FOLDER
 
-Prints as JSON what each rank of each job wrote to stderr and stdout, its exit code, and which process was killed.
+Prints as JSON each rank's output and exit code. As under torchrun, the store outlives the ranks.
 """
 
 import json
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
+import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from graphcl.run import main
@@ -23,23 +23,22 @@ WORDS = ["--seeds", "0", "--batch-size", "16", "--evaluation.folds", "3", "--enc
 WORDS += ["--evaluation.inner-folds", "2", "--eval", "knn", "--checkpoint.epochs", "1", "--rank-timeout", "30"]
 
 
-def rank_of_job(rank, port, words, said):
+def run_rank(rank, port, words, output):
     torch.set_num_threads(1)
-    with said.open("w", buffering=1) as file:
+    with output.open("w", buffering=1) as file:
         sys.stdout = sys.stderr = file
         place = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": 2, "RANK": rank, "LOCAL_RANK": rank}
+        place |= {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
         os.environ.update({key: str(value) for key, value in place.items()})
         code = main(words)
     os._exit(code)
 
 
 def job(folder, name, words, kill_when=None):
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     context = multiprocessing.get_context("fork")
-    said = [folder / f"{name}-{rank}.txt" for rank in (0, 1)]
-    ranks = [context.Process(target=rank_of_job, args=(rank, port, words, said[rank])) for rank in (0, 1)]
+    outputs = [folder / f"{name}-{rank}.txt" for rank in (0, 1)]
+    ranks = [context.Process(target=run_rank, args=(rank, store.port, words, outputs[rank])) for rank in (0, 1)]
     for each in ranks:
         each.start()
     if kill_when is not None:
@@ -49,11 +48,7 @@ def job(folder, name, words, kill_when=None):
     for each in ranks:
         each.join(90)
         each.kill()
-    return {
-        "said": [each.read_text() for each in said],
-        "codes": [each.exitcode for each in ranks],
-        "pid": ranks[1].pid,
-    }
+    return {"output": [each.read_text() for each in outputs], "codes": [each.exitcode for each in ranks]}
 
 
 if __name__ == "__main__":

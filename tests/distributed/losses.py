@@ -1,4 +1,4 @@
-"""Losses across ranks against one process with the whole batch: run by `group.py`, reported by `test_losses.py`."""
+"""Losses on several ranks against one process: run by `group.py`, reported by `test_ranks.py`."""
 
 import copy
 import inspect
@@ -16,7 +16,7 @@ from graphcl.distributed import ranks
 from graphcl.losses.engine import pairs, ring, tiled, torch_tiles
 from graphcl.registry import losses
 
-SHARE, FEATURES, WIDTH = 4, 5, 4
+SHARD, FEATURES, WIDTH = 4, 5, 4
 """Graphs of a rank, columns of a graph, columns of a projection."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 
@@ -33,7 +33,7 @@ TENSORS = [("weight",), ("queue", "ids", "weight")]
 
 
 def variants(name):
-    """A loss's arguments: who is compared with whom, by both engines; with tensors; and each switch turned."""
+    """Yield a loss's arguments: key sets with both engines, tensors, and each value of its switches."""
     taken = inspect.signature(losses[name]).parameters
 
     def of(**arguments):
@@ -54,9 +54,9 @@ def variants(name):
 
 
 def data(seed=0):
-    """Both views' features of the whole batch `[2, N, F]`, and what else a loss may be given."""
+    """Return both views' features of the global batch `[2, N, F]`, and the further tensors that losses take."""
     generator = torch.Generator().manual_seed(seed)
-    count = SHARE * dist.get_world_size()
+    count = SHARD * dist.get_world_size()
     x = torch.randn(2, count, FEATURES, generator=generator, dtype=torch.float64)
     given = {
         "weight": torch.rand(count, generator=generator, dtype=torch.float64),
@@ -75,7 +75,7 @@ def model(seed=0):
 
 
 def arguments_of(name, arguments, tensors, given, part=slice(None)):
-    """What the loss is called with, the graphs' entries cut to a part."""
+    """Return the arguments of a loss, tensors over graphs restricted to a part."""
     tensors = {*tensors, *(["queue_ids"] if "ids" in tensors else [])}
     tensors |= {"labels"} & set(losses.arguments(name).tensors)
     cut = {key: each[part] if key in ("weight", "ids", "labels") else each for key, each in given.items()}
@@ -83,7 +83,7 @@ def arguments_of(name, arguments, tensors, given, part=slice(None)):
 
 
 def value_and_gradients(network, loss, x):
-    """Of a loss of both views' projections, and the parameters."""
+    """Return a loss's value and the gradients of the parameters."""
     network.zero_grad()
     z = network(x.flatten(0, 1)).view(2, x.size(1), WIDTH)
     value = loss(z[0], z[1])
@@ -92,12 +92,12 @@ def value_and_gradients(network, loss, x):
 
 
 def own_part():
-    start = SHARE * dist.get_rank()
-    return slice(start, start + SHARE)
+    start = SHARD * dist.get_rank()
+    return slice(start, start + SHARD)
 
 
 def compare(networks, name, arguments, tensors, steps=1):
-    """Value, gradients, and with more steps of SGD than one the parameters after them."""
+    """Compare value and gradients, and after several steps of SGD the parameters."""
     x, given = data()
     part = own_part()
     plain = {key: value for key, value in arguments.items() if key != "engine"}
@@ -119,14 +119,14 @@ def compare(networks, name, arguments, tensors, steps=1):
 
 
 def every_variant(name):
-    """Every variant of a loss, the first one for some steps; on more ranks than two a few of them, for a step."""
+    """Compare every variant of a loss, the first for five steps; on more than two ranks a few of them, for one step."""
     alone = model()
     networks = alone, DistributedDataParallel(copy.deepcopy(alone))
     two = dist.get_world_size() == 2
     chosen = list(variants(name))
     if not two:
-        chosen = chosen[:2] + chosen[2:][-1:]  # the rest does not depend on how many ranks there are
-    # Tiles and chunks so small that there are several of them; `auto` then means gathered keys in tiles.
+        chosen = chosen[:2] + chosen[2:][-1:]  # the rest does not depend on the number of ranks
+    # Small tiles and chunks, so that there are several; `auto` then means gathered keys in tiles.
     small = mock.patch.object(tiled, "ROW_ELEMENTS", 24), mock.patch.object(torch_tiles, "TILE", 3)
     with small[0], small[1], mock.patch.object(pairs, "DENSE_LIMIT", 8):
         for number, (arguments, tensors) in enumerate(chosen):
@@ -139,11 +139,11 @@ def every_variant(name):
 CHECKS = {name: partial(every_variant, name) for name in losses}
 
 
-def a_wrong_gradient_is_noticed():
-    """Gathered rows without a gradient, keys that never bring theirs home, a sum whose gradient is a rank's own."""
+def a_wrong_gradient_is_detected():
+    """Gathered rows without a gradient, keys whose gradients are lost, a sum with a local gradient."""
     wrong = [
         ("infonce", {"engine": "dense"}, mock.patch.object(pairs, "rows_of_others", detached(pairs.rows_of_others))),
-        ("infonce", {"engine": "tiled"}, mock.patch.object(ring._Arriving, "wait", keys_only)),
+        ("infonce", {"engine": "tiled"}, mock.patch.object(ring._Transfer, "wait", keys_only)),
         ("barlow_twins", {}, mock.patch.object(ranks._Sum, "backward", lambda ctx, gradient: (gradient, None))),
         ("dclw", {"detach_weight": False}, mock.patch.object(ranks, "gather", detached(ranks.gather))),
     ]
@@ -155,7 +155,7 @@ def a_wrong_gradient_is_noticed():
                 compare(networks, name, arguments, ())
             except AssertionError:
                 continue
-        raise AssertionError(f"{name}: a wrong gradient passes")
+        raise AssertionError(f"{name}: a wrong gradient is not detected")
 
 
 def detached(function):
@@ -166,9 +166,9 @@ def detached(function):
     return constant
 
 
-def keys_only(arriving, wait=ring._Arriving.wait):
+def keys_only(arriving, wait=ring._Transfer.wait):
     found = wait(arriving)
     return found if arriving.tag == ring._KEYS else torch.zeros_like(found)
 
 
-CHECKS["a_wrong_gradient_is_noticed"] = a_wrong_gradient_is_noticed
+CHECKS["a_wrong_gradient_is_detected"] = a_wrong_gradient_is_detected

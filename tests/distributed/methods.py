@@ -1,4 +1,4 @@
-"""Methods across ranks against one process with the whole batch: run by `group.py`, reported by `test_methods.py`."""
+"""Methods on several ranks against one process: run by `group.py`, reported by `test_ranks.py`."""
 
 import copy
 import inspect
@@ -20,12 +20,12 @@ from graphcl.models.gin import GIN
 from graphcl.registry import methods
 from tests.methods.small import graphs, pick, schedule, seeded
 
-SHARE, COUNT, STEPS = 3, 36, 5
-"""Graphs of a rank in a batch, graphs in all, steps of SGD on two ranks."""
+SHARD, COUNT, STEPS = 3, 36, 5
+"""Graphs of a rank in a batch, graphs in total, steps of SGD on two ranks."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
-KEPT = "forward_sync_buffers"
-if KEPT not in inspect.signature(DistributedDataParallel).parameters:  # in older torch
-    KEPT = "broadcast_buffers"
+SYNC = "forward_sync_buffers"
+if SYNC not in inspect.signature(DistributedDataParallel).parameters:  # in older torch
+    SYNC = "broadcast_buffers"
 GRAPHS = graphs(COUNT, dtype=torch.float64)
 
 CASES = {
@@ -38,26 +38,26 @@ CASES = {
     "ad_gcl": [("dcl", {}, {})],
     "simgrace": [("infonce", {}, {"eta": 0.1})],
 }
-"""Losses, their arguments and the method's; a method that is not named here is tried with infonce."""
+"""Method -> (loss, its arguments, the method's arguments); other methods use infonce."""
 
 
 def build(name, loss, loss_arguments, arguments):
-    """The method in float64, with BatchNorm in its encoder, the same at each call."""
+    """Return the method in float64, with BatchNorm in its encoder and always the same weights."""
     known = {"num_graphs": COUNT, "first": Identity(), "second": OneOf([NodeDrop(0.2), Identity()])}
     data = {key: known[key] for key in methods.arguments(name).required if key in known}
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = ContrastiveModel(GIN(4, hidden=8, layers=2))
         with torch.no_grad():
-            for each in model.parameters():  # zero biases would leave dead units on ReLU's kink, up to rounding
+            for each in model.parameters():  # with zero biases, rounding would decide about units at ReLU's kink
                 each += 0.1 * torch.randn(each.shape)
-        for norm in model.encoder.norms:  # units that hardly vary would make much of rounding
+        for norm in model.encoder.norms:  # units with little variance would amplify rounding
             norm.eps = 0.1
         return methods[name](model, Loss(loss, **loss_arguments), **data, **arguments).double().train()
 
 
 def views(numbers):
-    """Two views of some graphs, which depend on nothing but the graphs' numbers."""
+    """Return two views that depend only on the graphs' indices."""
     view1, view2 = pick(GRAPHS, numbers), pick(GRAPHS, numbers)
     view2.x = (view2.x * 9).sin()
     drawn = torch.tensor(numbers) % 2
@@ -76,7 +76,7 @@ def descend(network, lr=0.01):
 
 
 def one_step(network, numbers, generator):
-    """Value and gradient of a batch; the step is made."""
+    """Return value and gradient of a batch."""
     network.zero_grad()
     outcome = network(*views(numbers), ids=torch.tensor(numbers), generator=generator)
     outcome.loss.backward()
@@ -84,14 +84,14 @@ def one_step(network, numbers, generator):
 
 
 def compare(name, loss, loss_arguments, arguments):
-    """Values, gradients, parameters and what the method keeps, step by step."""
+    """Compare values, gradients, parameters and the method's state, step by step."""
     alone = build(name, loss, loss_arguments, arguments)
-    # What a rank keeps is its own, to be the same on all by itself.
-    together = DistributedDataParallel(synchronise(copy.deepcopy(alone)), **{KEPT: False})
+    # Buffers are not synchronised: they must become equal by themselves.
+    together = DistributedDataParallel(synchronise(copy.deepcopy(alone)), **{SYNC: False})
     rank, size = dist.get_rank(), dist.get_world_size()
-    # Of the ranks' own draws, those that one process makes once a batch must be rank 0's.
+    # Draws that one process makes once a batch must be those of rank 0.
     generators = seeded(5), seeded(5 + rank)
-    for numbers in schedule(COUNT, SHARE * size, STEPS if size == 2 else 2):
+    for numbers in schedule(COUNT, SHARD * size, STEPS if size == 2 else 2):
         own = numbers[rank * len(numbers) // size : (rank + 1) * len(numbers) // size]
         expected, wanted = one_step(alone, numbers, generators[0])
         with ranks.across(dist.group.WORLD):
@@ -115,7 +115,7 @@ def compare(name, loss, loss_arguments, arguments):
 
 
 def every_case(name):
-    # The draws of an adversary are each rank's own, so here it draws what does nothing.
+    # Each rank draws its own adversarial view; a constant draw makes them comparable.
     half = mock.patch.object(torch, "rand", lambda shape, dtype, **_: torch.full(shape, 0.5, dtype=dtype))
     cases = CASES.get(name, [("infonce", {}, {})])
     for case in cases if dist.get_world_size() == 2 else cases[:1]:

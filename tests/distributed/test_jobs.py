@@ -1,4 +1,4 @@
-"""Jobs of two ranks from the command line: what they say, what they keep, and what becomes of a rank's death."""
+"""Jobs of two ranks from the command line: output, files, and the death of a rank."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from torch_geometric.data import InMemoryDataset
 
-from graphcl.distributed.processes import processes
+from graphcl.distributed.launch import launch
 from graphcl.errors import InputError
 from graphcl.run import main
 from tests.conftest import small_graphs
@@ -21,46 +21,50 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def jobs(place):
-    """What the jobs of `jobs.py` said and how they ended."""
+    """The output and exit codes of the jobs of `jobs.py`."""
     InMemoryDataset.save(small_graphs(), str(place / "own.pt"))
     command = [sys.executable, str(Path(__file__).parent / "jobs.py"), str(place / "own.pt"), str(place)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     return json.loads(done.stdout)
 
 
+def messages(job):
+    return [line for text in job["output"] for line in text.splitlines() if line.startswith("graphcl:")]
+
+
 @pytest.mark.several
-def test_a_whole_job(jobs, place):
+def test_a_complete_job(jobs, place):
     assert jobs["whole"]["codes"] == [0, 0]
-    first, second = jobs["whole"]["said"]
+    first, second = jobs["whole"]["output"]
     assert "; ranks: 2; " in first
     assert "trained encoder" in first
-    assert second == ""  # rank 0 alone speaks
+    assert second == ""  # only rank 0 prints
     assert json.loads((place / "whole" / "result.json").read_text())["ranks"] == 2
 
 
 @pytest.mark.several
-def test_a_mistake_is_told_once_and_leaves_nothing(jobs, place):
+def test_a_mistake_is_printed_once_and_leaves_no_files(jobs, place):
     assert jobs["mistake"]["codes"] == [2, 75]
     assert not (place / "mistake").exists()
-    line = "graphcl: `batch_size` must be at least 2 x 2 ranks = 4, two graphs each, got 3."
-    assert [text for said in jobs["mistake"]["said"] for text in said.splitlines() if "graphcl:" in text] == [line]
+    assert messages(jobs["mistake"]) == [
+        "graphcl: `batch_size` must be at least 2 x 2 ranks = 4, two graphs each, got 3."
+    ]
 
 
 @pytest.mark.several
-def test_a_killed_rank_is_named_and_the_job_goes_on(jobs, place, capfd):
-    found, out = jobs["killed"], place / "run"
-    assert found["codes"] == [75, -9]
-    told = [line for line in found["said"][0].splitlines() if line.startswith("graphcl:")]
-    assert len(told) == 1
-    assert f", process {found['pid']}) is gone; the job ends, and what was saved is kept." in told[0]
+def test_a_killed_rank_ends_the_job_which_can_be_resumed(jobs, place, capfd):
+    assert jobs["killed"]["codes"] == [75, -9]
+    (message,) = messages(jobs["killed"])
+    assert message.startswith("graphcl: another rank failed or timed out (")
+    assert message.endswith("); the job ends, what was saved is kept.")
 
-    # One process goes on, to an end two epochs later.
+    # One process resumes it and ends two epochs later.
+    out = place / "run"
     kept = out / "config.yaml"
     done = max(json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()) + 2
     kept.write_text(kept.read_text().replace("epochs: 100000", f"epochs: {done}"))
     assert main(["--resume", str(out)]) == 0
-    told = "graphcl: saved by 2 ranks, goes on with 1: the same graphs in the same batches, but views are drawn anew"
-    assert told in capfd.readouterr().err
+    assert "graphcl: saved by 2 ranks, resumed by 1: the batches are the same," in capfd.readouterr().err
     epochs = [json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert epochs == [*range(1, done + 1)]
     assert json.loads((out / "result.json").read_text())["ranks"] == 1
@@ -71,20 +75,26 @@ def environment(monkeypatch, **settings):
         monkeypatch.setenv(key, value)
 
 
-def test_a_world_of_one_is_a_plain_run(monkeypatch):
-    environment(monkeypatch, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
-    with processes() as found:
-        assert found is None
+def test_a_group_of_one(monkeypatch):
+    """Without torchrun, and under torchrun with one process: collectives return what they are given."""
+    for settings in ({}, {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}):
+        environment(monkeypatch, **settings)
+        with launch() as group:
+            assert (group.rank, group.size, group.is_main) == (0, 1, True)
+            assert (group.process_group, group.local_rank) == (None, None)
+            assert group.barrier() is None
+            assert group.broadcast_object("a") == "a"
+            assert group.all_gather_object("a") == ["a"]
 
 
 @pytest.mark.parametrize(("local", "lines"), [("0", 1), ("1", 0)])
-def test_a_mistake_in_the_words_is_told_once_a_machine(local, lines, monkeypatch, capsys):
+def test_a_mistake_in_the_arguments_is_printed_once_per_machine(local, lines, monkeypatch, capsys):
     environment(monkeypatch, RANK="1", WORLD_SIZE="2", LOCAL_RANK=local)
     assert main(["--epochs", "many"]) == 2
     assert capsys.readouterr().err.count("graphcl: `epochs` must be a whole number, got 'many'.") == lines
 
 
-def test_others_that_never_come(monkeypatch):
+def test_unreachable_ranks(monkeypatch):
     environment(monkeypatch, RANK="1", WORLD_SIZE="2", LOCAL_RANK="1")
-    with pytest.raises(InputError, match=r"rank 1 of 2 cannot reach the others .*torchrun"), processes(0.5):
-        raise AssertionError("never here")
+    with pytest.raises(InputError, match=r"rank 1 of 2 cannot reach the other ranks .*torchrun"), launch(0.5):
+        raise AssertionError("not reached")

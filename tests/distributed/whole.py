@@ -1,4 +1,4 @@
-"""What ranks do together besides losses and methods: run by `group.py`, reported by `test_whole.py`."""
+"""Collectives, their checks, and BatchNorm across ranks: run by `group.py`, reported by `test_ranks.py`."""
 
 import copy
 import math
@@ -42,12 +42,12 @@ def numbers(count, columns=3, seed=0):
 
 
 def message_of(call, kind=InputError):
-    """What a call refuses with; the same kind on all ranks, as no rank waits for another."""
+    """Return the message of a call that raises on all ranks, so that no rank waits for another."""
     try:
         call()
     except kind as error:
         return str(error)
-    raise AssertionError("nothing is refused")
+    raise AssertionError("no error was raised")
 
 
 @check
@@ -59,7 +59,7 @@ def rows_come_in_the_order_of_ranks():
         assert ranks.gather(own).tolist() == [[number, row] for number in range(size) for row in (0, 1)]
         after = [(rank + step) % size for step in range(1, size)]
         assert ranks.others(own).tolist() == [[number, row] for number in after for row in (0, 1)]
-        # More rows, fewer, none: sizes that all ranks change at once.
+        # More rows, fewer, none: sizes that change on all ranks at once.
         for count in (5, 3, 0, 6):
             for dtype in (torch.int64, torch.float32, torch.float64, torch.bfloat16, torch.bool):
                 found = ranks.gather(torch.full((count, 1), rank).to(dtype))
@@ -68,14 +68,14 @@ def rows_come_in_the_order_of_ranks():
         assert ranks.sum_over_ranks(torch.tensor(2.0)) == 2 * size
         assert ranks.largest_over_ranks(torch.tensor(rank)) == size - 1
         assert ranks.broadcast(torch.tensor(rank + 7)) == 7
-        # Means over 1, 2, ... things whose values are the rank's number.
+        # Means over 1, 2, ... items whose value is the rank.
         mean = ranks.part_of_mean(torch.tensor(float(rank)), rank + 1)
         expected = sum(number * (number + 1) for number in range(size)) / sum(range(size + 1))
         assert math.isclose(float(ranks.sum_over_ranks(mean)) / size, expected, rel_tol=1e-6)
 
 
 @check
-def without_across_nothing_is_shared():
+def without_across_losses_are_local():
     z1, z2 = numbers(4), numbers(4, seed=9)
     alone = infonce(z1, z2)
     with across():
@@ -87,40 +87,40 @@ def without_across_nothing_is_shared():
 
 
 @check
-def other_batch_sizes_are_refused_by_all():
+def different_batch_sizes_are_refused_by_all():
     rank, size = dist.get_rank(), dist.get_world_size()
     sizes = ", ".join(str(4 + number) for number in range(size))
     expected = f"all ranks must have equally many graphs in a batch, got {sizes} by rank; "
-    expected += "make_loader(..., share=(rank, ranks)) cuts equal shares."
+    expected += "make_loader(..., shard=(rank, ranks)) cuts equal shards."
     with across():
-        for _ in range(2):  # at first, and when ranks have agreed on some number
+        for _ in range(2):  # before and after ranks have agreed on a number
             for loss in (infonce, barlow_twins, vicreg, lambda a, b: infonce(a, b, engine="tiled")):
                 assert message_of(lambda loss=loss: loss(numbers(4 + rank), numbers(4 + rank))) == expected
                 loss(numbers(4), numbers(4))
 
 
 @check
-def other_widths_are_refused_by_all():
+def different_widths_are_refused_by_all():
     rank, size = dist.get_rank(), dist.get_world_size()
     with across():
         wide = numbers(4, 20 + rank)
         for engine in ("dense", "tiled"):
-            said = message_of(lambda engine=engine: infonce(wide, wide, engine=engine))
-            assert said.startswith("all ranks must have rows of one form, got [4, ")
-            assert said.endswith("by rank; they must train one model.")
-            assert f"{20 + size - 1}" in said
+            message = message_of(lambda engine=engine: infonce(wide, wide, engine=engine))
+            assert message.startswith("all ranks must have rows of one shape, got [4, ")
+            assert message.endswith("by rank; they must train the same model.")
+            assert f"{20 + size - 1}" in message
 
 
 @check
-def what_one_rank_cannot_use_all_refuse():
+def a_bad_value_on_one_rank_is_refused_by_all():
     rank = dist.get_rank()
     bad = numbers(4)
     if rank == 1:
         bad[2, 1] = math.nan
     with across():
         for loss in (infonce, barlow_twins, vicreg, lambda a, b: infonce(a, b, engine="tiled")):
-            said = message_of(lambda loss=loss: loss(numbers(4), bad), NonFiniteInputError)
-            assert "not finite" in said
+            message = message_of(lambda loss=loss: loss(numbers(4), bad), NonFiniteInputError)
+            assert "not finite" in message
         own = message_of(lambda: infonce(numbers(4), bad), NonFiniteInputError)
         assert (own == "`z2` is not finite in row 2.") == (rank == 1)
         assert "of the other ranks" in own or rank == 1
@@ -131,30 +131,30 @@ def weights_may_be_zero_on_a_rank():
     z, weight = numbers(4), torch.full((4,), float(dist.get_rank() == 0))
     with across():
         assert torch.isfinite(infonce(z, z.flip(1), weight=weight))
-        said = message_of(lambda: infonce(z, z.flip(1), weight=0 * weight))
-    assert said == "`weight` must not be all zero, got zeros on all ranks."
+        message = message_of(lambda: infonce(z, z.flip(1), weight=0 * weight))
+    assert message == "`weight` must not be all zero, got only zeros on every rank."
 
 
 @check
 def the_ring_gathers_nothing():
-    """Nothing larger than a rank's own rows is sent or arrives; only whole rows of similarities need more."""
+    """Messages are no larger than a rank's own rows; only losses that need whole rows of similarities gather."""
     sizes, sent = [], []
 
     def exchange(self, x, original=ranks.Ranks.exchange):
         sizes.append(x.numel())
         return original(self, x)
 
-    def pass_on(self, leaving, there, tag, original=ring._Arriving.__init__):
+    def pass_on(self, leaving, there, tag, original=ring._Transfer.__init__):
         sent.append(leaving.numel())
         original(self, leaving, there, tag)
 
     z = [numbers(6).requires_grad_(), numbers(6, seed=9).requires_grad_()]
     with across(), mock.patch.object(ranks.Ranks, "exchange", exchange):
-        with mock.patch.object(ring._Arriving, "__init__", pass_on):
+        with mock.patch.object(ring._Transfer, "__init__", pass_on):
             for loss in (infonce, adnce, alpha_cl, mean_variance):
                 loss(*z, engine="tiled", negatives="all").backward()
-        assert max(sizes) == 2, "more than the two numbers that are compared"
-        # Keys there, and back with their gradients behind them.
+        assert max(sizes) == 2, "more than the two numbers of the check"
+        # Keys on the way there, keys with their gradients on the way back.
         assert sent == [2 * 6 * 3] * (3 * 3 * (dist.get_world_size() - 1))
         jsd(*z, engine="tiled").backward()
         assert max(sizes) == 2 * 6 * 3
@@ -164,7 +164,7 @@ def the_ring_gathers_nothing():
 
 
 def batches():
-    """All graphs, and this rank's share of them."""
+    """Return all graphs, and this rank's shard of them."""
     part = len(GRAPHS) // dist.get_world_size()
     start = part * dist.get_rank()
     return [pick(GRAPHS, range(len(GRAPHS))), pick(GRAPHS, range(start, start + part))]
@@ -177,7 +177,7 @@ def perturbed(batch):
 
 
 def norm_check(encoder):
-    """Gradients of an uneven function of two views' embeddings, and running statistics after it."""
+    """Compare gradients of a nonlinear function of two views' embeddings, and the running statistics after it."""
     torch.manual_seed(0)
     alone = ContrastiveModel(encoder).double().train()
 
@@ -212,8 +212,8 @@ def norm_of_gin():
 
 
 @check
-def norm_of_gin_where_one_process_takes_both_views_in_one_pass():
-    # By the numbers of their nodes, ranks would take one pass or two, and not be in step.
+def norm_of_gin_with_both_views_in_one_pass():
+    # By their numbers of nodes ranks would take one pass or two, and their collectives would not match.
     limit = 10**9 if dist.get_rank() == 0 else 0
     with mock.patch.object(stack, "_gin", None), mock.patch("graphcl.models.contrastive.ONE_PASS", limit):
         norm_check(GIN(4, hidden=8, layers=2, readout="mean"))
@@ -226,7 +226,7 @@ def norm_of_pyg():
 
 @check
 def norm_of_one_row_and_without_momentum():
-    """A rank may have a single row; running statistics without a momentum are plain means."""
+    """A rank may have a single row; without a momentum, running statistics are means."""
     rank, size = dist.get_rank(), dist.get_world_size()
     rows = torch.arange(2.0 * (size + 1), dtype=torch.float64).view(-1, 2).square()
     alone = nn.BatchNorm1d(2, momentum=None).double()
@@ -242,17 +242,17 @@ def norm_of_one_row_and_without_momentum():
 
 
 @check
-def the_compiled_layers_step_aside():
-    """Single precision, which they take: in training with other ranks they do not; alone and in evaluation they do."""
+def compiled_layers_are_not_used_across_ranks():
+    """In float32 they compute alone and in evaluation, but not in training with several ranks."""
     encoder = synchronise(GIN(4, hidden=16, layers=2))
     _, own = batches()
     own.x = own.x.float()
     calls = []
-    found = lambda *given: calls.append(outcome := stack.stack(*given)) or outcome  # noqa: E731
-    with mock.patch("graphcl.models.gin.stack", found):
+    found = lambda *given: calls.append(outcome := stack.fused_sums(*given)) or outcome  # noqa: E731
+    with mock.patch("graphcl.models.gin.fused_sums", found):
         for shared, training in ((True, True), (True, False), (False, True)):
             with ranks.across(dist.group.WORLD if shared else None):
-                encoder.train(training)(own.x, own.edge_index, own.batch, own.num_graphs)
+                encoder.train(training)(own.x, own.edge_index, own.batch, size=own.num_graphs)
     assert [each is None for each in calls] == [True, not stack.compiled(), not stack.compiled()]
 
 
@@ -263,7 +263,7 @@ def running_statistics_are_averaged():
     with torch.no_grad():
         for each in (norm[0].running_mean, norm[2].running_var):
             each.fill_(dist.get_rank())
-    average_statistics(norm)  # alone: nothing happens
+    average_statistics(norm)  # one rank: unchanged
     assert norm[0].running_mean[0] == dist.get_rank()
     with across():
         average_statistics(norm)

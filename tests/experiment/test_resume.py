@@ -1,4 +1,4 @@
-"""`--resume`: a run that was killed or stopped, anywhere, ends as if it never had been."""
+"""`--resume`: a run that was killed or stopped anywhere ends as an uninterrupted one."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -14,20 +15,22 @@ import torch
 from torch_geometric.data import InMemoryDataset
 
 import graphcl
-from graphcl import run as run_module
-from graphcl.experiment.seed import run_folder
+from graphcl.config import make_config, read_config
+from graphcl.experiment import run_folder
+from graphcl.experiment import seed as experiment
 from graphcl.models.saved import read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from tests.conftest import small_graphs
 
-WORDS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3", "--encoder.hidden", "8"]
-WORDS += ["--evaluation.inner-folds", "2", "--eval", "knn", "--checkpoint.epochs", "1", "--report", "false"]
+ARGUMENTS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden", "8", "--eval", "knn"]
+ARGUMENTS += ["--evaluation.folds", "3", "--evaluation.inner-folds", "2", "--checkpoint.epochs", "1"]
+ARGUMENTS += ["--report", "false"]
 TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command")
 
 
 class Killed(BaseException):
-    """As if the process were gone: nobody catches it."""
+    """Stands for SIGKILL: nothing catches it."""
 
 
 @pytest.fixture(scope="module")
@@ -40,183 +43,171 @@ def graphs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unbroken(graphs, tmp_path_factory):
     out = tmp_path_factory.mktemp("unbroken") / "run"
-    assert main(["--dataset", graphs, *WORDS, "--out", str(out)]) == 0
+    assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 0
     return out
 
 
-def outcome(folder: Path) -> dict:
-    """All that a run computed, without the time it took."""
+def outcome(folder):
+    """Return everything that a run computed, without times."""
     result = json.loads((folder / "result.json").read_text())
     result = {key: value for key, value in result.items() if key not in TIMES}
-    result["config"] = {key: value for key, value in result["config"].items() if key != "out"}
+    result["config"] = {key: value for key, value in result["config"].items() if key not in ("out", "checkpoint")}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
-    return {
-        "result": result,
-        "metrics": rows,
-        "files": sorted(each.name for each in folder.iterdir() if each.name[0] != "."),
-    }
+    files = sorted(each.name for each in folder.iterdir() if each.name[0] != ".")
+    lines = len((folder / "metrics.csv").read_text().splitlines())
+    return {"result": result, "metrics": rows, "files": files, "lines": lines}
 
 
-def assert_same(one: Path, other: Path) -> None:
+def assert_same(one, other):
     assert outcome(one) == outcome(other)
     weights, others = read_saved(one)[1], read_saved(other)[1]
     assert list(weights) == list(others)
     assert all(torch.equal(each, others[seed][key]) for seed in weights for key, each in weights[seed].items())
     with np.load(one / "embeddings.npz") as found, np.load(other / "embeddings.npz") as wanted:
         assert all(np.array_equal(found[key], wanted[key]) for key in wanted)
-    lines = [len((each / "metrics.csv").read_text().splitlines()) for each in (one, other)]
-    assert lines[0] == lines[1]
 
 
-WRITES = ["config.yaml", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"]
+@contextmanager
+def at_epochs(before=None, after=None):
+    """Call `before(folder, seed, epoch)` and `after(...)` around each entry in the log."""
+    honest = run_folder.RunFolder.add_epoch
+
+    def add_epoch(self, seed, epoch):
+        if before:
+            before(self, seed, epoch.epoch)
+        honest(self, seed, epoch)
+        if after:
+            after(self, seed, epoch.epoch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
+        yield patch
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", ["config.yaml", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"])
 def test_killed_at_any_write_it_ends_the_same(name, when, graphs, unbroken, tmp_path, monkeypatch):
-    """Before a file of that name appears, half of it written, and after: at the first, the third, the sixth of them."""
+    """Killed with half of a file written, or after it: at the first, the third and the sixth file of that name."""
     out = tmp_path / "run"
-    honest = {module: module.write_whole for module in (graphcl.system.files, graphcl.training.checkpoint, run_folder)}
-    count = [0]
+    modules = (graphcl.system.files, graphcl.training.checkpoint, run_folder)
+    honest, count, kills = graphcl.system.files.write_whole, [0], [0]
 
     def write_whole(path, write):
         dies = path.name.startswith(name) and count[0] in (0, 2, 5)
         count[0] += path.name.startswith(name)
+        kills[0] += dies
         if dies and when == "before":
             path.with_name(f".{path.name}.partial").write_bytes(b"half")
             raise Killed
-        honest[graphcl.system.files](path, write)
+        honest(path, write)
         if dies:
             raise Killed
 
-    for module in honest:
+    for module in modules:
         monkeypatch.setattr(module, "write_whole", write_whole)
-    words = ["--dataset", graphs, *WORDS, "--resume", str(out)]
-    killed = 0
     while True:
+        before = kills[0]
         try:
-            code = main(words)
+            assert main(["--dataset", graphs, *ARGUMENTS, "--resume", str(out)]) == 0
             break
         except Killed:
-            killed += 1
-    assert code == 0
-    assert killed >= 1
+            assert kills[0] == before + 1
+    assert kills[0] >= 1
     assert_same(out, unbroken)
 
 
-def test_half_a_line_of_the_metrics(graphs, unbroken, tmp_path, monkeypatch):
+def test_half_a_line_of_the_metrics(graphs, unbroken, tmp_path):
     out = tmp_path / "run"
-    honest = run_module.RunFolder.add_epoch
 
-    def add_epoch(self, seed, epoch):
-        if (seed, epoch.epoch) == (1, 3):
+    def die(folder, seed, epoch):
+        if (seed, epoch) == (1, 3):
             for name in ("metrics.jsonl", "metrics.csv"):
-                with (self.path / name).open("a") as file:
+                with (folder.path / name).open("a") as file:
                     file.write('{"seed": 1, "epo')
             raise Killed
-        honest(self, seed, epoch)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
-        with pytest.raises(Killed):
-            main(["--dataset", graphs, *WORDS, "--out", str(out)])
-    assert main(["--resume", str(out)]) == 0  # with the settings that lie there
+    with at_epochs(before=die), pytest.raises(Killed):
+        main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)])
+    assert main(["--resume", str(out)]) == 0  # with the settings of the folder
     assert_same(out, unbroken)
 
 
-def test_what_is_finished_is_only_told(graphs, unbroken, capfd):
-    before = {
-        path.name: path.read_bytes() for path in unbroken.iterdir() if path.name not in ("report.html", "metrics.csv")
-    }
+def test_a_finished_run_is_only_summarised(unbroken, capfd):
+    names = [path.name for path in unbroken.iterdir() if path.name not in ("report.html", "metrics.csv")]
+    before = {name: (unbroken / name).read_bytes() for name in names}
     assert main(["--resume", str(unbroken), "--threads", "1", "--report", "false"]) == 0
     printed = capfd.readouterr().out
     assert "seed 0: finished before\nseed 1: finished before" in printed
     assert "trained encoder" in printed
-    assert all((unbroken / name).read_bytes() == content for name, content in before.items())
+    assert {name: (unbroken / name).read_bytes() for name in names} == before
 
 
-MISTAKES = {
-    "other settings": (
-        ["--lr", "0.5", "--loss", "dcl"],
-        "holds a run of other settings: `loss.name` was 'infonce' and is 'dcl'; ",
-    ),
-    "two folders": (["--out", "elsewhere"], "run and elsewhere; give one."),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_get_a_line(name, unbroken, capfd):
-    words, line = MISTAKES[name]
-    assert main(["--resume", str(unbroken), *words]) == 2
+def refused(arguments, message, capfd):
+    assert main(arguments) == 2
     err = capfd.readouterr().err
-    assert line in err
+    assert message in err
     assert "Traceback" not in err
 
 
-def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
-    def says(words, line):
-        assert main([*words]) == 2
-        assert line in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lr", "0.5", "--loss", "dcl"], "`loss.name` was 'infonce' and is 'dcl'; "),
+        (["--out", "elsewhere"], "run and elsewhere; give one."),
+        (["--resume"], "`--resume` takes one value, got 0."),
+    ],
+)
+def test_mistakes_get_one_message(arguments, message, unbroken, capfd):
+    refused(["--resume", str(unbroken), *arguments], message, capfd)
 
-    says(["--resume"], "`--resume` takes one value, got 0.")
+
+def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
-    says(
-        ["--dataset", graphs, "--resume", str(tmp_path / "other")], "is not the folder of a run, and holds thesis.tex;"
-    )
+    other = ["--dataset", graphs, "--resume", str(tmp_path / "other")]
+    refused(other, "is not the folder of a run, and holds thesis.tex;", capfd)
     copy = tmp_path / "copy"
     copy.mkdir()
     for path in unbroken.iterdir():
         if path.name != ".lock":
             (copy / path.name).write_bytes(path.read_bytes())
-    folder = run_folder.RunFolder(experiment_config(copy))
-    says(["--resume", str(copy)], "another run is at work in")
-    folder.__exit__(None, None, None)
+    resume = ["--resume", str(copy)]
+    with run_folder.RunFolder(make_config({**read_config(copy / "config.yaml"), "out": str(copy), "resume": True})):
+        refused(resume, "another run uses", capfd)
     whole = (copy / "embeddings.npz").read_bytes()
-    for damaged in (b"", whole[: len(whole) // 2]):
-        (copy / "embeddings.npz").write_bytes(damaged)
-        says(["--resume", str(copy)], "cannot be resumed, what it holds is damaged: ")
-    (copy / "embeddings.npz").write_bytes(whole)
-    (copy / "encoder.pt").write_bytes(b"PK")
-    says(["--resume", str(copy)], "cannot be resumed, what it holds is damaged: ")
-    (copy / "result.json").write_text('{"seeds": 1}')
-    says(["--resume", str(copy)], "cannot be resumed, what it holds is damaged: ")
-
-
-def experiment_config(folder):
-    from graphcl.config.files import read_config
-    from graphcl.config.settings import make_config
-
-    return make_config({**read_config(folder / "config.yaml"), "out": str(folder), "resume": True})
+    for name, content in [
+        ("embeddings.npz", b""),
+        ("embeddings.npz", whole[: len(whole) // 2]),
+        ("encoder.pt", b"PK"),
+        ("result.json", b'{"seeds": 1}'),
+    ]:
+        intact = (copy / name).read_bytes()
+        (copy / name).write_bytes(content)
+        refused(resume, "cannot be resumed, a file is damaged: ", capfd)
+        (copy / name).write_bytes(intact)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_saves_within_the_step_and_the_code_says_so(number, graphs, unbroken, tmp_path, monkeypatch, capfd):
+def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, capfd):
     out, before = tmp_path / "run", signal.getsignal(number)
-    honest = run_module.RunFolder.add_epoch
 
-    def add_epoch(self, seed, epoch):
-        honest(self, seed, epoch)
-        if (seed, epoch.epoch) == (1, 2):
+    def send(folder, seed, epoch):
+        if (seed, epoch) == (1, 2):
             os.kill(os.getpid(), number)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
-        assert main(["--dataset", graphs, *WORDS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
+    with at_epochs(after=send):
+        assert main(["--dataset", graphs, *ARGUMENTS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
     err = capfd.readouterr().err
     assert f"graphcl: {signal.Signals(number).name}: finishing the step and saving." in err
     assert f"graphcl: stopped; everything is saved; `--resume {out}` goes on." in err
     assert signal.getsignal(number) == before
     assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
-    found, wanted = outcome(out), outcome(unbroken)
-    for each in (found, wanted):
-        del each["result"]["config"]["checkpoint"]
-    assert found == wanted
+    assert outcome(out) == outcome(unbroken)
 
 
-class Gone:
-    """A stream whose reader went away after so many lines that hold a word."""
+class Closed:
+    """A stream whose reader has gone after some lines with a word."""
 
     def __init__(self, word, lines):
         self.word, self.lines = word, lines
@@ -234,47 +225,44 @@ class Gone:
 
 
 @pytest.mark.parametrize("signalled", [False, True])
-def test_a_run_that_nobody_reads_is_saved(signalled, graphs, unbroken, tmp_path, monkeypatch):
-    """As after Ctrl-C in `graphcl run ... 2>&1 | tee log`, which ends tee too."""
+def test_a_run_whose_output_nobody_reads_is_saved(signalled, graphs, unbroken, tmp_path):
+    """As after Ctrl-C in `graphcl run ... 2>&1 | tee log`, which also ends tee."""
     out = tmp_path / "run"
-    honest = run_module.RunFolder.add_epoch
 
-    def add_epoch(self, seed, epoch):
-        honest(self, seed, epoch)
-        if signalled and (seed, epoch.epoch) == (1, 2):
+    def send(folder, seed, epoch):
+        if signalled and (seed, epoch) == (1, 2):
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
-        patch.setattr(sys, "stdout", Gone("epoch", 5))
-        patch.setattr(sys, "stderr", Gone("", 0))
-        assert main(["--dataset", graphs, *WORDS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
+    with at_epochs(after=send) as patch:
+        patch.setattr(sys, "stdout", Closed("epoch", 5))
+        patch.setattr(sys, "stderr", Closed("", 0))
+        assert main(["--dataset", graphs, *ARGUMENTS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
     assert len(list(out.glob("checkpoints/seed-1/step-*.pt"))) == 1
     assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
     assert outcome(out)["metrics"] == outcome(unbroken)["metrics"]
 
 
-def test_a_signal_beside_the_training_stops_at_once(graphs, tmp_path, monkeypatch, capfd):
-    def score(*arguments, **options):
+def test_a_signal_during_evaluation_stops_at_once(graphs, tmp_path, monkeypatch, capfd):
+    def score_rows(*arguments, **options):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
-        raise AssertionError("never here")
+        raise AssertionError("not reached")
 
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "score", score)
-        assert main(["--dataset", graphs, *WORDS, "--out", str(out)]) == 75
+        patch.setattr(experiment, "score_rows", score_rows)
+        assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 75
     assert f"stopped; what had finished is kept; `--resume {out}` goes on." in capfd.readouterr().err
     assert main(["--resume", str(out)]) == 0
 
 
 @pytest.mark.several
 def test_a_real_kill(graphs, unbroken, tmp_path):
-    """SIGKILL, once; `benchmarks/kills.py` does it fifty times."""
+    """SIGKILL after the first checkpoint."""
     out = tmp_path / "run"
-    words = [sys.executable, "-m", "graphcl", "run", "--dataset", graphs, *WORDS, "--resume", str(out)]
+    command = [sys.executable, "-m", "graphcl", "run", "--dataset", graphs, *ARGUMENTS, "--resume", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(Path(graphcl.__file__).parents[1])}
-    process = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     while not list(out.glob("checkpoints/seed-*/step-*.pt")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.01)
@@ -286,20 +274,20 @@ def test_a_real_kill(graphs, unbroken, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of one megabyte, where the system lets one be made."""
+    """A disk of one megabyte, where the system allows mounting one."""
     place = tmp_path / "disk"
     place.mkdir()
     try:
         made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
     except OSError:
-        pytest.skip("there is no mount here")
+        pytest.skip("mount not found")
     if made.returncode:
-        pytest.skip("no disk may be mounted here")
+        pytest.skip("mounting is not permitted")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def fill(disk: Path) -> None:
+def fill(disk):
     with (disk / "filler").open("wb", buffering=0) as file:
         while True:
             try:
@@ -308,25 +296,24 @@ def fill(disk: Path) -> None:
                 return
 
 
-def test_a_full_disk_loses_nothing_and_says_so(graphs, unbroken, small_disk, monkeypatch, capfd):
-    """Full when a checkpoint is due: a warning. Full when the log is: the run ends with a line, and is resumed."""
+def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd):
+    """Full at a checkpoint: a warning. Full at the log: the run ends with a message and can be resumed."""
     out = small_disk / "run"
-    honest = run_module.RunFolder.add_epoch
 
-    def add_epoch(self, seed, epoch):
+    def before(folder, seed, epoch):
         (small_disk / "filler").unlink(missing_ok=True)
-        if (seed, epoch.epoch) == (1, 4):
-            fill(small_disk)
-        honest(self, seed, epoch)
-        if (seed, epoch.epoch) == (1, 2):
+        if (seed, epoch) == (1, 4):
             fill(small_disk)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(run_module.RunFolder, "add_epoch", add_epoch)
-        assert main(["--dataset", graphs, *WORDS, "--out", str(out)]) == 2
+    def after(folder, seed, epoch):
+        if (seed, epoch) == (1, 2):
+            fill(small_disk)
+
+    with at_epochs(before, after):
+        assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 2
     err = capfd.readouterr().err
     assert "no checkpoint at step 6: No space left on device" in err
-    assert f"graphcl: No space left on device, in {out}; what was saved is kept, `--resume {out}` goes on." in err
+    assert f"graphcl: No space left on device, in {out}; what was saved is kept, resume with `--resume {out}`." in err
     assert "Traceback" not in err
     assert json.loads((out / "result.json").read_text())["seeds"] == [0]
     (small_disk / "filler").unlink()
@@ -334,7 +321,7 @@ def test_a_full_disk_loses_nothing_and_says_so(graphs, unbroken, small_disk, mon
     assert_same(out, unbroken)
 
 
-def test_a_signal_that_is_ignored_stays_so():
+def test_a_signal_that_is_ignored_stays_ignored():
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)]
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:

@@ -1,4 +1,4 @@
-"""`--resume` of a folder that somebody else made: a line, nothing beside it touched, no code run, no memory taken."""
+"""`--resume` of an untrusted folder: one message, no write outside it, no code executed, no excess memory."""
 
 import io
 import json
@@ -12,16 +12,27 @@ from torch_geometric.data import InMemoryDataset
 
 from graphcl.run import main
 from tests.conftest import small_graphs
-from tests.fuzz.watch import peak
+from tests.memory import peak
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a run of one seed of two."""
+    """The folder of a finished run of one seed."""
     place = tmp_path_factory.mktemp("run")
     InMemoryDataset.save(small_graphs(), str(place / "own.pt"))
-    words = ["--dataset", str(place / "own.pt"), "--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
-    assert main([*words, "--out", str(place / "run")]) == 0
+    arguments = [
+        "--dataset",
+        str(place / "own.pt"),
+        "--epochs",
+        "1",
+        "--seeds",
+        "0",
+        "--eval",
+        "knn",
+        "--report",
+        "false",
+    ]
+    assert main([*arguments, "--out", str(place / "run")]) == 0
     return place / "run"
 
 
@@ -30,16 +41,16 @@ def folder(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "run")
 
 
-def refused(folder, capfd, *says):
+def refused(folder, capfd, *expected):
     capfd.readouterr()
     with peak() as found:
         assert main(["--resume", str(folder)]) == 2
-    told = capfd.readouterr().err
-    assert told.count("\n") == 1
-    assert told.startswith("graphcl: ")
-    assert told.strip().isprintable()
-    for each in says:
-        assert each in told, told
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1
+    assert err.startswith("graphcl: ")
+    assert err.strip().isprintable()
+    for each in expected:
+        assert each in err, err
     assert found[0] < 100 * 2**20
 
 
@@ -81,21 +92,21 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("damage", HOSTILE.values(), ids=HOSTILE)
-def test_what_is_refused(damage, folder, capfd, monkeypatch):
+def test_damaged_or_malicious_files_are_refused(damage, folder, capfd, monkeypatch):
     monkeypatch.chdir(folder.parent)
     damage(folder)
-    refused(folder, capfd, "cannot be resumed, what it holds is damaged")
+    refused(folder, capfd, "cannot be resumed, a file is damaged")
     assert not (folder.parent / "pwned").exists()
 
 
-def test_checkpoints_with_code_are_not_run(folder, capfd, monkeypatch):
+def test_code_in_a_checkpoint_is_not_run(folder, capfd, monkeypatch):
     monkeypatch.chdir(folder.parent)
     (folder / "result.json").unlink()
     place = folder / "checkpoints" / "seed-0"
     place.mkdir(parents=True)
-    torch.save({"format": "graphcl training", "version": 1, "state": Evil()}, place / "step-000000001.pt")
+    torch.save({"format": "graphcl training", "version": 2, "state": Evil()}, place / "step-000000001.pt")
     assert main(["--resume", str(folder)]) == 2
-    told = capfd.readouterr().err
-    assert "holds pickled code (posix.mkdir), which is never run" in told
-    assert "none of the 1 checkpoints" in told
+    err = capfd.readouterr().err
+    assert "holds pickled code (posix.mkdir), which is never run" in err
+    assert "none of the 1 checkpoints" in err
     assert not (folder.parent / "pwned").exists()

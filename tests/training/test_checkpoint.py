@@ -1,4 +1,4 @@
-"""A training that stops anywhere goes on as if it had not, and what is saved survives kills, full disks and damage."""
+"""A training resumed at the end of an epoch equals an uninterrupted one, and saved state survives kills and damage."""
 
 import errno
 import random
@@ -11,63 +11,50 @@ from torch_geometric.loader import DataLoader
 
 import graphcl.training.checkpoint
 from graphcl.augment import NodeDrop
-from graphcl.config.settings import make_config
+from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.order import EpochBatches
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.streaming import StreamingLoader
 from graphcl.errors import InputError, Stopped
-from graphcl.experiment.seed import make_method, make_model, train_seed
+from graphcl.experiment.build import make_method, make_model
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 from graphcl.registry import methods
-from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints, OtherTrainingError, read_checkpoint
-from graphcl.training.loop import Epoch, NonFiniteLossError, train
+from graphcl.training.loop import NonFiniteLossError, train
 from tests.conftest import small_graphs
+from tests.training.helpers import StopAfter, equal, figures, train_seed
 
 DATA = load_dataset(small_graphs(40))
+SMALL = {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 3, "diagnostics": True}
+PER_EPOCH = 6
+"""Looks at the stop in an epoch of five steps."""
 
 
-class StopAfter(Stop):
-    """Wants to stop at the so manieth look; there is one after each step, and one after each epoch."""
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-
-    @property
-    def wanted(self) -> bool:
-        self.looks -= 1
-        return self.looks == 0
-
-
-def trained(settings, folder=None, looks=None, first=True):
-    """A seed's method and history; if it is to stop, again and again until it is over."""
-    small = {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 3, "diagnostics": True}
-    config = make_config({**small, **settings})
+def trained(settings, folder=None, looks=None, **rules):
+    """Return a seed's method and history; if it is to stop, resume it until it is over."""
+    config = make_config({**SMALL, **settings})
     while True:
         model = make_model(config, DATA)
         method = make_method(config, DATA, model)
-        checkpoints = None if folder is None else Checkpoints(folder, stop=StopAfter(looks))
+        checkpoints = None if folder is None else Checkpoints(folder, stop=StopAfter(looks), **rules)
         try:
             return method, train_seed(config, DATA, model, method=method, checkpoints=checkpoints)
         except Stopped:
             continue
 
 
-def figures(history: list[Epoch]) -> list[dict[str, float]]:
-    return [{key: value for key, value in each.figures().items() if "seconds" not in key} for each in history]
-
-
-def equal(one: nn.Module, other: nn.Module) -> bool:
-    first, second = one.state_dict(), other.state_dict()
-    same = (
-        torch.equal(first[key], second[key]) if torch.is_tensor(first[key]) else first[key] == second[key]
-        for key in first
-    )
-    return first.keys() == second.keys() and all(same)
+def stop(folder, looks, **rules):
+    """Train until the given look, and return the checkpoints, the newest first."""
+    config = make_config(SMALL)
+    with pytest.raises(Stopped, match="everything is saved"):
+        train_seed(
+            config, DATA, make_model(config, DATA), checkpoints=Checkpoints(folder, stop=StopAfter(looks), **rules)
+        )
+    return Checkpoints(folder).files()
 
 
 @pytest.fixture(scope="module")
@@ -75,39 +62,65 @@ def unbroken():
     return trained({})
 
 
-@pytest.mark.parametrize("looks", [1, 2, 3, 4, 5, 6, 7, 16])
-def test_stopped_anywhere_it_ends_the_same(looks, unbroken, tmp_path):
-    """All five batches are one chunk: stops in it, at its end, at the epoch's, again and again."""
-    method, history = trained({}, tmp_path / "kept", looks)
-    assert equal(method, unbroken[0])
-    assert figures(history) == figures(unbroken[1])
+@pytest.fixture
+def at_once(monkeypatch):
+    """A stop that does not wait for the end of the epoch."""
+    monkeypatch.setattr(graphcl.training.checkpoint, "GRACE", 0)
 
 
 VARIANTS = {
+    "plain": {},
     "chunks": {"batch_size": 16, "shuffle_window": 16},
     "steps": {"steps": 12},
     "skip": {"non_finite": "skip", "clip_norm": 0.5},
+    **{name: {"method": {"name": name}, "loss": "adnce"} for name in methods},
 }
+VARIANTS["moco"]["method"]["queue_size"] = 24
+VARIANTS["memory_bank"]["loss"] = "instance_nce"
 
 
-@pytest.mark.parametrize("name", list(VARIANTS))
-def test_settings_that_bear_on_it(name, tmp_path):
+@pytest.mark.parametrize("name", VARIANTS)
+def test_resumed_after_each_epoch_it_equals_an_uninterrupted_training(name, tmp_path):
+    """With everything that a method keeps: queue, bank, normaliser, momentum encoder, probabilities, adversary."""
     whole, history = trained(VARIANTS[name])
-    resumed, found = trained(VARIANTS[name], tmp_path / "kept", 4)
+    looks = 4 if name == "chunks" else PER_EPOCH
+    resumed, found = trained(VARIANTS[name], tmp_path / "kept", looks)
     assert equal(whole, resumed)
     assert figures(history) == figures(found)
 
 
-@pytest.mark.parametrize("name", sorted(methods))
-def test_every_method_keeps_what_it_needs(name, tmp_path):
-    """Queue, bank, normaliser, slow copy, probabilities, adversary."""
-    settings = {"loss": "instance_nce" if name == "memory_bank" else "adnce", "method": {"name": name}}
-    if name == "moco":
-        settings["method"]["queue_size"] = 24
-    whole, history = trained(settings)
-    resumed, found = trained(settings, tmp_path / "kept", 4)
-    assert equal(whole, resumed)
-    assert figures(history) == figures(found)
+@pytest.mark.parametrize("looks", [1, 3, 5, 8])
+def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_path):
+    """The remaining steps are made with a new order, so that the number of steps stays the same."""
+    path = stop(tmp_path, looks)[0]
+    assert path.name == f"step-{looks - looks // PER_EPOCH:09d}.pt"
+    method, history = trained({}, tmp_path, 1000)
+    assert len(history) == 3
+    assert read_checkpoint(Checkpoints(tmp_path).files()[0])["steps"] == 15
+    assert equal(method, unbroken[0]) == (looks == 5)  # the last step of an epoch
+    before = (looks - 1) // PER_EPOCH
+    assert figures(history[:before]) == figures(unbroken[1][:before])
+
+
+def test_a_stop_waits_for_the_end_of_a_short_epoch(tmp_path):
+    class Wanted(StopAfter):
+        wanted = True
+
+    config = make_config(SMALL)
+    with pytest.raises(Stopped):
+        train_seed(config, DATA, make_model(config, DATA), checkpoints=Checkpoints(tmp_path, stop=Wanted(0)))
+    assert [each.name for each in Checkpoints(tmp_path).files()] == ["step-000000005.pt"]
+
+
+def test_stopped_at_its_last_step_the_epoch_ends(at_once, tmp_path):
+    """More steps then begin a new epoch."""
+    found = []
+    for folder, looks in ((tmp_path / "whole", 1000), (tmp_path / "stopped", 8)):
+        trained({"steps": 7}, folder, looks)
+        found.append(trained({"steps": 9}, folder, 1000))
+    (whole, history), (resumed, again) = found
+    assert figures(again) == figures(history)
+    assert equal(resumed, whole)
 
 
 class Noisy:
@@ -135,22 +148,16 @@ class Noised(list):
         return self.transform(super().__getitem__(number))
 
 
-def loaders():
-    graphs = small_graphs(40)
-
-    def order():
-        return torch.Generator().manual_seed(0)
-
-    return {
-        "resident": lambda: ResidentLoader(graphs, 8, True, order()),
-        "streaming": lambda: StreamingLoader(graphs, 8, True, order()),
-        "sampler": lambda: DataLoader(Noised(graphs), batch_sampler=EpochBatches(40, 8, True, order())),
-        "own": lambda: DataLoader(Noised(graphs), batch_size=8, shuffle=True, generator=order()),
-        "global": lambda: DataLoader(Noised(graphs), batch_size=8, shuffle=True),
-    }
+LOADERS = {
+    "resident": lambda data, order: ResidentLoader(data, 8, True, order),
+    "streaming": lambda data, order: StreamingLoader(ResidentLoader(data, 8, True, order)),
+    "sampler": lambda data, order: DataLoader(Noised(data), batch_sampler=EpochBatches(40, 8, True, order)),
+    "own": lambda data, order: DataLoader(Noised(data), batch_size=8, shuffle=True, generator=order),
+    "global": lambda data, order: DataLoader(Noised(data), batch_size=8, shuffle=True),
+}
 
 
-@pytest.mark.parametrize("name", loaders())
+@pytest.mark.parametrize("name", LOADERS)
 def test_any_loader_and_the_global_generators(name, tmp_path):
     def go(stop=None):
         random.seed(3)
@@ -158,112 +165,62 @@ def test_any_loader_and_the_global_generators(name, tmp_path):
         with torch.random.fork_rng():
             torch.manual_seed(5)
             method = TwoViews(ContrastiveModel(Dropping(3, hidden=8, layers=2)), Loss("infonce"))
+            loader = LOADERS[name](small_graphs(40), torch.Generator().manual_seed(0))
             own = torch.Generator().manual_seed(1)
             kept = None if stop is None else Checkpoints(tmp_path / "kept", stop=stop)
             drop = NodeDrop(0.2)
-            return method, train(method, loaders()[name](), drop, drop, epochs=2, generator=own, checkpoints=kept)
+            return method, train(method, loader, drop, drop, epochs=3, generator=own, checkpoints=kept)
 
     whole, history = go()
-    for _ in range(20):
-        try:
-            resumed, found = go(StopAfter(3))
-            break
-        except Stopped:
-            torch.rand(7), np.random.rand(7), random.random()  # what others draw meanwhile
+    for _ in range(2):
+        with pytest.raises(Stopped):
+            go(StopAfter(PER_EPOCH))
+        torch.rand(7), np.random.rand(7), random.random()  # other draws between the two
+    resumed, found = go(StopAfter(1000))
     assert equal(whole, resumed)
     assert figures(history) == figures(found)
 
 
-def test_the_rules_of_when(tmp_path, monkeypatch):
+def test_when_checkpoints_are_due(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(graphcl.training.checkpoint.time, "monotonic", lambda: now[0])
     kept = Checkpoints(tmp_path, epochs=3, minutes=2)
-    assert [kept.due(epoch) for epoch in range(1, 7)] == [False, False, True, False, False, True]
-    assert not kept.due()
+    assert [kept.due_after_epoch(epoch) for epoch in range(1, 7)] == [False, False, True, False, False, True]
+    now[0] = 100.0
+    assert not kept.due_after_epoch(7)
     now[0] = 121.0
-    assert kept.due()
+    assert not kept.due_within_epoch()  # this epoch has lasted 21 seconds
+    assert kept.due_after_epoch(8)
+    now[0] = 242.0
+    assert kept.due_within_epoch()
     kept.save({}, 1)
-    assert not kept.due()
+    assert not kept.due_within_epoch()
 
 
 def test_two_are_kept_and_the_end_is_one(tmp_path):
-    config = make_config({"encoder": {"name": "gin", "hidden": 8}, "batch_size": 8, "epochs": 4})
-    model = make_model(config, DATA)
-    train_seed(config, DATA, model, checkpoints=Checkpoints(tmp_path / "kept", epochs=1))
-    assert sorted(each.name for each in (tmp_path / "kept").iterdir()) == ["step-000000015.pt", "step-000000020.pt"]
-    # The training is over: nothing is done again.
-    again = make_model(config, DATA)
-    history = train_seed(config, DATA, again, checkpoints=Checkpoints(tmp_path / "kept"))
-    assert len(history) == 4
+    model, _ = trained({}, tmp_path / "kept", 1000, epochs=1)
+    assert sorted(each.name for each in (tmp_path / "kept").iterdir()) == ["step-000000010.pt", "step-000000015.pt"]
+    again, history = trained({}, tmp_path / "kept", 1000)  # over: nothing is trained again
+    assert len(history) == 3
     assert equal(model, again)
     Checkpoints(tmp_path / "kept").clear()
     assert not (tmp_path / "kept").exists()
 
 
-@pytest.fixture
-def two(tmp_path):
-    """A folder with two checkpoints of a stopped training."""
-    config = make_config(
-        {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 3, "diagnostics": True}
-    )
-    with pytest.raises(Stopped, match="everything is saved"):
-        train_seed(
-            config,
-            DATA,
-            make_model(config, DATA),
-            checkpoints=Checkpoints(tmp_path / "kept", epochs=1, stop=StopAfter(9)),
-        )
-    assert len(Checkpoints(tmp_path / "kept").files()) == 2
-    return tmp_path / "kept"
-
-
-DAMAGE = {
-    "empty": lambda data: b"",
-    "half": lambda data: data[: len(data) // 2],
-    "a bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
-    "text": lambda data: b"hello",
-}
-
-
-@pytest.mark.parametrize("how", DAMAGE)
-def test_a_damaged_newest_falls_back_to_the_one_before(how, two, unbroken, capsys):
-    newest = Checkpoints(two).files()[0]
-    newest.write_bytes(DAMAGE[how](newest.read_bytes()))
-    method, history = trained({}, two, 1000)
-    assert equal(method, unbroken[0])
-    assert figures(history) == figures(unbroken[1])
-    err = capsys.readouterr().err
-    assert str(newest) in err
-    assert err.count("\n") == 1
-    assert "going back to the checkpoint before it." in err
-
-
-def test_a_damaged_newest_does_not_outlive_what_follows(two):
-    """Else it would count as one of the two that are kept, and newer ones as its elders."""
-    _, before = Checkpoints(two).files()
-    Checkpoints(two).files()[0].write_bytes(b"")
-    config = make_config(
-        {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 3, "diagnostics": True}
-    )
-    with pytest.raises(Stopped):
-        train_seed(config, DATA, make_model(config, DATA), checkpoints=Checkpoints(two, stop=StopAfter(1)))
-    assert [each.name for each in Checkpoints(two).files()] == ["step-000000006.pt", before.name]
-
-
-def test_places_are_compared_as_numbers(tmp_path):
+def test_steps_are_compared_as_numbers(tmp_path):
     for name in ("step-999999999.pt", "step-1000000000.pt"):
         (tmp_path / name).touch()
     assert Checkpoints(tmp_path).files()[0].name == "step-1000000000.pt"
 
 
-def test_weights_that_are_not_finite_are_not_saved(tmp_path):
-    """Within an epoch either, where nothing else has looked yet."""
-    config = make_config({"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 1})
+def test_non_finite_weights_are_not_saved(at_once, tmp_path):
+    """Within an epoch, too, before the loss has been checked."""
+    config = make_config({**SMALL, "epochs": 1})
     model = make_model(config, DATA)
 
     class Poison(StopAfter):
         @property
-        def wanted(self) -> bool:
+        def wanted(self):
             next(model.parameters()).data.fill_(torch.nan)
             return True
 
@@ -272,35 +229,11 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
-def test_stopped_at_the_last_of_its_steps(tmp_path):
-    """The epoch that it lies in is over then, and more steps begin a new one."""
-    found = []
-    for folder, looks in ((tmp_path / "whole", 1000), (tmp_path / "stopped", 8)):
-        trained({"steps": 7}, folder, looks)
-        found.append(trained({"steps": 9}, folder, 1000))
-    (whole, history), (resumed, again) = found
-    assert figures(again) == figures(history)
-    assert equal(resumed, whole)
-
-
-def test_a_loader_of_fewer_batches(tmp_path):
-    def go_on(graphs, looks):
-        model = make_model(make_config({"encoder": {"name": "gin", "hidden": 8, "layers": 2}}), DATA)
-        loader = DataLoader([DATA[number] for number in range(graphs)], batch_size=8)
-        kept = Checkpoints(tmp_path, stop=StopAfter(looks))
-        train(TwoViews(model, Loss("infonce")), loader, NodeDrop(0.2), NodeDrop(0.2), epochs=1, checkpoints=kept)
-
-    with pytest.raises(Stopped):
-        go_on(40, 4)
-    with pytest.raises(InputError, match="gives fewer batches than the checkpoint has seen; go on with the same data"):
-        go_on(16, 1000)
-
-
-def test_when_none_can_be_read_nothing_is_trained_anew(two):
-    for path in Checkpoints(two).files():
-        path.write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"none of the 2 checkpoints in .*kept can be read; delete that folder"):
-        trained({}, two, 1000)
+@pytest.fixture
+def two(tmp_path):
+    """A folder with the checkpoints of epochs 1 and 2."""
+    assert len(stop(tmp_path / "kept", 2 * PER_EPOCH, epochs=1)) == 2
+    return tmp_path / "kept"
 
 
 class Evil:
@@ -308,36 +241,61 @@ class Evil:
         return (open, ("canary", "w"))
 
 
-def test_code_in_one_is_refused_and_never_run(two, tmp_path, monkeypatch, capsys, unbroken):
-    monkeypatch.chdir(tmp_path)
-    newest = Checkpoints(two).files()[0]
-    torch.save({**read_checkpoint(newest), "epoch": Evil()}, newest)
-    assert equal(trained({}, two, 1000)[0], unbroken[0])
-    assert "holds pickled code (io.open), which is never run" in capsys.readouterr().err
-    assert not (tmp_path / "canary").exists()
+def bytes_of(change):
+    return lambda path: path.write_bytes(change(path.read_bytes()))
 
 
-MISFITS = {
-    "nothing": lambda state: {"format": state["format"], "version": 1},
-    "format": lambda state: {**state, "format": "other"},
-    "version": lambda state: {**state, "version": 99},
-    "weights": lambda state: {**state, "method": {}},
-    "moments": lambda state: {**state, "optimiser": {**state["optimiser"], "state": {}} | {"param_groups": []}},
-    "stream": lambda state: {**state, "ranks": [{**state["ranks"][0], "stream": {"step": 1}}]},
-    "ranks": lambda state: {**state, "ranks": []},
-    "history": lambda state: {**state, "history": [{"epoch": 1}]},
-    "list": lambda state: [state],
+def state_of(change):
+    return lambda path: torch.save(change(read_checkpoint(path)), path)
+
+
+DAMAGE = {
+    "empty": bytes_of(lambda data: b""),
+    "half": bytes_of(lambda data: data[: len(data) // 2]),
+    "bit": bytes_of(
+        lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
+    ),
+    "text": bytes_of(lambda data: b"hello"),
+    "code": state_of(lambda state: {**state, "epoch": Evil()}),
+    "nothing": state_of(lambda state: {"format": state["format"], "version": state["version"]}),
+    "format": state_of(lambda state: {**state, "format": "other"}),
+    "version": state_of(lambda state: {**state, "version": 99}),
+    "weights": state_of(lambda state: {**state, "method": {}}),
+    "optimiser": state_of(lambda state: {**state, "optimiser": {"state": {}, "param_groups": []}}),
+    "unfinished": state_of(lambda state: {**state, "unfinished": {"done": 1}}),
+    "generators": state_of(lambda state: {**state, "generators": []}),
+    "history": state_of(lambda state: {**state, "history": [{"epoch": 1}]}),
+    "list": state_of(lambda state: [state]),
 }
 
 
-@pytest.mark.parametrize("how", MISFITS)
-def test_what_does_not_fit_is_left_for_the_one_before(how, two, capsys, unbroken):
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_newest_falls_back_to_the_one_before(how, two, unbroken, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     newest = Checkpoints(two).files()[0]
-    torch.save(MISFITS[how](read_checkpoint(newest)), newest)
-    assert equal(trained({}, two, 1000)[0], unbroken[0])
+    DAMAGE[how](newest)
+    method, history = trained({}, two, 1000)
+    assert equal(method, unbroken[0])
+    assert figures(history) == figures(unbroken[1])
     err = capsys.readouterr().err
-    assert "Traceback" not in err
     assert err.count("\n") == 1
+    assert "trying the checkpoint before it." in err
+    assert ("holds pickled code (io.open), which is never run" in err) == (how == "code")
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_damaged_newest_is_removed_by_the_next_one(two, at_once):
+    """Otherwise it would count as one of the two that are kept."""
+    newest, before = Checkpoints(two).files()
+    newest.write_bytes(b"")
+    assert [each.name for each in stop(two, 1)] == ["step-000000006.pt", before.name]
+
+
+def test_if_none_can_be_read_nothing_is_trained_anew(two):
+    for path in Checkpoints(two).files():
+        path.write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"none of the 2 checkpoints in .*kept can be read; delete that folder"):
+        trained({}, two, 1000)
 
 
 def test_another_training_is_refused_with_what_differs(two):
@@ -345,7 +303,7 @@ def test_another_training_is_refused_with_what_differs(two):
         trained({"lr": 0.1, "clip_norm": 1.0}, two, 1000)
 
 
-def test_a_full_disk_costs_a_line_and_no_training(tmp_path, monkeypatch, capsys, unbroken):
+def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch, capsys, unbroken):
     def full(path, write):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
@@ -355,8 +313,10 @@ def test_a_full_disk_costs_a_line_and_no_training(tmp_path, monkeypatch, capsys,
     assert "no checkpoint at step 15: No space left on device" in capsys.readouterr().err
 
 
-def test_arguments():
-    with pytest.raises(InputError, match="`epochs` between checkpoints must be at least 1, got 0"):
-        Checkpoints("kept", epochs=0)
-    with pytest.raises(InputError, match="`minutes` between checkpoints must be above 0, got 0"):
-        Checkpoints("kept", minutes=0)
+@pytest.mark.parametrize(("rules", "message"), [
+    ({"epochs": 0}, "`epochs` between checkpoints must be at least 1, got 0"),
+    ({"minutes": 0}, "`minutes` between checkpoints must be above 0, got 0"),
+])  # fmt: skip
+def test_arguments(rules, message):
+    with pytest.raises(InputError, match=message):
+        Checkpoints("kept", **rules)

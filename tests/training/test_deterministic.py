@@ -1,13 +1,13 @@
-"""`--deterministic`: the same bits each time, or a refusal."""
+"""`--deterministic`: the same bits each time, or an error."""
 
 import pytest
 import torch
 
-from graphcl.config.settings import make_config
+from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.seed import make_model, settle, train_seed
-from graphcl.experiment.seed import seed as experiment
+from graphcl.experiment import seed as experiment
+from graphcl.experiment.build import setup_runtime
 from tests.conftest import small_graphs
 
 
@@ -21,10 +21,9 @@ def as_before():
 
 def weights(**settings):
     config = make_config({"encoder": {"name": "gin", "hidden": 8}, "batch_size": 16, "epochs": 2, **settings})
-    device = settle(config)
+    device = setup_runtime(config)
     dataset = load_dataset(small_graphs(40))
-    model = make_model(config, dataset).to(device)
-    train_seed(config, dataset, model)
+    model = experiment.run_seed(config, dataset, 0, device, rows=()).model
     return {key: each.cpu() for key, each in model.state_dict().items()}
 
 
@@ -39,14 +38,14 @@ def test_on_the_cpu(loss):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("loss", ["infonce", "adnce", "barlow_twins", "triplet"])
 def test_on_cuda(loss):
     first, second = (weights(loss=loss, deterministic=True, device="cuda") for _ in range(2))
     assert all(torch.equal(each, second[key]) for key, each in first.items())
 
 
-def test_an_operation_that_cannot_be_is_named(monkeypatch):
+def test_a_nondeterministic_operation_is_named(monkeypatch):
     def train(*arguments, **options):
         raise RuntimeError(
             "kthvalue CUDA does not have a deterministic implementation, but you set 'torch.use_...'. You can"

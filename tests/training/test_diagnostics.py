@@ -1,3 +1,5 @@
+"""Diagnostics by hand, and the identities that they obey."""
+
 import json
 import math
 
@@ -36,8 +38,8 @@ def views(count=9, columns=5, seed=0):
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
-def test_infonces_gradient_is_q_times_dcls(temperature):
-    """DCL's identity, anchor by anchor, to 1e-12."""
+def test_the_gradient_of_infonce_is_q_times_that_of_dcl(temperature):
+    """The identity of the DCL paper, for each anchor, to 1e-12."""
     leaves = [z.requires_grad_() for z in views()]
     options = {"temperature": temperature, "symmetric": False, "reduction": "none"}
     q = coupling(*leaves, temperature).detach()
@@ -49,7 +51,7 @@ def test_infonces_gradient_is_q_times_dcls(temperature):
 
 
 def test_coupling_grows_with_the_batch():
-    """More negatives, a larger share for them: no anchor's q falls when graphs are added."""
+    """With more negatives q increases for every anchor."""
     z1, z2 = views(40)
     few, many = coupling(z1[:8], z2[:8], 0.2), coupling(z1, z2, 0.2)
     assert (many[:8] > few).all()
@@ -76,7 +78,7 @@ def test_effective_rank():
 
 
 def test_diagnose_by_hand():
-    """Everything from its definition, in loops."""
+    """Every figure from its definition, in loops."""
     z1, z2 = views()
     temperature = 0.3
     found = {name: value.item() for name, value in diagnose(z1, z1, z2, temperature).items()}
@@ -100,7 +102,7 @@ def test_diagnose_by_hand():
     assert found["rank_h"] == pytest.approx(effective_rank(z1).item())
 
 
-def test_the_temperature_estimate_is_the_temperature_where_the_second_order_holds():
+def test_the_temperature_estimate_equals_a_high_temperature():
     z1, z2 = views(200, 64)
     for temperature in (0.5, 1.0, 2.0):
         estimated = diagnose(z1, z1, z2, temperature)["temperature_estimate"].item()
@@ -112,9 +114,9 @@ def test_degenerate_batches_have_finite_diagnostics():
         assert all(torch.isfinite(value) for value in diagnose(z, z, z, 0.2).values())
 
 
-def test_training_logs_them_when_asked(tmp_path):
-    words = ["--epochs", "1", "--seeds", "0", "--evaluation.folds", "2", "--evaluation.inner_folds", "2"]
-    words += ["--report", "false"]
-    assert main([*words, "--diagnostics", "true", "--out", str(tmp_path / "run")]) == 0
+def test_diagnostics_are_logged(tmp_path):
+    arguments = ["--epochs", "1", "--seeds", "0", "--evaluation.folds", "2", "--evaluation.inner_folds", "2"]
+    arguments += ["--report", "false"]
+    assert main([*arguments, "--diagnostics", "true", "--out", str(tmp_path / "run")]) == 0
     (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert set(diagnose(torch.eye(3), torch.eye(3), torch.eye(3), 0.2)) <= set(json.loads(line))

@@ -1,3 +1,5 @@
+"""The training loop: learning, reproducibility, non-finite steps, clipping, bfloat16, any PyG encoder and loader."""
+
 import copy
 
 import pytest
@@ -13,27 +15,11 @@ from graphcl.errors import InputError
 from graphcl.losses import Loss, infonce
 from graphcl.methods import MoCo, TwoViews
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.gin import GIN
 from graphcl.training.loop import NonFiniteLossError, embed, train
+from tests.methods.small import graphs, make_model
 
 
-def graphs(n: int = 40, seed: int = 0) -> list[Data]:
-    generator = torch.Generator().manual_seed(seed)
-    found = []
-    for label in range(n):
-        size = int(torch.randint(5, 12, (), generator=generator))
-        pairs = torch.randint(size, (2, 2 * size), generator=generator)
-        x = torch.rand(size, 4, generator=generator)
-        found.append(Data(x=x, edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=torch.tensor([label % 2])))
-    return found
-
-
-def make_model(seed: int = 0) -> ContrastiveModel:
-    torch.manual_seed(seed)
-    return ContrastiveModel(GIN(4, hidden=8, layers=2))
-
-
-def run(data: list[Data], epochs: int = 4, model: ContrastiveModel | None = None, **options):
+def run(data, epochs=4, model=None, **options):
     model = model or make_model()
     loader = ResidentLoader(data, 16, shuffle=True, generator=torch.Generator().manual_seed(0))
     options = {"loss": infonce, "view": random4(), "generator": torch.Generator().manual_seed(1), **options}
@@ -43,40 +29,38 @@ def run(data: list[Data], epochs: int = 4, model: ContrastiveModel | None = None
 
 
 def test_it_learns():
-    _, history = run(graphs(), epochs=20, view=NodeDrop(0.1))
+    _, history = run(graphs(40), epochs=20, view=NodeDrop(0.1))
     assert history[-1].loss < 0.85 * history[0].loss
     assert [record.epoch for record in history] == list(range(1, 21))
     assert all(0 < record.data_seconds < record.seconds for record in history)
 
 
-def test_it_repeats_bit_by_bit():
-    first, second = run(graphs())[0].state_dict(), run(graphs())[0].state_dict()
+def test_it_is_reproducible_bit_for_bit():
+    first, second = run(graphs(40))[0].state_dict(), run(graphs(40))[0].state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
-    other = run(graphs(), generator=torch.Generator().manual_seed(2))[0].state_dict()
+    other = run(graphs(40), generator=torch.Generator().manual_seed(2))[0].state_dict()
     assert not all(torch.equal(first[key], other[key]) for key in first)
 
 
-def test_labels_are_never_looked_at():
-    honest, misled = graphs(), graphs()
-    for graph in misled:
+def test_labels_are_not_used():
+    data, flipped = graphs(40), graphs(40)
+    for graph in flipped:
         graph.y = 1 - graph.y
-    unlabelled = [Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs()]
-    states = [run(data)[0].state_dict() for data in (honest, misled, unlabelled)]
+    unlabelled = [Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs(40)]
+    states = [run(data)[0].state_dict() for data in (data, flipped, unlabelled)]
     for key in states[0]:
         assert torch.equal(states[0][key], states[1][key])
         assert torch.equal(states[0][key], states[2][key])
 
 
-def test_the_global_generator_is_left_alone():
+def test_the_global_generator_is_not_used():
     before = torch.get_rng_state()
-    model = make_model()
-    torch.set_rng_state(before)
-    run(graphs(), model=model)
+    run(graphs(40))
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_embed_drops_the_projector_and_follows_the_order():
-    data = graphs()
+def test_embed_drops_the_projector_and_keeps_the_order():
+    data = graphs(40)
     model, _ = run(data)
     h, y = embed(model, ResidentLoader(data, 7))
     assert h.shape == (40, 16)
@@ -93,10 +77,10 @@ def test_nothing_to_embed():
 
 
 def test_embed_restores_the_mode_and_keeps_the_statistics():
-    model, _ = run(graphs())
+    model, _ = run(graphs(40))
     model.train()
     before = copy.deepcopy(model.state_dict())
-    h, _ = embed(model, ResidentLoader(graphs(), 8))
+    h, _ = embed(model, ResidentLoader(graphs(40), 8))
     assert model.training
     assert not h.requires_grad
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
@@ -104,12 +88,12 @@ def test_embed_restores_the_mode_and_keeps_the_statistics():
 
 def test_callbacks_see_every_epoch():
     seen = []
-    _, history = run(graphs(), callbacks=[seen.append])
+    _, history = run(graphs(40), callbacks=[seen.append])
     assert seen == history
 
 
 def test_a_non_finite_loss_stops_with_step_and_graphs():
-    data = graphs()
+    data = graphs(40)
     data[5].x[0, 0] = float("inf")
     with pytest.raises(
         NonFiniteLossError,
@@ -119,16 +103,16 @@ def test_a_non_finite_loss_stops_with_step_and_graphs():
         run(data)
 
 
-def test_a_non_finite_value_of_finite_projections_stops_too():
+def test_a_non_finite_loss_of_finite_projections_stops():
     def overflows(z1, z2):
         return infonce(z1, z2) * torch.inf
 
     with pytest.raises(NonFiniteLossError, match=r"the loss became inf at epoch 1, step 1 of 3, graphs \d+, "):
-        run(graphs(), loss=overflows)
+        run(graphs(40), loss=overflows)
 
 
-class Sick:
-    """A loss that is not finite, or whose gradient is not, at some of its calls, counted from 1."""
+class NonFinite:
+    """A loss that is infinite, or whose gradient is NaN, at some of its calls, counted from 1."""
 
     def __init__(self, *calls: int, gradient: bool = False) -> None:
         self.calls, self.gradient, self.called = calls, gradient, 0
@@ -145,8 +129,8 @@ class Sick:
 
 
 @pytest.mark.parametrize("gradient", [False, True])
-def test_a_skipped_step_is_as_if_its_batch_had_not_been_there(gradient):
-    """The second of three batches is left out: weights, moments and statistics are those of the other two."""
+def test_a_skipped_step_changes_nothing(gradient):
+    """With the second of three batches skipped, weights and statistics are those of training on the other two."""
     data, order = graphs(48), [[*range(16)], [*range(16, 32)], [*range(32, 48)]]
 
     def go(batches, loss, **options):
@@ -155,7 +139,7 @@ def test_a_skipped_step_is_as_if_its_batch_had_not_been_there(gradient):
         history = train(TwoViews(model, loss), loader, Identity(), Identity(), epochs=1, **options)
         return model.state_dict(), history
 
-    found, history = go(order, Sick(2, gradient=gradient), non_finite="skip")
+    found, history = go(order, NonFinite(2, gradient=gradient), non_finite="skip")
     wanted, _ = go([order[0], order[2]], infonce)
     assert all(torch.equal(found[key], wanted[key]) for key in wanted)
     assert history[0].diagnostics["skipped"] == 1
@@ -163,7 +147,7 @@ def test_a_skipped_step_is_as_if_its_batch_had_not_been_there(gradient):
     assert all(torch.equal(clipped[key], wanted[key]) for key in wanted)
 
 
-def test_a_skipped_step_leaves_slow_copies_and_queues_alone():
+def test_a_skipped_step_changes_no_momentum_encoder_and_no_queue():
     data = graphs(48)
 
     def go(loss, **options):
@@ -174,38 +158,38 @@ def test_a_skipped_step_leaves_slow_copies_and_queues_alone():
         train(method, loader, Identity(), Identity(), epochs=1, **options)
         return method
 
-    def sick(z1, z2, queue=None, symmetric=False, **ids):
+    def loss(z1, z2, queue=None, symmetric=False, **ids):
         calls.append(1)
         return infonce(z1, z2, queue=queue, symmetric=symmetric) * (torch.nan if len(calls) == 3 else 1.0)
 
     calls: list[int] = []
-    method = go(sick, non_finite="skip")
+    method = go(loss, non_finite="skip")
     assert len(method.queue) == 32
     data, calls = data[:32], []
-    wanted = go(sick)
+    wanted = go(loss)
     assert all(torch.equal(one, other) for one, other in zip(method.parameters(), wanted.parameters(), strict=True))
 
 
-def test_what_to_do_about_a_non_finite_loss_is_one_of_two_words():
+def test_invalid_non_finite():
     with pytest.raises(InputError, match=r"^`non_finite` must be 'stop' or 'skip', got 'ignore'\.$"):
-        run(graphs(), non_finite="ignore")
+        run(graphs(40), non_finite="ignore")
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan")])
-def test_a_bound_of_the_gradient_that_is_none(norm):
-    """Below zero it would turn the gradient round, and tell nobody."""
+def test_invalid_clip_norm(norm):
+    """A negative one would reverse the gradient."""
     with pytest.raises(InputError, match=r"^`clip_norm` must be above 0, or None, got "):
-        run(graphs(), clip_norm=norm)
+        run(graphs(40), clip_norm=norm)
 
 
-def test_when_all_steps_are_skipped_it_stops():
+def test_an_epoch_of_skipped_steps_stops():
     with pytest.raises(NonFiniteLossError, match=r"all 3 steps of the epoch were skipped, .* at epoch 1"):
-        run(graphs(), loss=Sick(1, 2, 3), non_finite="skip")
+        run(graphs(40), loss=NonFinite(1, 2, 3), non_finite="skip")
 
 
-def test_a_gradient_that_is_not_finite_stops_at_the_end_of_the_epoch():
+def test_a_non_finite_gradient_stops_at_the_end_of_the_epoch():
     with pytest.raises(NonFiniteLossError, match=r"the gradient, and with it the weights, became NaN .* at epoch 1, "):
-        run(graphs(), loss=Sick(3, gradient=True))
+        run(graphs(40), loss=NonFinite(3, gradient=True))
 
 
 def test_clipping_bounds_the_gradient():
@@ -216,7 +200,7 @@ def test_clipping_bounds_the_gradient():
         value.register_hook(lambda grad: norms.append(grad))
         return value
 
-    model, _ = run(graphs(), epochs=1, loss=watch, clip_norm=0.5)
+    model, _ = run(graphs(40), epochs=1, loss=watch, clip_norm=0.5)
     total = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None]).norm()
     assert total <= 0.5 + 1e-4
     assert norms
@@ -230,32 +214,32 @@ def test_bfloat16_trains_and_the_loss_stays_float32():
         dtypes.extend([z1.dtype, value.dtype])
         return value
 
-    _, history = run(graphs(), epochs=20, view=NodeDrop(0.1), loss=watch, amp=True)
+    _, history = run(graphs(40), epochs=20, view=NodeDrop(0.1), loss=watch, amp=True)
     assert dtypes[:2] == [torch.bfloat16, torch.float32]
     assert history[-1].loss < history[0].loss
 
 
-def test_an_encoder_of_nodes_is_refused():
+def test_a_node_encoder_is_refused():
     model = ContrastiveModel(torch_geometric.nn.GCN(4, 6, 2, 6))
-    with pytest.raises(InputError, match=r"GCN gives \[\d+, 6\] for 16 graphs, not a row for each; .* Pooled\(GCN"):
-        run(graphs(), model=model)
+    with pytest.raises(InputError, match=r"one row per graph, got \[\d+, 6\] for 16 graphs; .*Pooled\(GCN"):
+        run(graphs(40), model=model)
 
 
-def test_a_loader_must_give_its_batches_again():
-    once = iter(list(ResidentLoader(graphs(), 16)))
+def test_an_exhausted_loader_is_refused():
+    once = iter(list(ResidentLoader(graphs(40), 16)))
     with pytest.raises(InputError, match="`loader` gave no batch in epoch 2"):
         train(TwoViews(make_model(), infonce), once, Identity(), Identity(), epochs=2)
 
 
-def test_no_epochs_change_nothing():
+def test_zero_epochs_change_nothing():
     model = make_model()
     before = copy.deepcopy(model.state_dict())
-    assert run(graphs(), epochs=0, model=model)[1] == []
+    assert run(graphs(40), epochs=0, model=model)[1] == []
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
 
 
 class MeanGCN(torch.nn.Module):
-    """An encoder of the user's own: PyG's usual call, no `out_channels`."""
+    """A custom encoder with PyG's usual call and without `out_channels`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,10 +252,10 @@ class MeanGCN(torch.nn.Module):
 def test_any_pyg_encoder_and_loader():
     torch.manual_seed(0)
     model = ContrastiveModel(MeanGCN(), projection=5, out_channels=6)
-    loader = DataLoader(graphs(), batch_size=16, shuffle=True)
+    loader = DataLoader(graphs(40), batch_size=16, shuffle=True)
     history = train(TwoViews(model, Loss("adnce")), loader, NodeDrop(0.2), random4(), epochs=2)
     assert len(history) == 2
-    assert embed(model, DataLoader(graphs(), batch_size=16))[0].shape == (40, 6)
+    assert embed(model, DataLoader(graphs(40), batch_size=16))[0].shape == (40, 6)
     with pytest.raises(InputError, match=r"MeanGCN has no `out_channels`; pass `out_channels=` its output width\."):
         ContrastiveModel(MeanGCN())
 
@@ -280,7 +264,7 @@ def test_any_pyg_encoder_and_loader():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_cuda():
     model = make_model().cuda()
-    loader = ResidentLoader(graphs(), 16, shuffle=True, generator=torch.Generator().manual_seed(0), device="cuda")
+    loader = ResidentLoader(graphs(40), 16, shuffle=True, generator=torch.Generator().manual_seed(0), device="cuda")
     generator = torch.Generator("cuda").manual_seed(1)
     history = train(TwoViews(model, infonce), loader, Identity(), random4(), epochs=15, generator=generator)
     assert history[-1].loss < history[0].loss - 0.2

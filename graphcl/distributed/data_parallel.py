@@ -1,0 +1,66 @@
+"""Average gradients over ranks by `DistributedDataParallel`, optionally in a deterministic order."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from graphcl.distributed import ranks
+from graphcl.errors import InputError
+
+
+def data_parallel(module: nn.Module, device: torch.device, deterministic: bool = False) -> nn.Module:
+    """Return a wrapper of `module` that averages gradients over ranks in the backward pass.
+
+    Without several ranks, return `module` itself.
+
+    Args:
+        module: a module with parameters, which are equal on all ranks.
+        device: device of `module`.
+        deterministic: whether to sum gradients in rank order, so that a resumed run repeats the uninterrupted run
+            bitwise. Otherwise the order of summation in a ring depends on a gradient's place in its bucket, and
+            `DistributedDataParallel` rebuilds its buckets after the first step; with more than two ranks, the last bits
+            then differ. Summing in rank order does not overlap with the backward pass, which takes time.
+    """
+    if (group := ranks.current()) is None:
+        return module
+    # Do not synchronise buffers: BatchNorm's are averaged after each epoch, and queues and banks are equal anyway.
+    known = inspect.signature(DistributedDataParallel).parameters
+    buffers: dict[str, Any] = {
+        "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
+    }
+    devices = [device] if device.type == "cuda" else None
+    parallel = DistributedDataParallel(module, device_ids=devices, process_group=group.group, **buffers)
+    if deterministic:
+        # Wrapped in a lambda, because DDP checks the annotations of a hook, which are strings in this file.
+        parallel.register_comm_hook(group, lambda group, bucket: _mean_in_rank_order(group, bucket))
+    return parallel
+
+
+@contextmanager
+def explain_unused_parameters() -> Iterator[None]:
+    """Convert DistributedDataParallel's error about parameters without a gradient into an InputError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "Expected to have finished reduction" not in str(error):
+            raise
+        raise InputError(
+            "with several ranks every trainable parameter must contribute to each step's loss; remove unused layers, "
+            "or freeze them with requires_grad_(False)."
+        ) from None
+
+
+def _mean_in_rank_order(group: ranks.Ranks, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    """Return the mean of a bucket of gradients over ranks, summed in rank order."""
+    flat = bucket.buffer()
+    done: torch.futures.Future[Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
+    done.set_result(group.summed_in_order(flat).div_(group.size))
+    return done

@@ -1,0 +1,169 @@
+"""Join the process group of a job: the ranks that `torchrun` started, or this process alone.
+
+`with launch(timeout) as group:` yields a `Group`. Without torchrun it is a group of one process, whose collectives
+return at once and whose `process_group` is None, so callers need no branch. Wrap training code in
+`across(group.process_group)`, so that losses and methods work on the global batch. When a rank dies, collectives on the
+other ranks fail or time out. This process then ends with a one-line message, and torchrun stops the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from graphcl.errors import EXIT_CODE, InputError, reason
+
+_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+_PATIENCE = timedelta(days=7)
+"""Timeout of `Group`'s collectives. It is long, as other ranks wait there while rank 0 loads, embeds and scores."""
+
+
+class LostRankError(InputError):
+    """Error of a rank that cannot continue because another rank failed."""
+
+    exit_code = EXIT_CODE
+
+
+class Group:
+    """Group of one process, whose collectives return at once; base class of groups of several processes.
+
+    Attributes:
+        rank: number of this process, from 0.
+        size: number of processes.
+        local_rank: number of this process on its machine; None without torchrun.
+        process_group: argument for `graphcl.distributed.ranks.across`; None for one process.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int | None = None
+    process_group: dist.ProcessGroup | None = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0, the only rank that prints, writes files and scores."""
+        return self.rank == 0
+
+    def barrier(self) -> None:
+        """Wait until all ranks have called this method."""
+
+    def broadcast_object(self, value: Any) -> Any:
+        """Return rank 0's `value`, a picklable object, on all ranks."""
+        return value
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """Return the `value` of every rank, in rank order, on all ranks."""
+        return [value]
+
+
+class _Torchrun(Group):
+    """Group of the processes that torchrun started."""
+
+    def __init__(self, timeout: float) -> None:
+        self.rank, self.size, self.local_rank = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+        try:
+            dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
+        except (RuntimeError, ValueError) as error:
+            raise InputError(
+                f"rank {self.rank} of {self.size} cannot reach the other ranks ({reason(error)}); check that torchrun "
+                "runs on all machines with the same --rdzv-endpoint."
+            ) from None
+        self.process_group = dist.group.WORLD
+        self._patient = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        self._store: Any = dist.PrefixStore("graphcl", dist.distributed_c10d._get_default_store())
+
+    def barrier(self) -> None:
+        dist.barrier(group=self._patient)
+
+    def broadcast_object(self, value: Any) -> Any:
+        values = [value]
+        dist.broadcast_object_list(values, 0, group=self._patient)
+        return values[0]
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self._patient)
+        return values
+
+    def is_first_to_fail(self, message: str | None = None) -> bool:
+        """Return True on the first rank that calls this method with `message`, False on all later ranks."""
+        key = "failed" if message is None else f"failed/{zlib.crc32(message.encode())}"
+        try:
+            return bool(self._store.add(key, 1) == 1)
+        except RuntimeError:  # the process that holds the store has ended, so no other rank can be asked
+            return True
+
+
+@contextmanager
+def launch(timeout: float = 300.0) -> Iterator[Group]:
+    """Join the processes that torchrun started and yield their group; without torchrun, yield a group of one.
+
+    Within the block, only rank 0 writes to standard output. If several ranks raise the same InputError, only the first
+    one keeps its message, so that it is printed once.
+
+    Args:
+        timeout: seconds after which a collective fails if a rank has not joined it.
+
+    Raises:
+        InputError: the other ranks cannot be reached.
+        LostRankError: a collective failed because another rank ended or timed out.
+    """
+    if not launched():
+        yield Group()
+        return
+    group = _Torchrun(timeout)
+    try:
+        with open(os.devnull, "w") as nowhere, redirect_stdout(sys.stdout if group.is_main else nowhere):
+            yield group
+    except (InputError, KeyboardInterrupt) as error:
+        group.is_first_to_fail()
+        if not group.is_first_to_fail(str(error)):
+            error.args = ()
+        raise
+    except RuntimeError as error:
+        with suppress(ValueError):  # only the main thread may set a handler
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends SIGTERM, which would cut off the message
+        first = group.is_first_to_fail()
+        if not _is_collective_failure(error):
+            raise
+        # If this is not the first rank to fail, another has printed the reason, so the message stays empty.
+        raise LostRankError(_lost(error) if first else "") from error
+    group.barrier()
+    dist.destroy_process_group()
+
+
+@contextmanager
+def report_once() -> Iterator[None]:
+    """Clear the message of an InputError on all but one process per machine; for errors before `launch`."""
+    try:
+        yield
+    except InputError as error:
+        if launched() and os.environ["LOCAL_RANK"] != "0":
+            error.args = ()
+        raise
+
+
+def launched() -> bool:
+    """Return whether torchrun started this process as one of several."""
+    return all(key in os.environ for key in _VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
+
+
+def _is_collective_failure(error: RuntimeError) -> bool:
+    """Return whether `error` is from a collective. gloo raises plain RuntimeErrors, which name its source file."""
+    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in ("gloo", "nccl"))
+
+
+def _lost(error: RuntimeError) -> str:
+    found = re.sub(r"^\[.*?\] ", "", reason(error)).partition(". ")[0]  # drop gloo's source file and advice
+    return f"another rank failed or timed out ({found}); the job ends, what was saved is kept."
