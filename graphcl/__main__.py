@@ -1,4 +1,4 @@
-"""`python -m graphcl COMMAND ...`, and the console script `graphcl`: one door to all commands."""
+"""Entry point of `graphcl COMMAND ...` and `python -m graphcl COMMAND ...`."""
 
 from __future__ import annotations
 
@@ -7,39 +7,36 @@ import sys
 from collections.abc import Sequence
 
 from graphcl.arguments import nearest
-from graphcl.config.command_line import command
+from graphcl.config.entry_point import entry_point
+from graphcl.errors import InputError
 from graphcl.version import __version__
 
 COMMANDS = {
-    "run": ("graphcl.run", "train an encoder by contrast, embed the data set, score the embedding"),
-    "sweep": ("graphcl.sweep.__main__", "any settings x data sets x seeds, in parallel; makes tables"),
+    "run": ("graphcl.run", "train an encoder by contrastive learning, embed the data set, score the embedding"),
+    "sweep": ("graphcl.sweep.command", "run settings x data sets x seeds in parallel and make tables"),
     "embed": ("graphcl.commands.embed", "embed graphs with a trained encoder"),
-    "transfer": (
-        "graphcl.commands.transfer",
-        "a trained encoder on another data set: probed, or fine-tuned with labels",
-    ),
-    "show": ("graphcl.commands.show", "draw graphs under each augmentation, or a run's report anew"),
-    "pack": ("graphcl.commands.pack", "write a data set to disk, to be mapped into memory from there"),
+    "transfer": ("graphcl.commands.transfer", "probe or fine-tune a trained encoder on another data set"),
+    "show": ("graphcl.commands.show", "draw graphs under augmentations, or a run's report again"),
+    "pack": ("graphcl.commands.pack", "write a data set to disk, to be memory-mapped from there"),
 }
-"""Each command's module, whose `main(words)` returns the exit code, and what it does."""
+"""Name of a command -> (module, summary); `main(arguments)` in the module runs it and returns the exit code."""
 
 
-@command("nothing had begun")
-def main(words: Sequence[str]) -> int:
-    """Hand the words behind a command to its module; returns its exit code, and 2 where there is no such command."""
-    if not words or words[0] in ("--help", "-h"):
+@entry_point("nothing was started")
+def main(arguments: Sequence[str]) -> int:
+    """Run the command named by the first argument with the remaining arguments, and return the exit code."""
+    if not arguments or arguments[0] in ("--help", "-h"):
         lines = [f"  {name:8} {summary}" for name, (_, summary) in COMMANDS.items()]
         print("usage: graphcl COMMAND ...     (or python -m graphcl COMMAND ...)\n", *lines, sep="\n")
         print("\n`graphcl COMMAND --help` prints a command's options, `graphcl --version` the version.")
-        return 0 if words else 2
-    if words[0] == "--version":
+        return 0 if arguments else 2
+    name, *rest = arguments
+    if name == "--version":
         print(f"graphcl {__version__}")
         return 0
-    if words[0] not in COMMANDS:
-        print(f"graphcl: `{words[0]}` is no command; {nearest(words[0], COMMANDS)}.", file=sys.stderr)
-        return 2
-    module = importlib.import_module(COMMANDS[words[0]][0])
-    code: int = module.main(words[1:])
+    if name not in COMMANDS:
+        raise InputError(f"unknown command `{name}`; {nearest(name, COMMANDS)}.")
+    code: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return code
 
 

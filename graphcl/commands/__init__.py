@@ -1,1 +1,1 @@
-"""The commands besides run and sweep: embed, show, pack, transfer."""
+"""The commands embed, show, pack and transfer; run and sweep are in `graphcl.run` and `graphcl.sweep`."""

@@ -1,168 +1,96 @@
-"""`python -m graphcl embed`: a trained encoder's embeddings of any graphs, written batch by batch."""
+"""`graphcl embed`: embed graphs with a trained encoder and write the embeddings to a file."""
 
 from __future__ import annotations
 
 import importlib.util
-import sys
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
-from torch_geometric.data import Batch, InMemoryDataset
+from torch_geometric.data import Batch
 
-from graphcl.config.command_line import command, one_value, read_value, split_options
-from graphcl.config.files import parse_value
-from graphcl.config.settings import Config, make_config
-from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
-from graphcl.datasets.resident import make_loader
+from graphcl.arguments import Count
+from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
+from graphcl.config.command_line import Command
+from graphcl.config.entry_point import entry_point
+from graphcl.config.settings import DataRoot, DatasetName, Device, Mirror, Seed, Settings, Threads
+from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
-from graphcl.experiment.seed import edge_columns, pick_device
-from graphcl.models.contrastive import takes_categories
-from graphcl.models.saved import EncoderDescription, load_encoder
+from graphcl.experiment.build import pick_device
+from graphcl.experiment.encoder_input import load_for
+from graphcl.models.saved import load_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed_batches
 
-HELP = """\
-usage: python -m graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE] ...
 
-Embed graphs with a trained encoder. Labels are not needed; node features are made as they were for its training.
+class Embed(Settings):
+    """The settings of `graphcl embed`."""
 
-  ENCODER               encoder.pt, or the folder of the run that wrote it
-  --dataset NAME        TU or OGB name, `synthetic`, a .pt file, a folder in TU layout or on disk
-  --out FILE            a new file, written batch by batch: .npz holds h [n, H], id [n] and y where the graphs have
-                        labels; .parquet the columns id, y, h0, h1, ... (pip install "graphcl[parquet]")
-  --seed SEED           whose weights, where the file holds several [the first]
-  --mirror PLACE        folder, file:// or http(s) URL holding NAME.zip
-  --data-root FOLDER    where downloaded and processed data sets lie [datasets]
-  --batch-size N        graphs embedded at a time [1024]
-  --device NAME         auto, cpu, cuda or cuda:N [auto]
-  --threads N           CPU threads [1]
-  --help                print this, and stop
-
-A graph's id is its own, where each graph has a number or a text `id`; else its position in the data set.
-"""
-_SHARED = ("dataset", "data_root", "mirror", "device", "threads")
-"""Options that are settings of a run, too."""
-_OWN = ("out", "seed", "batch_size")
-_ROWS = 16_384
-"""Rows of a Parquet file's row group."""
+    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
+    dataset: DatasetName
+    out: str = Field(
+        title="FILE",
+        description="new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .parquet with the "
+        'columns id, y, h0, h1, ... (pip install "graphcl[parquet]")',
+    )
+    seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
+    mirror: Mirror = None
+    data_root: DataRoot = "datasets"
+    batch_size: Count = Field(1024, description="graphs embedded at a time")
+    device: Device = "auto"
+    threads: Threads = 1
 
 
-@command("nothing was written")
-def main(words: Sequence[str]) -> int:
-    """The command line; returns the exit code."""
-    if not words or "--help" in words or "-h" in words:
-        print(HELP, end="")
-        return 0 if words else 2
-    _run(parse(words))
-    return 0
+COMMAND = Command(
+    "graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]",
+    "Embed graphs with a trained encoder. Labels are not needed; node features are made as for its training.\n"
+    "The id of a graph is its own `id`, a number or a text, if every graph has one; else its position in the data set.",
+    Embed,
+    positional="encoder",
+)
 
 
-@dataclass(frozen=True)
-class Command:
-    """What a command line asks for."""
-
-    encoder: str
-    out: str
-    seed: int | None
-    batch_size: int
-    config: Config
+@entry_point("nothing was written")
+def main(arguments: Sequence[str]) -> None:
+    """Parse the arguments of `graphcl embed` and run the command."""
+    settings = COMMAND.parse(arguments)
+    if settings is not None:
+        print(embed(settings))
 
 
-def parse(words: Sequence[str]) -> Command:
-    """The embedding that a command line describes.
+def embed(settings: Embed) -> str:
+    """Write the embeddings of a data set to a new file and return a status line.
 
     Raises:
-        InputError: it cannot be understood.
+        InputError: the file exists or cannot be written, or the encoder or the graphs cannot be used.
     """
-    if words[0].startswith("--"):
-        raise InputError("the first word must be the encoder: a run's folder or its encoder.pt; see --help.")
-    given = {key: one_value(key, values) for key, values in split_options(words[1:], [*_SHARED, *_OWN])}
-    for key in ("dataset", "out"):
-        if key not in given:
-            raise InputError(f"`--{key}` is missing; see --help.")
-    if Path(given["out"]).suffix not in _WRITERS:
-        raise InputError(f"`--out` must end in {' or '.join(_WRITERS)}, got {given['out']!r}.")
-    return Command(
-        encoder=words[0],
-        out=given["out"],
-        seed=_whole("seed", given["seed"], 0) if "seed" in given else None,
-        batch_size=_whole("batch_size", given.get("batch_size", "1024"), 1),
-        config=make_config({key: read_value(key, [given[key]]) for key in _SHARED if key in given}),
-    )
-
-
-def _run(command: Command) -> None:
-    config, write, out = command.config, _WRITERS[Path(command.out).suffix], new_file(command.out)
-    if write is _write_parquet and importlib.util.find_spec("pyarrow") is None:
-        raise InputError('.parquet files need pyarrow: pip install "graphcl[parquet]", or take .npz.')
-    device = pick_device(config.device)
-    torch.set_num_threads(config.threads)
-    encoder, description = load_encoder(command.encoder, command.seed)
-    dataset = load_for(description, config.dataset, config.data_root, config.mirror)
-    blocks = _blocks(encoder.to(device), make_loader(dataset, command.batch_size, device=device), dataset.classes)
+    suffix = Path(settings.out).suffix
+    if suffix not in WRITERS:
+        raise InputError(f"`out` must end in {' or '.join(WRITERS)}, got {settings.out!r}.")
+    out, write = new_file(settings.out), WRITERS[suffix]
+    if write is write_parquet and importlib.util.find_spec("pyarrow") is None:
+        raise InputError('.parquet files need pyarrow: pip install "graphcl[parquet]", or pass an .npz file.')
+    device = pick_device(settings.device)
+    torch.set_num_threads(settings.threads)
+    encoder, description = load_encoder(settings.encoder, settings.seed)
+    dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror)
+    loader = make_loader(dataset, settings.batch_size, device=device)
+    blocks = _blocks(encoder.to(device), loader, dataset.classes)
     write_whole(out, lambda file: write(file, blocks, len(dataset), description.out_channels))
-    print(f"{dataset}, features: {dataset.features}; {description.out_channels} numbers a graph in {out}")
+    return f"{dataset}, features: {dataset.features}; {description.out_channels} numbers per graph in {out}"
 
 
-def load_for(
-    description: EncoderDescription, source: object, root: str = "datasets", mirror: str | None = None
-) -> GraphDataset:
-    """Graphs with the node features that an encoder takes: made as they were for its training.
-
-    Degrees get just as many columns as it was trained with, larger ones share the last. Graphs that have all columns
-    already, labels and degrees, are taken as they are.
+def _blocks(encoder: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[Block]:
+    """Yield a `Block` of embeddings, ids and labels for each batch.
 
     Args:
-        description: of the encoder.
-        source: whatever `load_dataset` takes; one graph in a list is enough here.
-        root: see `load_dataset`.
-        mirror: see `load_dataset`.
-
-    Raises:
-        InputError: the graphs have other columns than the encoder takes, or see `load_dataset`.
+        encoder: trained encoder.
+        loader: batches of the graphs, in order.
+        classes: original class values `[C]`, into which `y` is an index; None if `y` holds no classes.
     """
-    if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1:
-        # A data set to be contrasted has two graphs or more.
-        return load_for(description, [source[0], source[0]], root, mirror)[:1]
-    given = dataset = load_dataset(source, root, mirror, categories=takes_categories(description.encoder.name))
-    features, takes = description.features, f"the encoder was trained on {description.dataset} with"
-    if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):
-        raise InputError(f"{given.name} has no node labels (no `x`); {takes} {description.columns()}.")
-    complete = "labels" in features and given.num_features == description.in_channels
-    if not isinstance(given, MappedDataset) and features != "labels" and not complete:
-        dataset = load_dataset(given, features=features, degree_columns=description.degree_columns or None)
-        dataset.classes = given.classes  # the values before they were counted from 0
-    if dataset.num_features != description.in_channels:
-        raise InputError(
-            f"{given.name} has {given.num_features} columns of `x` ({given.features}); {takes} {description.columns()}."
-        )
-    name, whole = description.encoder, not dataset[0].x.is_floating_point()
-    if name.arguments is not None and whole != takes_categories(name.name):
-        kinds = ["numbers", "categories as whole numbers"]
-        raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {takes} {kinds[not whole]}.")
-    if description.edge_dim is not None and description.edge_dim != (has := edge_columns(dataset)):
-        raise InputError(
-            f"{given.name} has {has or 'no'} columns of `edge_attr`; {takes} {description.edge_dim}, which it needs."
-        )
-    return dataset
-
-
-@dataclass(frozen=True)
-class _Block:
-    """A batch's rows: h `[B, H]`, ids `[B]` and, where there are labels, y `[B]` or `[B, T]`."""
-
-    h: np.ndarray
-    ids: np.ndarray
-    y: np.ndarray | None
-
-
-def _blocks(encoder: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[_Block]:
     done = 0
     for h, batch in embed_batches(encoder, loader):
         n = batch.num_graphs
@@ -172,71 +100,6 @@ def _blocks(encoder: nn.Module, loader: Iterable[Batch], classes: Tensor | None)
         if isinstance(y, Tensor) and y.dim() > 0 and y.size(0) == n:
             y = (y if classes is None else classes[y.cpu()]).cpu().numpy()
         else:
-            y = None  # not of the graphs
-        yield _Block(h.cpu().numpy(), np.asarray(ids if own else range(done, done + n)), y)
+            y = None  # not one row per graph, so it cannot be written as labels
+        yield Block(h.cpu().numpy(), np.asarray(ids if own else range(done, done + n)), y)
         done += n
-
-
-def _write_npz(file: IO[bytes], blocks: Iterator[_Block], num_graphs: int, width: int) -> None:
-    ids, y = [], []
-    with zipfile.ZipFile(file, "w") as archive:
-        with archive.open("h.npy", "w", force_zip64=True) as member:
-            header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_graphs, width)}
-            np.lib.format.write_array_header_1_0(member, header)
-            for block in blocks:
-                member.write(block.h.tobytes())
-                ids.append(block.ids)
-                y += [] if block.y is None else [block.y]
-        for name, parts in (("id", ids), ("y", y)):
-            if parts:
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.concatenate(parts), allow_pickle=False)
-
-
-def _write_parquet(file: IO[bytes], blocks: Iterator[_Block], num_graphs: int, width: int) -> None:
-    import pyarrow
-    from pyarrow.parquet import ParquetWriter
-
-    writer = None
-    for group in _groups(blocks):
-        y = group.y
-        labels = {} if y is None else {"y": y} if y.ndim == 1 else {f"y{i}": y[:, i] for i in range(y.shape[1])}
-        columns = {"id": group.ids, **labels, **{f"h{i}": group.h[:, i] for i in range(width)}}
-        table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
-        writer = writer or ParquetWriter(file, table.schema)
-        writer.write_table(table)
-    if writer is not None:
-        writer.close()
-
-
-def _groups(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """Blocks put together until they have the rows of a row group."""
-    waiting: list[_Block] = []
-    for block in blocks:
-        waiting.append(block)
-        if sum(len(each.ids) for each in waiting) >= _ROWS:
-            yield _joined(waiting)
-            waiting = []
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(blocks: list[_Block]) -> _Block:
-    y = [block.y for block in blocks if block.y is not None]
-    h, ids = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("h", "ids"))
-    return _Block(h, ids, np.concatenate(y) if y else None)
-
-
-_WRITERS = {".npz": _write_npz, ".parquet": _write_parquet}
-
-
-def _whole(key: str, text: str, least: int) -> int:
-    value: Any = parse_value(text)
-    if type(value) is not int or value < least:
-        flag = key.replace("_", "-")
-        raise InputError(f"`--{flag}` must be a whole number of at least {least}, got {text!r}.")
-    return value
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,113 +1,122 @@
-"""`python -m graphcl.commands.show`: graphs under augmentations, or the report of a run."""
+"""`graphcl show`: draw graphs under augmentations, or draw the report of a run again."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from graphcl.arguments import shown
-from graphcl.config.command_line import Parser, command
-from graphcl.config.files import parse_value
-from graphcl.config.settings import build_augmentation, check_augmentation
-from graphcl.datasets import FEATURES, load_dataset
+from pydantic import BeforeValidator, Field
+
+from graphcl.arguments import Ratio
+from graphcl.config import build_augmentation, check_augmentation
+from graphcl.config.command_line import Command
+from graphcl.config.entry_point import entry_point
+from graphcl.config.settings import DataRoot, DatasetName, Features, MaxDegree, Mirror, Seed, Settings
+from graphcl.config.specs import as_spec
+from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 from graphcl.system.files import write_whole
 
-_SHOWN = ("node_drop", "subgraph", "edge_perturb", "attribute_mask")
+
+class Show(Settings):
+    """The settings of `graphcl show`."""
+
+    run: str | None = Field(None, title="FOLDER", description="run folder whose report.html is drawn again")
+    dataset: Annotated[DatasetName | None, Field(title="NAME", description="data set whose graphs are drawn")] = None
+    graph: list[int] = Field([0], description="numbers of the graphs, from 0")
+    augmentations: list[Annotated[Any, BeforeValidator(as_spec)]] = Field(
+        ["node_drop", "subgraph", "edge_perturb", "attribute_mask"], title="NAME ...", description="augmentations"
+    )
+    ratio: Ratio = Field(0.2, description="ratio of every augmentation that has one and does not set it")
+    seed: Seed = Field(0, description="seed of the random draws")
+    out: str | None = Field(None, title="FILE", description="new .svg or .png; default: DATASET-augmentations.svg")
+    data_root: DataRoot = "datasets"
+    mirror: Mirror = None
+    features: Features = "auto"
+    max_degree: MaxDegree = 64
 
 
-@command("nothing was written")
-def main(words: Sequence[str]) -> None:
-    """The command line; returns the exit code."""
-    given = _parser().parse_args(words)
+COMMAND = Command(
+    "graphcl show FOLDER, or graphcl show --dataset NAME [--KEY VALUE ...]",
+    "Draw graphs of a data set under each augmentation; or draw the report of a run again.",
+    Show,
+    positional="run",
+    details=lambda: (
+        f"augmentations: {', '.join(augmentations)};\n"
+        "those made of others take their members, as in '{name: compose, members: [node_drop, attribute_mask]}'"
+    ),
+)
+
+
+@entry_point("nothing was written")
+def main(arguments: Sequence[str]) -> None:
+    """Parse the arguments of `graphcl show` and run the command."""
+    given = COMMAND.parse(arguments)
+    if given is None:
+        return
     if (given.run is None) == (given.dataset is None):
-        raise InputError("give the folder of a run, or --dataset NAME for graphs under augmentations; see --help.")
+        raise InputError("pass a run folder, or --dataset NAME to draw graphs under augmentations; see --help.")
     if given.run is not None and given.out is not None:
-        raise InputError("`--out` goes with --dataset; a run's report.html lies in the run's folder.")
+        raise InputError("`--out` needs --dataset; a run's report.html is written into the run folder.")
     print(show_run(given.run) if given.run is not None else show_augmentations(given))
 
 
 def show_run(folder: str) -> str:
-    """Draw a run's `report.html` anew; gives what is to be said."""
+    """Write `report.html` again from the files in the run folder, and return its path."""
     from graphcl.experiment.viz.run_report import write_report
 
     return str(write_report(folder))
 
 
-def show_augmentations(given: argparse.Namespace) -> str:
-    """Draw graphs of a data set under augmentations; gives what is to be said."""
-    out = Path(given.out or f"{Path(given.dataset).stem}-augmentations.svg")
+def show_augmentations(given: Show) -> str:
+    """Draw graphs of a data set under augmentations into a new file.
+
+    Returns:
+        A text with one line per view, on how it differs from its graph, and a last line with the file's path.
+
+    Raises:
+        InputError: a setting is invalid, or the file exists or cannot be written.
+    """
+    name = str(given.dataset)
+    out = Path(given.out or f"{Path(name).stem}-augmentations.svg")
     if out.suffix not in (".svg", ".png"):
-        raise InputError(f"`--out` must end in .svg or .png, got {str(out)!r}.")
+        raise InputError(f"`out` must end in .svg or .png, got {str(out)!r}.")
     if out.exists():
         raise InputError(f"{out} exists already, and nothing is ever overwritten; pass another file with --out.")
-    if not 0 <= given.ratio < 1:
-        raise InputError(f"`--ratio` must be in [0, 1), got {given.ratio}.")
-    if not 0 <= given.seed < 2**32:
-        raise InputError(f"`--seed` must be in [0, {2**32}), got {shown(given.seed)}.")
-    drawn = [_augmentation(word, given.ratio) for word in given.augmentations]
-    views = dict(zip(_labels(given.augmentations), drawn, strict=True))
+    specs = [check_augmentation(_with_ratio(each, given.ratio), "augmentations") for each in given.augmentations]
+    views = dict(zip(_labels(specs), map(build_augmentation, specs), strict=True))
 
     from graphcl.experiment.viz.augmentations import augmentations as draw
     from graphcl.experiment.viz.style import style
     from graphcl.experiment.viz.svg import to_png, to_svg
 
-    with style():  # without matplotlib, refused before anything is loaded
-        dataset = load_dataset(given.dataset, given.data_root, given.mirror, given.features, given.max_degree)
+    with style():  # enter it first: without matplotlib it fails, before a large data set is loaded
+        dataset = load_dataset(name, given.data_root, given.mirror, given.features, given.max_degree)
         graphs = {}
         for number in given.graph:
             if not 0 <= number < len(dataset):
-                raise InputError(f"`--graph` must be in 0 to {len(dataset) - 1} for {dataset.name}, got {number}.")
+                raise InputError(f"`graph` must be in 0 to {len(dataset) - 1} for {dataset.name}, got {number}.")
             graphs[f"{dataset.name} {number}"] = dataset[number]
-        figure, seen = draw(graphs, views, given.seed, dataset.name)
+        figure, drawn = draw(graphs, views, given.seed, dataset.name)
         picture = to_png(figure) if out.suffix == ".png" else to_svg(figure).encode()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(out, lambda file: file.write(picture))
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}; pass another file with --out.") from None
-    lines = [f"{name}, {label}: {found}" for name, label, found in seen]
-    return "\n".join([*lines, str(out)])
+    return "\n".join([*(f"{graph}, {label}: {text}" for graph, label, text in drawn), str(out)])
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m graphcl.commands.show",
-        description="Draw graphs of a data set under each augmentation; or, of a run's folder, its report.html anew.",
-        epilog=f"augmentations: {', '.join(augmentations)}; those made of others with their members, "
-        "such as '{name: compose, members: [node_drop, attribute_mask]}'.",
-        allow_abbrev=False,
-    )
-    add: Any = parser.add_argument
-    add("run", nargs="?", metavar="FOLDER", help="of a run; its report.html is written from the files that are there")
-    add("--dataset", help="TU or OGB name, `synthetic`, a .pt file, a folder in TU layout or on disk")
-    add("--graph", nargs="+", type=int, default=[0], metavar="N", help="which graphs of it, counted from 0 [0]")
-    add("--augmentations", nargs="+", default=list(_SHOWN), metavar="NAME", help=f"[{' '.join(_SHOWN)}]")
-    add("--ratio", type=float, default=0.2, help="fraction that each of them changes [0.2]")
-    add("--seed", type=int, default=0, help="of what they draw [0]")
-    add("--out", help="a new file, .svg or .png [DATASET-augmentations.svg]")
-    add("--data-root", default="datasets", help="where downloaded and processed data sets lie [datasets]")
-    add("--mirror", help="folder, file:// or http(s) URL holding NAME.zip")
-    add("--features", choices=FEATURES, default="auto", help="node features [auto]")
-    add("--max-degree", type=int, default=64, help="degrees from this on share a column [64]")
-    return parser
+def _with_ratio(spec: Any, ratio: float) -> Any:
+    """Return a specification in which every augmentation that takes a `ratio` and sets none gets `ratio`.
 
-
-def _augmentation(word: str, ratio: float) -> Any:
-    """The augmentation that a word names, with the ratio where it takes one and the word gives none."""
-    value = parse_value(word)
-    spec = _with_ratio(value, ratio)
-    return build_augmentation(check_augmentation(spec, "--augmentations"))
-
-
-def _with_ratio(value: Any, ratio: float) -> Any:
-    spec = {"name": value} if isinstance(value, str) else value
+    Members of composed augmentations are included.
+    """
+    spec = as_spec(spec)
     if not isinstance(spec, dict) or spec.get("name") not in augmentations:
-        return spec  # refused with a message when it is checked
+        return spec  # invalid; `check_augmentation` reports it
     spec = dict(spec)
     if isinstance(spec.get("members"), list):
         spec["members"] = [_with_ratio(member, ratio) for member in spec["members"]]
@@ -116,23 +125,11 @@ def _with_ratio(value: Any, ratio: float) -> Any:
     return spec
 
 
-def _labels(words: Sequence[str]) -> list[str]:
-    """What the pictures are headed with; the second of those that are called alike, with other arguments, is `(2)`."""
-    labels: list[str] = []
-    for label in map(_label, words):
-        before = sum(label == _label(word) for word in words[: len(labels)])
-        labels.append(f"{label} ({before + 1})" if before else label)
-    return labels
-
-
-def _label(word: str) -> str:
-    """What a picture is headed with: the name, and its members where it has some."""
-    value = parse_value(word)
-    if not isinstance(value, dict) or not isinstance(value.get("members"), list):
-        return str(value.get("name") if isinstance(value, dict) else value)
-    members = [str(each.get("name")) if isinstance(each, dict) else str(each) for each in value["members"]]
-    return f"{value.get('name')}: {', '.join(members)}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _labels(specs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a title for each specification: its name and members. Repeated titles get the suffix `(2)`, `(3)`, ..."""
+    labels = []
+    for spec in specs:
+        members = ", ".join(member["name"] for member in spec.get("members", []))
+        labels.append(f"{spec['name']}: {members}" if members else spec["name"])
+    counts = [labels[: i + 1].count(label) for i, label in enumerate(labels)]
+    return [f"{label} ({count})" if count > 1 else label for label, count in zip(labels, counts, strict=True)]

@@ -1,1 +1,17 @@
-"""Typed settings, YAML files and command lines."""
+"""Settings of runs and commands: their types, YAML files, and the command line."""
+
+from graphcl.config.completion import make_config, to_yaml
+from graphcl.config.files import read_config
+from graphcl.config.settings import RUNTIME_SETTINGS, Config
+from graphcl.config.specs import ConfigError, build_augmentation, check_augmentation
+
+__all__ = [
+    "RUNTIME_SETTINGS",
+    "Config",
+    "ConfigError",
+    "build_augmentation",
+    "check_augmentation",
+    "make_config",
+    "read_config",
+    "to_yaml",
+]

@@ -1,9 +1,8 @@
-"""Settings in files: YAML as it is read here, and the configurations and sweeps that come with the package."""
+"""Read settings as YAML: from files, from command-line values, and from configurations shipped with the package."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,39 +12,42 @@ from graphcl.arguments import nearest
 from graphcl.errors import InputError, one_line
 from graphcl.system.files import read_text
 
-MOST_BYTES = 4 * 2**20
-"""Bytes of a file of settings; the largest that there are hold the results of a run, too."""
-_MOST_DEPTH = 50
+MAX_BYTES = 4 * 2**20
+"""Size limit of a settings file. The largest valid file is a `result.json`, which also contains scores."""
+_MAX_DEPTH = 50
+_PACKAGE = Path(__file__).parents[1]
+# an installed wheel contains the configurations; in a checkout they are next to the package
+_SHIPPED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The settings in a YAML file; a name such as `graphcl/MUTAG` means a file that comes with the package.
+    """Read and return settings from a YAML file, a run's `result.json` or the result file of a sweep's cell.
 
-    A `result.json`, or a cell of a sweep, gives the settings that it came from.
+    Args:
+        path: path of the file, or the name of a shipped configuration such as `graphcl/MUTAG`.
 
     Raises:
-        InputError: no such file, or not a YAML mapping.
+        InputError: the file is not found, or holds no YAML mapping.
     """
     file = Path(path)
     if not file.exists():
         name, shipped = str(path).removesuffix(".yaml").removeprefix("configs/"), shipped_configs()
         if name not in shipped:
-            raise InputError(f"there is no file or configuration {str(path)!r}; {nearest(name, shipped)}.")
+            raise InputError(f"file or configuration {str(path)!r} not found; {nearest(name, shipped)}.")
         file = shipped[name]
     values = read_yaml(file)
-    # What a run or a sweep keeps holds its settings, too, so that any result can be had again.
-    kept = values.get("config")
+    kept = values.get("config")  # result files contain the settings under `config`
     return kept if isinstance(kept, dict) else values
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
+    """Read a YAML file that contains a mapping, and return the mapping.
 
     Raises:
-        InputError: not readable, or not a mapping.
+        InputError: the file cannot be read, or holds no mapping.
     """
     try:
-        values = _load(read_text(file, MOST_BYTES))
+        values = _load(read_text(file, MAX_BYTES))
     except (yaml.YAMLError, InputError, OSError) as error:
         raise InputError(f"{file} is not readable as YAML: {one_line(error, 300)}") from None
     if not isinstance(values, dict):
@@ -54,17 +56,17 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def shipped_configs() -> dict[str, Path]:
-    """The configurations that come with the package, by name."""
-    return {name: file for name, file in _shipped() if not name.startswith("sweeps/")}
+    """Return name -> file of the configurations shipped with the package."""
+    return {name: file for name, file in _shipped().items() if not name.startswith("sweeps/")}
 
 
 def shipped_sweeps() -> dict[str, Path]:
-    """The sweeps that come with the package, by name."""
-    return {name.removeprefix("sweeps/"): file for name, file in _shipped() if name.startswith("sweeps/")}
+    """Return name -> file of the sweeps shipped with the package."""
+    return {name.removeprefix("sweeps/"): file for name, file in _shipped().items() if name.startswith("sweeps/")}
 
 
 def parse_value(text: str) -> Any:
-    """A value from the command line, read as YAML: `0.7`, `1e-3`, `inf`, `true`, `[1, 2]`, `null`, else text."""
+    """Parse a command-line value as YAML (`0.7`, `1e-3`, `[1, 2]`, `null`) or `inf`; return invalid YAML unchanged."""
     if text in ("inf", "+inf", "-inf"):
         return float(text)
     try:
@@ -73,62 +75,60 @@ def parse_value(text: str) -> Any:
         return text
 
 
+def _shipped() -> dict[str, Path]:
+    return {file.relative_to(_SHIPPED).with_suffix("").as_posix(): file for file in sorted(_SHIPPED.rglob("*.yaml"))}
+
+
 def _load(text: str) -> Any:
-    """The value of a YAML text.
+    """Parse a YAML text and return its value.
 
     Raises:
-        yaml.YAMLError: it is none, or unfolds to far more than its size, or is nested too deeply.
+        yaml.YAMLError: the text is invalid, nested too deeply, or expands to far more than its size.
     """
     try:
         return yaml.load(text, _Loader)
     except (ValueError, ArithmeticError, LookupError, RecursionError, TypeError, AttributeError) as error:
-        # Dates that there are not, numbers of thousands of digits, words that say `!!int`, brackets in brackets.
+        # PyYAML raises these for invalid dates, huge numbers, `!!int` of a word and deep nesting; make them YAMLErrors
         raise yaml.YAMLError(one_line(error)) from None
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 takes 1e-3 for text; here it is a number, as in YAML 1.2. What unfolds without end is refused."""
+    """YAML safe loader that reads 1e-3 as a number, as YAML 1.2 does, and rejects alias bombs and deep nesting."""
 
     def get_single_node(self) -> yaml.Node | None:
-        """The tree of the text, in which an alias stands for as much as its anchor."""
+        """Return the node tree of the text after checking its size with all aliases expanded."""
         tree: yaml.Node | None = super().get_single_node()
         _check_size(tree, self.get_mark().index)
         return tree
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A mapping whose keys are texts, as all settings' are; `null` and `1` are `"None"` and `"1"`."""
+        """Return the mapping of `node` with all keys as strings: `null` and `1` become `"None"` and `"1"`."""
         return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
 
     def construct_scalar(self, node: Any) -> Any:
-        """The text of a node; without the sign at which the system would end a file's name."""
+        """Return the scalar of `node`; raise YAMLError for a NUL character, which would truncate file names."""
         text = super().construct_scalar(node)
         if isinstance(text, str) and "\0" in text:
             raise yaml.YAMLError("a text holds a NUL character")
         return text
 
 
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)$"), list("-+.0123456789")
+)
+
+
 def _check_size(tree: yaml.Node | None, length: int) -> None:
-    """Refuse a tree with far more nodes than its text has characters, which only aliases of aliases can make."""
+    """Raise YAMLError if a tree is too deep, or has far more nodes than `length`, the characters of its text.
+
+    Nested aliases can expand a short text to a huge tree.
+    """
     count, waiting = 0, [(tree, 0)]
     while waiting:
         node, depth = waiting.pop()
         inner = node.value if isinstance(node, yaml.CollectionNode) else []
         count += len(inner)
-        if count > 1000 + 10 * length or depth > _MOST_DEPTH:
+        if count > 1000 + 10 * length or depth > _MAX_DEPTH:
             raise yaml.YAMLError("it is nested too deeply, or its aliases unfold to too much")
         for each in inner:
             waiting += [(part, depth + 1) for part in (each if isinstance(each, tuple) else (each,))]
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)$"), list("-+.0123456789")
-)
-# In an installed wheel the configurations lie inside the package, in a checkout beside it.
-_PACKAGE = Path(__file__).parents[1]
-_SHIPPED = [_PACKAGE / "configs"] if (_PACKAGE / "configs").is_dir() else [_PACKAGE.parent / "configs"]
-
-
-def _shipped() -> Iterator[tuple[str, Path]]:
-    for folder in _SHIPPED:
-        for file in sorted(folder.rglob("*.yaml")):
-            yield file.relative_to(folder).with_suffix("").as_posix(), file

@@ -1,125 +1,233 @@
-"""From the words of a command line to a sweep."""
+"""`graphcl sweep` and `python -m graphcl.sweep`: run a table of settings x data sets x seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
-from graphcl.arguments import nearest
-from graphcl.config.command_line import one_value, read_value, split_options
-from graphcl.config.files import parse_value, read_yaml, shipped_sweeps
-from graphcl.config.settings import Config
+import yaml
+from pydantic import Field
+
+from graphcl.arguments import Count, nearest
+from graphcl.config import Config, read_config
+from graphcl.config.command_line import Command, Options, one_value, read_value
+from graphcl.config.entry_point import entry_point
+from graphcl.config.files import read_yaml, shipped_sweeps
+from graphcl.config.settings import Settings
 from graphcl.errors import InputError
-from graphcl.sweep.spec import PARTS, parts_of
+from graphcl.experiment.build import pick_device
+from graphcl.sweep.executors import fitting_workers
+from graphcl.sweep.folder import SweepFolder
+from graphcl.sweep.plan import Plan, make_plan
+from graphcl.sweep.progress import Progress
+from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
+from graphcl.sweep.sweep import SweepResult, sweep
+from graphcl.sweep.write import to_markdown
 
-HELP = """\
-usage: python -m graphcl.sweep [FILE] [--KEY VALUE [VALUE ...]] ... --out FOLDER
 
-Run every combination of the given settings for every seed, in parallel, and make a table of it. What is finished is
-never run again: the same command, or `--out FOLDER` alone, goes on where a sweep was stopped.
+class SweepSettings(Settings):
+    """The settings of `graphcl sweep` itself; settings of its cells are in `Config`."""
 
-  FILE                  a sweep in YAML: settings, axes, table; or the name of one that comes with the package
-  --KEY VALUE           a setting of `graphcl.run` for all cells
-  --KEY VALUE VALUE     an axis: a cell for each value; any setting but seeds, eval and those of the machine
-  --recipe NAME ...     configurations: `graphcl` stands for `graphcl/DATASET` on every data set
-  --seeds S S ...       a cell each; 0 to 4 by default
-  --out FOLDER          a new folder, or that of the sweep to go on with (relative paths: from where that was started)
-  --workers N           processes [as many as the machine has cores and memory for; one for each GPU]
-  --columns AXIS        whose values are the table's columns [dataset]
-  --rows AXIS ...       whose values are its rows [all others]
-  --baseline LABEL      a row that the others are tested against; AXIS=LABEL where there are several axes
-  --dry-run             say what there is to do, and stop
-  --help                print this, and stop
+    file: str | None = Field(None, description="sweep in YAML: settings, axes, table; or the name of a shipped sweep")
+    out: str | None = Field(None, title="FOLDER", description="new folder, or that of a sweep to resume; for a FILE "
+                            "the default is sweeps/FILE")  # fmt: skip
+    workers: Count | None = Field(
+        None, description="processes; default: as many as cores and memory allow, or one for each GPU"
+    )
+    executor: str = Field(
+        "loky", title="NAME", description="loky: processes of this machine; dask:ADDRESS: the workers of a Dask "
+        'scheduler (pip install "graphcl[cluster]"); MODULE:FUNCTION: a function from the number of workers to a '
+        "concurrent.futures.Executor"
+    )  # fmt: skip
+    recipe: list[str] = Field([], title="NAME ...", description="axis of configurations: `graphcl` means "
+                              "`graphcl/DATASET` for every data set")  # fmt: skip
+    columns: str | None = Field(None, title="AXIS", description="axis of the table's columns; default: dataset")
+    rows: list[str] = Field([], title="AXIS ...", description="axes of the table's rows; default: all others")
+    baseline: str | None = Field(
+        None, title="LABEL", description="row that the others are compared with; AXIS=LABEL if there are several axes"
+    )
+    dry_run: bool = Field(False, description="print the number of cells and exit")
 
-FOLDER holds: table.md, table.tex, cells.csv (tidy), figures (with matplotlib), cells/KEY.json (all of a cell: `python
--m graphcl.run --config FOLDER/cells/KEY.json` repeats it), and sweep.yaml (what it was made of).
 
-sweeps that come with the package: """
-
-_OWN = ("out", "workers", "columns", "rows", "baseline", "dry_run", "recipe")
+COMMAND = Command(
+    "graphcl sweep [FILE] [--KEY VALUE [VALUE ...]] ... --out FOLDER",
+    "Run every combination of the given settings for every seed, in parallel, and make a table of the scores.\n"
+    "Finished cells are never run again: the same command, or `--out FOLDER` alone, resumes a sweep.\n\n"
+    "  --KEY VALUE             setting of `graphcl run` for all cells\n"
+    "  --KEY VALUE VALUE ...   axis: a cell for each value of that setting\n"
+    "  --seeds N ...           a cell for each seed [0 1 2 3 4]",
+    SweepSettings,
+    positional="file",
+    details=lambda: (
+        "FOLDER holds table.md, table.tex, cells.csv, figures (with matplotlib), sweep.yaml (the sweep itself), and\n"
+        "cells/KEY.json: `graphcl run --config FOLDER/cells/KEY.json` repeats a cell. Paths in a sweep are relative\n"
+        "to the folder in which it was started.\n\n"
+        f"shipped sweeps: {', '.join(sorted(shipped_sweeps()))}"
+    ),
+)
 
 
 @dataclass(frozen=True)
-class Command:
-    """What a command line asks for; relative paths in the specification are meant from the folder `start`."""
+class Request:
+    """The sweep that a command line asks for.
+
+    Attributes:
+        spec: specification of the sweep.
+        settings: settings of the sweep itself, such as the number of workers.
+        out: folder of the sweep.
+        start: folder to which relative paths in the specification refer.
+    """
 
     spec: dict[str, Any]
+    settings: SweepSettings
     out: Path
-    workers: int | None
-    dry_run: bool
     start: Path
 
 
-def parse(words: Sequence[str]) -> Command:
-    """The sweep that a command line describes.
+@entry_point("nothing was started")
+def main(arguments: Sequence[str]) -> int:
+    """Run the sweep that `arguments` ask for; return the exit code: 1 if cells failed, else 0."""
+    request = parse(arguments)
+    if request is None:
+        return 0
+    try:
+        with _working_directory(request.start):
+            return _run(request, make_plan(request.spec))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{request.out} keeps all finished cells; the same command resumes") from None
+
+
+def parse(arguments: Sequence[str]) -> Request | None:
+    """Return the sweep that `arguments` describe; if they ask for help or the settings, print these and return None.
 
     Raises:
-        InputError: with a line for each mistake.
+        InputError: arguments are invalid.
     """
-    file = words[0] if words and not words[0].startswith("--") else None
-    options = split_options(words[1:] if file else words, [*Config.model_fields, *_OWN])
-    given = dict(options)
-    out = Path(one_value("out", given["out"])) if "out" in given else _default_folder(file)
-    spec = read_yaml(_file(file)) if file else _of_folder(out, options)
-    start = Path.cwd() if file else _start(spec)
-    settings, axes, table = parts = parts_of(spec)
-    spec = {**spec, **dict(zip(PARTS, parts, strict=True))}
+    if COMMAND.answers(arguments):
+        return None
+    file, options = COMMAND.split(arguments, *Config.model_fields)
+    own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run")}
+    settings = COMMAND.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
+    if settings.out is None and file is None:
+        raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
+    out = Path(settings.out) if settings.out is not None else Path("sweeps") / Path(str(file)).stem
+    options = [option for option in options if option[0] not in own]
+    spec = read_yaml(_sweep_file(file)) if file else _kept_spec(out, options)
+    start = Path.cwd() if file else _start_folder(spec)
+    spec = {**spec, **dict(zip(SECTIONS, _override(sections_of(spec), options), strict=True))}
+    if any(key == "print_config" for key, _ in options):
+        print(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), end="")
+        return None
+    return Request(spec, settings, out if start == Path.cwd() else out.absolute(), start)
+
+
+def _override(sections: tuple[dict[str, Any], ...], options: Options) -> tuple[dict[str, Any], ...]:
+    """Return the settings, axes and table (`sections`) of a specification, overridden by `options`."""
+    settings, axes, table = sections
     for key, values in options:
-        if key in ("out", "workers", "dry_run"):
+        if key == "config":
+            settings = {**read_config(one_value(key, values)), **settings}
+    for key, values in options:
+        if key in ("config", "print_config"):
             continue
-        if key in ("columns", "rows", "baseline"):
+        if key in TABLE_KEYS:
             table[key] = _table_value(key, values)
             continue
         settings.pop(key, None)
         axes.pop(key, None)
         if len(values) > 1 and key not in ("seeds", "eval"):
-            axes[key] = [read_value(key, [value]) for value in values]
+            axes[key] = [read_value(Config, key, [value]) for value in values]
         else:
-            settings[key] = read_value(key, values)
-    workers = parse_value(one_value("workers", given["workers"])) if "workers" in given else None
-    if workers is not None and (type(workers) is not int or workers < 1):
-        raise InputError(f"`--workers` must be a whole number of at least 1, got {workers!r}.")
-    return Command(spec, out if start == Path.cwd() else out.absolute(), workers, "dry_run" in given, start)
+            settings[key] = read_value(Config, key, values)
+    return settings, axes, table
 
 
-def _of_folder(out: Path, options: Sequence[tuple[str, list[str]]]) -> dict[str, Any]:
-    """The sweep in the folder, where nothing else is said of what to run; else none yet."""
-    own = {"out", "workers", "dry_run"}
-    if any(key not in own for key, _ in options):
-        return {}
-    if not (out / "sweep.yaml").exists():
-        raise InputError(f"{out} holds no sweep to go on with; name a FILE, or axes such as --loss infonce dcl.")
-    return read_yaml(out / "sweep.yaml")
+def _table_value(key: str, values: list[str]) -> Any:
+    if key == "rows":
+        return values
+    if key == "baseline" and all("=" in value for value in values):
+        return dict(value.split("=", 1) for value in values)
+    return one_value(key, values)
 
 
-def _start(spec: Mapping[str, Any]) -> Path:
-    """Where a sweep that goes on was started, as long as there is such a folder here; else the present one."""
-    start = Path(str(spec.get("folder", "")))
-    return start if start.is_absolute() and start.is_dir() else Path.cwd()
-
-
-def _file(name: str) -> Path:
+def _sweep_file(name: str) -> Path:
     sweeps = shipped_sweeps()
     if name in sweeps and not Path(name).exists():
         return sweeps[name]
     if not Path(name).is_file():
-        raise InputError(f"there is no file or sweep {name!r}; {nearest(name, sweeps)}.")
+        raise InputError(f"sweep {name!r} not found; {nearest(name, sweeps)}, or pass a file.")
     return Path(name)
 
 
-def _default_folder(file: str | None) -> Path:
-    if file is None:
-        raise InputError("`--out` must name the sweep's folder: a new one, or that of a sweep to go on with.")
-    return Path("sweeps") / Path(file).stem
+def _kept_spec(out: Path, options: Options) -> dict[str, Any]:
+    """Return the specification of the sweep in the folder `out`; an empty one if `options` define a sweep."""
+    if options:
+        return {}
+    if not (out / "sweep.yaml").exists():
+        raise InputError(f"{out} holds no sweep to resume; pass a FILE, or axes such as --loss infonce dcl.")
+    return read_yaml(out / "sweep.yaml")
 
 
-def _table_value(key: str, values: list[str]) -> Any:
-    if key == "columns":
-        return one_value(key, values)
-    if key == "rows":
-        return values
-    if all("=" in value for value in values):
-        return dict(value.split("=", 1) for value in values)
-    return one_value(key, values)
+def _start_folder(spec: Mapping[str, Any]) -> Path:
+    """Return the folder in which the sweep was started, if it still exists; else the working directory."""
+    start = Path(str(spec.get("folder", "")))
+    return start if start.is_absolute() and start.is_dir() else Path.cwd()
+
+
+@contextmanager
+def _working_directory(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _run(request: Request, plan: Plan) -> int:
+    settings, out, total = request.settings, request.out, len(plan.tasks)
+    records = SweepFolder(out).records(plan)
+    done = sum(records.get(cell.key, {}).get("status") == "done" for cell in plan.tasks)
+    workers = settings.workers or fitting_workers(total - done)
+    if settings.executor == "loky":
+        for name in {cell.config.device for cell in plan.cells}:
+            pick_device(name)  # fail here if the device is not available, not once in each cell
+    place = f"{workers} worker{'s' if workers > 1 else ''}" if settings.executor == "loky" else settings.executor
+    print(f"{total} cells, {len(plan.references)} of them reference rows; {done} finished; {place}; {out}/", flush=True)
+    if settings.dry_run:
+        return 0
+    signal.signal(signal.SIGTERM, _interrupt)
+    result = sweep(plan, out, workers, Progress(total, done, sys.stderr), settings.executor)
+    print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
+    print(f"\nkept in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
+    print(_draw(out, plan, result))
+    for cell, error in list(result.failed.items())[:10]:
+        print(f"graphcl: {cell} failed: {error}", file=sys.stderr)
+    if result.failed:
+        print(
+            f"graphcl: {len(result.failed)} of {total} cells failed; the same command tries them again.",
+            file=sys.stderr,
+        )
+    return 1 if result.failed else 0
+
+
+def _draw(folder: Path, plan: Plan, result: SweepResult) -> str:
+    """Draw the figures and return a status line. If drawing fails, the sweep does not fail."""
+    from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
+
+    try:
+        names = write_figures(folder, plan, result.tables)
+    except InputError as error:
+        return f"no figures: {error}"
+    return f"figures: {', '.join(names) or 'none, as no cell is finished'}"
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""A sweep's tables as pictures, chosen by their shape."""
+"""Draw the tables of a sweep as figures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import Entry, Table
 from graphcl.system.files import write_text
 
-_MOST_ROWS = 60
-"""Rows beyond which a picture of bars says less than the table."""
+_MAX_ROWS = 60
+"""Largest number of table rows that are drawn as bars; more bars are harder to read than the table."""
 
 
 def write_figures(folder: Path, plan: Plan, tables: Mapping[str, Table]) -> list[str]:
-    """Draw the tables into `folder/figures`, in place of earlier ones; gives the files' names.
+    """Draw the tables into `folder/figures`, replacing earlier figures; return the names of the files.
 
-    For each evaluator `EVALUATOR.svg`, a bar a row and a plot a column; and where two axes are of numbers,
-    `EVALUATOR-heat.svg`, accuracies over the two.
+    For each evaluator, `EVALUATOR.svg` has a plot for each table column, with a bar for each row. If two or more axes
+    are numeric, `EVALUATOR-heat.svg` has heat maps of the mean scores over the last two numeric axes.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -34,7 +34,7 @@ def write_figures(folder: Path, plan: Plan, tables: Mapping[str, Table]) -> list
     for name, table in tables.items():
         if not any(entry.scores for entry in table.entries.values()):
             continue
-        if len(table.rows) <= _MOST_ROWS:
+        if len(table.rows) <= _MAX_ROWS:
             drawn[f"{name}.svg"] = bars_of(table)
         if len(numeric_axes(plan)) >= 2:
             drawn[f"{name}-heat.svg"] = heat_map_of(plan, table)
@@ -46,15 +46,15 @@ def write_figures(folder: Path, plan: Plan, tables: Mapping[str, Table]) -> list
 
 
 def bars_of(table: Table) -> Any:
-    """A bar for each row in a plot for each column."""
+    """Return a figure of `table` with a plot for each column and a bar for each row."""
     columns = {column: [_bar(table, row, column) for row in table.rows] for column in table.columns}
     labels = [", ".join(row) or "trained" for row in table.rows]
     by = f" by {', '.join(table.header)}" if table.header else ""
-    return bars(columns, labels, f"{table.evaluator}: what training gains{by}", _measured(table))
+    return bars(columns, labels, f"{table.evaluator}: gain of training{by}", _metric(table))
 
 
 def heat_map_of(plan: Plan, table: Table) -> Any:
-    """Accuracies over the last two axes of numbers, a plot for each combination of the other labels."""
+    """Return a figure with heat maps over the last two numeric axes, one for each combination of other labels."""
     down, along = numeric_axes(plan)[-2:]
     order = {axis: sorted(plan.axes[axis], key=float) for axis in (down, along)}
     values: dict[str, np.ndarray] = {}
@@ -68,19 +68,19 @@ def heat_map_of(plan: Plan, table: Table) -> Any:
             grid[order[down].index(where[down]), order[along].index(where[along])] = mean
         below.setdefault(rest, set()).add(_mean(table.untrained(row, column)))
     untrained = {label: next(iter(found)) if len(found) == 1 else None for label, found in below.items()}
-    title = f"{table.evaluator}: mean {_measured(table)}"
+    title = f"{table.evaluator}: mean {_metric(table)}"
     return heat_map(values, order[along], order[down], (along, down), title, untrained)
 
 
 def numeric_axes(plan: Plan) -> list[str]:
-    """The axes of the table all of whose labels, two or more, are numbers."""
+    """Return the axes of the plan's table that have two or more labels, all of them numbers."""
     return [
         axis for axis in (*plan.rows, plan.columns) if len(plan.axes[axis]) > 1 and all(map(_number, plan.axes[axis]))
     ]
 
 
-def _measured(table: Table) -> str:
-    """What the scores are."""
+def _metric(table: Table) -> str:
+    """Return the names of the table's metrics, separated by commas."""
     return ", ".join(METRICS[each].replace(" %", " in %") for each in table.metrics)
 
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep: a file for each cell, the tables, and a lock."""
+"""The folder of a sweep: specification, a record for each cell, tables, and a lock."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from graphcl.config.settings import changed, make_config
+from graphcl.config import RUNTIME_SETTINGS, make_config
+from graphcl.config.nested import differences
 from graphcl.errors import InputError
-from graphcl.sweep.plan import Cell, Plan, key_of
+from graphcl.sweep.plan import Plan, key_of
 from graphcl.sweep.table import scores_of
 from graphcl.system.files import read_json, refuse_links, write_text
 from graphcl.version import __version__
 
-Records = dict[str, dict[str, Any]]  # by key
+Records = dict[str, dict[str, Any]]
+"""Key of a cell -> record of that cell."""
 
 
 class SweepFolder:
-    """Where a sweep keeps `sweep.yaml`, `cells/KEY.json`, and its tables; one sweep at a time, as long as it is open.
+    """A folder with `sweep.yaml`, `cells/KEY.json` and tables, locked within a `with` block.
 
-    The lock is the operating system's, so it is free as soon as its holder is gone, however that ended.
+    The operating system frees the lock when the process ends in any way.
 
     Args:
-        path: a new folder, or that of an earlier sweep.
+        path: a new folder, or the folder of an earlier sweep.
 
     Raises:
-        InputError: another sweep holds it, it is something else, or it cannot be made.
+        InputError: on entering the block, if another sweep uses the folder, the folder holds other files, or it cannot
+            be made.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -40,19 +43,15 @@ class SweepFolder:
     def __enter__(self) -> SweepFolder:
         try:
             refuse_links(self.path, ".lock", "cells", "figures")
-            own = (self.path / "sweep.yaml").exists() or self.cells.is_dir()
-            if self.path.exists() and not own and any(self.path.iterdir()):
-                raise InputError(
-                    f"{self.path} is not the folder of a sweep, and holds something; pass another with --out."
-                )
+            is_sweep = (self.path / "sweep.yaml").exists() or self.cells.is_dir()
+            if self.path.exists() and not is_sweep and any(self.path.iterdir()):
+                raise InputError(f"{self.path} is not empty and not the folder of a sweep; pass another --out.")
             self.cells.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise InputError(f"another sweep is at work in {self.path}; wait for it, or pass another --out.") from None
+            raise InputError(f"{self.path} is in use by another sweep; wait for it, or pass another --out.") from None
         except OSError as error:
-            raise InputError(
-                f"cannot make the folder {self.path}: {error.strerror}; pass another with --out."
-            ) from None
+            raise InputError(f"cannot make the folder {self.path}: {error.strerror}; pass another --out.") from None
         return self
 
     def __exit__(
@@ -62,78 +61,60 @@ class SweepFolder:
 
     @property
     def cells(self) -> Path:
-        """Where the outcomes of cells lie."""
+        """Path of the folder with the cells' records."""
         return self.path / "cells"
 
     def add_plan(self, plan: Plan) -> None:
-        """Keep what the sweep is made of, so that `--out FOLDER` alone goes on with it."""
+        """Write the specification of `plan`, so that `--out FOLDER` alone resumes the sweep."""
         spec = {**plan.spec, "version": __version__, "folder": str(Path.cwd())}
-        text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True)
-        write_text(self.path / "sweep.yaml", text)
+        write_text(self.path / "sweep.yaml", yaml.safe_dump(spec, sort_keys=False, allow_unicode=True))
 
     def records(self, plan: Plan | None = None) -> Records:
-        """What is there, by key; a cell of an earlier version counts where that left out only what is default now.
+        """Return the records in the folder by key; invalid files are ignored.
+
+        Args:
+            plan: plan whose cells to match also with records of earlier versions of this library. Settings that such a
+                record lacks are taken to have today's defaults.
 
         Raises:
-            InputError: a cell of the plan was run with other settings, by another version or after a change.
+            InputError: a cell of the plan was run with other settings.
         """
         planned = {cell.key for cell in plan.tasks} if plan is not None else set()
         found: Records = {}
         for file in sorted(self.cells.glob("*.json")):
             try:
                 record = read_json(file)
-            except (InputError, OSError):  # half a file from another program; it is run again
+            except (InputError, OSError):
                 continue
             if _is_record(record):
-                key = file.stem if file.stem in planned or plan is None else _present_key(record["config"])
-                key = key or file.stem
-                if found.get(key, {}).get("status") != "done":  # else the cell of an earlier version was run again
+                key = file.stem if plan is None or file.stem in planned else _present_key(record["config"]) or file.stem
+                if found.get(key, {}).get("status") != "done":  # two files may match one cell: prefer a finished one
                     found[key] = record
         if plan is not None:
             self._refuse_changed(plan, found)
         return found
 
     def _refuse_changed(self, plan: Plan, found: Records) -> None:
-        # A cell in the same place with other settings means that what the place stands for has changed.
+        """Raise InputError if a record in `found` has the coordinates of a cell of `plan`, but other settings."""
         places = {_place(record["coordinates"]): (key, record) for key, record in found.items()}
         for cell in plan.cells:
             key, record = places.get(_place(cell.coordinates), (cell.key, {}))
             if key != cell.key and cell.key not in found:
-                differences = changed(record["config"], cell.config.model_dump())
+                changes = differences(record["config"], cell.config.model_dump(), RUNTIME_SETTINGS)
                 version = record.get("versions", {}).get("graphcl", "?")
                 raise InputError(
-                    f"{self.path} holds a cell `{cell}` of other settings, run by graphcl {version}: "
-                    f"{'; '.join(differences)}. Pass another --out, or delete {self.cells / key}.json."
+                    f"{self.path} holds a cell `{cell}` with other settings, run by graphcl {version}: "
+                    f"{'; '.join(changes)}. Pass another --out, or delete {self.cells / key}.json."
                 )
 
 
-def task(folder: SweepFolder, cell: Cell) -> tuple[str, str, Any]:
-    """What a worker needs for a cell: the file, the coordinates as JSON, the configuration."""
-    return str(folder.cells / f"{cell.key}.json"), json.dumps(dict(cell.coordinates)), cell.config
-
-
-def perform(task: tuple[str, str, Any], device: str) -> dict[str, Any]:
-    """Run a cell, and keep its record: by the worker itself, so that it is kept even if the sweep dies meanwhile."""
-    from graphcl.sweep.cell import run_cell
-    from graphcl.system.memory import keep_freed_memory
-
-    keep_freed_memory()
-    path, coordinates, config = task
-    record = {"coordinates": json.loads(coordinates), **run_cell(config, device)}
-    try:
-        keep(Path(path), record)
-    except OSError as error:
-        return {**record, "status": "failed", "error": f"cannot keep the outcome in {path}: {error.strerror}"}
-    return record
-
-
-def keep(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a cell's record."""
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Write the record of a cell as JSON."""
     write_text(path, json.dumps(record, indent=1))
 
 
 def _is_record(record: Any) -> bool:
-    """Whether a cell's file holds what a worker wrote; else it is as if it were not there."""
+    """Return True if `record`, the content of a file, is a valid record of a cell."""
     if not isinstance(record, dict) or not isinstance(record.get("coordinates"), dict):
         return False
     if not all(isinstance(label, str) for label in record["coordinates"].values()):
@@ -149,10 +130,10 @@ def _is_record(record: Any) -> bool:
 
 
 def _present_key(config: Mapping[str, Any]) -> str | None:
-    """The key of a configuration that an earlier version completed, with today's defaults for what is new."""
+    """Return the key of an earlier version's configuration, completed by today's defaults, or None if it is invalid."""
     try:
         return key_of(make_config(config))
-    except InputError:  # a setting that is no more
+    except InputError:  # invalid today, such as with a setting that was removed
         return None
 
 

@@ -1,28 +1,36 @@
-"""Run what is not there yet, and make the tables of all that is."""
+"""Run the unfinished cells of a plan, and write the tables of all finished cells."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from graphcl.sweep.folder import Records, SweepFolder, keep, perform, task
+from graphcl.config import Config
+from graphcl.errors import MOST, one_line
+from graphcl.sweep.executors import fitting_workers, make_executor, worker_device
+from graphcl.sweep.folder import Records, SweepFolder, write_record
 from graphcl.sweep.plan import Cell, Plan
-from graphcl.sweep.pool import fitting_workers, run_tasks
 from graphcl.sweep.table import Table, make_table
 from graphcl.sweep.write import write_tables
 
-Show = Callable[[Cell, Records], None]
+OnCell = Callable[[Cell, Records], object]
+_ONE_CELL = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a sweep came to.
+class SweepResult:
+    """The outcome of a sweep.
 
-    Args:
-        tables: one for each evaluator.
-        records: what is known of each cell, by key.
-        failed: cells of the plan without a score, with the reason.
+    Attributes:
+        tables: evaluator -> table.
+        records: key of a cell -> record of that cell.
+        failed: name of a failed cell -> the error message.
     """
 
     tables: dict[str, Table]
@@ -30,41 +38,96 @@ class Outcome:
     failed: dict[str, str]
 
 
-def sweep(plan: Plan, folder: str | Path, workers: int | None = None, show: Show | None = None) -> Outcome:
-    """Run every cell of a plan that is not finished in the folder, and write the tables there.
+def sweep(
+    plan: Plan,
+    folder: str | Path,
+    workers: int | None = None,
+    on_cell: OnCell | None = None,
+    executor: str | Executor = "loky",
+) -> SweepResult:
+    """Run every unfinished cell of a plan, write the tables into a folder, and return the outcome.
+
+    If a worker dies, its cell fails and the other cells go on.
 
     Args:
-        plan: from `make_plan`.
-        folder: a new one, or that of an earlier sweep, which goes on.
-        workers: processes; by default as many as the machine has room for. No figure depends on it.
-        show: called with every cell that ends, and all records.
+        plan: a plan that `make_plan` made.
+        folder: a new folder, or the folder of an earlier sweep, which is resumed.
+        workers: number of processes; default: `fitting_workers`. Results do not depend on it.
+        on_cell: function that is called with each cell that ends, and with all records.
+        executor: executor that runs the cells and stays open, or its name, see `make_executor`.
 
     Raises:
-        InputError: another sweep is at work there, or a cell there has other settings.
+        InputError: another sweep uses the folder, or it holds a cell with other settings.
     """
     with SweepFolder(folder) as kept:
         records = kept.records(plan)
         kept.add_plan(plan)
-        cells = plan.tasks
-        left = [cell for cell in cells if records.get(cell.key, {}).get("status") != "done"]
-        tasks = {kept.cells / f"{cell.key}.json": cell for cell in left}
-        work = [task(kept, cell) for cell in left]
+        cells = [cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done"]
         try:
-            for done, record, how in run_tasks(work, perform, workers or fitting_workers(len(left))):
-                cell = tasks[Path(done[0])]
-                if record is None:
-                    config, where = cell.config.model_dump(), dict(cell.coordinates)
-                    record = {"status": "failed", "error": how, "coordinates": where, "config": config}
-                    keep(Path(done[0]), record)
-                records[cell.key] = record
-                if show is not None:
-                    show(cell, records)
-        finally:  # however it ends, the tables tell of all that was finished
+            if cells:
+                _run_cells(cells, kept, records, workers or fitting_workers(len(cells)), on_cell, executor)
+        finally:  # also after an interruption, so that the tables have all finished cells
             tables = {name: make_table(plan, records, name) for name in plan.evaluators}
             write_tables(kept.path, plan, records, tables)
-    failed = {
-        str(cell): records[cell.key].get("error", "?")
-        for cell in cells
-        if records.get(cell.key, {}).get("status") == "failed"
-    }
-    return Outcome(tables, records, failed)
+    states = {str(cell): records.get(cell.key, {}) for cell in plan.tasks}
+    failed = {name: record["error"] for name, record in states.items() if record.get("status") == "failed"}
+    return SweepResult(tables, records, failed)
+
+
+def _run_cells(
+    cells: list[Cell],
+    folder: SweepFolder,
+    records: Records,
+    workers: int,
+    on_cell: OnCell | None,
+    executor: str | Executor,
+) -> None:
+    """Run `cells`; add their records to `records` and to the folder."""
+    pool = make_executor(executor, min(workers, len(cells))) if isinstance(executor, str) else executor
+    files = {cell.key: folder.cells.absolute() / f"{cell.key}.json" for cell in cells}
+    futures: dict[Future[dict[str, Any]], Cell] = {}
+    try:
+        for cell in cells:
+            futures[pool.submit(perform, files[cell.key], cell.coordinates, cell.config, Path.cwd())] = cell
+        for future in as_completed(futures):
+            cell = futures[future]
+            try:
+                record = future.result()
+            except Exception as error:  # the worker died: exceptions of the cell itself are in its record
+                record = {
+                    "status": "failed",
+                    "error": one_line(f"its worker died: {error}", MOST),
+                    "coordinates": dict(cell.coordinates),
+                    "config": cell.config.model_dump(),
+                }
+            write_record(files[cell.key], record)
+            records[cell.key] = record
+            if on_cell is not None:
+                on_cell(cell, records)
+    finally:
+        for future in futures:
+            future.cancel()
+        if pool is not executor:
+            pool.shutdown(wait=False)
+
+
+def perform(file: Path, coordinates: Mapping[str, str], config: Config, folder: Path) -> dict[str, Any]:
+    """Run a cell in a worker process; write and return its record.
+
+    Args:
+        file: file of the record; the worker writes it, so that the record is kept if the sweep is killed meanwhile.
+        coordinates: coordinates of the cell.
+        config: settings of the cell.
+        folder: working directory, to which relative paths in the settings refer.
+    """
+    from graphcl.sweep.cell import run_cell
+    from graphcl.system.memory import keep_freed_memory
+
+    with _ONE_CELL:  # one cell at a time in a Dask worker of several threads, as torch's generators are per process
+        keep_freed_memory()
+        with suppress(OSError):  # on another machine the folder may not exist
+            os.chdir(folder)
+        record = {"coordinates": dict(coordinates), **run_cell(config, worker_device())}
+        with suppress(OSError):
+            write_record(file, record)
+        return record

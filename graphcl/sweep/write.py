@@ -1,4 +1,4 @@
-"""A sweep's tables as Markdown, LaTeX and tidy CSV."""
+"""Write the tables of a sweep as Markdown, LaTeX and tidy CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphcl.system.files import write_text
 
 Lines = list[str]
 _LATEX = {character: "\\" + character for character in "_&%#${}"}
-# A bracket at the start of a row would be taken for an argument of the line break before it, as a star would.
+# in braces, as LaTeX reads a bracket or star at the start of a row as an argument of the line break before it
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "*": "{*}"}
 
 
@@ -35,47 +35,46 @@ def write_tables(
 
 
 def to_markdown(table: Table) -> str:
-    """Return accuracies, gains over the reference rows and differences to the baseline, with a legend."""
-    head = [*(table.header or ("",)), *table.columns]
+    """Return a table as Markdown: scores, gains over the reference rows and over the baseline, and a legend."""
     metrics = ", ".join(METRICS[each].replace(" %", " in %") for each in table.metrics)
     lines = [f"### {table.evaluator}: {metrics}, mean ± deviation between seeds", ""]
     lines += accuracy_lines(table)
-    unit = "the metric's unit, an error's fall as a gain" if LOWER & {*table.metrics} else "percentage points"
+    unit = "the metric's unit, a lower error is a gain" if LOWER & {*table.metrics} else "percentage points"
     lines += ["", f"Gain over the best reference row, on the same seeds and folds, in {unit} (p):", ""]
-    lines += _markdown(head, _difference_rows(table, table.gains_over_best))
+    lines += _markdown(_head(table), _difference_rows(table, table.gains_over_best))
     lines += ["", f"Gain over the untrained encoder, in {unit} (p):", ""]
-    lines += _markdown(head, _difference_rows(table, table.gains))
+    lines += _markdown(_head(table), _difference_rows(table, table.gains))
     if table.baseline is not None:
         named = ", ".join(f"{axis} {label}" for axis, label in table.baseline.items())
-        lines += ["", f"Difference to the baseline, {named}, likewise:", ""]
-        lines += _markdown(head, _difference_rows(table, table.against))
+        lines += ["", f"Gain over the baseline, {named}, in {unit} (p):", ""]
+        lines += _markdown(_head(table), _difference_rows(table, table.gains_over_baseline))
     lines += ["", _legend(table)]
     return "\n".join(lines)
 
 
 def accuracy_lines(table: Table) -> Lines:
-    """The accuracies alone, as lines of a Markdown table."""
-    return _markdown([*(table.header or ("",)), *table.columns], _accuracy_rows(table, "**{}**".format, "±"))
+    """Return the scores of a table as the lines of a Markdown table."""
+    return _markdown(_head(table), _accuracy_rows(table, "**{}**".format, "±"))
 
 
 def to_latex(table: Table) -> str:
-    """The accuracies for a paper: `booktabs`, the best in bold, a star where the baseline is beaten (p < 0.05)."""
+    """Return the scores as a LaTeX table (`booktabs`): bold is best, a star is a significant gain over the baseline."""
     rows = _accuracy_rows(table, lambda text: rf"\textbf{{{text}}}", r"$\pm$", r"\rlap{$^{*}$}")
-    head = [*(table.header or ("",)), *table.columns]
+    head = _head(table)
     left = len(head) - len(table.columns)
     lines = [rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     body = [" & ".join([*map(_escape, row[:left]), *row[left:]]) + r" \\" for row in rows]
-    references = len(table.reference_rows())  # those come first
+    references = len(table.reference_rows())  # the reference rows come first, so the rule goes after them
     lines += [*body[:references], r"\midrule", *body[references:]]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
 def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
-    """A line for each cell and evaluator: where it lies, what came out, what the last epoch measured."""
+    """Return CSV with a line for each cell and evaluator: coordinates, scores, times, metrics of the last epoch."""
     lines: list[dict[str, Any]] = []
     for cell in plan.cells:
-        record, before = records.get(cell.key, {}), records.get(cell.untrained, {})
+        record, before = records.get(cell.key, {}), records.get(cell.reference, {})
         common = {**cell.coordinates, "status": record.get("status", "open")}
         tail = {**record.get("metrics", {}), "error": record.get("error", ""), "key": cell.key}
         if record.get("status") != "done":
@@ -90,7 +89,7 @@ def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
             if "untrained" in values:
                 values["gain"] = values["accuracy"] - values["untrained"]
             seconds = {f"{stage}_seconds": round(value, 3) for stage, value in record["seconds"].items()}
-            # Twice, for their place and for their value: a measure never hides a coordinate.
+            # coordinates come first for the column order, and again last so that no metric overwrites them
             lines.append({**common, **values, **seconds, **tail, **common})
     names = list(dict.fromkeys(name for line in lines for name in line))
     text = io.StringIO()
@@ -100,8 +99,12 @@ def to_csv(plan: Plan, records: Mapping[str, Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
+def _head(table: Table) -> Lines:
+    return [*(table.header or ("",)), *table.columns]
+
+
 def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, star: str = "") -> list[Lines]:
-    """Return rows of texts: the reference rows, then the trained ones."""
+    """Return the texts of the table's rows: first the reference rows, then the trained rows."""
     best = {column: _mean(table, table.best(column), column) for column in table.columns}
     out = []
     references = table.reference_rows()
@@ -113,25 +116,22 @@ def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, st
         texts = []
         for column in table.columns:
             text = _text(table.entries.get((row, column)), plus_minus)
-            text = (
-                bold(text)
-                if best[column] and _mean(table, row, column) == best[column] and len(table.rows) > 1
-                else text
-            )
-            gain = table.against.get((row, column))
+            if best[column] and _mean(table, row, column) == best[column] and len(table.rows) > 1:
+                text = bold(text)
+            gain = table.gains_over_baseline.get((row, column))
             texts.append(text + star if gain is not None and gain.significant and gain.mean > 0 else text)
         out.append([*(row or ("trained",)), *texts])
     return out
 
 
 def _mean(table: Table, row: Labels | None, column: str) -> str:
-    """A place's mean as it is shown: what looks the same is as good."""
+    """Return the mean of an entry as it is printed, so that means that look equal count as equal; "" for no mean."""
     entry = table.entries.get((row, column)) if row is not None else None
     return f"{entry.mean:.2f}" if entry is not None and entry.mean is not None else ""
 
 
 def _reference_labels(table: Table, name: str, rows: Sequence[Labels], alone: bool) -> Lines:
-    """Return the name of a reference row and, if there are several of that name, the labels that its rows share."""
+    """Return the labels of a reference row: its name and, unless `alone`, the labels that all its `rows` share."""
     if alone:
         return [name] + [""] * (max(1, len(table.header)) - 1)
     common = [labels[0] if len(set(labels)) == 1 else "" for labels in zip(*rows, strict=True)]
@@ -158,7 +158,7 @@ def _difference(difference: Difference | None) -> str:
 def _text(entry: Entry | None, plus_minus: str) -> str:
     if entry is None:
         return ""
-    missing = f" ({len(entry.scores)}/{entry.wanted})" if len(entry.scores) < entry.wanted else ""
+    missing = f" ({len(entry.scores)}/{entry.expected})" if len(entry.scores) < entry.expected else ""
     if not entry.scores:
         return "failed" if entry.failed else "-"
     return f"{entry.mean:.2f} {plus_minus} {entry.std:.2f}{missing}"
@@ -168,7 +168,7 @@ def _legend(table: Table) -> str:
     entries = [entry for entry in table.entries.values() if entry.scores]
     if not entries:
         return "No cell is finished yet."
-    seeds = sorted({entry.wanted for entry in entries})
+    seeds = sorted({entry.expected for entry in entries})
     folds = sorted({score.folds for entry in entries for score in entry.scores})
     fixed = folds == [1]
     splits = "the benchmark's split" if fixed else f"folds: {' or '.join(map(str, folds))}"

@@ -1,4 +1,4 @@
-"""`python -m graphcl.commands.show --dataset`: the file it writes, and what it says to mistakes."""
+"""`graphcl show --dataset`: its file, its lines, its messages."""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -71,15 +71,15 @@ def test_one_augmentation_twice_is_drawn_twice(go):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--graph", "0", "-1"], "`--graph` must be in 0 to "),
-        (["--graph", "99"], "`--graph` must be in 0 to "),
-        (["--graph", "x"], "argument --graph: invalid int value: 'x'; see --help."),
-        (["--ratio", "1"], "`--ratio` must be in [0, 1), got 1.0."),
-        (["--seed", "9" * 20], f"`--seed` must be in [0, 4294967296), got {'9' * 20}."),
-        (["--out", "a.pdf"], "`--out` must end in .svg or .png, got 'a.pdf'."),
-        (["--augmentations", "nod_drop"], "`--augmentations`: unknown augmentation 'nod_drop'; did you mean node_drop"),
-        (["--augmentations", "compose"], "`--augmentations.members` must be a list of one or more augmentations, got"),
-        (["runs/a"], "give the folder of a run, or --dataset NAME for graphs under augmentations; see --help."),
+        (["--graph", "0", "-1"], "`graph` must be in 0 to "),
+        (["--graph", "99"], "`graph` must be in 0 to "),
+        (["--graph", "x"], "`graph.0` must be a whole number, got 'x'."),
+        (["--ratio", "1"], "`ratio` must be in [0, 1), got 1.0."),
+        (["--seed", "9" * 20], f"`seed` must be in [0, 4294967296), got {'9' * 20}."),
+        (["--out", "a.pdf"], "`out` must end in .svg or .png, got 'a.pdf'."),
+        (["--augmentations", "nod_drop"], "`augmentations`: unknown augmentation 'nod_drop'; did you mean node_drop"),
+        (["--augmentations", "compose"], "`augmentations.members` must be a list of one or more augmentations, got"),
+        (["runs/a"], "`--dataset` takes one value, got 2."),
     ],
 )
 def test_mistakes(go, words, message):
@@ -89,6 +89,7 @@ def test_mistakes(go, words, message):
     assert err.count("\n") == 1
 
 
-def test_nothing_to_show(capsys):
-    assert main([]) == 2
-    assert "give the folder of a run, or --dataset NAME" in capsys.readouterr().err
+@pytest.mark.parametrize("words", [[], ["runs/a", "--dataset", "MUTAG"]])
+def test_a_run_or_graphs(words, capsys):
+    assert main(words) == 2
+    assert "pass a run folder, or --dataset NAME" in capsys.readouterr().err

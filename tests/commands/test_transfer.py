@@ -1,4 +1,4 @@
-"""From one data set to another on the command line: both modes, what is kept, what is refused."""
+"""`graphcl transfer`: both modes, its files, its messages."""
 
 import json
 
@@ -7,14 +7,15 @@ import torch
 import yaml
 
 from graphcl.commands import transfer as module
-from graphcl.commands.embed import load_for
 from graphcl.commands.show import main as show
 from graphcl.commands.transfer import fresh_encoder, main
-from graphcl.config.settings import make_config
+from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate import svm
-from graphcl.experiment.seed import describe, make_model, score
+from graphcl.experiment.build import describe, make_model
+from graphcl.experiment.encoder_input import load_for
+from graphcl.experiment.scores import score
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.run import main as run
 from graphcl.training.loop import embed
@@ -65,7 +66,7 @@ def test_show_says_that_a_transfer_is_no_run(place, bbbp, tmp_path, capsys):
     capsys.readouterr()
     assert show([str(out)]) == 2
     assert capsys.readouterr().err.startswith(
-        f"graphcl: {out} is not the folder of a run (its config.yaml has no `loss`): give the folder of a run, such as "
+        f"graphcl: {out} is not the folder of a run (its config.yaml has no `loss`): pass the folder of a run, such as "
     )
 
 
@@ -179,7 +180,7 @@ def test_seeds_and_evaluator_by_default(own, saved_graphs, tmp_path, monkeypatch
         (["--mode", "probe", "--seeds", "1", "1"], "`seeds` must be one or more different numbers, got [1, 1]."),
         (["--mode", "probe", "--device", "tpu"], "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
         (["--mode", "probe", "--sed", "1"], "`--sed` is not a known option; did you mean seeds?"),
-        ([], "`--mode` is missing; see --help."),
+        ([], "`--mode` must be given; see --help."),
     ],
 )
 def test_a_mistake_is_one_line(words, line, own, saved_graphs, tmp_path, capsys):
@@ -199,12 +200,10 @@ def test_graphs_that_do_not_fit(own, saved_graphs, tmp_path, capsys):
     assert "synthetic has 7 columns of `x` (labels); the encoder was trained on own with 3 " in refused(
         own, "--dataset", "synthetic"
     )
-    assert "there is no file 'none'" in refused("none", "--dataset", "synthetic")
-    assert "the first word must be the encoder" in refused("--dataset", "synthetic")
+    assert "file 'none' not found" in refused("none", "--dataset", "synthetic")
+    assert "`ENCODER` must be given" in refused("--dataset", "synthetic")
     path = saved_graphs(labelled=False)
-    assert "own has no class labels by which embeddings could be scored; take graphcl embed." in refused(
-        own, "--dataset", path
-    )
+    assert "own has no class labels to score embeddings by; use graphcl embed." in refused(own, "--dataset", path)
     (tmp_path / "out").mkdir()
     assert "out exists already, and nothing is ever overwritten; pass another" in refused(own, "--dataset", path)
 
@@ -216,7 +215,7 @@ def test_molecules_that_do_not_fit(place, bbbp, own, tmp_path, capsys):
         in capsys.readouterr().err
     )
     assert main([str(place / "run"), *bbbp, *FINETUNE, "--seeds", "3", "4"]) == 2
-    assert f"`seeds` must be of those whose encoders {place / 'run'} holds, 3, 5; got 4." in capsys.readouterr().err
+    assert f"`seeds` must be among those of {place / 'run'}, 3, 5; got 4." in capsys.readouterr().err
     description, _ = read_saved(place / "run")
     numbers = load_dataset(small_graphs(edge_attr=True))
     numbers._data.x = numbers._data.x.repeat(1, 3)
@@ -225,10 +224,3 @@ def test_molecules_that_do_not_fit(place, bbbp, own, tmp_path, capsys):
     gin = description.model_copy(update={"encoder": description.encoder.model_copy(update={"name": "gin"})})
     with pytest.raises(InputError, match=r"holds categories as whole numbers; the encoder .* with numbers"):
         load_for(gin, "ogbg-molbbbp", place / "root")
-
-
-def test_help(capsys):
-    assert main(["--help"]) == 0
-    printed = capsys.readouterr().out
-    assert all(f"--{name.replace('_', '-')} " in printed for name in module.Transfer.model_fields if name != "encoder")
-    assert main([]) == 2

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphcl.config.files import parse_value, read_config, shipped_configs
-from graphcl.config.settings import make_config
+from graphcl.config import make_config, read_config
+from graphcl.config.files import parse_value, shipped_configs
 from graphcl.errors import InputError
-from tests.fuzz.watch import peak
+from tests.memory import peak
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_values_of_the_command_line(text, value):
 
 
 def test_unreadable_files(tmp_path):
-    with pytest.raises(InputError, match="there is no file or configuration 'adnce/MUTAGG'; did you mean adnce/MUTAG"):
+    with pytest.raises(InputError, match="file or configuration 'adnce/MUTAGG' not found; did you mean adnce/MUTAG"):
         read_config("adnce/MUTAGG")
     (tmp_path / "list.yaml").write_text("- 1\n")
     with pytest.raises(InputError, match="must hold a mapping of settings, got list"):

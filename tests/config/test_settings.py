@@ -2,8 +2,8 @@ import pytest
 import yaml
 
 from graphcl.augment import Compose, NodeDrop, OneOf, Subgraph
-from graphcl.config.files import read_config
-from graphcl.config.settings import Config, ConfigError, build_augmentation, make_config, to_yaml
+from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, build_augmentation, make_config, read_config, to_yaml
+from graphcl.config.nested import differences
 
 
 def messages(values) -> list[str]:
@@ -159,3 +159,10 @@ def test_loss_and_method_follow_each_other_where_only_one_is_named():
 
 def test_every_setting_is_described():
     assert all(field.description for field in Config.model_fields.values())
+
+
+def test_differences():
+    old = {"lr": 0.1, "out": "a", "loss": {"name": "dcl", "gone": 1}}
+    new = {"lr": 0.2, "out": "b", "loss": {"name": "dcl", "come": 1}}
+    expected = ["`lr` was 0.1 and is 0.2", "`loss.gone` was removed", "`loss.come` is new"]
+    assert differences(old, new, RUNTIME_SETTINGS) == expected

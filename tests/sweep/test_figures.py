@@ -1,4 +1,4 @@
-"""A sweep's pictures hold its tables' numbers, and are chosen by their shape."""
+"""The figures of a sweep show the numbers of its tables."""
 
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -6,8 +6,8 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from graphcl.sweep import Outcome, make_plan, make_table
-from graphcl.sweep.__main__ import _draw as say
+from graphcl.sweep import SweepResult, make_plan, make_table
+from graphcl.sweep.command import _draw
 from graphcl.sweep.figures import numeric_axes, write_figures
 
 
@@ -21,7 +21,7 @@ def record(cell, mean, rng):
 def draw(folder, axes, keep=1.0, **settings):
     plan = make_plan({"axes": axes, "settings": {"seeds": [0, 1], **settings}})
     rng = np.random.default_rng(0)
-    cells = [*plan.untrained, *plan.cells[: int(keep * len(plan.cells))]]
+    cells = [*plan.references, *plan.cells[: int(keep * len(plan.cells))]]
     records = {cell.key: record(cell, 60 + 20 * rng.random(), rng) for cell in cells}
     tables = {name: make_table(plan, records, name) for name in plan.evaluators}
     return plan, tables, write_figures(folder, plan, tables)
@@ -38,7 +38,7 @@ def test_bars_say_the_tables_means(tmp_path):
     assert names == ["figures/svm.svg", "figures/knn.svg"]
     for name, table in tables.items():
         drawn = texts(tmp_path / "figures" / f"{name}.svg")
-        assert {"MUTAG", "NCI1", "infonce", "dcl", f"{name}: what training gains by loss"} <= set(drawn)
+        assert {"MUTAG", "NCI1", "infonce", "dcl", f"{name}: gain of training by loss"} <= set(drawn)
         for entry in table.entries.values():
             assert f"{entry.mean:.1f}" in drawn
 
@@ -68,12 +68,12 @@ def test_what_is_not_finished(tmp_path):
 
 def test_without_matplotlib_one_line_says_what_to_install(tmp_path, monkeypatch):
     plan, tables, _ = draw(tmp_path, {"loss": ["infonce", "dcl"]})
-    outcome = Outcome(tables, {}, {})
-    assert say(tmp_path, plan, outcome) == "drawn: figures/svm.svg"
+    result = SweepResult(tables, {}, {})
+    assert _draw(tmp_path, plan, result) == "figures: figures/svm.svg"
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    told = say(tmp_path, plan, outcome)
-    assert told.startswith("no figures: pictures are drawn by matplotlib (")
-    assert told.endswith("); pip install 'graphcl[viz]'.")
+    line = _draw(tmp_path, plan, result)
+    assert line.startswith("no figures: figures are drawn by matplotlib (")
+    assert line.endswith("); pip install 'graphcl[viz]'.")
 
 
 @pytest.mark.parametrize("axes", [{"loss": ["infonce", "dcl"]}, {"epochs": [1, 2]}, {"dataset": ["MUTAG", "NCI1"]}])

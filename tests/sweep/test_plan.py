@@ -1,10 +1,9 @@
-"""Which cells a sweep has, and what it says to one that cannot be."""
+"""The cells of a sweep, and the messages about invalid specifications."""
 
 from datetime import date
 
 import pytest
 
-from graphcl.config.settings import changed
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
 
@@ -26,22 +25,22 @@ def test_every_combination_once():
         for loss in ("infonce", "dcl") for tau in (0.1, 0.5) for size in (8, 16) for seed in (3, 4)
     }  # fmt: skip
     assert found.rows == ["loss", "loss.temperature", "batch_size"]
-    # The table fills evenly: all of a seed before any of the next.
+    # The table fills evenly: all cells of a seed before those of the next.
     assert [cell.config.seeds[0] for cell in found.cells] == [3] * 8 + [4] * 8
 
 
-def test_the_general_does_not_undo_the_particular():
+def test_a_loss_does_not_reset_its_temperature():
     found = plan({"loss.temperature": [0.3], "loss": ["dcl"]}, **{"loss.symmetric": False})
     (cell,) = {cell.config.loss["name"]: cell for cell in found.cells}.values()
     assert (cell.config.loss["temperature"], cell.config.loss["symmetric"]) == (0.3, False)
 
 
-def test_untrained_encoders_are_shared():
+def test_reference_rows_are_shared():
     found = plan({"loss": ["infonce", "dcl"], "encoder.layers": [2, 3], "batch_size": [8, 16]}, seeds=[0, 1])
-    assert len(found.untrained) == 4  # two depths, two seeds
-    twins = {cell.key: cell for cell in found.untrained}
+    assert len(found.references) == 4  # two depths, two seeds
+    twins = {cell.key: cell for cell in found.references}
     for cell in found.cells:
-        twin = twins[cell.untrained]
+        twin = twins[cell.reference]
         assert (twin.config.epochs, twin.config.encoder, twin.config.seeds) == (
             0,
             cell.config.encoder,
@@ -50,9 +49,9 @@ def test_untrained_encoders_are_shared():
         assert twin.config.evaluation == cell.config.evaluation
 
 
-def test_a_cell_without_training_is_its_own_twin():
+def test_a_cell_without_training_computes_its_own_reference_rows():
     found = plan({"epochs": [0, 1]}, seeds=[0])
-    assert (len(found.cells), len(found.untrained), len(found.tasks)) == (2, 1, 2)
+    assert (len(found.cells), len(found.references), len(found.tasks)) == (2, 1, 2)
 
 
 def test_groups_of_settings():
@@ -72,7 +71,7 @@ def test_recipes_are_configurations_of_the_data_set():
     assert all(config.epochs == 2 for config in settings.values())
 
 
-def test_a_folders_default_is_for_sets_without_one_of_their_own():
+def test_the_default_of_a_recipe_is_for_other_data_sets():
     found = plan({"recipe": ["best"], "dataset": ["NCI1", "IMDB-BINARY", "AIDS"]}, seeds=[0])
     assert [cell.config.dataset for cell in found.cells] == ["NCI1", "IMDB-BINARY", "AIDS"]
     assert [cell.config.evaluation.scale for cell in found.cells] == [True, False, True]
@@ -86,7 +85,7 @@ def test_a_recipe_may_be_a_folder(tmp_path):
         plan({"recipe": [str(tmp_path)], "dataset": ["NCI1"]})
 
 
-def test_the_key_is_of_what_figures_hang_on():
+def test_the_key_depends_on_what_the_result_depends_on():
     def key(**settings):
         return plan(seeds=[0], **settings).cells[0].key
 
@@ -105,43 +104,43 @@ def test_labels():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"axes": {"losss": ["dcl"]}}, r"`losss` is no axis; .*loss"),
-        ({"axes": {"seeds": [0, 1]}}, r"`seeds` cannot be an axis; give it under `settings`"),
-        ({"axes": {"checkpoint.minutes": [1, 2]}}, r"^`checkpoint.minutes` cannot be an axis; give it under"),
+        ({"axes": {"losss": ["dcl"]}}, r"unknown axis `losss`; .*loss"),
+        ({"axes": {"seeds": [0, 1]}}, r"`seeds` cannot be an axis; set it under `settings`"),
+        ({"axes": {"checkpoint.minutes": [1, 2]}}, r"^`checkpoint.minutes` cannot be an axis; set it under"),
         ({"axes": {"mine": {"a": {"rank_timeout": 9}}}}, r"axis `mine`: `rank_timeout` cannot be in a group"),
         ({"axes": {"resume": [True]}}, r"^`resume` is for single runs; [^\n]*$"),
         ({"axes": {"loss": "dcl"}}, r"axis `loss` must be a list of one or more values, got 'dcl'"),
-        ({"axes": {"loss": {"a": {"epochs": 1}}}}, r"axis `loss`: a list of values is wanted"),
-        ({"axes": {"mine": {"a": 3}}}, r"axis `mine`: a list of values is wanted"),
+        ({"axes": {"loss": {"a": {"epochs": 1}}}}, r"axis `loss` must be a list of values, or have a new name"),
+        ({"axes": {"mine": {"a": 3}}}, r"axis `mine` must be a list of values, or have a new name"),
         ({"axes": {"loss": ["dcl", "dcl"]}}, r"axis `loss` must have different values"),
         ({"axes": {"loss": ["dcl", "infonc"]}}, r"infonc, synthetic: `loss`: unknown loss 'infonc'; .*infonce"),
         ({"axes": {"loss": ["dcl"], "loss.mu": [1]}}, r"^`loss.mu`"),
-        ({"settings": {"epoch": 3}}, r"`settings`: `epoch` is no setting; .*epochs"),
-        ({"axis": {}}, r"`axis` is no part of a sweep; .*axes"),
+        ({"settings": {"epoch": 3}}, r"`settings`: unknown setting `epoch`; .*epochs"),
+        ({"axis": {}}, r"`axis` is not a section of a sweep; .*axes"),
         ({"settings": []}, None),
         ({"settings": [1]}, r"`settings` must be a mapping, got \[1\]"),
         ({"axes": "loss"}, r"`axes` must be a mapping, got 'loss'"),
         ({"axes": {1: {"a": {"epochs": 1}}}}, r"axis `1` must have another name"),
         ({"axes": {"seed": {"a": {"epochs": 1}}}}, r"axis `seed` must have another name"),
-        ({"axes": {"mine": {"a": {5: 1}}}}, r"axis `mine`: `5` is no setting"),
+        ({"axes": {"mine": {"a": {5: 1}}}}, r"axis `mine`: unknown setting `5`"),
         ({"axes": {"mine": {"a": {"eval": "knn"}}}}, r"axis `mine`: `eval` cannot be in a group"),
         ({"axes": {"mine": {"a": {"dataset": "MUTAG"}}}}, r"axis `mine`: `dataset` cannot be in a group"),
         ({"axes": {"views.second": [[date(2020, 1, 1)]]}}, r"^`views.second` must be"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": 5}}, r"`table`: `5` is no axis of this sweep"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"columns": ["loss"]}}, r"`table`: `\['loss'\]` is no axis"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": 5}}, r"`table`: `5` is not an axis of this sweep"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"columns": ["loss"]}}, r"`table`: `\['loss'\]` is not an axis"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "dataset"]}}, r"must be different axes"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "loss"]}}, r"must be different axes"),
-        ({"axes": {"loss": ["dcl"]}, "table": {"baseline": "dcl"}}, r"has nothing to be compared with: the table has"),
-        ({"settings": {"recipe": "graphcl/MUTAG"}}, r"`recipe` needs the data sets"),
-        ({"table": {"row": "loss"}}, r"`table.row` is unknown; .*rows"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is no axis of this sweep"),
+        ({"axes": {"loss": ["dcl"]}, "table": {"baseline": "dcl"}}, r"has no effect: the table has one row"),
+        ({"settings": {"recipe": "graphcl/MUTAG"}}, r"`recipe` needs data sets"),
+        ({"table": {"row": "loss"}}, r"`table`: unknown key `row`; .*rows"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is not an axis of this sweep"),
         ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": "infonce"}}, r"'infonce' does not occur on `loss`"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": {"lr": 1}}}, r"`lr` is no axis of the rows"),
-        ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"baseline": "dcl"}}, r"must say of which axis"),
-        ({"axes": {"recipe": ["graphcl"]}}, r"`recipe` needs the data sets"),
-        ({"axes": {"recipe": ["grapcl"], "dataset": ["MUTAG"]}}, r"there is no recipe 'grapcl'; .*graphcl"),
-        ({"axes": {"recipe": ["sweeps"], "dataset": ["AIDS"]}}, r"there is no recipe 'sweeps'"),
+        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": {"lr": 1}}}, r"`lr` is not an axis of the rows"),
+        ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"baseline": "dcl"}}, r"must name the axis too"),
+        ({"axes": {"recipe": ["graphcl"]}}, r"`recipe` needs data sets"),
+        ({"axes": {"recipe": ["grapcl"], "dataset": ["MUTAG"]}}, r"unknown recipe 'grapcl'; .*graphcl"),
+        ({"axes": {"recipe": ["sweeps"], "dataset": ["AIDS"]}}, r"unknown recipe 'sweeps'"),
         (
             {"axes": {"a": {"x": {"epochs": 20}, "y": {}}}},
             r"two cells of the sweep have the same settings: x, .* and y,",
@@ -157,7 +156,7 @@ def test_mistakes(spec, message):
     assert all(line.endswith(".") for line in str(caught.value).split("\n"))
 
 
-def test_a_mistake_of_all_cells_is_said_once():
+def test_a_mistake_in_all_cells_is_listed_once():
     axes = {"loss": ["infonce", "dcl"], "loss.temperature": [0.1, -1.0]}
     with pytest.raises(InputError) as caught:
         plan(axes, seeds=[-1])
@@ -174,13 +173,7 @@ def test_cells_share_an_evaluator(tmp_path):
         plan({"recipe": [str(tmp_path / "svm.yaml"), str(tmp_path / "knn.yaml")], "dataset": ["synthetic"]})
 
 
-def test_what_changed():
-    old = {"lr": 0.1, "out": "a", "loss": {"name": "dcl", "gone": 1}}
-    new = {"lr": 0.2, "out": "b", "loss": {"name": "dcl", "come": 1}}
-    assert changed(old, new) == ["`lr` was 0.1 and is 0.2", "`loss.gone` is no more", "`loss.come` is new"]
-
-
-def test_more_combinations_than_any_sweep_has():
+def test_too_many_combinations():
     axes = {key: list(range(1, 101)) for key in ("loss.temperature", "lr", "batch_size", "epochs", "max_degree")}
     with pytest.raises(InputError, match=r"the axes span 10000000000 combinations; a sweep has at most 100000\."):
         make_plan({"axes": axes})

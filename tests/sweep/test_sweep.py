@@ -1,4 +1,4 @@
-"""A sweep as a user runs it: its files, what it does when killed, when a cell fails, and when it is started twice."""
+"""A sweep as a user runs it: its files, killed and resumed, failing cells, two at a time, messages."""
 
 import io
 import json
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,12 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.errors import InputError
 from graphcl.run import main as run
-from graphcl.sweep import make_plan, progress
-from graphcl.sweep.__main__ import main
+from graphcl.sweep import command as module
+from graphcl.sweep import make_plan
 from graphcl.sweep.cell import run_cell
+from graphcl.sweep.command import main
 from graphcl.sweep.folder import SweepFolder
+from graphcl.sweep.progress import Progress
 from tests.conftest import small_graphs
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
@@ -33,13 +36,9 @@ AXES = ["--loss", "infonce", "dcl", "--seeds", "0", "1", "2"]
 
 @pytest.fixture
 def inline(monkeypatch):
-    """Cells are run in this process, which costs no start of another."""
-
-    def run_here(tasks, work, workers):
-        return ((task, work(task, "cpu"), "") for task in tasks)
-
-    module = sys.modules["graphcl.sweep.sweep"]  # `graphcl.sweep.sweep` itself is the function
-    monkeypatch.setattr(module, "run_tasks", run_here)
+    """Run cells in a thread of this process, which saves the start of another."""
+    module = sys.modules["graphcl.sweep.sweep"]  # `graphcl.sweep.sweep` is the function
+    monkeypatch.setattr(module, "make_executor", lambda name, workers: ThreadPoolExecutor(1))
 
 
 def command(*words):
@@ -57,8 +56,8 @@ def table(folder):
     return (folder / "table.md").read_text(), (folder / "table.tex").read_text()
 
 
-def test_killed_and_gone_on_with(inline, saved_graphs, tmp_path, capfd):
-    """Whatever ran a cell, be it a worker or this process, gives the same."""
+def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
+    """Results do not depend on the process that ran a cell."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     words = ["--dataset", saved_graphs(), *QUICK, *AXES, "--baseline", "infonce"]
     assert main([*words, "--out", str(whole), "--workers", "1"]) == 0
@@ -73,23 +72,23 @@ def test_killed_and_gone_on_with(inline, saved_graphs, tmp_path, capfd):
     while finished(broken) < 3 and time.time() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.communicate(timeout=60)  # the worker, which holds the pipes too, ends as well
     before = {path.name: path.stat().st_mtime_ns for path in (broken / "cells").glob("*.json")}
     assert 3 <= len(before) < 9
-    # The folder alone says what is left to do, and nothing that was finished is run again.
+    # The folder alone tells what is left to do; finished cells are not run again.
     assert main(["--out", str(broken), "--workers", "2"]) == 0
     assert table(broken) == table(whole)
     after = {path.name: path.stat().st_mtime_ns for path in (broken / "cells").glob("*.json")}
     assert all(after[name] == stamp for name, stamp in before.items())
 
-    # Nothing is left, and a larger sweep in the folder runs only what is new.
+    # A larger sweep in the folder runs only what is new.
     capfd.readouterr()
     assert main([*words, "--loss", "infonce", "dcl", "hcl", "--out", str(broken)]) == 0
     printed, shown = capfd.readouterr()
     assert "12 cells, 3 of them reference rows; 9 finished" in printed
     assert len(shown.strip().split("\n")) == 3
 
-    # A cell is what `graphcl.run` gives, and its file repeats it.
+    # A cell equals a run, and its file repeats it.
     cell = next(path for path in (whole / "cells").iterdir() if '"loss": "dcl"' in path.read_text())
     record = json.loads(cell.read_text())
     assert run(["--config", str(cell), "--out", str(tmp_path / "again")]) == 0
@@ -97,15 +96,15 @@ def test_killed_and_gone_on_with(inline, saved_graphs, tmp_path, capfd):
     assert result["scores"]["svm"]["per_seed"][0]["trained"]["accuracy"] == record["scores"]["svm"]["accuracy"]
     capfd.readouterr()
 
-    # Other settings for a cell that is there: said which, before anything is run.
+    # Other settings for a finished cell are listed before anything runs.
     assert main([*words, "--lr", "0.5", "--out", str(whole)]) == 2
     assert "holds a cell `infonce, " in (error := capfd.readouterr().err)
-    assert "of other settings, run by graphcl" in error
+    assert "with other settings, run by graphcl" in error
     assert "`lr` was 0.01 and is 0.5. Pass another --out" in error
 
 
-def test_gone_on_with_from_another_folder(inline, tmp_path, monkeypatch, capfd):
-    """What is relative means what it meant where the sweep was started: data set, recipe, data folder, mirror."""
+def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):
+    """Paths are relative to the folder in which the sweep was started: data set, recipe, data folder, mirror."""
     start, other = tmp_path / "start", tmp_path / "other"
     start.mkdir()
     other.mkdir()
@@ -124,7 +123,7 @@ def test_gone_on_with_from_another_folder(inline, tmp_path, monkeypatch, capfd):
     assert Path.cwd() == other
     assert "2 cells, 1 of them reference rows; 1 finished" in capfd.readouterr().out
     assert (set(out.rglob("*.json")), table(out)) == (files, whole)
-    # Where that folder is no more, it is the present one that counts.
+    # If that folder was removed, paths are relative to the working directory.
     start.rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path / "moved")
     assert main(["--out", "../sweep", "--dry-run"]) == 0
@@ -148,7 +147,7 @@ def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path,
 
 
 def test_a_cell_of_an_earlier_version(tmp_path):
-    """One that lacks a setting which is default now still counts; one of another value does not, and is named."""
+    """It counts if a setting that it lacks is at its default; a different value is an error."""
     plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
     (cell,) = plan.cells
     (tmp_path / "cells").mkdir()
@@ -162,9 +161,9 @@ def test_a_cell_of_an_earlier_version(tmp_path):
 
     assert cell.key in keep(lambda config: config["encoder"].pop("readout"))
     assert cell.key in keep(lambda config: config.pop("steps"))
-    with pytest.raises(InputError, match=r"of other settings, run by graphcl \?: `lr` was 0\.1 and is 0\.01\. Pass"):
+    with pytest.raises(InputError, match=r"with other settings, run by graphcl \?: `lr` was 0\.1 and is 0\.01\. Pass"):
         keep(lambda config: config.update(lr=0.1))
-    with pytest.raises(InputError, match=r"`momentum` is no more"):
+    with pytest.raises(InputError, match=r"`momentum` was removed"):
         keep(lambda config: config.update(momentum=0.9))
 
 
@@ -174,28 +173,25 @@ def test_one_sweep_at_a_time(tmp_path, capfd):
     (out / "sweep.yaml").write_text("axes: {loss: [dcl]}\n")
     with FileLock(out / ".lock"):
         assert main(["--out", str(out)]) == 2
-    assert (
-        capfd.readouterr().err == f"graphcl: another sweep is at work in {out}; wait for it, or pass another --out.\n"
-    )
+    assert capfd.readouterr().err == f"graphcl: {out} is in use by another sweep; wait for it, or pass another --out.\n"
 
 
-def test_stopped_by_hand(inline, saved_graphs, tmp_path, capfd, monkeypatch):
-    """By a signal in the middle; that workers do not outlive it, test_pool.py checks."""
+def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch):
     out = tmp_path / "sweep"
 
     def show(self, cell, records):
         if len(records) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(progress.Progress, "__call__", show)
+    monkeypatch.setattr(module.Progress, "__call__", show)
     before = signal.getsignal(signal.SIGTERM)
     try:
         assert main(["--dataset", saved_graphs(), *QUICK, *AXES, "--out", str(out)]) == 130
     finally:
         signal.signal(signal.SIGTERM, before)
     error = capfd.readouterr().err
-    assert f"stopped; {out} keeps all finished cells, the same command goes on." in error
-    assert finished(out) == 2
+    assert f"stopped; {out} keeps all finished cells; the same command resumes." in error
+    assert 2 <= finished(out) < 9
     assert (out / "table.md").exists()
 
 
@@ -204,15 +200,15 @@ def test_stopped_by_hand(inline, saved_graphs, tmp_path, capfd, monkeypatch):
     [
         (["--losss", "dcl", "hcl", "--out", "x"], "`--losss` is not a known option"),
         (["--zzz", "1"], "mirror, non-finite, out, precise-bn,"),  # each once
-        (["--loss", "dcl", "hcl"], "`--out` must name the sweep's folder"),
-        (["--out", "nothing"], "nothing holds no sweep to go on with"),
-        (["nowhere.yaml", "--out", "x"], "there is no file or sweep 'nowhere.yaml'"),
-        (["--loss", "dcl", "hcl", "--out", "x", "--workers", "none"], "`--workers` must be a whole number"),
-        (["--loss", "dcl", "hcl", "--out", "here"], "here is not the folder of a sweep, and holds something"),
+        (["--loss", "dcl", "hcl"], "`--out` must name the folder of the sweep"),
+        (["--out", "nothing"], "nothing holds no sweep to resume"),
+        (["nowhere.yaml", "--out", "x"], "sweep 'nowhere.yaml' not found; choose from: published, or pass a file."),
+        (["--loss", "dcl", "hcl", "--out", "x", "--workers", "none"], "`workers` must be a whole number, got 'none'."),
+        (["--loss", "dcl", "hcl", "--out", "here"], "here is not empty and not the folder of a sweep"),
         (["list.yaml", "--out", "x"], "`settings` must be a mapping, got [1, 2]"),
         (["bad.yaml", "--out", "x"], "is not readable as YAML"),
         (["--loss", "dcl", "hcl", "--device", "cuda:63", "--out", "x"], "`device` is cuda:63, but torch sees"),
-        (["old.yaml", "--out", "x"], "`settings`: `tau` is no setting"),
+        (["old.yaml", "--out", "x"], "`settings`: unknown setting `tau`"),
     ],
 )
 def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeypatch):
@@ -229,12 +225,12 @@ def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeyp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "here", "list.yaml", "old.yaml"]
 
 
-def test_help_names_what_comes_with_it(capfd):
+def test_help_lists_the_shipped_sweeps(capfd):
     assert main(["--help"]) == 0
     assert "published" in capfd.readouterr().out
 
 
-def test_a_cell_file_of_another_shape_is_as_if_not_there(tmp_path):
+def test_invalid_records_are_ignored(tmp_path):
     plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
     (cell,) = plan.cells
     good = {"status": "done", "coordinates": dict(cell.coordinates), "config": cell.config.model_dump(), **SCORED}
@@ -247,7 +243,7 @@ def test_a_cell_file_of_another_shape_is_as_if_not_there(tmp_path):
 
     assert known(json.dumps(good))
     assert known(json.dumps({**good, "status": "failed", "error": "why"}))
-    for text in ("", "{", "[]", "null", '"done"', "\ud800".encode("utf-8", "replace").decode() + "{}"):
+    for text in ("", "{", "[]", "null", '"done"', "?{}", "[" * 10**6, "9" * 10**5, "\0", '{"coordinates": {"a": []}}'):
         assert not known(text)
     for key in good:
         assert not known(json.dumps({each: value for each, value in good.items() if each != key}))
@@ -257,7 +253,7 @@ def test_a_cell_file_of_another_shape_is_as_if_not_there(tmp_path):
     assert not known(json.dumps({**good, "scores": {"svm": {**good["scores"]["svm"], "accuracy": None}}}))
 
 
-def test_what_an_earlier_version_failed_at_does_not_hide_what_is_done(tmp_path):
+def test_a_failure_of_an_earlier_version_does_not_hide_a_finished_cell(tmp_path):
     plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
     (cell,) = plan.cells
     (tmp_path / "cells").mkdir()
@@ -275,29 +271,12 @@ def test_folders_that_cannot_be_used(tmp_path, capfd, monkeypatch):
     (tmp_path / "file").write_text("x")
     for out in ("file", "file/below"):
         assert main(["--loss", "dcl", "hcl", "--out", out]) == 2
-        assert f"cannot make the folder {out}: Not a directory; pass another with --out." in capfd.readouterr().err
-    # A sweep that was killed as it started left a folder of cells, and no harm; so does one that lost its sweep.yaml.
+        assert f"cannot make the folder {out}: Not a directory; pass another --out." in capfd.readouterr().err
+    # A sweep that was killed at its start leaves a folder of cells without sweep.yaml.
     (tmp_path / "started" / "cells").mkdir(parents=True)
     (tmp_path / "started" / "table.md").write_text("")
     with SweepFolder(tmp_path / "started"):
         pass
-
-
-@pytest.mark.parametrize(
-    ("raised", "code", "message"),
-    [
-        (KeyboardInterrupt(), 130, "\ngraphcl: stopped; nothing had begun.\n"),
-        (OSError(28, "No space left on device", "x/table.md"), 2, "graphcl: No space left on device: x/table.md.\n"),
-        (BrokenPipeError(), 0, ""),
-    ],
-)
-def test_whatever_comes_there_is_no_traceback(raised, code, message, capfd, monkeypatch):
-    def stop(words):
-        raise raised
-
-    monkeypatch.setattr("graphcl.sweep.__main__.parse", stop)
-    assert main(["published"]) == code
-    assert capfd.readouterr().err == message
 
 
 def test_an_error_is_one_line(monkeypatch):
@@ -309,35 +288,9 @@ def test_an_error_is_one_line(monkeypatch):
     assert run_cell(planned.config, "cpu")["error"] == "RuntimeError: one two"
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_the_live_table_is_drawn_over_itself(monkeypatch):
-    plan = make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}})
-    done = {"status": "done", **SCORED}
-    monkeypatch.setattr(progress, "REDRAW", -1.0)
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setenv("LINES", "24")
-    screen, records = Terminal(), {}
-    show = progress.Progress(plan, 0, screen)
-    for cell in [*plan.untrained, *plan.cells]:
-        records[cell.key] = {**done, "references": {"svm": {"untrained": SCORED["scores"]["svm"]}}}
-        show(cell, records)
-    drawings = screen.getvalue().split("\x1b[J")
-    rows = [len(each.strip("\n").split("\n")) for each in drawings[:3]]
-    assert rows == [6, 6, 6]  # head, rule, untrained, two rows, what is left
-    assert [f"\x1b[{rows[0]}F" in each for each in drawings[:3]] == [False, True, True]
-    assert "| dcl       | **85.00 ± 0.00** |" in drawings[2] or "| infonce   | **85.00 ± 0.00** |" in drawings[2]
-    assert "[3/3, 0 s left]" in drawings[2]
-    plain = [re.sub(r"\x1b\[\d*[FKJ]", "", line) for line in screen.getvalue().split("\n")]
-    assert max(map(len, plain)) < 40  # a line that wraps would spoil the next drawing
-
-
 @pytest.mark.parametrize("name", [".lock", "cells", "figures"])
 def test_links_in_a_folder_are_not_written_through(name, tmp_path):
-    """Whoever makes a folder for others to go on with could have files of theirs emptied."""
+    """Otherwise a prepared folder could overwrite files of the user who resumes it."""
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / "sweep.yaml").write_text("axes: {loss: [infonce]}\n")
@@ -350,10 +303,13 @@ def test_links_in_a_folder_are_not_written_through(name, tmp_path):
     assert (tmp_path / "precious").read_text() == "kept"
 
 
-@pytest.mark.parametrize(
-    "content", ["[" * 10**6, '{"coordinates": {"a": []}}', "9" * 10**5, "\x00", '{"coordinates": 3}']
-)
-def test_hostile_cells_are_as_if_they_were_not_there(content, tmp_path):
-    with SweepFolder(tmp_path / "sweep") as folder:
-        (folder.cells / "0.json").write_text(content)
-        assert folder.records() == {}
+def test_progress_lines():
+    stream = io.StringIO()
+    cells = make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}}).cells
+    records = {cells[0].key: {"status": "done", **SCORED}, cells[1].key: {"status": "failed", "error": "why"}}
+    show = Progress(3, 1, stream)
+    for cell in cells:
+        show(cell, records)
+    lines = stream.getvalue().split("\n")
+    assert re.fullmatch(r"\[2/3, \d+ s left\] infonce, synthetic, seed 0: svm 85\.00 % in 0\.0 s", lines[0])
+    assert re.fullmatch(r"\[3/3, 0 s left\] dcl, synthetic, seed 0: failed: why", lines[1])

@@ -1,4 +1,4 @@
-"""From records to tables, against figures worked out by hand."""
+"""From records to tables, against numbers worked out by hand."""
 
 import csv
 import io
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from graphcl.evaluate import FoldScores, paired_test
+from graphcl.experiment.scores import REFERENCES
 from graphcl.sweep import make_plan, make_table
-from graphcl.sweep.table import REFERENCES
 from graphcl.sweep.write import to_csv, to_latex, to_markdown
 
 
@@ -38,7 +38,7 @@ def records(plan):
     rng = np.random.default_rng(0)
     means = {"infonce": 80, "dcl": 85, "hcl": 80.1}
     found = {cell.key: record(rng, cell, means[cell.coordinates["loss"]]) for cell in plan.cells}
-    return found | {cell.key: record(rng, cell, 75) for cell in plan.untrained}
+    return found | {cell.key: record(rng, cell, 75) for cell in plan.references}
 
 
 def accuracies(plan, records, loss, dataset):
@@ -61,17 +61,22 @@ def test_places(plan, records):
 
 def test_differences_are_paired_and_corrected(plan, records):
     table = make_table(plan, records)
-    assert set(table.against) == {((loss,), dataset) for loss in ("dcl", "hcl") for dataset in ("MUTAG", "NCI1")}
+    assert set(table.gains_over_baseline) == {
+        ((loss,), dataset) for loss in ("dcl", "hcl") for dataset in ("MUTAG", "NCI1")
+    }
 
     def scores(loss, dataset):
         values = accuracies(plan, records, loss, dataset)
         return [FoldScores(i, tuple(each), (1.0,) * 10, tuple(each), 10, 5) for i, each in enumerate(values)]
 
-    raw = {place: paired_test(scores(*place[0], place[1]), scores("infonce", place[1])).p for place in table.against}
+    raw = {
+        place: paired_test(scores(*place[0], place[1]), scores("infonce", place[1])).p
+        for place in table.gains_over_baseline
+    }
     smallest = min(raw, key=raw.get)
-    assert table.against[smallest].p == pytest.approx(min(1, 4 * raw[smallest]))
-    assert table.against[("dcl",), "MUTAG"].significant
-    assert not table.against[("hcl",), "MUTAG"].significant
+    assert table.gains_over_baseline[smallest].p == pytest.approx(min(1, 4 * raw[smallest]))
+    assert table.gains_over_baseline[("dcl",), "MUTAG"].significant
+    assert not table.gains_over_baseline[("hcl",), "MUTAG"].significant
     assert all(gain.significant and gain.mean > 3 for gain in table.gains.values())
     for place, gain in table.gains.items():  # the best reference row is the calibrated one
         assert table.gains_over_best[place].mean == pytest.approx(gain.mean - 1)
@@ -82,7 +87,7 @@ def test_markdown(plan, records):
     assert [row for row in REFERENCES if re.search(rf"^\| {row} +\|", text, re.MULTILINE)] == list(REFERENCES)
     assert "Gain over the best reference row, on the same seeds and folds, in percentage points (p):" in text
     assert text.count("**8") == 2  # the best of each column
-    assert "Difference to the baseline, loss infonce" in text
+    assert "Gain over the baseline, loss infonce, in percentage points (p):" in text
     lines = [line for line in text.split("\n") if line.startswith("|")]
     assert len({line.count("|") for line in lines}) == 1
 
@@ -133,7 +138,7 @@ def test_what_is_missing_is_said(plan, records):
 def test_a_row_for_each_untrained_encoder():
     plan = make_plan({"axes": {"encoder.layers": [2, 3], "loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}})
     rng = np.random.default_rng(0)
-    records = {cell.key: record(rng, cell, 80) for cell in [*plan.cells, *plan.untrained]}
+    records = {cell.key: record(rng, cell, 80) for cell in [*plan.cells, *plan.references]}
     rows = [line.split("|")[1:3] for line in to_markdown(make_table(plan, records)).split("\n") if "untrained" in line]
     assert [[each.strip() for each in row] for row in rows[:2]] == [["untrained 2", ""], ["untrained 3", ""]]
 
@@ -141,7 +146,7 @@ def test_a_row_for_each_untrained_encoder():
 def table_of(loss_means, **spec):
     plan = make_plan({"axes": {"loss": list(loss_means)}, "settings": {"seeds": [0]}, **spec})
     rng = np.random.default_rng(0)
-    found = {cell.key: record(rng, cell, 80) for cell in (*plan.untrained, *plan.cells)}
+    found = {cell.key: record(rng, cell, 80) for cell in (*plan.references, *plan.cells)}
     for cell in plan.cells:
         found[cell.key]["scores"]["svm"]["accuracy"] = [loss_means[cell.coordinates["loss"]]] * 10
     return make_table(plan, found)
@@ -156,8 +161,8 @@ def test_equal_means_are_equally_best():
 def test_other_folds_are_not_compared():
     """They hold other test graphs: nothing is paired, and nothing fails."""
     plan = make_plan({"axes": {"evaluation.folds": [3, 10]}, "settings": {"seeds": [0]}, "table": {"baseline": 10}})
-    found = {cell.key: record(np.random.default_rng(0), cell, 80) for cell in (*plan.untrained, *plan.cells)}
-    for cell in (*plan.untrained, *plan.cells):
+    found = {cell.key: record(np.random.default_rng(0), cell, 80) for cell in (*plan.references, *plan.cells)}
+    for cell in (*plan.references, *plan.cells):
         for scores in [
             found[cell.key]["scores"]["svm"],
             *found[cell.key].get("references", {}).get("svm", {}).values(),
@@ -165,7 +170,7 @@ def test_other_folds_are_not_compared():
             scores["folds"] = cell.config.evaluation.folds
             scores["accuracy"] = scores["accuracy"][: scores["folds"]]
     table = make_table(plan, found)
-    assert not table.against
+    assert not table.gains_over_baseline
     assert len(table.gains) == 2
 
 

@@ -1,0 +1,81 @@
+"""Check and complete specifications such as `{name: adnce, mu: 0.7}`, and build augmentations from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from graphcl.arguments import nearest
+from graphcl.errors import InputError
+from graphcl.registry import Registry, augmentations
+
+
+class ConfigError(InputError):
+    """One or more settings are invalid; the message has one line per problem."""
+
+
+def as_spec(value: Any) -> Any:
+    """Return `{name: value}` if `value` is a bare name, else `value` unchanged."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+Named = Annotated[dict[str, Any], BeforeValidator(as_spec)]
+"""A registered name with arguments, `{name: adnce, mu: 0.7}`, or a bare name, whose arguments are the defaults."""
+
+
+def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
+    """Return the problems of a specification, one line each.
+
+    Args:
+        spec: value to check.
+        registry: registry in which the specification's name is looked up.
+        prefix: name of the setting, for the messages.
+    """
+    if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
+        return [f"`{prefix}` must be a name or a mapping with a `name`, got {spec!r}."]
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    if spec["name"] not in registry:
+        return [f"`{prefix}`: unknown {registry.kind} {spec['name']!r}; {nearest(spec['name'], registry)}."]
+    found = []
+    if "members" in registry.arguments(spec["name"]).required:
+        members = arguments.pop("members", None)
+        if not isinstance(members, list) or not members:
+            found.append(f"`{prefix}.members` must be a list of one or more {registry.kind}s, got {members!r}.")
+        else:
+            for position, member in enumerate(members):
+                found += spec_problems(as_spec(member), registry, f"{prefix}.members.{position}")
+    return found + registry.problems(spec["name"], arguments, f"{prefix}.")
+
+
+def complete_spec(spec: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
+    """Return a valid specification with all defaults filled in, including the defaults of its members."""
+    complete = {"name": spec["name"], **registry.arguments(spec["name"]).defaults, **spec}
+    if "members" in complete:
+        complete["members"] = [complete_spec(as_spec(member), registry) for member in complete["members"]]
+    return complete
+
+
+def check_augmentation(value: Any, label: str) -> dict[str, Any]:
+    """Check the specification of an augmentation, and return it with all defaults filled in.
+
+    Args:
+        value: a name, or `{name: ..., argument: ...}`.
+        label: name of the setting, for the messages.
+
+    Raises:
+        ConfigError: the specification is invalid; the message has one line per problem.
+    """
+    spec = as_spec(value)
+    if found := spec_problems(spec, augmentations, label):
+        raise ConfigError("\n".join(found))
+    return complete_spec(spec, augmentations)
+
+
+def build_augmentation(spec: Mapping[str, Any]) -> Any:
+    """Build and return the augmentation that a valid specification describes, including its members."""
+    arguments = {key: value for key, value in spec.items() if key != "name"}
+    if "members" in arguments:
+        arguments["members"] = [build_augmentation(as_spec(member)) for member in arguments["members"]]
+    return augmentations[spec["name"]](**arguments)
