@@ -33,10 +33,10 @@ from graphcl.augment import (
     random4,
     two_views,
 )
-from graphcl.config.files import read_config
-from graphcl.config.settings import Config, make_config
+from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
-from graphcl.datasets.resident import ResidentLoader, make_loader
+from graphcl.datasets.loader import make_loader
+from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
 from graphcl.losses import Loss

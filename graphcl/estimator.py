@@ -1,4 +1,4 @@
-"""`GraphCL`: contrastive training as a transformer of scikit-learn's, from graphs to embeddings."""
+"""`GraphCL`: contrastive training as a scikit-learn transformer, from graphs to embeddings."""
 
 from __future__ import annotations
 
@@ -11,64 +11,68 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from graphcl.commands.embed import load_for
-from graphcl.config.settings import Config, make_config
+from graphcl.config import Config, make_config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import make_loader
+from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
-from graphcl.experiment.seed import TRAINING, describe, make_model, pick_device, rehearse, train_seed
-from graphcl.models.contrastive import OwnEncoder, takes_categories, with_head
+from graphcl.experiment.build import TRAINING, describe, dry_run, pick_device
+from graphcl.experiment.encoder_input import load_for
+from graphcl.experiment.seed import run_seed
+from graphcl.models.contrastive import with_projector
+from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed
 
 Named = str | dict[str, Any]
-"""A registered name, or one with arguments: `"adnce"`, `{"name": "adnce", "mu": 0.5}`."""
+"""A registered name, without or with arguments: `"adnce"` or `{"name": "adnce", "mu": 0.5}`."""
 
 
 class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Learns to embed graphs by contrast, without labels; then embeds any graphs.
+    """Scikit-learn transformer that trains a graph encoder by contrastive learning and embeds graphs with it.
 
-    `fit` trains as `python -m graphcl.run` does: the same settings and seed give the same embeddings. `transform` gives
-    an array `[n, H]` in float32, to which scikit-learn's classifiers are best applied behind a `StandardScaler`.
+    `fit` trains as `python -m graphcl.run` does: the same settings and seed give the same embeddings. `transform`
+    returns a float32 array `[n, H]`; put a `StandardScaler` between it and a scikit-learn classifier.
 
-    Graphs (`X`) are whatever `load_dataset` takes: a PyG data set, a list of `Data` or of networkx graphs, a name, a
-    path; with labels or without, which training does not see. A list or a PyG data set may be split by `GridSearchCV`
-    and its like. For the graphs of `transform`, node features are made as they were for those of `fit`.
+    `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, a name, or a
+    path. Labels are optional, and training does not use them. `GridSearchCV` and similar tools can split a list or a
+    PyG data set. `transform` builds node features in the same way as `fit` did.
 
     Args:
-        loss: a loss, by name or as `{"name": "adnce", "mu": 0.5}`; "auto": as the method is meant.
-        method: how views are contrasted; "auto": as the loss is meant.
-        first: the augmentation that makes the first view, such as `{"name": "node_drop", "ratio": 0.1}`; by default a
-            pool of four, or what the method takes.
-        second: the augmentation that makes the second view.
-        encoder: a registered encoder; or a module of your own, of which a copy is trained, or a function that makes one
-            of the number of columns: see `ContrastiveModel` for its call, H is its `out_channels`.
-        features: what nodes start from, see `load_dataset`.
-        max_degree: degrees from this on share a column.
-        projection: width of the projection; the encoder's by default.
-        head: the projector: mlp, linear or residual.
+        loss: the loss, by name or as `{"name": "adnce", "mu": 0.5}`; "auto": the method's usual loss, else infonce.
+        method: the method, which says how views are contrasted; "auto": the loss's usual method.
+        first: augmentation for the first view, such as `{"name": "node_drop", "ratio": 0.1}`; default: `random4`, or
+            the only kind that the method accepts.
+        second: augmentation for the second view; default as for `first`.
+        encoder: a registered encoder; or your own module, of which a copy is trained; or a function that creates a
+            module from the number of node feature columns. See `ContrastiveModel` for how the module is called. H is
+            the module's `out_channels`.
+        features: node features, see `load_dataset`.
+        max_degree: larger degrees share the last column.
+        projection: width of the projection; default: the encoder's width.
+        projector: mlp, linear or residual.
         epochs: passes over the data.
-        steps: optimiser steps in all, instead of the epochs.
+        steps: optimiser steps in total, instead of `epochs`.
         batch_size: graphs in a batch.
-        shuffle_window: graphs shuffled together, for sets larger than the memory; all by default.
+        shuffle_window: graphs shuffled together, for data sets larger than the memory; default: all.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
-        clip_norm: largest norm of the gradient; no clipping by default.
+        clip_norm: largest allowed norm of the gradient; default: no clipping.
         amp: whether to compute in bfloat16.
-        non_finite: what to do about a loss or gradient of NaN or infinity: stop, or skip the step and count it.
-        device: auto, cpu, cuda or cuda:N; auto takes CUDA where there is one.
-        random_state: the seed; None or a `RandomState` draws one anew at each fit.
+        non_finite: action on a NaN or infinite loss or gradient: stop, or skip the step and count it.
+        precise_bn: recompute BatchNorm statistics over all graphs after training, see `graphcl.models.calibrate`.
+        device: auto, cpu, cuda or cuda:N; auto uses CUDA if available.
+        random_state: the seed; None or a `RandomState` draws a new seed at each `fit`.
 
     Attributes:
         model_: the trained `ContrastiveModel`, in evaluation mode.
-        history_: an `Epoch` for each epoch; empty in a loaded estimator.
-        description_: an `EncoderDescription`, what is saved with the weights.
-        n_features_in_: columns of the node features.
-        seed_: the seed that was used.
+        history_: list with one `Epoch` per epoch; empty in a loaded estimator.
+        description_: the `EncoderDescription` that `save` writes with the weights.
+        n_features_in_: number of node feature columns.
+        seed_: the seed that `fit` used.
 
     Raises:
-        InputError: at `fit`, for settings or graphs that cannot be used; at `transform`, for graphs with other columns.
+        InputError: `fit` got invalid settings or graphs; or `transform` got graphs with other node feature columns.
 
     Example:
         >>> import networkx as nx
@@ -89,7 +93,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         features: str = "auto",
         max_degree: int = 64,
         projection: int | None = None,
-        head: str = "mlp",
+        projector: str = "mlp",
         epochs: int = 20,
         steps: int | None = None,
         batch_size: int = 128,
@@ -99,6 +103,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         clip_norm: float | None = None,
         amp: bool = False,
         non_finite: str = "stop",
+        precise_bn: bool = False,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -110,7 +115,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.features = features
         self.max_degree = max_degree
         self.projection = projection
-        self.head = head
+        self.projector = projector
         self.epochs = epochs
         self.steps = steps
         self.batch_size = batch_size
@@ -120,11 +125,12 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.clip_norm = clip_norm
         self.amp = amp
         self.non_finite = non_finite
+        self.precise_bn = precise_bn
         self.device = device
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> GraphCL:
-        """Train on graphs; `y` is not looked at."""
+        """Train on the graphs `X` and return the estimator; `y` is ignored."""
         own = None if isinstance(self.encoder, str | dict) else self.encoder
         seed = self._seed()
         config = self._config(seed)
@@ -133,16 +139,15 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         dataset = load_dataset(
             _listed(X), features=config.features, max_degree=config.max_degree, categories=categories
         )
-        rehearse(config, dataset, own)
-        model = make_model(config, dataset, seed, own).to(device)
-        self.history_ = train_seed(config, dataset, model, seed)
-        self.model_, self.seed_ = model.eval(), seed
-        self.description_ = describe(config, dataset, model, own)
+        dry_run(config, dataset, own)
+        result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
+        self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
+        self.description_ = describe(config, dataset, self.model_, own)
         self.n_features_in_ = dataset.num_features
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Embeddings `[n, H]` of graphs."""
+        """Return the embeddings `[n, H]` of the graphs `X`."""
         check_is_fitted(self)
         dataset = load_for(self.description_, _listed(X))
         device = next(self.model_.parameters()).device
@@ -150,10 +155,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return h.numpy()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the encoder and how it was made into a new file, which `load` and `load_encoder` read.
+        """Write the encoder and its description to a new file, which `load` and `load_encoder` read.
 
         Raises:
-            InputError: the file is there already.
+            InputError: the file exists already.
         """
         check_is_fitted(self)
         weights = {self.seed_: self.model_.encoder.state_dict()}
@@ -167,15 +172,15 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         seed: int | None = None,
         device: str = "auto",
     ) -> GraphCL:
-        """A fitted estimator from a file that `save` wrote, or from a run's; no code of the file's is run.
+        """Return a fitted estimator from a file that `save` or a run wrote. Code in the file is never run.
 
-        The projector, of use in training only, is not in the file: that of `model_` is new.
+        The file does not contain the projector, which only training needs, so the projector of `model_` is untrained.
 
         Args:
-            path: of the file, or of a run's folder.
-            encoder: a module like the one that was trained, or a function that makes one, where it was your own.
-            seed: whose weights; the first by default.
-            device: where it is to compute.
+            path: path of the file, or of a run folder.
+            encoder: if your own encoder was trained, a module like it, or a function that creates one.
+            seed: seed of the encoder to load, if the file contains several; default: the first.
+            device: device of the loaded model, as for the class.
 
         Raises:
             InputError: see `graphcl.load_encoder`.
@@ -185,7 +190,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         try:
             settings = make_config({k: v for k, v in description.settings.items() if k in TRAINING}).model_dump()
         except InputError as error:
-            raise InputError(f"{Path(path)} is damaged: {error}".replace("\n", " ")) from None
+            raise InputError(f"{Path(path)} is corrupted: {error}".replace("\n", " ")) from None
         settings = {key: value for key, value in settings.items() if key in TRAINING and key in description.settings}
         seed = next(iter(read_saved(path)[1])) if seed is None else seed
         loaded = cls(
@@ -197,13 +202,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             device=device,
             random_state=seed,
         )
-        loaded.model_, loaded.description_ = with_head(module).to(pick_device(device)), description
+        loaded.model_, loaded.description_ = with_projector(module).to(pick_device(device)), description
         loaded.history_, loaded.seed_, loaded.n_features_in_ = [], seed, description.in_channels
         return loaded
 
     @property
     def _n_features_out(self) -> int:
-        """How many names `get_feature_names_out` gives."""
+        """Number of output columns H; scikit-learn's `get_feature_names_out` needs it."""
         width: int = self.description_.out_channels
         return width
 
@@ -227,18 +232,19 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             values["encoder"] = _plain(self.encoder)
         try:
             return make_config({**values, "seeds": [seed]})
-        except InputError as error:  # whose names are those of the command line
+        except InputError as error:
+            # the message names the settings of a run, so replace the names that differ from this class's arguments
             text = str(error).replace("`views.", "`").replace("`seeds.0`", "`random_state`")
             raise InputError(text) from None
 
 
 def _listed(X: Any) -> Any:
-    """Graphs in an array of objects as a list, anything else as it is."""
+    """Return an object array of graphs as a list, as scikit-learn's splitters may produce one; else `X` unchanged."""
     return list(X) if isinstance(X, np.ndarray) and X.dtype == object else X
 
 
 def _plain(value: Any) -> Any:
-    """Settings with numpy's numbers, as a grid gives them, as Python's."""
+    """Return a setting with NumPy scalars, as in a parameter grid, converted to Python numbers."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

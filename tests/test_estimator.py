@@ -218,7 +218,7 @@ def test_an_encoder_of_ones_own_that_computes_with_categories_is_refused():
     for graph in graphs:
         graph.x = graph.x.long()
     dataset = load_dataset(graphs, categories=True)
-    with pytest.raises(InputError, match=r"encoder cannot take the `x` of own, which numbers categories \(.*Embedding"):
+    with pytest.raises(InputError, match=r"encoder cannot take the `x` of own, which holds categories \(.*Embedding"):
         GraphCL(**QUICK | {"encoder": Pooled(GCN(3, 4, 1))}).fit(dataset)
 
     class Embedded(GCN):
@@ -296,11 +296,14 @@ MISTAKES = {
     "seed-text": ({"random_state": "x"}, "'x' cannot be used to seed"),
     "device": ({"device": "tpu"}, "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
     "features": ({"features": "pretty"}, "`features` must be 'auto', 'labels'"),
-    "edges": ({"encoder": "gine"}, "encoder `gine` needs `edge_attr`, own has none; use gin."),
-    "encoder": ({"encoder": 3}, "`encoder` must be a module, or a function that makes one of the number of columns; g"),
+    "edges": ({"encoder": "gine"}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
+    "encoder": (
+        {"encoder": 3},
+        "`encoder` must be a module or a function of the number of columns that returns one, g",
+    ),
     "module": (
         {"encoder": nn.Linear(3, 3)},
-        "Linear.forward takes no `edge_index` and no `batch`; an encoder of graphs",
+        "Linear.forward takes no `edge_index` and no `batch`; a graph encoder",
     ),
     "labels": ({"loss": "supcon"}, "trains on the labels of all graphs"),
 }
@@ -340,6 +343,6 @@ def test_on_cuda(tmp_path):
 def test_settings_of_strangers_are_checked(settings, tmp_path):
     GraphCL(epochs=0).fit(small_graphs(4)).save(tmp_path / "e.pt")
     torch.save(torch.load(tmp_path / "e.pt", weights_only=True) | {"settings": settings}, tmp_path / "e.pt")
-    with pytest.raises(InputError, match=r"e\.pt is damaged: `") as caught:
+    with pytest.raises(InputError, match=r"e\.pt is corrupted: `") as caught:
         GraphCL.load(tmp_path / "e.pt")
     assert "\n" not in str(caught.value)

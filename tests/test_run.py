@@ -8,22 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from graphcl import run as run_module
-from graphcl.config.files import read_config, shipped_configs
-from graphcl.config.settings import make_config
+from graphcl.config import make_config, read_config
+from graphcl.config.files import shipped_configs
 from graphcl.datasets import load_dataset
-from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, svm
-from graphcl.experiment.run_folder import RunFolder
-from graphcl.experiment.seed import pick_device
-from graphcl.experiment.seed import run_folder as run_folder_module
-from graphcl.experiment.seed import seed as experiment
+from graphcl.experiment import output
+from graphcl.experiment import seed as experiment
+from graphcl.experiment.build import pick_device
 from graphcl.experiment.summary import ROWS
 from graphcl.models.gin import GIN
 from graphcl.models.saved import load_encoder, read_saved
@@ -85,97 +82,30 @@ def test_a_run_keeps_everything(go):
     assert "untrained encoder" in printed
 
 
-def test_the_columns_of_the_table_are_those_of_the_first_epoch(tmp_path):
-    folder = RunFolder(make_config({"out": str(tmp_path / "run")}))
-    for number, more in enumerate(({"rank": 3.0, "p_identity": 0.5}, {"p_identity": 0.25, "new": 1.0}), start=1):
-        folder.add_epoch(7, Epoch(number, 0.5, 0.25, -1.0, 2.0, 1.0, more))
-    assert (folder.path / "metrics.csv").read_bytes().decode().splitlines() == [
-        "seed,epoch,loss,alignment,uniformity,seconds,data_seconds,rank,p_identity",
-        "7,1,0.5,0.25,-1.0,2.0,1.0,3.0,0.5",
-        "7,2,0.5,0.25,-1.0,2.0,1.0,,0.25",
-    ]
-    assert "new" in (folder.path / "metrics.jsonl").read_text()
-
-
-def test_a_lost_attempts_epochs_give_way_to_other_ones(tmp_path):
-    """Those of a resume that repeats them stay, in what time soever; others take their place and that of the rest."""
-    out = str(tmp_path / "run")
-
-    def epochs(*losses, seed=7, seconds=2.0):
-        with RunFolder(make_config({"out": out, "resume": True})) as folder:
-            for number, loss in losses:
-                folder.add_epoch(seed, Epoch(number, loss, 0.25, -1.0, seconds, 1.0))
-        rows = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
-        table = (folder.path / "metrics.csv").read_text().splitlines()[1:]
-        assert [tuple(map(float, line.split(",")[:3])) for line in table] == [
-            (row["seed"], row["epoch"], row["loss"]) for row in rows
-        ]
-        return [(row["seed"], row["epoch"], row["loss"], row["seconds"]) for row in rows]
-
-    epochs((1, 0.25), seed=3)
-    first = epochs((1, 0.5), (2, 0.25), (3, 0.125))
-    assert epochs((2, 0.25), seconds=5.0) == first
-    assert epochs((2, 0.75), seconds=5.0) == [(3, 1, 0.25, 2.0), (7, 1, 0.5, 2.0), (7, 2, 0.75, 5.0)]
-    assert epochs((1, 1.0)) == [(3, 1, 0.25, 2.0), (7, 1, 1.0, 2.0)]
-
-
-def test_an_epoch_that_is_there_is_compared_with_itself_alone(tmp_path, monkeypatch):
-    """A run gives all its epochs once more when a seed is over: a thousand must not be compared with a thousand."""
-    compared, same = [], run_folder_module._same
-    monkeypatch.setattr(run_folder_module, "_same", lambda *rows: compared.append(1) or same(*rows))
-    epochs = [Epoch(number, 0.5, 0.25, -1.0, 2.0, 1.0) for number in range(1, 21)]
-    with RunFolder(make_config({"out": str(tmp_path / "run")})) as folder:
-        for epoch in [*epochs, *epochs]:
-            folder.add_epoch(7, epoch)
-    assert len(compared) == len(epochs) == len((folder.path / "metrics.jsonl").read_text().splitlines())
-
-
-def test_a_folder_that_others_were_faster_with(tmp_path, monkeypatch):
-    """Runs that start together take the next free number, however many there are."""
-    honest, others = Path.mkdir, [1, 2, 3]
-
-    def mkdir(self, *arguments, **options):
-        if self.parent.name == "runs" and others:
-            others.pop()
-            honest(self)
-        honest(self, *arguments, **options)
-
-    monkeypatch.chdir(tmp_path)
-    Path("runs").mkdir()
-    monkeypatch.setattr(Path, "mkdir", mkdir)
-    assert run_folder_module.new_folder(None, "a") == Path("runs/a-4")
-
-
-def test_a_folder_that_is_refused_is_free_again(tmp_path):
-    """Whoever keeps the exception, as a notebook does, may try once more."""
-    out = str(tmp_path / "run")
-    with RunFolder(make_config({"out": out})):
-        pass
-    with pytest.raises(InputError, match=r"`lr` was 0\.01") as kept:
-        RunFolder(make_config({"out": out, "resume": True, "lr": 0.5}))
-    with RunFolder(make_config({"out": out, "resume": True})):
-        assert kept.value.__traceback__ is not None
-
-
-def test_links_that_lead_nowhere_are_no_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("link").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"^link exists already"):
-        run_folder_module.new_folder("link", "a")
-    Path("runs").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"^cannot make the folder runs/a-1: File exists; pass another"):
-        run_folder_module.new_folder(None, "a")
-
-
 def test_the_bar_of_a_resumed_training_begins_where_that_does(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
 
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    with run_module._progress("seed 0", make_config({"epochs": 20}), Stop()) as show:
+    with output._epoch_bar("seed 0", make_config({"epochs": 20}), Stop()) as show:
         show(Epoch(7, 0.5, 0.25, -1.0, 2.0, 1.0))
     assert "| 7/20 [" in screen.getvalue()
+
+
+def test_a_bar_counts_the_folds_of_each_row(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    with output._fold_bar("seed 0") as show:
+        for row in ("svm, untrained", "svm, trained"):
+            for done in (1, 2, 3):
+                time.sleep(0.11)  # tqdm redraws ten times a second
+                show(row, done, 3)
+    for line in ("seed 0, svm, untrained: 3/3", "seed 0, svm, trained: 3/3"):
+        assert line in screen.getvalue()
 
 
 @pytest.mark.parametrize(("words", "told"), [((), 1), (("--evaluation.scale",), 0), (("--eval", "knn"), 0)])
@@ -184,11 +114,11 @@ def test_a_column_beside_which_the_svm_sees_no_other(words, told, go, monkeypatc
         h, y = honest(model, loader)
         return torch.cat([1e5 * h[:, :1], h[:, 1:]], dim=1), y
 
-    honest = run_module.embed
-    monkeypatch.setattr(run_module, "embed", embed)
+    honest = experiment.embed
+    monkeypatch.setattr(experiment, "embed", embed)
     code, _, err, _ = go("--seeds", "4", *words)
     assert code == 0
-    line = "graphcl: seed 4: one column holds 100.0 % of the embedding's variance, and the SVM sees little else; "
+    line = "graphcl: seed 4: one column holds 100.0 % of the embedding's variance, so the SVM uses little else; "
     assert err.count(line) == err.count("\n") == told
 
 
@@ -279,7 +209,7 @@ def test_a_class_smaller_than_the_folds(go):
         (["--views.first", "node_drop", "--views.first.ratio", "1"], {}, "`views.first.ratio` must be in [0, 1)"),
         (["--loss.temperature", "0"], {}, "`loss.temperature` must be in (0, inf), got 0.0."),
         (["--batch-size", "1"], {}, "a contrastive loss compares at least two graphs"),
-        (["--encoder", "gine"], {}, "encoder `gine` needs `edge_attr`, own has none; use gin."),
+        (["--encoder", "gine"], {}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
         (["--device", "cuda:99"], {}, "`device` is cuda:99, but torch sees"),
         (["--device", "tpu"], {}, "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
         (["--out", "/dev/null/x"], {}, "cannot make the folder /dev/null/x"),

@@ -1,1 +1,1 @@
-"""One configuration: its seeds, run folder, summary and pictures."""
+"""Run one configuration: train its seeds, score them, and write the run folder and the report."""

@@ -1,13 +1,14 @@
-"""Training an encoder with the labels of a benchmark's training part.
+"""Fine-tune an encoder with the labels of a benchmark's training part.
 
-- The encoder and a linear layer on its embeddings are trained together, by Adam; entries of the embedding are dropped.
-- Labels that are missing count neither for nor against anything.
-- The epoch that is best on the validation part by the set's metric is kept, the first of equals; only its weights are
-  scored on the test part.
+- Adam trains the encoder together with a linear output layer; dropout is applied to the embeddings.
+- Missing labels do not contribute to the loss.
+- The epoch with the best metric on the validation part is selected (the first one if several are equal). Only the
+  weights of the selected epoch are scored on the test part.
 
 Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265), section 5.
 
-Differs: they drop entries of the nodes in every layer, not of the embedding, and split each set themselves.
+Differences from the paper: it applies dropout to the nodes in every layer, and makes its own splits; here dropout is
+applied to the embeddings, and the split is the benchmark's.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch.nn import functional
 from torch_geometric.data import Batch
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
-from graphcl.datasets.resident import make_loader
+from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
 from graphcl.evaluate.ogb import PARTS, measure_of
@@ -33,9 +34,10 @@ from graphcl.training.loop import NonFiniteLossError, embed_batches
 
 
 def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
-    """The encoder with a linear layer for a benchmark's targets, whose weights depend on the seed only.
+    """Return `encoder` with a linear output layer for the benchmark of `dataset`.
 
-    It has an output for each task; for classes (accuracy) one for each class of the training part.
+    The layer is initialised with `seed`. It has one output per task; if the metric is accuracy, one per class in the
+    training part.
 
     Raises:
         InputError: see `benchmark_of`.
@@ -50,10 +52,10 @@ def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> Co
 
 
 def benchmark_of(dataset: GraphDataset) -> Benchmark:
-    """What a benchmark prescribes for the data set.
+    """Return the benchmark of `dataset`.
 
     Raises:
-        InputError: none prescribes anything, or several tasks of classes.
+        InputError: the data set has no benchmark, or a benchmark with several classification tasks scored by accuracy.
     """
     benchmark = dataset.benchmark
     if benchmark is None:
@@ -67,10 +69,11 @@ def benchmark_of(dataset: GraphDataset) -> Benchmark:
 
 
 def check_labels(dataset: GraphDataset) -> None:
-    """Refuse a split on whose parts nothing can be measured, such as those with one class only.
+    """Raise InputError if the benchmark's metric is undefined on the validation or the test part.
 
     Raises:
-        InputError: so it is; see `benchmark_of`; or ogb is not installed.
+        InputError: the metric is undefined, for example because a part contains one class only; ogb is not installed;
+            or see `benchmark_of`.
     """
     benchmark = benchmark_of(dataset)
     measure = measure_of(benchmark.name, benchmark.eval_metric)
@@ -80,35 +83,36 @@ def check_labels(dataset: GraphDataset) -> None:
 
 
 def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
-    r"""The mean loss over the labels that are there, of a batch.
+    r"""Return the mean loss over the known labels of a batch.
 
     $$\frac{\sum_{i,t} m_{it} \, \ell(o_{it}, y_{it})}{\sum_{i,t} m_{it}}$$
 
-    where m is 0 if a label is missing, else 1, and the loss is the binary cross-entropy for ROC-AUC and AP, the
-    cross-entropy for accuracy, the squared error for RMSE.
+    where $o_{it}$ and $y_{it}$ are the output and the label of graph i for task t, and $m_{it}$ is 0 if the label is
+    missing, else 1. The loss $\ell$ is the binary cross-entropy for ROC-AUC and AP, the cross-entropy for accuracy, and
+    the squared error for RMSE.
 
     Args:
-        out: `[B, tasks]`; for accuracy `[B, classes]`, of one task.
-        y: `[B, tasks]`, NaN where a label is missing.
+        out: outputs `[B, tasks]`; for accuracy, logits `[B, classes]` of the only task.
+        y: labels `[B, tasks]`; NaN for a missing label.
         metric: `rocauc`, `ap`, `acc` or `rmse`.
 
     Returns:
-        A scalar; 0 where no label is there.
+        A scalar; 0 if no label is known.
 
     Example:
         >>> y = torch.tensor([[1.0, float("nan")]])
         >>> round(supervised_loss(torch.zeros(1, 2), y, "rocauc").item(), 4)
         0.6931
     """
-    there = ~y.isnan()
-    known = y.nan_to_num(0)
+    known = ~y.isnan()
+    targets = y.nan_to_num(0)
     if metric == "acc":
-        losses = functional.cross_entropy(out, known.long().flatten(), reduction="none")[:, None]
+        losses = functional.cross_entropy(out, targets.long().flatten(), reduction="none")[:, None]
     elif metric == "rmse":
-        losses = (out - known).square()
+        losses = (out - targets).square()
     else:
-        losses = functional.binary_cross_entropy_with_logits(out, known, reduction="none")
-    return (losses * there).sum() / there.sum().clamp(min=1)
+        losses = functional.binary_cross_entropy_with_logits(out, targets, reduction="none")
+    return (losses * known).sum() / known.sum().clamp(min=1)
 
 
 def finetune(
@@ -123,30 +127,34 @@ def finetune(
     dropout: float = 0.5,
     callbacks: Iterable[Callable[[dict[str, float]], Any]] = (),
 ) -> FoldScores:
-    """Train an encoder and its outputs with the labels of a benchmark's training part; the head of this file says how.
+    """Fine-tune an encoder and its output layer on a benchmark, and return the test score.
+
+    See the docstring of this module for the protocol.
 
     Args:
-        model: see `with_outputs`; trained in place, on its device, and left with the weights of the chosen epoch.
+        model: model from `with_outputs`, trained in place on its device; holds the selected epoch's weights at the end.
         dataset: graphs with a benchmark's split.
-        seed: of the order of the graphs, and of what is dropped.
+        seed: seed of the order of the graphs and of dropout.
         epochs: passes over the training part, >= 1.
         batch_size: graphs in a batch, >= 2.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
-        dropout: the share of the embedding's entries that are dropped, in [0, 1).
-        callbacks: each is called after every epoch with its `epoch`, `loss`, `valid` (the metric) and `seconds`.
+        dropout: probability of dropping an entry of the embedding, in [0, 1).
+        callbacks: functions called after every epoch with a dict: `epoch`, mean `loss`, `valid` (the metric on the
+            validation part) and `seconds`.
 
     Returns:
-        `FoldScores` of one fold: the test score, the epoch `chosen`, the `inner` score on the validation part.
+        `FoldScores` with one fold: the test score, the selected epoch as `chosen`, and the score on the validation part
+        as `inner`.
 
     Raises:
-        InputError: see `benchmark_of`; or nothing can be measured on a part, see `check_labels`.
+        InputError: see `benchmark_of` and `check_labels`.
         NonFiniteLossError: the loss or a prediction became NaN or infinite.
     """
     benchmark = benchmark_of(dataset)
     metric, device = benchmark.eval_metric, next(model.parameters()).device
     measure = measure_of(benchmark.name, metric)
-    # Two streams a seed, so that the order of the graphs and what is dropped are independent of each other.
+    # separate generators, so that the order of the graphs does not depend on how many numbers dropout draws
     order, drops = torch.Generator().manual_seed(2 * seed), torch.Generator(device).manual_seed(2 * seed + 1)
     parts = {part: dataset[benchmark.split[part]] for part in PARTS}
     loader = make_loader(parts["train"], batch_size, True, order, device)
@@ -188,10 +196,10 @@ def finetune(
 
 @torch.no_grad()
 def _predict(model: ContrastiveModel, loader: Iterable[Batch]) -> Tensor:
-    """The outputs for all graphs, in evaluation mode, on the CPU."""
+    """Return the model's outputs for all graphs of `loader`, computed in evaluation mode, on the CPU."""
     return torch.cat([model.projector(h) for h, _ in embed_batches(model, loader)]).cpu()
 
 
-def _refuse_non_finite(finite: bool, what: str, epoch: int) -> None:
+def _refuse_non_finite(finite: bool, name: str, epoch: int) -> None:
     if not finite:
-        raise NonFiniteLossError(f"{what} became NaN or infinite in epoch {epoch}; try a smaller learning rate.")
+        raise NonFiniteLossError(f"{name} became NaN or infinite in epoch {epoch}; try a smaller learning rate.")

@@ -1,4 +1,4 @@
-"""What a method's similarities are at a moment, kept as histograms: what a run's report is drawn from."""
+"""Histograms of cosines and a map of the embeddings, before and after training, for a run's report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, two_views
+from graphcl.config import Config
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.loader import make_loader
+from graphcl.evaluate.pca import chosen, principal_plane
+from graphcl.experiment.build import make_augmentations
 from graphcl.losses import Loss
 from graphcl.losses.engine.comparison import Row
 from graphcl.losses.engine.dense import DensePairs, off_diagonal
@@ -21,10 +26,12 @@ from graphcl.registry import losses
 from graphcl.training.stream import graph_ids
 
 EDGES = np.linspace(-1, 1, 41)
-"""Where the bins of a cosine begin and end."""
+"""Edges of the 40 histogram bins for cosines."""
 GRAPHS = 512
-"""How many graphs are looked at: enough for smooth histograms, in a hundredth of a second or a few."""
+"""Number of graphs in a snapshot: gives smooth histograms, and costs a few hundredths of a second."""
 Arrays = dict[str, np.ndarray]
+_SEED = 2**40
+"""Added to a run's seed, so that snapshots and training use different random numbers."""
 
 
 def snapshot(
@@ -34,23 +41,26 @@ def snapshot(
     second: Augmentation,
     generator: torch.Generator,
 ) -> Arrays:
-    """Histograms of the cosines of both views' projections, as the loss meets them; the method is left as it was.
+    """Return histograms of the cosines between the projections of two views.
 
-    | name         | counts over the bins of `EDGES`, `[40]`                                       |
-    |--------------|-------------------------------------------------------------------------------|
-    | `positive`   | a graph's first view against its second                                       |
-    | `negative`   | its first view against other graphs' second, of another class if there are any |
-    | `same_class` | the same against graphs of its own class; only of labelled graphs             |
+    Batches are used until at least `GRAPHS` graphs are counted. Each array below counts pairs of a graph's first view
+    with a second view, in the bins of `EDGES`, `[40]`:
 
-    And where the loss weighs negatives by their cosine (see `pushes`), `push` and `weight`: the number of pairs, the
-    sum over them and the sum of squares, `[3, 40]`. Batches are taken until `GRAPHS` graphs are seen.
+    | name         | second view                                                                      |
+    |--------------|----------------------------------------------------------------------------------|
+    | `positive`   | of the same graph                                                                |
+    | `negative`   | of another graph of the batch; if the graphs are labelled, of another class only |
+    | `same_class` | of another graph of the same class; only if the graphs are labelled              |
+
+    If `pushes` applies to the method's loss, the result also has `push` and `weight`, arrays `[3, 40]` with the number
+    of pairs, the sum and the sum of squares in each bin. The method is left unchanged.
 
     Args:
-        method: as it is trained; a copy is asked, in training mode.
-        loader: batches of labelled or unlabelled graphs, at least one.
-        first: augmentation that makes the first view.
-        second: augmentation that makes the second view.
-        generator: source of the views' randomness, on the method's device; not the one that training draws from.
+        method: method to measure; a copy runs in training mode.
+        loader: at least one batch of graphs, labelled or not.
+        first: augmentation for the first views.
+        second: augmentation for the second views.
+        generator: generator for the views, on the method's device; it must not be training's.
     """
     method = copy.deepcopy(method).train()
     first, second = method.augmentations(first, second)
@@ -71,25 +81,44 @@ def snapshot(
     return found
 
 
-def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
-    r"""How hard a loss pushes each negative away, by its cosine: $p_{ij} = M\, g_{ij} / \sum_k g_{ik}$, mean 1.
+def report_arrays(
+    config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
-    $g_{ij} = \partial L / \partial c_{ij}$ is the gradient on the cosine of anchor i with its negative j, one of M.
-    Where the loss has a temperature, the weight is what sets this apart from DCL's and InfoNCE's own push:
+    The map consists of `map [m, 2]`, the first two principal components of the m graphs that
+    `graphcl.evaluate.pca.chosen` selects, and `shares [2]`, each component's fraction of the variance. Separate
+    generators are used, so training is not affected.
+    """
+    device = next(method.parameters()).device
+    order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
+    loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window)
+    points, shares = principal_plane(h.numpy()[chosen(h.size(0))])
+    found = snapshot(method, loader, *make_augmentations(config), views)
+    return {**found, "map": points.astype(np.float32), "shares": shares}
+
+
+def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor | None] | None:
+    r"""Return how strongly a loss pushes negatives away from anchors, relative to an anchor's mean.
+
+    $$p_{ij} = \frac{M\, g_{ij}}{\sum_k g_{ik}}, \qquad g_{ij} = \frac{\partial L}{\partial c_{ij}}$$
+
+    where $c_{ij}$ is the cosine of anchor i with its negative j, L the loss, and M the number of negatives per anchor.
+    For a loss with a temperature $\tau$, the weight is the push relative to that of DCL and InfoNCE:
 
     $$w_{ij} \propto p_{ij} e^{-c_{ij} / \tau}, \qquad \frac1M \sum_j w_{ij} = 1$$
 
-    For `adnce` these are the weights of its Eq. 12.
+    For the loss `adnce`, these are the weights of Eq. 12 in its paper.
 
     Args:
-        loss: any.
-        z1: projections of the first view `[N, D]`.
-        z2: of the second view.
+        loss: any loss.
+        z1: projections of the first views `[N, D]`.
+        z2: projections of the second views `[N, D]`.
 
     Returns:
-        Cosines, pushes and weights, each `[A, M]`; no weights for a loss without a temperature, or with one so small
-        that pushes underflow; nothing for one that does not compare anchors with negatives by their cosine, takes
-        labels, or pushes no negative away.
+        Cosines, pushes and weights, each `[A, M]`, for the A anchors with a positive total gradient. The weights are
+        None if the loss has no temperature, or one so small that pushes underflow. The result is None if the loss does
+        not compare anchors with negatives by cosine, takes labels, or pushes no negative away.
 
     Example:
         >>> z1, z2 = torch.randn(2, 8, 4, generator=torch.Generator().manual_seed(0))
@@ -108,7 +137,7 @@ def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor |
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(function.terms(pairs, **arguments).sum(), cosine)
     total = gradient.sum(dim=1)
-    alive = total > 1e-12  # an anchor whose push is clipped away says nothing of weights
+    alive = total > 1e-12  # leave out anchors without a push, whose weights would be 0 / 0
     if not bool(alive.any()):
         return None
     cosine, gradient = cosine.detach()[alive], gradient[alive]
@@ -122,16 +151,16 @@ def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor |
 
 
 def _measure(method: Method, z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays:
-    """The histograms of a batch."""
+    """Return the histograms of `snapshot` for one batch; `y [B]` are class labels, or None."""
     cosine = normalize(z1) @ normalize(z2).T
     negative = off_diagonal(cosine)
     found = {"positive": _counts(cosine.diagonal()), "negative": _counts(negative)}
     if y is not None:
         same = off_diagonal(y[:, None] == y)
         found["same_class"], found["negative"] = _counts(negative[same]), _counts(negative[~same])
-    weighed = pushes(method.loss, z1, z2) if isinstance(method.loss, Loss) else None
-    if weighed is not None:
-        at, *values = weighed
+    found_pushes = pushes(method.loss, z1, z2) if isinstance(method.loss, Loss) else None
+    if found_pushes is not None:
+        at, *values = found_pushes
         for name, value in zip(("push", "weight"), values, strict=True):
             if value is not None:
                 found[name] = np.stack([_counts(at, value**power) for power in range(3)])
@@ -139,6 +168,9 @@ def _measure(method: Method, z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays
 
 
 def _counts(cosine: Tensor, weights: Tensor | None = None) -> np.ndarray:
-    """The histogram of cosines over the bins of `EDGES`; rounding beyond -1 and 1 is let in."""
+    """Return the histogram of cosines over the bins of `EDGES`, optionally weighted.
+
+    Cosines are clamped to [-1, 1], as rounding may push them out of the range of the bins.
+    """
     values = cosine.detach().flatten().double().clamp(-1, 1).cpu().numpy()
     return np.histogram(values, EDGES, weights=None if weights is None else weights.flatten().cpu().numpy())[0]

@@ -1,4 +1,4 @@
-"""What a run says: its environment, its scores as lines, its protocol."""
+"""The summary of a run: environment, table of scores, evaluation protocol."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ import torch
 
 from graphcl.datasets.dataset import Benchmark
 from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summarise
-from graphcl.graphs import native
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions, commit and hardware: what a figure depends on besides the settings."""
+    """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
     packages = ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb")
     found = {}
     for package in packages:
@@ -32,7 +31,6 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version(), **found},
         "commit": _commit(),
-        "compiled": native.enabled,  # draws follow the same law either way, but from other numbers
         "hardware": {
             "machine": platform.machine(),
             "processor": _processor(),
@@ -52,14 +50,16 @@ ROWS = {
     "calibrated": "untrained, calibrated",
     "trained": "trained encoder",
 }
-"""Row of a run's scores -> its label. All but the last are the reference rows, without training."""
+"""Row of scores -> label. All rows except the last are reference rows, which need no training."""
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
-    """Return what `result.json` holds of an evaluator's scores.
+    """Return one evaluator's entry in `result.json`: the rows' means, and the gains of `trained`.
+
+    The gains are over `untrained` and over the best of the other rows.
 
     Args:
-        rows: scores by row, one a seed; `trained` is compared with `untrained` and with the best of all others.
+        rows: row -> one score per seed; contains `trained` and `untrained`.
     """
     references = {name: scores for name, scores in rows.items() if name != "trained"}
     best = best_row(references)
@@ -78,7 +78,7 @@ def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
 
 
 def score_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return the outcome of a run as lines of a small table, with the protocol below."""
+    """Return the lines of a run's table of scores, followed by a line on the protocol; `result` is `result.json`."""
     seeds, steps = len(next(iter(result["scores"].values()))["gain"]["seeds"]), result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
@@ -86,30 +86,35 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
-    """Return the scores as lines of a table: for each evaluator its rows, then the gains.
+    """Return the lines of the table of scores: for each evaluator, the rows, then the gains.
 
     Args:
-        result: what `result.json` holds.
-        rows: keys of rows in the scores and their labels; rows without scores are left out.
+        result: content of `result.json`.
+        rows: row -> label; rows without scores are left out.
     """
     on_folds = "folds" in result
     metric = METRICS[next(iter(result["scores"].values()))["metric"]]
-    lines = [f"{'':34}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
+    lines = [f"{'':36}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
     for evaluator, scores in result["scores"].items():
-        for name, words in rows.items():
+        for name, label in rows.items():
             if (row := scores.get(name)) is None:
                 continue
             folds = f"{row['std_folds']:10.2f}" if on_folds else ""
-            lines.append(f"{f'{evaluator}, {words}':34}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
+            lines.append(f"{f'{evaluator}, {label}':36}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
         gains = {"untrained": scores["gain"], scores["best_reference"]: scores["gain_over_best"]}
         for name, gain in gains.items():
             label = f"{evaluator}, gain over {rows[name]}"
-            lines.append(f"{label:34}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
+            lines.append(f"{label:36}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
     return lines
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
-    """Who was trained on, what chose, who was tested; on a split, the validation part chose `split_chooses`."""
+    """Return the evaluation protocol in one line.
+
+    Args:
+        result: content of `result.json`.
+        split_chooses: what the validation part of a benchmark's split chooses, as shown in the line.
+    """
     if "folds" in result:
         chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
         return f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
@@ -118,23 +123,23 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
 
 
 def protocol(folds: int, inner_folds: int, benchmark: Benchmark | None) -> dict[str, Any]:
-    """What `result.json` holds of the parts that were trained on and scored."""
+    """Return the protocol's entries for `result.json`: the numbers of folds, or the sizes of the benchmark's parts."""
     if benchmark is None:
         return {"folds": folds, "inner_folds": inner_folds}
     return {"split": {part: len(graphs) for part, graphs in benchmark.split.items()}}
 
 
 def unit(metric: str) -> str:
-    """How a metric is called behind a figure on a line."""
+    """Return the text to print after a value of `metric`: `%` for accuracy, else the metric's printed name."""
     return "%" if metric == "accuracy" else METRICS[metric]
 
 
-@functools.cache  # each cell of a sweep asks; and it is the code that was loaded which counts
+@functools.cache  # cached, as every cell of a sweep calls it and the loaded code does not change
 def _commit() -> str | None:
-    """The commit of this very file, with `-dirty` where the checkout differs from it; None outside of a checkout."""
+    """Return the git commit of this package, plus `-dirty` if tracked files are modified; None outside a checkout."""
 
-    def git(*words: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *words]
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(Path(__file__).parent), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
 
     try:

@@ -1,4 +1,4 @@
-"""Training with labels: the loss against a loop, who chooses the epoch, what is refused."""
+"""Fine-tuning: the loss against a loop, the choice of the epoch, messages."""
 
 import dataclasses
 import importlib.util
@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from graphcl.config.settings import make_config
+from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate.ogb import measure_of
+from graphcl.experiment.build import make_model
 from graphcl.experiment.finetune import check_labels, finetune, supervised_loss, with_outputs
-from graphcl.experiment.seed import make_model
 from graphcl.training.loop import NonFiniteLossError
 from tests.conftest import small_graphs
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
@@ -25,7 +25,7 @@ QUICK = {"epochs": 4, "batch_size": 8, "lr": 0.02}
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Loads made-up sets by the names of OGB's; each time anew, as tests write into them."""
+    """Return a function that loads synthetic sets by OGB's names, each time anew as tests change them."""
     folder = tmp_path_factory.mktemp("ogb")
     write_archive(folder / "archives", files_of(make_molecules(40)), "hiv")
     write_archive(folder / "archives", files_of(make_molecules(40, tasks=12, missing=0.2)), "tox21")
@@ -34,13 +34,13 @@ def loaded(tmp_path_factory):
 
 
 def started(dataset, seed=0, weights=0):
-    """A small encoder with outputs."""
+    """Return a small encoder with outputs."""
     config = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8, "layers": 2}})
     return with_outputs(make_model(config, dataset, weights).encoder, dataset, seed)
 
 
 @pytest.mark.parametrize("metric", ["rocauc", "ap", "rmse", "acc"])
-def test_the_loss_equals_a_loop_over_the_labels_that_are_there(metric):
+def test_the_loss_equals_a_loop_over_known_labels(metric):
     generator = torch.Generator().manual_seed(0)
     tasks, outputs = (1, 5) if metric == "acc" else (4, 4)
     out = torch.randn(9, outputs, generator=generator, dtype=torch.float64, requires_grad=True)
@@ -65,7 +65,7 @@ def test_the_loss_equals_a_loop_over_the_labels_that_are_there(metric):
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, out)[0])
 
 
-def test_without_any_label_nothing_is_learnt():
+def test_without_labels_there_is_no_gradient():
     out = torch.randn(3, 2, requires_grad=True)
     loss = supervised_loss(out, torch.full((3, 2), torch.nan), "rocauc")
     loss.backward()
@@ -76,7 +76,7 @@ def test_without_any_label_nothing_is_learnt():
 @needs_ogb
 @pytest.mark.parametrize("name", ["ogbg-molhiv", "ogbg-moltox21", "ogbg-molesol"])
 def test_the_epoch_is_the_best_on_the_validation_part(name, loaded):
-    """The weights that are left give the two scores once more, by OGB's evaluator of the model's own outputs."""
+    """The final weights give both scores again, by OGB's evaluator."""
     dataset, epochs = loaded(name), []
     model = started(dataset)
     found = finetune(model, dataset, **QUICK, callbacks=[epochs.append])
@@ -127,14 +127,14 @@ def test_validation_labels_choose_but_train_nothing(loaded):
 
 @needs_ogb
 def test_two_starts_differ_in_the_encoder_only(loaded):
-    """The first outputs are the same, and of equal encoders everything is; another seed has another of all."""
+    """Equal seeds give equal output layers and trainings; another seed differs in both."""
     dataset = loaded("ogbg-molhiv")
     one, other, reseeded = started(dataset), started(dataset, weights=1), started(dataset, seed=1)
     assert torch.equal(one.projector[0].weight, other.projector[0].weight)
     assert not torch.equal(one.encoder.atoms.tables, other.encoder.atoms.tables)
     assert not torch.equal(one.projector[0].weight, reseeded.projector[0].weight)
 
-    torch.manual_seed(1)  # which nothing depends on, nor changes
+    torch.manual_seed(1)  # must neither matter nor change
     state, losses = torch.get_rng_state(), {}
     for key, seed in (("one", 3), ("again", 3), ("reseeded", 4)):
         epochs = []
@@ -158,7 +158,7 @@ def test_classes_are_learnt_by_cross_entropy(loaded):
 
 
 @needs_ogb
-def test_what_cannot_be_trained(loaded):
+def test_messages(loaded):
     with pytest.raises(InputError, match=r"^own has no split of its own, .* --mode finetune; pass --mode probe\.$"):
         check_labels(load_dataset(small_graphs()))
     dataset = loaded("ogbg-molhiv")

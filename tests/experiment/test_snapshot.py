@@ -1,4 +1,4 @@
-"""Histograms and weights against the formulas, and what a look leaves behind: nothing."""
+"""Histograms and weights against their formulas; a snapshot changes nothing."""
 
 import copy
 
@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from graphcl import Identity, Loss, ResidentLoader, TwoViews, load_dataset
-from graphcl.config.settings import make_config
+from graphcl.config import make_config
 from graphcl.evaluate.pca import chosen, principal_plane
-from graphcl.experiment.seed import look, make_method, make_model, train_seed
-from graphcl.experiment.snapshot import EDGES, pushes, snapshot
+from graphcl.experiment.build import make_method, make_model
+from graphcl.experiment.snapshot import EDGES, pushes, report_arrays, snapshot
 from graphcl.losses import infonce
 from graphcl.registry import losses, methods
+from tests.training.helpers import train_seed
 
 
 def two_sides(n=20, width=6):
@@ -33,7 +34,7 @@ def test_the_mean_push_of_an_anchor_is_one(name):
 
 
 @pytest.mark.parametrize("name", ["infonce", "dcl", "flatnce", "nt_xent", "debiased", "dclw"])
-def test_losses_that_weigh_all_negatives_alike(name):
+def test_losses_that_weight_all_negatives_equally(name):
     _, push, weight = pushes(Loss(name, temperature=0.5), *two_sides())
     assert torch.allclose(weight, torch.ones_like(weight))
     assert push.max() > 2
@@ -48,7 +49,7 @@ def test_the_weights_of_adnce_are_those_of_its_paper(sigma):
     assert torch.allclose(push, pull / pull.mean(dim=1, keepdim=True))
 
 
-def test_a_temperature_so_small_that_pushes_vanish():
+def test_a_small_temperature_gives_no_weights():
     _, push, weight = pushes(Loss("adnce", temperature=0.02), *two_sides())
     assert weight.isfinite().all()
     _, push, weight = pushes(Loss("adnce", temperature=1e-3), *two_sides())
@@ -61,7 +62,7 @@ def dataset(few):
     return load_dataset(few("MUTAG"))
 
 
-def test_one_graph_seen_twice_has_the_cosine_one(dataset):
+def test_two_equal_views_have_the_cosine_one(dataset):
     config = make_config({})
     method = make_method(config, dataset, make_model(config, dataset))
     n = len(dataset)
@@ -77,25 +78,25 @@ def test_one_graph_seen_twice_has_the_cosine_one(dataset):
 
 
 @pytest.mark.parametrize("name", list(methods))
-def test_a_look_leaves_the_method_and_the_draws_as_they_were(name, dataset):
+def test_a_snapshot_changes_neither_the_method_nor_the_draws(name, dataset):
     config = make_config({"method": name, "epochs": 1, "batch_size": 16, "encoder": {"name": "gin", "hidden": 8}})
     seen, h = [], torch.rand(len(dataset), 5)
-    for looked in (False, True):
+    for drawn in (False, True):
         model = make_model(config, dataset)
         method = make_method(config, dataset, model)
         state, draws = copy.deepcopy(method.state_dict()), torch.random.get_rng_state()
-        if looked:
-            look(config, dataset, method, h)
+        if drawn:
+            report_arrays(config, dataset, method, h)
             assert torch.equal(draws, torch.random.get_rng_state())
             for key, value in method.state_dict().items():
                 assert torch.equal(state[key], value) if isinstance(value, torch.Tensor) else state[key] == value
         train_seed(config, dataset, model, method=method)
         seen.append([*model.state_dict().values()])
-        look(config, dataset, method, h)
+        report_arrays(config, dataset, method, h)
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
-def test_a_loss_of_ones_own_has_no_weights(dataset):
+def test_an_unregistered_loss_has_no_weights(dataset):
     config = make_config({})
     method = make_method(config, dataset, make_model(config, dataset))
     method = TwoViews(method.model, lambda z1, z2: infonce(z1, z2))
@@ -103,7 +104,7 @@ def test_a_loss_of_ones_own_has_no_weights(dataset):
     assert set(found) == {"positive", "negative", "same_class"}
 
 
-def test_the_plane_is_that_of_the_singular_vectors():
+def test_the_plane_equals_the_singular_vectors():
     h = np.random.default_rng(0).normal(size=(50, 6)) @ np.diag([5, 3, 1, 1, 1, 0.1])
     h = np.column_stack([h, h[:, 0] + h[:, 1], np.full(50, 7.0)])  # a constant column changes nothing
     points, shares = principal_plane(h)
@@ -115,14 +116,14 @@ def test_the_plane_is_that_of_the_singular_vectors():
 
 
 @pytest.mark.parametrize("h", [np.ones((4, 3)), np.zeros((1, 2)), np.array([[1.0], [2.0]])])
-def test_the_plane_of_what_does_not_vary(h):
+def test_the_plane_without_variance(h):
     points, shares = principal_plane(h)
     assert points.shape == (len(h), 2)
     assert np.isfinite(points).all()
     assert shares.sum() == pytest.approx(float(len(np.unique(h)) > 1))
 
 
-def test_which_graphs_are_shown():
+def test_graphs_on_a_map():
     assert chosen(5).tolist() == [0, 1, 2, 3, 4]
     shown = chosen(10_001)
     assert (len(shown), shown[0], shown[-1]) == (2000, 0, 10_000)

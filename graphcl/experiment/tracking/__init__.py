@@ -1,7 +1,7 @@
-"""Logs of other programs, each one optional: TensorBoard, Weights & Biases, MLflow.
+"""Optional trackers, which log runs to TensorBoard, Weights & Biases or MLflow.
 
-A tracker is a callback of `train`, and `python -m graphcl.run --track tensorboard` makes one for every seed. What a run
-keeps by itself, `metrics.jsonl` and `metrics.csv`, does not hang on them.
+A tracker is a callback of `train`. `python -m graphcl.run --track tensorboard` creates one for every seed. The run
+folder's `metrics.jsonl` and `metrics.csv` are written in any case.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from graphcl.experiment.tracking.mlflow import MLflow
 from graphcl.experiment.tracking.tensorboard import TensorBoard
-from graphcl.experiment.tracking.tracker import Tracker, say_lost
+from graphcl.experiment.tracking.tracker import Tracker, warn_failed
 from graphcl.experiment.tracking.wandb import WandB
 
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "WandB", "check_trackers", "tracking"]
@@ -22,11 +22,7 @@ TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (TensorBoard, 
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse a tracker whose library is not installed, before any work is done.
-
-    Raises:
-        InputError: with the command that installs it.
-    """
+    """Raise InputError if a tracker's library is not installed; the message gives the command that installs it."""
     for name in names:
         TRACKERS[name].library()
 
@@ -35,12 +31,12 @@ def check_trackers(names: Sequence[str]) -> None:
 def tracking(
     names: Sequence[str], folder: Path, seed: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Iterator[list[Tracker]]:
-    """The trackers of a seed, closed at the end of the block; one that cannot open its log is said and left out."""
+    """Open and yield a seed's trackers, close them afterwards; skip a tracker that fails to open, with a warning."""
     with ExitStack() as stack:
         trackers: list[Tracker] = []
         for name in names:
             try:
                 trackers.append(stack.enter_context(TRACKERS[name](folder, seed, settings)))
-            except Exception as error:  # of whatever kind: a server is no reason not to train
-                say_lost(name, error)
+            except Exception as error:  # an unreachable server must not stop training
+                warn_failed(name, error)
         yield trackers

@@ -1,4 +1,4 @@
-"""MLflow: a run for each seed, on a server or in a file beside the run."""
+"""Log to MLflow, on a server or in a local file."""
 
 from __future__ import annotations
 
@@ -8,30 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphcl.config.settings import flat_values
+from graphcl.config.nested import flat_values
 from graphcl.experiment.tracking.tracker import Tracker
 
-_PARAMS = 100  # as many as MLflow takes in one request
+_PARAMS = 100  # MLflow rejects requests with more parameters
 
 
 class MLflow(Tracker):
-    """Keeps a seed as an MLflow run `FOLDER-seed-SEED`, on the server `MLFLOW_TRACKING_URI` or in a file.
+    """A `Tracker` that logs each seed as an MLflow run named `FOLDER-seed-SEED`.
 
-    Without that variable the file is `FOLDER/mlflow/mlflow.db`; `mlflow ui --backend-store-uri
-    sqlite:///FOLDER/mlflow/mlflow.db` shows it. `MLFLOW_EXPERIMENT_NAME` names the experiment (by default `graphcl`).
-    A server that is gone is waited for as long as `MLFLOW_HTTP_REQUEST_MAX_RETRIES` says, once.
-
-    Example::
-
-        with MLflow("runs/mine", seed=0) as log:
-            train(method, loader, first, second, callbacks=[log])
+    The environment variable `MLFLOW_TRACKING_URI` names the server. Without it, the log is
+    `FOLDER/mlflow/mlflow.db`, shown by `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow/mlflow.db`.
+    `MLFLOW_EXPERIMENT_NAME` names the experiment (default `graphcl`). `MLFLOW_HTTP_REQUEST_MAX_RETRIES` limits how long
+    an unreachable server delays training; this happens once, as logging stops after the first failure.
     """
 
     name = "mlflow"
     module = "mlflow"
 
     def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        """Start the run; the settings are its parameters, by dotted names such as `loss.temperature`."""
+        """Start an MLflow run and log the settings as its parameters, with dotted names such as `loss.temperature`."""
         mlflow = self.library()
         self._entities = mlflow.entities
         uri, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
@@ -39,7 +35,7 @@ class MLflow(Tracker):
             own = folder.absolute() / "mlflow"
             own.mkdir(parents=True, exist_ok=True)
             uri, artifacts = f"sqlite:///{own / 'mlflow.db'}", (own / "artifacts").as_uri()
-        # A client of our own, so that the caller's active run and address stay as they are.
+        # use a client, as MLflow's global functions would change the caller's active run and tracking URI
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "graphcl")
         found = self._client.get_experiment_by_name(title)
@@ -52,15 +48,11 @@ class MLflow(Tracker):
             self._client.log_batch(self._run, params=params[start : start + _PARAMS])
 
     def log(self, figures: Mapping[str, float], epoch: int) -> None:
-        """A point on each curve."""
+        """Log the metrics of an epoch, with `epoch` as the step."""
         now = int(time.time() * 1000)
         points = [self._entities.Metric(name, value, now, epoch) for name, value in figures.items()]
         self._client.log_batch(self._run, metrics=points)
 
-    def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
-        """A metric for each score."""
-        self.log(scores, epoch)
-
     def close(self, failed: bool = False) -> None:
-        """Finish the run, marked as failed where it has."""
+        """End the MLflow run with the status FAILED or FINISHED."""
         self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")

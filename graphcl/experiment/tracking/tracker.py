@@ -1,4 +1,4 @@
-"""What every tracker is: a callback of `train` that hands finished epochs on to another program's log."""
+"""The base class of all trackers."""
 
 from __future__ import annotations
 
@@ -7,41 +7,45 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 from graphcl.errors import InputError, one_line
-from graphcl.training.loop import Epoch
+from graphcl.training.epoch import Epoch
 
 Self = TypeVar("Self", bound="Tracker")
 
 
 class Tracker(ABC):
-    """A log of one seed, kept by another program; a callback of `train` and a context manager.
+    """Log of one seed in an external tool such as TensorBoard; a callback of `train` and a context manager.
 
-    Leaving the context closes the log, as failed where an exception is the reason. A log that fails on the way, as when
-    its server is gone, is said in one line on stderr and written no more: no training is lost for its log.
+    Leaving the context closes the log, and marks it as failed after an exception. If logging fails, for example because
+    a server is down, a warning is printed on stderr, logging stops, and training continues.
 
     Args:
-        folder: the run's folder, where local files go.
-        seed: which of its seeds this is.
-        settings: those of the run, kept with the log.
+        folder: run folder, for the tool's local files.
+        seed: seed of the training run.
+        settings: settings of the run, stored in the log.
 
     Raises:
         InputError: the library is not installed.
+
+    Example::
+
+        with TensorBoard("runs/mine", seed=0) as log:
+            train(method, loader, first, second, callbacks=[log])
     """
 
     name: str
-    """What it is called on the command line; also that of the extra which installs its library."""
+    """Name of the tracker on the command line, and of the extra that installs its library."""
     module: str
-    """The library's module, imported only when it is needed."""
+    """Module of the tracker's library, imported at first use."""
 
     @classmethod
     def library(cls) -> Any:
-        """The library, imported.
+        """Import and return the tracker's library.
 
         Raises:
-            InputError: it is not installed; the message says how to install it.
+            InputError: the library is not installed; the message gives the command that installs it.
         """
         try:
             return importlib.import_module(cls.module)
@@ -50,53 +54,51 @@ class Tracker(ABC):
             raise InputError(f"tracking with {cls.name} needs its library ({error}); install it: {command}") from None
 
     def __init__(self, folder: str | Path, seed: int = 0, settings: Mapping[str, Any] | None = None) -> None:
-        self._epoch, self._lost = 0, False
+        self._epoch, self._failed = 0, False
         self.open(Path(folder), seed, settings or {})
 
     def __call__(self, epoch: Epoch) -> None:
-        """Add a finished epoch."""
+        """Log the metrics of a finished epoch."""
         self._epoch = epoch.epoch
         self._attempt(lambda: self.log(epoch.figures(), self._epoch))
 
     def add_scores(self, scores: Mapping[str, float]) -> None:
-        """Add what the embedding scored after the last epoch, by name."""
+        """Log the scores of the trained embeddings, given by name, after the last epoch."""
         self._attempt(lambda: self.summarise(scores, self._epoch))
 
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._attempt(lambda: self.close(failed=kind is not None))
 
     @abstractmethod
     def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        """Open the log, with the settings in it."""
+        """Open the log and store the settings in it."""
 
     @abstractmethod
     def log(self, figures: Mapping[str, float], epoch: int) -> None:
-        """Write the figures of an epoch, so that they are safe when this returns."""
+        """Write the metrics of an epoch, by name, and flush them."""
 
-    @abstractmethod
     def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
-        """Write the scores after the last epoch."""
+        """Write the scores after the last epoch `epoch`; by default, log them as metrics of that epoch."""
+        self.log(scores, epoch)
 
     @abstractmethod
     def close(self, failed: bool = False) -> None:
-        """Close the log; nothing is written after that."""
+        """Close the log; `failed` is whether the run ended with an exception."""
 
     def _attempt(self, write: Callable[[], Any]) -> None:
-        if self._lost:
+        if self._failed:
             return
         try:
             write()
-        except Exception as error:  # of whatever kind: the training goes on
-            self._lost = True
-            say_lost(self.name, error)
+        except Exception as error:  # a failing log must not stop training
+            self._failed = True
+            warn_failed(self.name, error)
 
 
-def say_lost(name: str, error: Exception) -> None:
-    """One line on stderr: this log has failed, and the run goes on without it."""
-    what = one_line(f"{type(error).__name__}: {error}", 300)
-    print(f"graphcl: {name} has failed ({what}); the run goes on without it.", file=sys.stderr)
+def warn_failed(name: str, error: Exception) -> None:
+    """Print a warning on stderr that the tracker `name` has failed and that the run continues without it."""
+    message = one_line(f"{type(error).__name__}: {error}", 300)
+    print(f"graphcl: {name} has failed ({message}); the run goes on without it.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each seed, those of one folder in one group."""
+"""Log to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -11,22 +11,17 @@ from graphcl.experiment.tracking.tracker import Tracker
 
 
 class WandB(Tracker):
-    """Keeps a seed as a W&B run `FOLDER-seed-SEED` of the group `FOLDER`; local files lie in `FOLDER/wandb`.
+    """A `Tracker` that logs each seed as the W&B run `FOLDER-seed-SEED` in the group `FOLDER`.
 
-    The library's own environment variables hold: `WANDB_MODE=offline` writes local files only, for `wandb sync`;
-    `WANDB_PROJECT` names the project (by default `graphcl`).
-
-    Example::
-
-        with WandB("runs/mine", seed=0) as log:
-            train(method, loader, first, second, callbacks=[log])
+    Local files are written to `FOLDER/wandb`. W&B's environment variables apply: with `WANDB_MODE=offline` only local
+    files are written, which `wandb sync` uploads; `WANDB_PROJECT` names the project (default `graphcl`).
     """
 
     name = "wandb"
     module = "wandb"
 
     def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        """Start the run; the settings are its configuration."""
+        """Start a W&B run with the settings as its configuration."""
         folder.mkdir(parents=True, exist_ok=True)
         self._run = self.library().init(
             project=os.environ.get("WANDB_PROJECT", "graphcl"),
@@ -34,17 +29,17 @@ class WandB(Tracker):
             name=f"{folder.name}-seed-{seed}",
             config={**settings, "seed": seed},
             dir=str(folder),
-            reinit="create_new",  # a run that the caller has open is left alone
+            reinit="create_new",  # else W&B would reuse or finish the caller's run
         )
 
     def log(self, figures: Mapping[str, float], epoch: int) -> None:
-        """A point on each curve."""
+        """Log the metrics of an epoch, with `epoch` as the step."""
         self._run.log(dict(figures), step=epoch)
 
     def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
-        """Scores in the run's summary, by which W&B's tables sort and compare."""
+        """Write the scores into the W&B run's summary, so that W&B's tables can be sorted by them."""
         self._run.summary.update(dict(scores))
 
     def close(self, failed: bool = False) -> None:
-        """Finish the run, marked as failed where it has."""
+        """End the W&B run, with exit code 1 if it failed, else 0."""
         self._run.finish(exit_code=int(failed))

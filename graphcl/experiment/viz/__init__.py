@@ -1,5 +1,5 @@
-"""Pictures, one file each, and the page that a run leaves behind; they need the `viz` extra (matplotlib).
+"""Figures, one module for each kind, and the report of a run. Drawing needs the `viz` extra (matplotlib).
 
-Nothing here is imported before something is to be drawn. A picture is a function of plain numbers that gives a figure
-of matplotlib's; it knows neither runs nor sweeps. `graphcl.experiment.viz.run_files` alone reads a run's folder.
+Each figure is drawn by a function that takes plain numbers and returns a matplotlib figure; only `run_report` and
+`run_files` read run folders. Other packages import these modules inside functions, as matplotlib is optional.
 """

@@ -1,4 +1,4 @@
-"""Graphs, and what augmentations make of them."""
+"""Draw graphs and their augmented views."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from graphcl.experiment.viz.style import COLOURS, INK, MUTED, PAPER, panels, pic
 ADDED = COLOURS[1]
 _NAMES = {"MUTAG": ("C", "N", "O", "F", "I", "Cl", "Br")}
 _FILLS = ("#cccccc", "#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442", "#999999")
-"""Kinds of nodes; light enough for a letter, and none of them that of an added edge."""
+"""Fill colours of node labels: light enough for a letter on top, and distinct from the colour of added edges."""
 _LETTERS = 60.0
-"""The area of a dot, in square points, that is big enough for a letter."""
+"""Dot area in square points above which a letter fits into the dot."""
 _COLUMNS = 5
-"""Pictures beside each other."""
+"""Maximum number of drawings in a row."""
 _SPRINGS = 150
-"""Nodes from which the layout is by springs: that by all distances takes seconds there."""
+"""Graphs with more nodes get a spring layout, as the Kamada-Kawai layout would take seconds."""
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a view has of its original, in the original's numbering.
+    """The difference between a graph and an augmented view of it; nodes are numbered as in the original graph.
 
     Args:
-        nodes: those that are still there.
-        gone: those that are not.
-        masked: those still there whose features are others.
-        kept: connected pairs of both.
-        removed: of the original only.
-        added: of the view only.
+        nodes: nodes of the view.
+        gone: nodes of the original that the view lacks.
+        masked: nodes of the view whose features differ from the original's.
+        kept: edges in both the original and the view.
+        removed: edges in the original only.
+        added: edges in the view only.
     """
 
     nodes: list[int]
@@ -48,28 +48,29 @@ class Change:
 
     @property
     def size(self) -> str:
-        """Of the view, in words."""
+        """The numbers of nodes and edges of the view, as text."""
         return f"{len(self.nodes)} nodes, {len(self.kept) + len(self.added)} edges"
 
     @property
     def difference(self) -> str:
-        """To the original, in words."""
+        """The difference from the original graph, as text."""
         gone = [f"{len(each)} {name}" for each, name in ((self.gone, "nodes"), (self.removed, "edges")) if each]
-        told = [f"{' and '.join(gone)} gone"] if gone else []
-        told += [f"{len(self.added)} edges new"] if self.added else []
-        return ", ".join([*told, *([f"{len(self.masked)} nodes masked"] if self.masked else [])]) or "unchanged"
+        parts = [f"{' and '.join(gone)} gone"] if gone else []
+        parts += [f"{len(self.added)} edges new"] if self.added else []
+        parts += [f"{len(self.masked)} nodes masked"] if self.masked else []
+        return ", ".join(parts) or "unchanged"
 
     def __str__(self) -> str:
         return f"{self.size}; {self.difference}"
 
 
 def change(graph: Data, augmentation: Augmentation, generator: torch.Generator | None = None) -> Change:
-    """What an augmentation does to a graph, found by looking at the outcome: any augmentation may be asked.
+    """Augment a graph and return the difference between the graph and the view.
 
     Args:
-        graph: with `x`; not changed.
-        augmentation: any.
-        generator: source of randomness.
+        graph: a graph with `x`; left unchanged.
+        augmentation: augmentation to apply.
+        generator: generator for the augmentation.
 
     Example:
         >>> from graphcl import NodeDrop
@@ -79,7 +80,7 @@ def change(graph: Data, augmentation: Augmentation, generator: torch.Generator |
         (1, 3)
     """
     numbered = graph.clone()
-    numbered.node_number = torch.arange(graph.x.size(0))  # carried along, so that a view's nodes are recognised
+    numbered.node_number = torch.arange(graph.x.size(0))  # tells which original nodes the view keeps
     view = augmentation(numbered, generator)
     nodes = view.node_number.tolist()
     before, after = _pairs(graph.edge_index.tolist()), _pairs(view.node_number[view.edge_index].tolist())
@@ -98,16 +99,18 @@ def change(graph: Data, augmentation: Augmentation, generator: torch.Generator |
 def augmentations(
     graphs: Mapping[str, Data], views: Mapping[str, Augmentation], seed: int = 0, dataset: str = ""
 ) -> tuple[Any, list[tuple[str, str, Change]]]:
-    """A row for each graph: the original, and beside it a view by each augmentation, in the original's layout.
+    """Draw each graph and its view under each augmentation, and return the figure and the differences.
+
+    A graph starts a new row with the original; its views follow, with nodes at the same positions as in the original.
 
     Args:
-        graphs: by the name to be shown, with `x`.
-        views: the augmentations, by name.
-        seed: of what they draw; each view is drawn from a stream of its own, so that it does not depend on the others.
-        dataset: whose node labels have names.
+        graphs: title -> graph with `x`.
+        views: name -> augmentation.
+        seed: seed of the views; each view has its own generator, so it does not depend on the other views.
+        dataset: name of the data set; selects the names of the node labels, if they are known.
 
     Returns:
-        The figure; and for each view its graph, its augmentation and what changed.
+        The figure, and for each view a tuple: title of the graph, name of the augmentation, difference.
     """
     width = 1 + len(views)
     columns = min(width, _COLUMNS)
@@ -136,7 +139,7 @@ def augmentations(
 
 
 def layout(graph: Data) -> np.ndarray:
-    """A place for each node, `[N, 2]`: by all shortest paths, of large graphs by springs."""
+    """Return node positions `[N, 2]` from the Kamada-Kawai layout; from a spring layout if the graph is large."""
     import networkx as nx
 
     network = nx.Graph()
@@ -146,7 +149,7 @@ def layout(graph: Data) -> np.ndarray:
         place = nx.spring_layout(network, seed=0, iterations=60)
     else:
         distances = dict(nx.all_pairs_shortest_path_length(network))
-        # Components would fly apart at an infinite distance: they stand one step further off than any path is long.
+        # the layout needs finite distances, so nodes of different components get the longest distance plus one
         far = 1 + max(max(row.values()) for row in distances.values())
         every = {u: {v: distances[u].get(v, far) for v in network} for u in network}
         place = nx.kamada_kawai_layout(network, dist=every)
@@ -154,16 +157,15 @@ def layout(graph: Data) -> np.ndarray:
 
 
 def node_kinds(graph: Data) -> np.ndarray | None:
-    """Which column is one, `[N]`, of one-hot features; None of any others, and where all nodes have the same."""
+    """Return the node labels `[N]` if `x` is one-hot with several columns, else None."""
     x = graph.x if graph.x.dim() == 2 else graph.x[:, None]
-    # (Any other features, and a single column, tell no kinds apart.)
     one_hot = bool(((x == 0) | (x == 1)).all()) and bool((x.sum(dim=1) == 1).all())
     return x.argmax(dim=1).numpy() if one_hot and x.size(1) > 1 else None
 
 
-def _head(axis: Any, name: str, told: str) -> None:
+def _head(axis: Any, name: str, details: str) -> None:
     axis.text(0, 1.2, name, transform=axis.transAxes, weight="bold", fontsize=9.5, va="bottom")
-    axis.text(0, 1.18, told, transform=axis.transAxes, fontsize=8, va="top")
+    axis.text(0, 1.18, details, transform=axis.transAxes, fontsize=8, va="top")
 
 
 def _draw(axis: Any, place: np.ndarray, kinds: np.ndarray | None, found: Change, dataset: str) -> None:
@@ -194,7 +196,7 @@ def _draw(axis: Any, place: np.ndarray, kinds: np.ndarray | None, found: Change,
 
 
 def _dot_size(place: np.ndarray) -> float:
-    """The area of a dot in square points, such that few overlap where the picture is two inches wide."""
+    """Return the dot area in square points at which few dots overlap on a drawing two inches wide."""
     if len(place) == 1:
         return 110.0
     extent = np.ptp(place, axis=0).max() or 1.0
@@ -209,7 +211,7 @@ def _kind_name(kind: int, dataset: str) -> str:
 
 
 def _kinds_legend(kinds: set[int], dataset: str) -> list[Any]:
-    """What the colours of nodes mean, where each kind has its own."""
+    """Return legend entries for the node labels that occur; empty if there are more labels than colours."""
     from matplotlib.lines import Line2D
 
     if not kinds or len(kinds) > len(_FILLS) or max(kinds) >= len(_FILLS):
@@ -222,7 +224,7 @@ def _kinds_legend(kinds: set[int], dataset: str) -> list[Any]:
 
 
 def _legend(found: list[Change]) -> list[Any]:
-    """What else is to be seen in the views."""
+    """Return legend entries for the kinds of changes that occur in the views."""
     from matplotlib.lines import Line2D
 
     marks = []
@@ -237,5 +239,5 @@ def _legend(found: list[Change]) -> list[Any]:
 
 
 def _pairs(edge_index: list[list[int]]) -> set[Pair]:
-    """Connected pairs of different nodes, the lower first."""
+    """Return the undirected edges without self-loops as pairs `(u, v)`, u < v."""
     return {(min(u, v), max(u, v)) for u, v in zip(*edge_index, strict=True) if u != v}

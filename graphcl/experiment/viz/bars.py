@@ -1,4 +1,4 @@
-"""Scores of a table's rows, a plot a column."""
+"""Bar charts of a table's scores, one plot per column of the table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from graphcl.experiment.viz.style import INK, MUTED, TRAINED, UNTRAINED, panels,
 
 @dataclass(frozen=True)
 class Bar:
-    """What a place of a table holds.
+    """The scores in one cell of a table.
 
     Args:
-        seeds: mean score of each seed; empty where nothing is finished.
-        untrained: mean score of the untrained encoder, if it is known.
+        seeds: mean score of each finished seed; empty if no seed is finished.
+        untrained: mean score of the untrained encoder, if known.
     """
 
     seeds: Sequence[float]
@@ -26,15 +26,16 @@ class Bar:
 
 @picture
 def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, label: str = "accuracy in %") -> Any:
-    """A bar from the untrained encoder's score to the trained one's: what training gained, or lost.
+    """Return a figure whose bars extend from the untrained encoder's score to the trained encoder's mean score.
 
-    So a bar's length is a number, though the axis does not begin at zero. Dots are seeds, whiskers their deviation.
+    The length of a bar is the gain, so the axis need not start at zero. Dots are seeds, whiskers show one standard
+    deviation over seeds.
 
     Args:
-        columns: a bar for each row, by the column's label.
-        rows: their labels.
-        title: over all plots.
-        label: of the scores' axis.
+        columns: label of a column -> one `Bar` per row.
+        rows: labels of the rows.
+        title: title above all plots.
+        label: label of the score axis.
     """
     from matplotlib.lines import Line2D
 
@@ -57,7 +58,7 @@ def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, 
         Line2D([], [], color=UNTRAINED, lw=1.6, label="untrained encoder"),
         Line2D([], [], **shared, marker="|", ms=11, mew=2.2, label="trained, mean of the seeds"),
         Line2D([], [], ls="", color=INK, alpha=0.55, marker="o", ms=3, label="a seed"),
-        Line2D([], [], color=TRAINED, lw=1.6, label="± deviation of the seeds"),
+        Line2D([], [], color=TRAINED, lw=1.6, label="± standard deviation over seeds"),
     ]
     figure.legend(handles=marks, loc="outside lower left", ncols=2 if len(columns) < 3 else 4)
     return figure

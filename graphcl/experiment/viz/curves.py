@@ -1,4 +1,4 @@
-"""How training went: a measure over the epochs, a line a seed."""
+"""Training curves."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from graphcl.experiment.viz.style import MUTED, TRAINED, panel, picture
 
 @picture
 def curves(title: str, by_seed: Mapping[int, Sequence[float]]) -> Any:
-    """A line for each seed over the epochs, counted from 1, and the mean of the seeds.
+    """Return a figure of a metric over the epochs: a line per seed, and the mean over seeds.
 
     Args:
-        title: what is measured.
-        by_seed: its values, an epoch each.
+        title: name of the metric.
+        by_seed: seed -> one value per epoch.
     """
     figure, axis = panel(title, height=2.1)
     longest = max(map(len, by_seed.values()))

@@ -1,4 +1,4 @@
-"""A map of embeddings: a point a graph, by class."""
+"""Scatter plot of the embeddings' first two principal components, coloured by class."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import numpy as np
 from graphcl.experiment.viz.style import COLOURS, MARKERS, MUTED, TRAINED, panel, picture
 
 CLASSES = len(COLOURS) * len(MARKERS)
-"""Classes that have a colour and a shape of their own; those beyond are grey."""
+"""Number of distinct combinations of colour and marker; further classes are drawn as grey dots."""
 
 
 @picture
 def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndarray | None = None) -> Any:
-    """Graphs on the plane of the first two principal components.
+    """Return a scatter plot of graphs along the first two principal components of their embeddings.
 
-    Outliers beyond the outer 1 % are drawn on the border, so that the many are seen.
+    Points far outside the 1st to 99th percentile of a component are moved to the border, so that outliers do not
+    compress the other points.
 
     Args:
-        title: which encoder's.
-        points: coordinates `[n, 2]`.
-        shares: of the variance, of each component.
-        y: classes `[n]`, counted from 0.
+        title: title of the figure.
+        points: coordinates of the graphs `[n, 2]`.
+        shares: fraction of the variance in each component `[2]`.
+        y: class numbers `[n]`, from 0; None for unlabelled graphs.
     """
     figure, axis = panel(title, height=2.9)
     low, high = np.percentile(points, [1, 99], axis=0)
@@ -42,7 +43,7 @@ def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndar
 
 
 def class_style(number: int | None) -> tuple[str, str]:
-    """Colour and shape of a class; grey dots beyond those that can be told apart."""
+    """Return colour and marker of class `number`: grey dots from `CLASSES` on; `TRAINED` dots for None (unlabelled)."""
     if number is None:
         return TRAINED, "o"
     if number >= CLASSES:

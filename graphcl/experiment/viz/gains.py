@@ -1,4 +1,4 @@
-"""What training was worth: each seed's accuracy before and after, on the same folds."""
+"""Figures of each seed's scores before and after training, on the same folds, and of the gains."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from graphcl.experiment.viz.style import MUTED, TRAINED, UNTRAINED, panel, pictu
 
 @picture
 def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
-    """Two dots a seed, joined, and behind them, faint, those of its folds.
+    """Return a figure with each seed's untrained and trained mean score joined by a line; faint dots are folds.
 
     Args:
-        title: the evaluator.
-        untrained: scores of the untrained encoder, one a seed.
-        trained: of the trained one, of the same seeds in the same order.
+        title: name of the evaluator.
+        untrained: scores of the untrained encoder, one per seed.
+        trained: scores of the trained encoder, for the same seeds in the same order.
     """
     figure, axis = panel(title, height=2.6)
-    # On few folds many accuracies are equal; side by side they are all seen.
+    # small folds often have equal scores, so dots are offset sideways to keep all visible
     for place, scores, colour in ((0, untrained, UNTRAINED), (1, trained, TRAINED)):
         folds = np.concatenate([score.accuracy for score in scores])
         axis.scatter(place + _aside(folds, 0.035), folds, s=9, color=colour, alpha=0.35, linewidths=0)
@@ -41,12 +41,12 @@ def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldSco
 
 @picture
 def gain_by_seed(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
-    """What each seed gained, the mean, and a band of one deviation between seeds.
+    """Return a figure of each seed's gain, with the mean gain and a band of one standard deviation.
 
     Args:
-        title: the evaluator.
-        untrained: scores of the untrained encoder, one a seed.
-        trained: of the trained one, of the same seeds in the same order.
+        title: title of the figure.
+        untrained: scores of the untrained encoder, one per seed.
+        trained: scores of the trained encoder, for the same seeds in the same order.
     """
     figure, axis = panel(title, height=2.6)
     pairs = zip(trained, untrained, strict=True)
@@ -67,12 +67,12 @@ def gain_by_seed(title: str, untrained: Sequence[FoldScores], trained: Sequence[
 
 
 def metric_label(metric: str) -> str:
-    """How an axis is named."""
+    """Return the axis label for `metric`, a key of `METRICS`."""
     return METRICS[metric].replace(" %", " in %")
 
 
 def _aside(values: np.ndarray, step: float) -> np.ndarray:
-    """How far each value is moved to the side, so that equal ones lie beside each other."""
+    """Return horizontal offsets for `values` that keep equal values apart, by `step` or less if many are equal."""
     order = np.zeros(len(values))
     for value in np.unique(values.round(6)):
         (same,) = np.nonzero(values.round(6) == value)

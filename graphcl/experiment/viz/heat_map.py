@@ -1,4 +1,4 @@
-"""Accuracies over two numbers."""
+"""Heat maps of the accuracy over two settings."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def heat_map(
     title: str,
     untrained: Mapping[str, float | None] | None = None,
 ) -> Any:
-    """A coloured table for each label, each over a range of its own, with the accuracy written into each cell.
+    """Return a figure with one heat map per table; each has its own colour range, and values printed in the cells.
 
     Args:
-        tables: accuracies in percent `[len(ys), len(xs)]` by label; NaN where nothing is finished.
-        xs: labels along.
-        ys: labels down.
-        axes: what they are of: along, down.
-        title: over all plots.
-        untrained: mean accuracy of the untrained encoder by label, where that is one number.
+        tables: label -> accuracies in percent `[len(ys), len(xs)]`; NaN for an unfinished cell.
+        xs: labels of the columns.
+        ys: labels of the rows.
+        axes: titles of the horizontal and the vertical axis.
+        title: title above all plots.
+        untrained: label -> mean accuracy of the untrained encoder; None if it differs between cells.
     """
     wide = max(0.8 + 0.095 * max(map(len, tables)), 1.2 + 0.5 * len(xs))
     figure, plots = panels(len(tables), wide, 1.4 + 0.32 * len(ys))
@@ -41,8 +41,7 @@ def heat_map(
                 colour = PAPER if value < (low + high) / 2 else "#000000"
                 axis.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=8, color=colour)
         below = (untrained or {}).get(label)
-        told = "" if below is None else f"\nuntrained {below:.1f}"
-        axis.set_title(f"{label}{told}")
+        axis.set_title(label if below is None else f"{label}\nuntrained {below:.1f}")
         axis.set_xticks(range(len(xs)), xs)
         axis.set_yticks(range(len(ys)), ys)
         axis.set_xlabel(axes[0])

@@ -1,54 +1,72 @@
-"""`report.html`: a run's folder as one page, from the files that are there."""
+"""Write `report.html`, a self-contained page about a run, from those files that the run folder contains.
+
+The page is rendered from the template `report.html.jinja`. Functions that return a `Section` or `Figures` compute the
+content of one section of the page, or None if the files that it needs are missing.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shlex
-from collections.abc import Iterator, Mapping
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from graphcl.config.settings import flat_values, make_config
+from graphcl.config import make_config
+from graphcl.config.nested import flat_values
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores, paired_gain, paired_test
 from graphcl.evaluate.pca import chosen, principal_plane
 from graphcl.experiment.snapshot import EDGES
-from graphcl.experiment.summary import unit
+from graphcl.experiment.summary import ROWS, protocol_line, unit
 from graphcl.experiment.viz.curves import curves
 from graphcl.experiment.viz.embedding_map import CLASSES, class_style, embedding_map
 from graphcl.experiment.viz.gains import gain_by_seed, gains, metric_label
-from graphcl.experiment.viz.page import folded, legend, page, paragraph, pictures, section, table
 from graphcl.experiment.viz.run_files import Run, read_run
 from graphcl.experiment.viz.similarities import KINDS, density, similarities
 from graphcl.experiment.viz.stages import stages
 from graphcl.experiment.viz.style import MUTED, TRAINED, UNTRAINED, style
+from graphcl.experiment.viz.svg import css_colour, inline
 from graphcl.experiment.viz.weights import mean_weight, weights
 from graphcl.system.files import write_text
 
-_MOMENTS = (("before", "before training"), ("after", "after training"))
-_MEASURES = {"loss": "loss", "alignment": "alignment (lower is closer)", "uniformity": "uniformity (lower is evener)"}
-_OWN = ("seed", "epoch", "seconds", "data_seconds", *_MEASURES)
+_WHEN = ("before", "after")
+_MEASURES = {
+    "loss": "loss",
+    "alignment": "alignment (lower is closer)",
+    "uniformity": "uniformity (lower is more uniform)",
+}
+_NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds")
+_GLYPHS = {"o": "●", "^": "▲", "s": "■", "D": "◆", "v": "▼"}
+_LINES = {"-": "solid", "--": "dashed"}
+_PROGRAMS = {"graphcl/run.py": "python -m graphcl.run", "graphcl/__main__.py": "graphcl", "bin/graphcl": "graphcl"}
+Section = dict[str, Any]
+Figures = list[tuple[str, Any]]
+"""Pairs of a label for screen readers and a figure."""
 
 
 def write_report(folder: str | Path) -> Path:
-    """Draw `report.html` into a run's folder, in place of an earlier one, and give its path.
+    """Write `report.html` into a run folder, replacing an earlier report, and return the path of the file.
 
     Args:
-        folder: of `python -m graphcl.run`, finished or not.
+        folder: run folder of `python -m graphcl.run`; the run may be unfinished.
 
     Raises:
-        InputError: not the folder of a run, a file in it cannot be read or written, or matplotlib is not installed.
+        InputError: `folder` is not a run folder, a file in it cannot be read or written, or matplotlib is not
+            installed.
     """
     path = Path(folder) / "report.html"
     with style():
         run = read_run(Path(folder))
         try:
             text = report(run)
-        except Exception as error:  # of a folder that somebody else has written into
+        except Exception as error:  # damaged files can raise anything
             raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from error
     try:
         write_text(path, text)
@@ -58,312 +76,219 @@ def write_report(folder: str | Path) -> Path:
 
 
 def report(run: Run) -> str:
-    """The page."""
-    config = run.config
-    title = f"{Path(config['dataset']).stem}, {config['loss']['name']}"
-    parts = [*_header(run, title), *_scores(run), *_curves(run), *_maps(run), *_similarities(run), *_weights(run)]
-    return page(f"{title}: graphcl", [*parts, *_stages(run), _settings(run)])
+    """Return the report of a run as HTML that is also well-formed XML."""
+    numbers = itertools.count()
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "svg": lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
+        "css_colour": css_colour,
+        "glyphs": _GLYPHS,
+        "lines": _LINES,
+    }
+    settings = compare_with_defaults(run.config)
+    return environment.get_template("report.html.jinja").render(
+        **vars(run),
+        title=f"{Path(run.config['dataset']).stem}, {run.config['loss']['name']}",
+        command=_command(run.result["command"]) if run.result else "",
+        scores=_scores(run.result),
+        curves=_curves(run.metrics),
+        maps=_maps(run),
+        cosines=_cosines(run.snapshots),
+        weights=_weights(run),
+        times=_times(run.result),
+        changed=[(key, value, default) for key, value, default in settings if default is not None],
+        unchanged=[(key, value) for key, value, default in settings if default is None],
+    )
 
 
-def differences(config: Mapping[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """Every setting with its value, its default beside the same names, and whether they differ."""
+def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
+    """Return `(name, value, default)` for every setting, as text; `default` is None if the value is the default."""
     names = {key: {"name": config[key]["name"]} for key in ("loss", "method", "encoder")}
-    views = {key: _names_only(value) for key, value in config["views"].items()}
-    plain = beside = dict(flat_values(make_config({}).model_dump()))
-    with contextlib.suppress(InputError):  # a name that is not registered here, such as a plug-in's
-        beside = dict(flat_values(make_config({**names, "views": views}).model_dump()))
+    # keep the members of a composed augmentation, as it has no default without them
+    views = {
+        key: {part: value for part, value in view.items() if part in ("name", "members")}
+        for key, view in config["views"].items()
+    }
+    plain = same_names = dict(flat_values(make_config({}).model_dump()))
+    with contextlib.suppress(InputError):  # a plug-in used by the run may not be installed here
+        same_names = dict(flat_values(make_config({**names, "views": views}).model_dump()))
     found = []
     for key, value in flat_values(config):
-        default = (plain if key.endswith(".name") else beside).get(key)
+        default = (plain if key.endswith(".name") else same_names).get(key)
         same = value == default or key in ("out", "mirror", "data_root") or (key == "features" and default == "auto")
-        found.append((key, _shown(value), "" if same else _shown(default), not same))
+        found.append((key, _shown(value), None if same else _shown(default)))
     return found
 
 
-def _header(run: Run, title: str) -> Iterator[str]:
-    config, result = run.config, run.result
-    seeds = config["seeds"]
-    yield f"<header>\n{paragraph('graphcl, a run', 'note')}\n<h1>{escape(title)}</h1>"
-    count, what = (config["steps"], "step") if config["steps"] else (config["epochs"], "epoch")
-    told = f"Method {config['method']['name']}, {config['encoder']['name']} encoder, {count} {what}{'s' * (count != 1)}"
-    which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-    yield paragraph(f"{told}, batches of {config['batch_size']}; {which}.")
-    for name, scores in result.get("scores", {}).items():
-        yield paragraph(_gain_in_words(name, scores), "lead")
-    if result and "scores" not in result:
-        yield paragraph("These graphs have no class labels, so there is nothing to score.", "lead")
-    if not result:
-        yield paragraph("This run has no result yet: it was stopped before its first seed was done.", "lead")
-    else:
-        hardware, versions = result["hardware"], result["versions"]
-        where = hardware["device"] if hardware["device"] != "cpu" else hardware["processor"] or hardware["machine"]
-        yield paragraph(f"`{_command(result['command'])}`")
-        commit = f"commit `{result['commit']}`, " if result["commit"] else ""
-        packages = f"graphcl {versions['graphcl']}, torch {versions['torch']}, Python {versions['python']}"
-        yield paragraph(f"{result['finished']}; {commit}{packages}; {where}, {hardware['threads']} thread(s).", "note")
-    yield "</header>"
-
-
-def _scores(run: Run) -> Iterator[str]:
-    if "scores" not in run.result:
-        return
-    rows, lines = [], []
-    for name, scores in run.result["scores"].items():
-        before, after = _fold_scores(scores)
-        told = _gain_in_words(name, scores)
-        figures = [(told, gains(name, before, after))]
+def _scores(result: Mapping[str, Any]) -> Section | None:
+    if "scores" not in result:
+        return None
+    lines, figures, columns, seed_rows = [], [], [], []
+    names = [row for row in ROWS if row in next(iter(result["scores"].values()))]
+    for evaluator, kept in result["scores"].items():
+        rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names}
+        before, after = rows["untrained"], rows["trained"]
+        best, metric = kept["best_reference"], after[0].metric
+        over = _gain(after, before), _gain(after, rows[best])
+        lines.append(
+            f"{evaluator}: trained encoder {kept['trained']['mean']:.2f} {unit(metric)}. "
+            f"Gain over the untrained encoder: {over[0]}. "
+            f"Gain over the best reference row, {ROWS[best]}: {over[1]}."
+        )
+        figures.append([(lines[-1], gains(evaluator, before, after))])
         if len(after) > 1:
-            figures.append((told, gain_by_seed(f"{name}, gain", before, after)))
-        rows.append(pictures(name, figures))
-        for old, new in zip(before, after, strict=True):
-            gained = paired_gain([new], [old]).mean
-            lines.append((name, str(new.seed), f"{old.mean:.2f}", f"{new.mean:.2f}", f"{gained:+.2f}"))
-    metric = metric_label(after[0].metric)
-    yield section(
-        f"{metric[0].upper()}{metric[1:]}, beside the untrained encoder's",
-        legend([("untrained", UNTRAINED, "o"), ("trained", TRAINED, "o"), ("a seed, both times", MUTED, "-")]),
-        *rows,
-        paragraph(_protocol(run.result), "note"),
-        folded("Every seed", table(("evaluator", "seed", "untrained", "trained", "gain"), lines)),
-    )
+            figures[-1].append((f"gain of each seed by {evaluator}", gain_by_seed(f"{evaluator}, gain", before, after)))
+        cells = [f"{kept[row]['mean']:.2f} ± {kept[row]['std_seeds']:.2f}" for row in names]
+        columns.append([*cells, over[0], f"{over[1]} ({ROWS[best]})"])
+        for of_seed in zip(*rows.values(), strict=True):
+            gained = paired_gain([of_seed[names.index("trained")]], [of_seed[names.index("untrained")]]).mean
+            means = (f"{score.mean:.2f}" for score in of_seed)
+            seed_rows.append((evaluator, of_seed[0].seed, *means, f"{gained:+.2f}"))
+    labels = [*(ROWS[row] for row in names), "gain over the untrained encoder", "gain over the best reference row"]
+    return {
+        "lines": lines,
+        "head": ["", *(f"{name}, {metric_label(kept['metric'])}" for name, kept in result["scores"].items())],
+        "rows": list(zip(labels, *columns, strict=True)),
+        "protocol": protocol_line(result),
+        "legend": [("untrained", UNTRAINED, "o"), ("trained", TRAINED, "o"), ("one seed", MUTED, "-")],
+        "figures": figures,
+        "seed_head": ["evaluator", "seed", *(ROWS[row] for row in names), "gain over untrained"],
+        "seed_rows": seed_rows,
+    }
 
 
-def _protocol(result: Mapping[str, Any]) -> str:
-    """What the dots are."""
-    if "split" in result:
-        train, valid, test = result["split"].values()
-        how = f"the benchmark's split: {train} training graphs, {valid} for validation, {test} for the test"
-        return f"A dot is a seed on {how}; bold: the mean of the seeds."
-    return (
-        f"Large dots: a seed's mean over {result['folds']} stratified folds; small ones: its folds; bold: the mean of "
-        f"the seeds. Settings of the evaluator are chosen on {result['inner_folds']} inner folds, so no test fold "
-        "chooses anything."
-    )
+def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> str:
+    """Return the paired gain of `after` over `before` as text: "+1.20 ± 0.30, better in 4 of 5 seeds, p = 0.012"."""
+    gain, seeds = paired_gain(after, before), len(after)
+    parts = [f"{gain.mean:+.2f}"]
+    if seeds > 1:
+        parts = [f"{parts[0]} ± {gain.std_seeds:.2f}", f"better in {round(gain.positive * seeds)} of {seeds} seeds"]
+    if sum(len(score.accuracy) for score in after) > 1:
+        p = paired_test(after, before).p
+        parts.append("p < 0.001" if p < 0.001 else f"p = {p:.3f}")
+    return ", ".join(parts)
 
 
-def _curves(run: Run) -> Iterator[str]:
-    if not run.metrics:
-        return
-    extra = [key for key in run.metrics[-1] if key not in _OWN]
-    shown = []
-    for key in (*_MEASURES, *extra):
+def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section | None:
+    if not metrics:
+        return None
+    figures = []
+    for key in (*_MEASURES, *(key for key in metrics[-1] if key not in (*_NOT_DRAWN, *_MEASURES))):
         by_seed: dict[int, list[float]] = {}
-        for line in run.metrics:
+        for line in metrics:
             if key in line:
                 by_seed.setdefault(line["seed"], []).append(line[key])
-        label = f"{key}: {', '.join(f'seed {seed} ends at {values[-1]:.4g}' for seed, values in by_seed.items())}"
-        shown.append((label, curves(_MEASURES.get(key, key), by_seed)))
-    several = len({line["seed"] for line in run.metrics}) > 1
-    lines = [("mean of the seeds", TRAINED, "-"), ("a seed", MUTED, "-")] if several else []
-    main, more = shown[: len(_MEASURES)], shown[len(_MEASURES) :]
-    yield section(
-        "Training",
-        legend(lines) if lines else "",
-        pictures("curve", main),
-        paragraph(
-            "Means over an epoch's steps. Alignment: squared distance between a graph's two views. Uniformity: log "
-            "mean of e^(-2 d²) over pairs of graphs, 0 where all coincide, about -4 at best.",
-            "note",
-        ),
-        folded("Further measures", pictures("measure", more)) if more else "",
-    )
-
-
-def _maps(run: Run) -> Iterator[str]:
-    found = {name: run.moments[f"{name}_map"] for name, _ in _MOMENTS if f"{name}_map" in run.moments}
-    shares = {name: run.moments[f"{name}_shares"] for name in found}
-    y = run.embeddings.get("y")
-    if y is not None and (y.ndim != 1 or y.dtype.kind not in "iu"):  # targets of a benchmark, no classes
-        y = None
-    if "h" not in run.embeddings or not run.embeddings["h"].size:
-        return
-    graphs = chosen(run.embeddings["h"].shape[1])
-    if not found:  # a folder of an earlier version: what is kept is the trained encoder's
-        found["after"], shares["after"] = principal_plane(run.embeddings["h"][0][graphs])
-    y = None if y is None else y[graphs]
-    words = {"before": "untrained encoder", "after": "trained encoder"}
-    entries = []
-    if y is not None:
-        classes = int(y.max()) + 1
-        entries = [(f"class {number} ({(y == number).sum()})", *class_style(number)) for number in range(classes)]
-        if classes > CLASSES:
-            entries = [*entries[:CLASSES], (f"{classes - CLASSES} further classes", *class_style(CLASSES))]
-    figures = [
-        (f"map of {len(graphs)} graphs, {words[name]}", embedding_map(words[name], points, shares[name], y))
-        for name, points in found.items()
-    ]
-    total = run.embeddings["h"].shape[1]
-    some = "all" if len(graphs) == total else f"{len(graphs)} of the"
-    classed = "classes are for the eye only" if y is not None else "they have no classes to be seen"
-    yield section(
-        "Map of the embeddings",
-        legend(entries) if entries else "",
-        pictures("map", figures),
-        paragraph(
-            f"First two principal components of the standardised columns, {some} {total} graphs, "
-            f"seed {run.config['seeds'][0]}; {classed}. Points beyond the outer 1 % are moved to the border.",
-            "note",
-        ),
-    )
-
-
-def _similarities(run: Run) -> Iterator[str]:
-    counts = {
-        name: {kind: run.moments[f"{name}_{kind}"] for kind in KINDS if f"{name}_{kind}" in run.moments}
-        for name, _ in _MOMENTS
+        ends = ", ".join(f"seed {seed} ends at {values[-1]:.4g}" for seed, values in by_seed.items())
+        figures.append((f"{key}: {ends}", curves(_MEASURES.get(key, key), by_seed)))
+    several = len({line["seed"] for line in metrics}) > 1
+    return {
+        "legend": [("mean of the seeds", TRAINED, "-"), ("a seed", MUTED, "-")] if several else [],
+        "figures": figures[: len(_MEASURES)],
+        "more": figures[len(_MEASURES) :],
     }
-    counts = {name: kinds for name, kinds in counts.items() if kinds}
-    if not counts:
-        return
-    classed = any("same_class" in kinds for kinds in counts.values())
-    tops = [density(each, EDGES).max() for kinds in counts.values() for each in kinds.values() if each.sum()]
-    names = {**KINDS, "negative": ("negatives of other classes" if classed else "negatives", *KINDS["negative"][1:])}
-    entries = [names[kind] for kind in KINDS if any(kind in kinds for kinds in counts.values())]
+
+
+def _maps(run: Run) -> Section | None:
+    if "h" not in run.embeddings or not run.embeddings["h"].size:
+        return None
+    h, y = run.embeddings["h"], run.embeddings.get("y")
+    graphs = chosen(h.shape[1])
+    planes = {when: (kept["map"], kept["shares"]) for when, kept in run.snapshots.items() if "map" in kept}
+    if not planes:  # with `--report false` there is no report.npz, so map the first seed's embeddings
+        planes["after"] = principal_plane(h[0][graphs])
+    legend, numbers = [], None
+    if y is not None and y.ndim == 1 and y.dtype.kind in "iu":  # not for a benchmark's targets
+        classes, numbers = np.unique(y[graphs], return_inverse=True)
+        counts = np.bincount(numbers)
+        legend = [(f"class {classes[i]} ({counts[i]})", *class_style(i)) for i in range(min(len(classes), CLASSES))]
+        if len(classes) > CLASSES:
+            legend.append((f"{len(classes) - CLASSES} further classes", *class_style(CLASSES)))
     figures = []
-    for name, words in _MOMENTS:
-        if name in counts:
-            told = ", ".join(
-                f"{names[kind][0]} {_mean(each):+.2f}" for kind, each in counts[name].items() if each.sum()
-            )
-            figures.append(
-                (f"cosines {words}, means: {told}", similarities(words, EDGES, counts[name], 1.05 * max(tops)))
-            )
-    pairs = next(iter(counts.values()))
-    yield section(
-        "Similarity of positives and negatives",
-        legend(entries),
-        pictures("cosine", figures),
-        paragraph(". ".join(label[0].upper() + label[1:] for label, _ in figures) + "."),
-        paragraph(
-            f"Cosines of the projections that the loss compares, two fresh views of {int(pairs['positive'].sum())} "
-            f"graphs in batches as in training, seed {run.config['seeds'][0]}; each area is 1"
-            + (". Labels are looked at here only, not in training." if classed else "."),
-            "note",
-        ),
-    )
+    for when, plane in planes.items():
+        label = f"{'un' if when == 'before' else ''}trained encoder"
+        figures.append((f"map of {len(graphs)} graphs, {label}", embedding_map(label, *plane, numbers)))
+    return {"legend": legend, "figures": figures, "shown": len(graphs), "total": h.shape[1]}
 
 
-def _weights(run: Run) -> Iterator[str]:
-    rows: dict[str, list[tuple[str, Any]]] = {}
-    for kind in ("push", "weight"):
-        for name, words in _MOMENTS:
-            moments = run.moments.get(f"{name}_{kind}")
-            if moments is None or (kind == "weight" and not _is_weighted(run)):
-                continue
-            negatives = run.moments[f"{name}_negative"] + run.moments.get(f"{name}_same_class", 0)
-            drawn = weights(f"{kind}, {words}", EDGES, negatives, moments, f"{kind} (anchor's mean: 1)")
-            rows.setdefault(kind, []).append((f"{kind} {words}", drawn))
-    if not rows:
-        return
-    loss = run.config["loss"]
+def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section | None:
+    counts = {when: {kind: kept[kind] for kind in KINDS if kind in kept} for when, kept in _in_order(snapshots)}
+    if not counts:
+        return None
+    labelled = any("same_class" in kinds for kinds in counts.values())
+    styles = {**KINDS, "negative": ("negatives of other classes" if labelled else "negatives", *KINDS["negative"][1:])}
+    top = max(density(each, EDGES).max() for kinds in counts.values() for each in kinds.values() if each.sum())
+    figures = []
+    for when, kinds in counts.items():
+        means = ", ".join(f"{styles[kind][0]} {_mean(each):+.2f}" for kind, each in kinds.items() if each.sum())
+        title = f"{when} training"
+        figures.append((f"Cosines {title}, means: {means}", similarities(title, EDGES, kinds, 1.05 * top)))
+    return {
+        "legend": [styles[kind] for kind in KINDS if any(kind in kinds for kinds in counts.values())],
+        "figures": figures,
+        "graphs": int(next(iter(counts.values()))["positive"].sum()),
+        "labelled": labelled,
+    }
+
+
+def _weights(run: Run) -> Section | None:
+    loss, kind = run.config["loss"], _weighting(run.snapshots)
+    figures: list[Figures] = []
+    for name in ("push", "weight") if kind == "unequal" else ("push",):
+        row = []
+        for when, kept in _in_order(run.snapshots):
+            if name in kept:
+                title, axis = f"{name}, {when} training", f"{name} (mean of an anchor: 1)"
+                negatives = kept["negative"] + kept.get("same_class", 0)
+                row.append((title, weights(title, EDGES, negatives, kept[name], axis)))
+        if row:
+            figures.append(row)
+    if not figures:
+        return None
     numbers = [f"{key} {value}" for key, value in loss.items() if type(value) in (int, float)]
     arguments = f" ({', '.join(numbers)})" if numbers else ""
-    weighted = ""
-    if _is_weighted(run):
-        weighted = (
-            " The weight is what the loss does to negatives besides: the push over that of DCL and InfoNCE at the same "
-            "temperature, whose weight is 1 everywhere. Where it falls to the right, the most similar negatives, which "
-            "may be false, are spared."
-        )
-    elif _is_flat(run):
-        weighted = " Beside DCL and InfoNCE at the same temperature this loss weighs all negatives of an anchor alike."
-    yield section(
-        "What a negative weighs",
-        *(pictures(kind, figures) for kind, figures in rows.items()),
-        paragraph(
-            f"{loss['name']}{arguments}. Line: how hard the loss pushes a negative of that cosine away, relative to "
-            "the mean of its anchor's negatives; band: one deviation between pairs; grey: how many negatives there are."
-            + weighted,
-            "note",
-        ),
-    )
+    return {"figures": figures, "kind": kind, "loss": loss["name"] + arguments}
 
 
-def _stages(run: Run) -> Iterator[str]:
-    seconds = run.result.get("seconds")
+def _weighting(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Return whether a loss gives negatives `equal` or `unequal` weights; `unknown` without valid weights."""
+    means = [mean_weight(kept["weight"])[0] for kept in snapshots.values() if "weight" in kept]
+    if means and all(np.nanmax(np.abs(mean - 1)) < 1e-3 for mean in means):
+        return "equal"
+    return "unequal" if means and all(np.nanmin(mean) >= 0 for mean in means) else "unknown"
+
+
+def _times(result: Mapping[str, Any]) -> Figures:
+    seconds = result.get("seconds")
     if not seconds:
-        return
-    told = ", ".join(f"{stage} {value:.2f} s" for stage, value in seconds.items())
-    share = f"Cutting out and augmenting batches took {run.result['data_share']:.0%} of the training."
-    median = f"Median epoch {run.result['epoch_seconds']:.3f} s. " if run.metrics else ""
-    yield section(
-        "Time",
-        pictures("stage", [(f"seconds per stage: {told}", stages("", seconds))]),
-        paragraph(median + (share if run.metrics else ""), "note"),
-    )
+        return []
+    label = ", ".join(f"{stage} {value:.2f} s" for stage, value in seconds.items())
+    return [(f"seconds per stage: {label}", stages("", seconds))]
 
 
-def _settings(run: Run) -> str:
-    every = differences(run.config)
-    changed = [(key, value, default) for key, value, default, differs in every if differs]
-    same = [(key, value) for key, value, _, differs in every if not differs]
-    first = (
-        table(("setting", "value", "default"), changed, changed=True)
-        if changed
-        else paragraph("All settings have their defaults.")
-    )
-    return section(
-        "Settings",
-        paragraph("Different from the defaults:") if changed else "",
-        first,
-        folded(f"{len(same)} others, at their defaults", table(("setting", "value"), same)),
-        paragraph("`python -m graphcl.run --config FOLDER/config.yaml --out NEW_FOLDER` repeats the run.", "note"),
-    )
-
-
-def _fold_scores(scores: Mapping[str, Any]) -> tuple[list[FoldScores], list[FoldScores]]:
-    """Before and after training, a seed each."""
-    before, after = ([FoldScores.of(each[name]) for each in scores["per_seed"]] for name in ("untrained", "trained"))
-    return before, after
-
-
-def _gain_in_words(name: str, scores: Mapping[str, Any]) -> str:
-    """The gain, its spread, and whether chance gives as much."""
-    before, after = _fold_scores(scores)
-    gain, test = paired_gain(after, before), paired_test(after, before)
-    up, seeds = round(gain.positive * len(gain.seeds)), len(gain.seeds)
-    means = scores["trained"]["mean"], scores["untrained"]["mean"]
-    told = f"{name}: {means[0]:.2f} {unit(after[0].metric)} trained, {means[1]:.2f} untrained: gain "
-    spread = f" ± {gain.std_seeds:.2f} over seeds, better in {up} of {seeds}" if seeds > 1 else ", one seed"
-    p = "p < 0.001" if test.p < 0.001 else f"p = {test.p:.3f}"
-    chance = "more than chance gives" if test.p < 0.05 else "no more than chance may give"
-    tested = f" ({p}, {chance})" if sum(len(each.accuracy) for each in after) > 1 else ""
-    return f"{told}{gain.mean:+.2f}{spread}{tested}."
-
-
-def _is_weighted(run: Run) -> bool:
-    """Whether the loss weighs negatives by their cosine, other than DCL does, and none of them below zero."""
-    means = [mean_weight(run.moments[f"{name}_weight"])[0] for name, _ in _MOMENTS if f"{name}_weight" in run.moments]
-    return bool(means) and all(np.nanmin(mean) >= 0 for mean in means) and not _is_flat(run)
-
-
-def _is_flat(run: Run) -> bool:
-    found = [run.moments[f"{name}_weight"] for name, _ in _MOMENTS if f"{name}_weight" in run.moments]
-    return bool(found) and all(np.nanmax(np.abs(mean_weight(each)[0] - 1)) < 1e-3 for each in found)
+def _in_order(snapshots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((when, snapshots[when]) for when in _WHEN if when in snapshots)
 
 
 def _mean(counts: np.ndarray) -> float:
     mean = (counts * (EDGES[1:] + EDGES[:-1]) / 2).sum() / counts.sum()
-    return round(float(mean), 2) + 0.0  # not minus zero
+    return round(float(mean), 2) + 0.0  # adding 0.0 turns -0.0 into 0.0
 
 
-def _command(words: list[str]) -> str:
-    """The words of a command as they were typed, from those that Python was started with."""
-    typed = {
-        "graphcl/run.py": ["python", "-m", "graphcl.run"],
-        "graphcl/__main__.py": ["graphcl"],
-        "bin/graphcl": ["graphcl"],
-    }
-    program = next((typed[end] for end in typed if words and words[0].endswith(end)), words[:1])
-    return shlex.join([*program, *words[1:]])
-
-
-def _names_only(view: Mapping[str, Any]) -> dict[str, Any]:
-    """An augmentation without its arguments, whose members, if it has any, cannot be left out."""
-    return {key: value for key, value in view.items() if key in ("name", "members")}
+def _command(arguments: Sequence[str]) -> str:
+    """Return the command line as typed: `sys.argv` holds the path of a module run with `python -m`, so replace it."""
+    if not arguments:
+        return ""
+    program = next((typed for end, typed in _PROGRAMS.items() if arguments[0].endswith(end)), arguments[0])
+    return " ".join([program, *map(shlex.quote, arguments[1:])])
 
 
 def _shown(value: Any) -> str:
     if value is None:
         return "-"
-    return json.dumps(value) if isinstance(value, (bool, dict, list)) else str(value)
+    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)

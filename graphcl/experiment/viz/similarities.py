@@ -1,4 +1,4 @@
-"""How similar positives and negatives are."""
+"""Histograms of the cosines of positives and negatives."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ KINDS = {
     "negative": ("negatives", COLOURS[0], "-"),
     "same_class": ("negatives of the same class", COLOURS[2], "--"),
 }
-"""What each histogram holds, in which colour and line."""
+"""Name of a histogram in `snapshot` -> its label, colour and line style."""
 
 
 @picture
 def similarities(title: str, edges: np.ndarray, counts: Mapping[str, np.ndarray], top: float | None = None) -> Any:
-    """Densities over the cosine, each of area 1.
+    """Return a figure of the densities of cosines: one curve of area 1 per kind of pair.
 
     Args:
-        title: at which moment.
-        edges: of the bins `[K + 1]`.
-        counts: by kind, see `KINDS`: how many pairs lie in each bin `[K]`.
-        top: upper end of the density axis, the same for pictures to be compared.
+        title: title of the figure.
+        edges: edges of the K bins `[K + 1]`.
+        counts: key of `KINDS` -> number of pairs in each bin `[K]`.
+        top: upper limit of the density axis; pass the same value for figures that are to be compared.
     """
     figure, axis = panel(title)
     for kind, (_, colour, line) in KINDS.items():
@@ -38,5 +38,5 @@ def similarities(title: str, edges: np.ndarray, counts: Mapping[str, np.ndarray]
 
 
 def density(counts: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Counts brought to an area of 1."""
+    """Return the density of a histogram: `counts` per bin, scaled to an area of 1."""
     return np.asarray(counts / (counts.sum() * np.diff(edges)))

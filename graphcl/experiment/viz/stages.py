@@ -1,4 +1,4 @@
-"""Where the time went."""
+"""Bar chart of the wall time of each stage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphcl.experiment.viz.style import TRAINED, panel, picture
 
 @picture
 def stages(title: str, seconds: Mapping[str, float]) -> Any:
-    """A bar for each stage, with its seconds."""
+    """Return a figure with one bar per stage of `seconds`, labelled with the stage's seconds."""
     figure, axis = panel(title, height=0.75 + 0.27 * len(seconds))
     bars = axis.barh(range(len(seconds)), list(seconds.values()), color=TRAINED, height=0.6)
     axis.bar_label(

@@ -1,4 +1,4 @@
-"""How all pictures look: one palette, one set of sizes; and matplotlib, asked for only here."""
+"""The common style of all figures: palette, fonts and sizes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 from graphcl.system.optional import import_matplotlib
 
 INK, MUTED, GRID, PAPER = "#1b1b1b", "#707070", "#e4e4e4", "#ffffff"
-"""Text and lines, muted, grid and background colours; a page replaces them by its own (see `svg.py`)."""
+"""Colours of text and lines, minor parts, grid and background; `svg.inline` replaces them with CSS variables."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
-"""Okabe and Ito's palette, which colour-blind readers tell apart, on a light and on a dark ground."""
+"""Okabe-Ito palette, distinguishable by colour-blind readers, on light and dark backgrounds."""
 MARKERS = ("o", "^", "s", "D", "v")
-"""Five shapes and seven colours, so that 35 classes differ, and neighbours in both."""
+"""Markers of scatter plots; combined with the seven colours, they distinguish 35 classes."""
 UNTRAINED, TRAINED = COLOURS[1], COLOURS[0]
-"""The encoder as it is initialised, and what training made of it; the same in all pictures."""
+"""Colours of the untrained and the trained encoder in all figures."""
 
 _STYLE: dict[str, Any] = {
     "font.size": 8.5,
@@ -45,15 +45,15 @@ _STYLE: dict[str, Any] = {
     "ytick.labelcolor": INK,
     "figure.facecolor": PAPER,
     "axes.facecolor": "none",
-    "svg.fonttype": "none",  # text stays text: to be searched, copied and tested
-    "svg.hashsalt": "graphcl",  # the same picture is the same file
+    "svg.fonttype": "none",  # write text as text, so that it can be searched
+    "svg.hashsalt": "graphcl",  # fixed salt for ids, so that equal figures give equal files
 }
 _Picture = TypeVar("_Picture", bound=Callable[..., Any])
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Draw in the style of all pictures, whatever the user's matplotlib is set to, which is left as it was.
+    """Use the common style inside a `with` block, and restore the user's matplotlib settings afterwards.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -66,7 +66,7 @@ def style() -> Iterator[None]:
 
 
 def picture(function: _Picture) -> _Picture:
-    """`function`, which draws, in that style."""
+    """Decorate a drawing function so that it draws in the common style."""
 
     @functools.wraps(function)
     def drawn(*args: Any, **kwargs: Any) -> Any:
@@ -77,19 +77,19 @@ def picture(function: _Picture) -> _Picture:
 
 
 def panel(title: str = "", width: float = 3.3, height: float = 2.4) -> Any:
-    """A figure of one plot, in inches: small, so that several stand beside each other or, on a phone, below."""
-    from matplotlib.figure import Figure  # without pyplot, which keeps figures and looks for a screen
+    """Return a new figure with one plot, sized in inches, and the plot's axes."""
+    from matplotlib.figure import Figure  # not pyplot, which keeps all figures in memory and needs a display backend
 
     figure = Figure(figsize=(width, height))
     axis = figure.add_subplot()
-    # Margins that hold the labels of all pictures; to find the least ones would take as long as to draw.
+    # fixed margins that fit all labels, as a layout engine would double the drawing time
     figure.subplots_adjust(left=0.6 / width, right=1 - 0.1 / width, bottom=0.46 / height, top=1 - 0.26 / height)
     axis.set_title(title)
     return figure, axis
 
 
 def panels(count: int, width: float = 3.3, height: float = 2.4, columns: int = 3) -> tuple[Any, list[Any]]:
-    """A figure of several plots, at most `columns` in a row, each of a size in inches with its labels."""
+    """Return a new figure with `count` plots, each sized in inches, at most `columns` in a row, and their axes."""
     from matplotlib.figure import Figure
 
     columns = min(count, columns)

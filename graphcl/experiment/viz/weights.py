@@ -1,4 +1,4 @@
-"""How much a loss makes of a negative, by its similarity."""
+"""Figure of the weights that a loss gives to negatives, by cosine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from graphcl.experiment.viz.style import COLOURS, MUTED, TRAINED, panel, picture
 
 
 @picture
-def weights(title: str, edges: np.ndarray, negatives: np.ndarray, moments: np.ndarray, label: str) -> Any:
-    """The mean over pairs of each bin with a band of one deviation, over the histogram of the negatives.
+def weights(title: str, edges: np.ndarray, negatives: np.ndarray, sums: np.ndarray, label: str) -> Any:
+    """Return a figure of the mean weight of negatives by cosine, with a band of one standard deviation.
+
+    The density of the negatives is drawn in the background.
 
     Args:
-        title: what is weighed.
-        edges: bins of the cosine `[K + 1]`.
-        negatives: how many lie in each bin `[K]`.
-        moments: number, sum and sum of squares of the weights in each bin `[3, K]`.
-        label: of the weights' axis.
+        title: title of the figure.
+        edges: edges of the K bins for cosines `[K + 1]`.
+        negatives: number of negatives in each bin `[K]`.
+        sums: number, sum and sum of squares of the weights in each bin `[3, K]`.
+        label: label of the weight axis.
     """
     figure, axis = panel(title)
-    mean, deviation = mean_weight(moments)
+    mean, deviation = mean_weight(sums)
     middle = (edges[1:] + edges[:-1]) / 2
     behind = axis.twinx()
     behind.stairs(density(negatives, edges), edges, color=MUTED, alpha=0.22, fill=True)
@@ -36,9 +38,9 @@ def weights(title: str, edges: np.ndarray, negatives: np.ndarray, moments: np.nd
     return figure
 
 
-def mean_weight(moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation in each bin; NaN where a bin has too few pairs to speak of."""
-    number, total, squares = moments
+def mean_weight(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean and standard deviation of the weights in each bin, see `weights`; NaN for bins with few pairs."""
+    number, total, squares = sums
     enough = number >= max(5, 1e-4 * number.sum())
     number = np.where(enough, number, np.nan)
     mean = total / number

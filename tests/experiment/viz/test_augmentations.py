@@ -1,4 +1,4 @@
-"""What a picture of an augmentation says is what the augmentation did."""
+"""Drawings of augmentations show the actual changes."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl import AttributeMask, Compose, EdgePerturb, Identity, NodeDrop, OneOf, Subgraph
-from graphcl.config.settings import build_augmentation, check_augmentation
+from graphcl.config import build_augmentation, check_augmentation
 from graphcl.errors import InputError
 from graphcl.experiment.viz.augmentations import augmentations as draw
 from graphcl.experiment.viz.augmentations import change, layout, node_kinds
@@ -33,7 +33,7 @@ def test_the_original():
 
 
 @pytest.mark.parametrize("augmentation", [NodeDrop(0.4), Subgraph(0.4)])
-def test_dropped_nodes_take_their_edges_along(augmentation):
+def test_dropped_nodes_lose_their_edges(augmentation):
     found = change(path(), augmentation, seeded())
     assert (len(found.gone), len(found.nodes)) == (2, 4)
     assert sorted(found.gone + found.nodes) == [0, 1, 2, 3, 4, 5]
@@ -55,7 +55,7 @@ def test_masked_nodes_in_the_numbering_of_the_original():
     assert found.difference.endswith("gone, 2 nodes masked")
 
 
-def test_as_many_directed_edges_as_nodes_confuse_nothing():
+def test_as_many_directed_edges_as_nodes():
     ring = Data(x=torch.eye(4), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
     found = change(ring, NodeDrop(0.25), seeded())
     assert (len(found.gone), len(found.removed), len(found.kept)) == (1, 2, 2)
@@ -92,7 +92,7 @@ def test_kinds_of_nodes():
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 40, 200])
-def test_places_of_small_large_and_disconnected_graphs(nodes):
+def test_layout_of_small_large_and_disconnected_graphs(nodes):
     ends = torch.stack([torch.arange(nodes // 2), torch.arange(nodes // 2) + nodes // 2])
     graph = Data(x=torch.ones(nodes, 1), edge_index=torch.cat([ends, ends.flip(0)], dim=1))
     place = layout(graph)

@@ -1,4 +1,4 @@
-"""The palette is told apart by colour-blind readers, and a picture is the same whatever matplotlib is set to."""
+"""The palette is distinct for colour-blind readers; figures do not depend on matplotlib's settings."""
 
 import itertools
 
@@ -34,36 +34,36 @@ def lab(rgb):
 
 
 def nearest(colours, sight):
-    """The least CIELAB distance of two colours, as they are seen."""
+    """Return the smallest CIELAB distance of two colours under a kind of sight."""
     seen = [lab(np.asarray(SIGHT[sight]) @ linear(colour)) for colour in colours]
     return min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
 
 
 @pytest.mark.parametrize("sight", SIGHT)
-def test_the_palette_is_told_apart(sight):
+def test_the_colours_are_distinct(sight):
     assert nearest([*COLOURS, PAPER], sight) > 15  # about 2 is just noticeable, side by side
 
 
-def test_the_check_sees_a_palette_that_is_not():
+def test_the_check_detects_similar_colours():
     assert nearest(["#2ca02c", "#d62728"], "usual") > 50
     assert nearest(["#a0a000", "#c08a00"], "deuteranopia") < 15
 
 
-def test_every_class_has_a_look_of_its_own():
+def test_every_class_has_its_own_colour_and_marker():
     looks = [class_style(number) for number in range(CLASSES)]
     assert len(set(looks)) == CLASSES == 35
     assert all(a[0] != b[0] and a[1] != b[1] for a, b in itertools.pairwise(looks))
     assert class_style(CLASSES) == class_style(CLASSES + 1)
 
 
-def test_the_users_settings_are_neither_taken_nor_changed():
+def test_the_users_settings_are_neither_used_nor_changed():
     plain = to_svg(curves("loss", {0: [3.0, 2.0, 1.0]}))
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path"}):
         assert to_svg(curves("loss", {0: [3.0, 2.0, 1.0]})) == plain
         assert matplotlib.rcParams["font.size"] == 30
 
 
-def test_a_page_puts_its_own_ink_into_a_picture():
+def test_an_inline_figure_uses_the_colours_of_the_page():
     text = inline(curves("loss", {0: [1.0, 2.0]}), "a", "so & so")
     assert 'aria-label="so &amp; so"' in text
     assert "var(--ink)" in text
@@ -71,10 +71,10 @@ def test_a_page_puts_its_own_ink_into_a_picture():
     assert "http" not in text
 
 
-def test_without_matplotlib_one_line_says_what_to_install(monkeypatch):
+def test_without_matplotlib_a_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     with (
-        pytest.raises(InputError, match=r"^pictures are drawn by matplotlib .*; pip install 'graphcl\[viz\]'\.$"),
+        pytest.raises(InputError, match=r"^figures are drawn by matplotlib .*; pip install 'graphcl\[viz\]'\.$"),
         style(),
     ):
         pass

@@ -1,0 +1,56 @@
+"""Load graphs for a trained encoder, with node features built as they were for its training."""
+
+from __future__ import annotations
+
+from torch_geometric.data import InMemoryDataset
+
+from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
+from graphcl.errors import InputError
+from graphcl.experiment.build import edge_columns
+from graphcl.models.interface import takes_categories
+from graphcl.models.saved import EncoderDescription
+
+
+def load_for(
+    description: EncoderDescription, source: object, root: str = "datasets", mirror: str | None = None
+) -> GraphDataset:
+    """Load graphs with the node features that a trained encoder expects.
+
+    Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
+    already has all of the encoder's columns (labels and degrees) are used unchanged.
+
+    Args:
+        description: description of the encoder.
+        source: see `load_dataset`; a list of one graph is also accepted.
+        root: see `load_dataset`.
+        mirror: see `load_dataset`.
+
+    Raises:
+        InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
+    """
+    if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1:
+        # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
+        return load_for(description, [source[0], source[0]], root, mirror)[:1]
+    given = dataset = load_dataset(source, root, mirror, categories=takes_categories(description.encoder.name))
+    features, trained = description.features, f"the encoder was trained on {description.dataset} with"
+    if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):
+        raise InputError(f"{given.name} has no node labels (no `x`); {trained} {description.columns()}.")
+    complete = "labels" in features and given.num_features == description.in_channels
+    if not isinstance(given, MappedDataset) and features != "labels" and not complete:
+        dataset = load_dataset(given, features=features, degree_columns=description.degree_columns or None)
+        dataset.classes = given.classes  # loading again renumbers the classes from 0, so keep the original class values
+    if dataset.num_features != description.in_channels:
+        raise InputError(
+            f"{given.name} has {given.num_features} columns of `x` ({given.features}); {trained} "
+            f"{description.columns()}."
+        )
+    encoder, whole = description.encoder, not dataset[0].x.is_floating_point()
+    if encoder.arguments is not None and whole != takes_categories(encoder.name):
+        kinds = ["numbers", "categories as whole numbers"]
+        raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {trained} {kinds[not whole]}.")
+    if description.edge_dim is not None and description.edge_dim != (columns := edge_columns(dataset)):
+        raise InputError(
+            f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
+            "requires."
+        )
+    return dataset

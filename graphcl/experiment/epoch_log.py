@@ -1,0 +1,86 @@
+"""The log of a run's epochs: `metrics.jsonl`, and the same metrics as a table in `metrics.csv`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphcl.errors import InputError
+from graphcl.system.files import MOST_METRICS, parse_json, read_text, write_text
+from graphcl.training.epoch import Epoch
+
+FILES = ("metrics.jsonl", "metrics.csv")
+_TIMES = ("seconds", "data_seconds")
+Row = dict[str, Any]
+
+
+class EpochLog:
+    """The log of a run's metrics, with one row per seed and epoch, appended as soon as the epoch ends.
+
+    Args:
+        folder: run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lines, self._table = (folder / name for name in FILES)
+        self._rows: dict[tuple[int, int], Row] = {}
+
+    def read(self) -> None:
+        """Read the rows that an earlier process wrote, and remove an incomplete line, as a killed process leaves."""
+        for line in read_text(self._lines, MOST_METRICS).splitlines() if self._lines.exists() else []:
+            try:
+                row = parse_json(line, str(self._lines))
+            except InputError:
+                break
+            seed, epoch = int(row["seed"]), int(row["epoch"])
+            self._rows[seed, epoch] = {**row, "seed": seed, "epoch": epoch}
+        if self._rows:
+            self._rewrite()
+
+    def history(self, seeds: Collection[int]) -> list[Epoch]:
+        """Return the logged epochs of the given seeds."""
+        return [_epoch(row) for (seed, _), row in self._rows.items() if seed in seeds]
+
+    def add(self, seed: int, epoch: Epoch) -> None:
+        """Append a row to both files; the columns of `metrics.csv` are those of the first row.
+
+        Resumed training repeats the epochs since the checkpoint, whose rows are then in the log already. If an existing
+        row equals the new one except for the times, it is kept. Otherwise, for example after a change of the number of
+        ranks, the new row replaces it, and the seed's later rows are removed.
+        """
+        row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
+        before = self._rows.get((seed, epoch.epoch))
+        if before is not None:
+            if all(value == before.get(key) for key, value in row.items() if key not in _TIMES):
+                return
+            self._rows = {at: each for at, each in self._rows.items() if at[0] != seed or at[1] < epoch.epoch}
+        first = before is not None or not self._rows
+        self._rows[seed, epoch.epoch] = row
+        if first:
+            self._rewrite()
+            return
+        with self._lines.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        with self._table.open("a", newline="") as file:
+            file.write(self._csv([row]))
+
+    def _rewrite(self) -> None:
+        rows = self._rows.values()
+        write_text(self._lines, "".join(json.dumps(row) + "\n" for row in rows))
+        columns = next(iter(rows))
+        write_text(self._table, self._csv([{key: key for key in columns}, *rows]))
+
+    def _csv(self, rows: Iterable[Row]) -> str:
+        text = io.StringIO(newline="")
+        columns = next(iter(self._rows.values()))
+        csv.DictWriter(text, list(columns), restval="", extrasaction="ignore").writerows(rows)
+        return text.getvalue()
+
+
+def _epoch(row: Mapping[str, Any]) -> Epoch:
+    main = {key: row[key] for key in ("epoch", "loss", "alignment", "uniformity", *_TIMES)}
+    return Epoch(**main, diagnostics={key: value for key, value in row.items() if key not in (*main, "seed")})

@@ -1,0 +1,307 @@
+"""What a run prints and keeps: lines and progress bars, logs of trackers, and the run folder."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphcl.config import Config
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.distributed.launch import Group
+from graphcl.errors import InputError, Stopped
+from graphcl.experiment.build import describe
+from graphcl.experiment.run_folder import RunFolder
+from graphcl.experiment.seed import Observer, Scores, SeedResult
+from graphcl.experiment.snapshot import report_arrays
+from graphcl.experiment.summary import ROWS, compared, environment, protocol, score_lines, unit
+from graphcl.experiment.tracking import Tracker, tracking
+from graphcl.losses import Loss
+from graphcl.methods import Method
+from graphcl.system.signals import Stop
+from graphcl.training.checkpoint import Checkpoints
+from graphcl.training.diagnostics import widest_share
+from graphcl.training.epoch import Epoch
+
+_WIDEST = 0.9
+"""Fraction of the variance in one column beyond which a warning is printed; sound trainings have about 0.05."""
+
+
+class Output:
+    """The output of a rank that only trains: no files, no lines, no scores; the base of `RunOutput`."""
+
+    rows: tuple[str, ...] = ()
+    unfinished: tuple[int, ...] = ()
+
+    def __init__(self, config: Config) -> None:
+        self.config, self.stop = config, Stop(quiet=True)
+
+    @contextmanager
+    def of_seed(self, seed: int) -> Iterator[tuple[Observer, Checkpoints]]:
+        """Yield the hooks and the checkpoints of a seed."""
+        rule = self.config.checkpoint
+        with self.stop.deferred():
+            yield Observer(), Checkpoints("unused: rank 0 reads and writes", rule.epochs, rule.minutes, self.stop)
+
+    def add(self, seed: int, result: SeedResult) -> None:
+        """Keep the outcome of a seed."""
+
+    def finish(self) -> dict[str, Any]:
+        """Print the summary and return what `result.json` holds."""
+        return {}
+
+
+class RunOutput(Output):
+    """The output of a run: its folder, its lines, its trackers.
+
+    Args:
+        config: the settings.
+        dataset: the graphs.
+        device: where the model is trained.
+        group: the ranks.
+        seconds: wall time by stage so far.
+    """
+
+    rows = tuple(ROWS)
+
+    def __init__(
+        self, config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: dict[str, float]
+    ) -> None:
+        super().__init__(config)
+        self.dataset, self.device, self.group, self.seconds = dataset, device, group, seconds
+        self.stop = Stop()
+        self.folder = RunFolder(config)
+        self.history = self.folder.history()
+        self.scores = {name: self.folder.scores(name) for name in config.eval}
+        self.epoch_scores: dict[str, Any] = self.folder.result.get("epoch_scores", {})
+        self._add_seconds(self.folder.result.get("seconds", {}))
+        ranks = f"; ranks: {group.size}" if group.size > 1 else ""
+        how = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}{ranks}"
+        print(f"{dataset}, features: {dataset.features}; {how}; {self.folder.path}/")
+        for seed in self.folder.finished:
+            print(f"seed {seed}: finished before")
+            self.folder.checkpoints(config, seed, self.stop).clear()
+
+    @property
+    def unfinished(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seeds that are left to run."""
+        return tuple(seed for seed in self.config.seeds if seed not in self.folder.finished)
+
+    @contextmanager
+    def of_seed(self, seed: int) -> Iterator[tuple[Observer, Checkpoints]]:
+        """Yield the hooks and the checkpoints of a seed; signals are noted while it trains and saves."""
+        config, folder = self.config, self.folder
+        with ExitStack() as stack:
+            trackers = stack.enter_context(tracking(config.track, folder.path, seed, config.model_dump()))
+            observer = _RunObserver(self, seed, trackers, stack)
+            yield observer, folder.checkpoints(config, seed, self.stop)
+            observer.finish()
+
+    def add(self, seed: int, result: SeedResult) -> None:
+        """Keep the encoder, the embeddings and the scores of a seed, before the next one starts."""
+        config, folder, dataset = self.config, self.folder, self.dataset
+        if warning := _one_column(config, result.h):
+            print(f"graphcl: seed {seed}: {warning}", file=sys.stderr)
+        for epoch in result.history:  # epochs before a checkpoint whose lines were lost
+            folder.add_epoch(seed, epoch)
+        folder.add_seed(seed, result.model.encoder, describe(config, dataset, result.model), result.h, result.y)
+        for name, rows in result.scores.items():
+            for row, score in rows.items():
+                self.scores[name].setdefault(row, []).append(score)
+        if result.epoch_scores:
+            found = {
+                epoch: {name: vars(score) for name, score in each.items()}
+                for epoch, each in result.epoch_scores.items()
+            }
+            self.epoch_scores[str(seed)] = found
+        self.history += result.history
+        self._add_seconds(result.seconds)
+        folder.add_result(self._summary([*folder.finished, seed]))
+        folder.checkpoints(config, seed, self.stop).clear()
+
+    def finish(self) -> dict[str, Any]:
+        """Print the summary, draw the report and return what `result.json` holds."""
+        result = self.folder.result
+        if self.dataset.scored:
+            print("\n".join(score_lines(result)))
+        else:
+            print("These graphs have no class labels, so the embedding is kept but not scored.")
+        spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in self.seconds.items())
+        print(f"kept in {self.folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
+        if self.config.report:
+            print(_write_report(self.folder))
+        return result
+
+    def _add_seconds(self, spent: dict[str, float]) -> None:
+        for stage, value in spent.items():
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + value
+
+    def _summary(self, seeds: list[int]) -> dict[str, Any]:
+        """Return what `result.json` holds of the finished seeds."""
+        config, history = self.config, self.history
+        scores = {name: compared(rows) for name, rows in self.scores.items() if rows}
+        how = protocol(config.evaluation.folds, config.evaluation.inner_folds, self.dataset.benchmark)
+        total = sum(epoch.seconds for epoch in history)
+        return {
+            "seeds": seeds,
+            **({"scores": scores, **how} if scores else {}),
+            **({"epoch_scores": self.epoch_scores} if self.epoch_scores else {}),
+            "epochs": max((epoch.epoch for epoch in history), default=0),
+            "seconds": dict(self.seconds),
+            "epoch_seconds": statistics.median(epoch.seconds for epoch in history) if history else 0.0,
+            "data_share": sum(epoch.data_seconds for epoch in history) / total if history else 0.0,
+            **environment(self.device),
+            "config": config.model_copy(update={"resume": False}).model_dump(),
+            "ranks": self.group.size,
+        }
+
+
+class _RunObserver(Observer):
+    """The hooks of one seed of a run: log epochs, show progress, keep snapshots for the report."""
+
+    def __init__(self, output: RunOutput, seed: int, trackers: list[Tracker], stack: ExitStack) -> None:
+        self.output, self.seed, self.trackers = output, seed, trackers
+        self._snapshots: dict[str, Any] = {}
+        self._training, self._evaluation = stack.enter_context(ExitStack()), stack.enter_context(ExitStack())
+        self.on_fold = self._evaluation.enter_context(_fold_bar(f"seed {seed}"))
+        self._show: Callable[[Epoch], None] = lambda epoch: None
+
+    def before_training(self, method: Method, h: Tensor | None) -> None:
+        self._snapshot("before", method, h)
+        config, stop = self.output.config, self.output.stop
+        self._training.enter_context(stop.deferred())
+        self._show = self._training.enter_context(_epoch_bar(f"seed {self.seed}", config, stop))
+
+    def on_epoch(self, epoch: Epoch) -> None:
+        self.output.folder.add_epoch(self.seed, epoch)
+        self._show(epoch)
+        for tracker in self.trackers:
+            tracker(epoch)
+
+    def on_scores(self, scores: Scores) -> None:
+        for name, rows in scores.items():
+            means = ", ".join(f"{row} {score.mean:.2f}" for row, score in rows.items())
+            print(f"seed {self.seed}: {means} {unit(rows['trained'].metric)} ({name})")
+            logged = {f"score/{name}" + ("" if row == "trained" else f"_{row}"): s.mean for row, s in rows.items()}
+            for tracker in self.trackers:
+                tracker.add_scores(logged)
+
+    def after_training(self, method: Method, h: Tensor) -> None:
+        self._training.close()
+        self._snapshot("after", method, h)
+
+    def finish(self) -> None:
+        """Keep the snapshots for the report."""
+        if self._snapshots:
+            self.output.folder.add_snapshots(**self._snapshots)
+
+    def _snapshot(self, when: str, method: Method, h: Tensor | None) -> None:
+        config = self.output.config
+        if config.report and self.seed == config.seeds[0] and h is not None:
+            self._snapshots[when] = report_arrays(config, self.output.dataset, method, h, self.seed)
+
+
+@contextmanager
+def open_output(
+    config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: dict[str, float]
+) -> Iterator[Output]:
+    """Yield the output of this rank; on an interruption or a full disk, say how to resume."""
+    if not group.is_main:
+        output = Output(config)
+        with output.stop.listening():
+            try:
+                yield output
+            except Stopped:
+                raise Stopped from None  # rank 0 prints where the run is saved
+        return
+    main = RunOutput(config, dataset, device, group, seconds)
+    path = main.folder.path
+    with main.folder, main.stop.listening():
+        try:
+            yield main
+        except KeyboardInterrupt as interrupt:
+            line = f"{str(interrupt) or 'what had finished is kept'}; `--resume {path}` goes on"
+            raise type(interrupt)(line) from None
+        except BrokenPipeError:
+            line = f"the output's reader has gone; what had finished is kept; `--resume {path}` goes on"
+            raise Stopped(line) from None
+        except OSError as error:
+            what = error.strerror or str(error)
+            raise InputError(f"{what}, in {path}; what was saved is kept, resume with `--resume {path}`.") from None
+
+
+def _one_column(config: Config, h: Tensor) -> str | None:
+    """Return a warning if one column holds nearly all variance, so that an unscaled SVM effectively uses it only."""
+    fraction = float(widest_share(h))
+    if fraction < _WIDEST or h.size(1) < 8 or "svm" not in config.eval or config.evaluation.scale:
+        return None
+    return (
+        f"one column holds {100 * fraction:.1f} % of the embedding's variance, so the SVM uses little else; "
+        "`--evaluation.scale` gives all columns equal weight (docs/protocols.md)."
+    )
+
+
+def _write_report(folder: RunFolder) -> str:
+    """Write report.html and return a status line. A failure to draw it does not fail the run."""
+    from graphcl.experiment.viz.run_report import write_report  # matplotlib is loaded only here
+
+    try:
+        return f"report: {write_report(folder.path)}"
+    except InputError as error:
+        return f"no report.html: {error}"
+
+
+@contextmanager
+def _fold_bar(label: str) -> Iterator[Callable[[str, int, int], object] | None]:
+    """Show finished folds on a terminal, as in "seed 0, svm, untrained: 3/10"; elsewhere nothing."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from tqdm import tqdm
+
+    bar: Any = None
+
+    def show(row: str, done: int, total: int) -> None:
+        nonlocal bar
+        if bar is None or bar.desc != f"{label}, {row}":
+            if bar is not None:
+                bar.close()
+            form = "{desc}: {n_fmt}/{total_fmt} {bar}"
+            bar = tqdm(desc=f"{label}, {row}", total=total, leave=False, mininterval=0, bar_format=form)
+        bar.update(done - bar.n)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()
+
+
+@contextmanager
+def _epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoch], None]]:
+    """Show a progress bar on a terminal, print one line an epoch elsewhere; ask to stop when the reader has gone."""
+    line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}, {0.seconds:.2f} s"
+    if not sys.stderr.isatty():
+
+        def log(epoch: Epoch) -> None:
+            try:
+                print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}", flush=True)
+            except BrokenPipeError:
+                stop.wanted = True
+
+        yield log
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=None if config.steps else config.epochs, desc=label, leave=False) as bar:
+
+        def show(epoch: Epoch) -> None:
+            bar.update(epoch.epoch - bar.n)  # a resumed training has epochs behind it
+            bar.set_postfix_str(line.format(epoch))
+
+        yield show

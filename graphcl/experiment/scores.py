@@ -1,0 +1,144 @@
+"""Score the embeddings of a seed: the reference rows, which need no training, and the trained encoder."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Collection, Mapping
+
+import torch
+from torch import Tensor
+
+from graphcl.config import Config
+from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.loader import make_loader
+from graphcl.errors import InputError
+from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, majority, usable_folds
+from graphcl.experiment.summary import ROWS
+from graphcl.graphs.statistics import graph_statistics
+from graphcl.models.calibrate import calibrate, has_batchnorm
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.system.optional import import_ogb
+from graphcl.training.loop import embed
+
+REFERENCES = tuple(row for row in ROWS if row != "trained")
+"""The reference rows: majority, statistics, untrained, calibrated."""
+EMBED_BATCH = 1024
+"""Graphs in a batch when embedding."""
+OnFold = Callable[[str, int, int], object]
+"""Called with "EVALUATOR, ROW", the number of finished folds and of all."""
+_CALIBRATION_SEED = 2**40 + 2**20
+"""Where the seeds of shuffles for calibration begin, apart from those of training."""
+
+
+def reference_embeddings(
+    dataset: GraphDataset, model: ContrastiveModel, seed: int, max_degree: int, rows: Collection[str] = REFERENCES
+) -> dict[str, Tensor]:
+    """Return the embeddings that the reference rows score, by row.
+
+    Args:
+        dataset: the graphs.
+        model: the untrained model.
+        seed: of the shuffle for calibration.
+        max_degree: degrees from this on share a column of the statistics.
+        rows: of `statistics`, `untrained`, `calibrated`; the last is left out for an encoder without BatchNorm.
+    """
+    whole = make_loader(dataset, EMBED_BATCH, device=next(model.parameters()).device)
+    found = {}
+    if "statistics" in rows:
+        found["statistics"] = graph_statistics(whole, max_degree)
+    if "untrained" in rows:
+        found["untrained"], _ = embed(model, whole)
+    if "calibrated" in rows and has_batchnorm(model.encoder):
+        found["calibrated"], _ = embed(calibrated(dataset, model, seed), whole)
+    return found
+
+
+def calibrated(dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> ContrastiveModel:
+    """Return a copy of a model with BatchNorm statistics over all graphs, in shuffled batches."""
+    order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
+    device = next(model.parameters()).device
+    return calibrate(model, make_loader(dataset, EMBED_BATCH, True, order, device))
+
+
+def score_rows(
+    config: Config,
+    dataset: GraphDataset,
+    embeddings: Mapping[str, Tensor],
+    seed: int = 0,
+    workers: int | None = None,
+    on_fold: OnFold | None = None,
+) -> dict[str, dict[str, FoldScores]]:
+    """Return the scores of a seed by evaluator and row.
+
+    Args:
+        config: names the evaluators and their protocol.
+        dataset: a data set with labels.
+        embeddings: `[n, H]` by row; with `statistics` the majority class is scored, too.
+        seed: of the folds.
+        workers: threads of the evaluators.
+        on_fold: called with every finished fold.
+    """
+    found: dict[str, dict[str, FoldScores]] = {name: {} for name in config.eval}
+    for name, scores in found.items():
+        if "statistics" in embeddings:
+            scores["majority"] = _majority(config, dataset, name, seed)
+        for row, h in embeddings.items():
+            report = None if on_fold is None else functools.partial(on_fold, f"{name}, {row}")
+            scores[row] = score(config, name, h, dataset.y, seed, workers, dataset.benchmark, report)
+    return found
+
+
+def score(
+    config: Config,
+    name: str,
+    h: Tensor,
+    y: Tensor,
+    seed: int = 0,
+    workers: int | None = None,
+    benchmark: Benchmark | None = None,
+    on_fold: Callable[[int, int], object] | None = None,
+) -> FoldScores:
+    """Return the score of an embedding `[n, H]` by the evaluator `name`, under the protocol of the configuration.
+
+    Evaluators that score by a benchmark's split take it from `benchmark`.
+    """
+    evaluator = EVALUATORS[name] if name in EVALUATORS else SPLIT_EVALUATORS[name]
+    taken = inspect.signature(evaluator).parameters  # `scale` is for the SVM only
+    known = {"on_fold": on_fold, **config.evaluation.model_dump(), **(vars(benchmark) if benchmark is not None else {})}
+    settings = {key: value for key, value in known.items() if key in taken}
+    return evaluator(h, y, seed=seed, workers=workers, **settings)
+
+
+def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> FoldScores:
+    """Return the score of predicting the largest class; on a benchmark's split, of a probe of constant rows."""
+    if dataset.benchmark is None:
+        folds, inner = config.evaluation.folds, config.evaluation.inner_folds
+        return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)
+    return score(config, name, torch.zeros(len(dataset), 1), dataset.y, seed, 1, dataset.benchmark)
+
+
+def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
+    """Return the settings with at most as many folds as the smallest class has graphs; print a reduction.
+
+    Raises:
+        InputError: an evaluator does not fit the data set, or ogb is not installed for one of its sets.
+    """
+    if not dataset.scored:
+        return config
+    fitting = EVALUATORS if dataset.benchmark is None else SPLIT_EVALUATORS
+    if unfit := [name for name in config.eval if name not in fitting]:
+        why = "has no split of its own" if dataset.benchmark is None else "is scored on its own split"
+        raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {max(fitting)}.")
+    if dataset.benchmark is not None:
+        import_ogb()  # needed for its metric, even if the packed graphs are read without it
+        return config
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)
+    for note in notes:
+        print(f"graphcl: {note.message}", file=sys.stderr)
+    evaluation = config.evaluation.model_copy(update={"folds": folds, "inner_folds": inner})
+    return config.model_copy(update={"evaluation": evaluation})

@@ -1,0 +1,83 @@
+"""One seed: its rows, the scores on the way, BatchNorm statistics after training."""
+
+import pytest
+import torch
+
+from graphcl import make_loader
+from graphcl.config import make_config
+from graphcl.datasets import load_dataset
+from graphcl.evaluate import svm
+from graphcl.experiment.scores import REFERENCES, calibrated
+from graphcl.experiment.seed import Observer, run_seed
+from graphcl.training.loop import embed
+from tests.conftest import small_graphs
+
+SETTINGS = {
+    "epochs": 4,
+    "batch_size": 12,
+    "encoder": {"name": "gin", "hidden": 8, "layers": 2},
+    "evaluation": {"folds": 3, "inner_folds": 2},
+}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def graphs():
+    return load_dataset(small_graphs())
+
+
+def run(graphs, rows=(*REFERENCES, "trained"), observer=None, **settings):
+    return run_seed(make_config({**SETTINGS, **settings}), graphs, 3, CPU, rows=rows, observer=observer)
+
+
+def test_every_row_is_scored_and_the_trained_one_is_that_of_the_embedding(graphs):
+    result = run(graphs)
+    assert list(result.scores["svm"]) == [*REFERENCES, "trained"]
+    assert result.scores["svm"]["trained"] == svm(result.h, graphs.y, seed=3, folds=3, inner_folds=2)
+    assert [epoch.epoch for epoch in result.history] == [1, 2, 3, 4]
+
+
+def test_without_rows_a_seed_is_trained_alike_and_not_scored(graphs):
+    result = run(graphs, rows=())
+    assert result.scores == {}
+    assert torch.equal(result.h, run(graphs).h)
+
+
+def test_scores_on_the_way_do_not_change_the_training(graphs):
+    plain, scored = run(graphs), run(graphs, score_every=2)
+    assert torch.equal(plain.h, scored.h)
+    assert list(scored.epoch_scores) == [2, 4]
+    assert scored.epoch_scores[4]["svm"] == scored.scores["svm"]["trained"]
+    assert scored.epoch_scores[2]["svm"] == run(graphs, epochs=2).scores["svm"]["trained"]
+
+
+def test_precise_bn_replaces_the_moving_averages_and_nothing_else(graphs):
+    plain, precise = run(graphs), run(graphs, precise_bn=True)
+    assert [vars(each)["loss"] for each in plain.history] == [vars(each)["loss"] for each in precise.history]
+    for name, value in plain.model.named_parameters():
+        assert torch.equal(value, dict(precise.model.named_parameters())[name])
+    expected = calibrated(graphs, plain.model, 3)
+    for name, value in expected.named_buffers():
+        torch.testing.assert_close(value, dict(precise.model.named_buffers())[name])
+    assert not torch.equal(plain.h, precise.h)
+
+
+def test_observers_see_the_seed_in_order(graphs):
+    seen = []
+
+    class Log(Observer):
+        def before_training(self, method, h):
+            seen.append("before" if h is not None else "before, no embedding")
+
+        def on_epoch(self, epoch):
+            seen.append(epoch.epoch)
+
+        def after_training(self, method, h):
+            seen.append("after")
+
+        def on_scores(self, scores):
+            seen.append(sorted(scores))
+
+    result = run(graphs, observer=Log())
+    assert seen == ["before", 1, 2, 3, 4, "after", ["svm"]]
+    assert torch.equal(result.h, embed(result.model, make_loader(graphs, 1024))[0])
