@@ -1,4 +1,4 @@
-"""The evaluators beside scikit-learn's grid search, on the CPU: python benchmarks/evaluate.py --mirror ~/tu
+"""Compare the evaluators with scikit-learn's grid search, on the CPU: python benchmarks/evaluate.py --mirror ~/tu
 
 Embeds data sets with an untrained GIN and prints Markdown: seconds of one seed's full protocol (10 outer folds) with
 one thread and with two, and how many times as fast as GridSearchCV that is; medians of interleaved rounds, one process.
@@ -31,7 +31,7 @@ def untrained(name, mirror, root):
 
 
 def grid_search(h, y, scale):
-    """The protocol as scikit-learn spells it: accuracies in percent and C of every outer fold."""
+    """Return accuracies in percent and C of every outer fold, by scikit-learn's `GridSearchCV`."""
     accuracy, chosen = [], []
     machine, key = (make_pipeline(StandardScaler(), SVC()), "svc__C") if scale else (SVC(), "C")
     for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(h, y):
@@ -42,7 +42,7 @@ def grid_search(h, y, scale):
 
 
 def measure(h, y, repeats, clock, threads):
-    """Median seconds of every case, and whether the SVM's outcome is the grid search's."""
+    """Return the median seconds of every case, and whether the SVM's results equal the grid search's."""
     cases = {}
     for scale in (False, True):
         cases["GridSearchCV", scale, 1] = lambda scale=scale: grid_search(h, y, scale)
@@ -82,7 +82,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="PROTEINS only")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cpu", action="store_true", help="seconds of CPU instead of wall-clock time, one thread only")
-    parser.add_argument("--json", metavar="FILE", help="write the figures there, too")
+    parser.add_argument("--json", metavar="FILE", help="also write the figures to FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     clock, threads = (time.process_time, (1,)) if arguments.cpu else (time.perf_counter, (1, 2))

@@ -1,4 +1,4 @@
-"""The least time that a step of the encoder can take on this machine.
+"""Compute the least time that a step of the encoder can take on this machine.
 
 Rates, measured in the same process with the same threads, the best of several tries each: copying (bytes read plus
 bytes written), between buffers that lie in memory and between ones that lie in the cache; products of large square
@@ -39,7 +39,7 @@ import torch
 from timing import timed
 
 CACHE_BYTES = 16 * 2**20
-"""Where a view's kept numbers take less, they are taken to lie in the cache."""
+"""A view whose kept numbers take less is assumed to fit into the cache."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Floor:
 def rates(
     rows: int, device: torch.device | str = "cpu", quick: bool = False, dtype: torch.dtype = torch.float32
 ) -> Rates:
-    """The machine's rates; `rows` is how many nodes a view of the encoder has."""
+    """Return the machine's rates; `rows` is the number of nodes in a view."""
     large, small = (2**20, 2**18) if quick else (2**28, 2**20)
     square = 128 if quick else 2048
     return Rates(
@@ -76,7 +76,7 @@ def rates(
 
 
 def _best(action, device: torch.device | str) -> float:
-    """Least seconds of one call, of tries of about 20 ms each."""
+    """Return the least seconds of one call, over tries of about 20 ms each."""
     action()
     calls = max(1, min(2000, int(0.02 / max(1e-7, timed(action, device)))))
     return min(timed(lambda: [action() for _ in range(calls)], device) for _ in range(7)) / calls
@@ -95,7 +95,7 @@ def _product(n: int, k: int, m: int, device: torch.device | str, dtype: torch.dt
 
 
 def work(nodes: float, edges: float, features: int, hidden: int = 32, layers: int = 3) -> tuple[float, float, float]:
-    """Least flops and bytes of forward and backward of a view, and the bytes that it keeps in between."""
+    """Return the least flops and bytes of forward and backward of a view, and the bytes kept between them."""
     flops = numbers = kept = 0.0
     for layer in range(layers):
         w = hidden if layer else features
@@ -110,7 +110,7 @@ def work(nodes: float, edges: float, features: int, hidden: int = 32, layers: in
 
 
 def step_floor(views: list[tuple[float, float]], features: int, known: Rates) -> Floor:
-    """Of a step on views of these nodes and edges."""
+    """Return the floor of a step on views with these nodes and edges."""
     flops, moved, kept = map(sum, zip(*(work(*view, features) for view in views), strict=True))
     bandwidth = known.cache_copy if kept / len(views) < CACHE_BYTES else known.memory_copy
     best = max(known.square, known.shape)
@@ -119,5 +119,5 @@ def step_floor(views: list[tuple[float, float]], features: int, known: Rates) ->
 
 
 def as_row(known: Rates) -> dict[str, float]:
-    """In GB and Gflop per second."""
+    """Return the rates in GB and Gflop per second, as text."""
     return {name: value / 1e9 for name, value in asdict(known).items()}

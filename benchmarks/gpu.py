@@ -1,8 +1,8 @@
-"""The stages of this library on a GPU, in graphs per second, with batches of 128 and 4,096, in float32 and bfloat16.
+"""Measure the stages on a GPU, in graphs per second, with batches of 128 and 4,096, in float32 and bfloat16.
 
     python benchmarks/gpu.py [--mirror ~/tu] [--out benchmarks/results]
 
-writes a table named after the device, and the numbers beside it. Sets are generated (`shapes.py`); with `--mirror`, the
+writes a table and a JSON file named after the device. Sets are generated (`shapes.py`); with `--mirror`, the
 real PROTEINS is measured too. Times are between CUDA events; launches, and the share of the time in which the device
 has something to do, are the profiler's, over an epoch or part of one; memory is the most that tensors take during
 training, above the data set and the model. The encoder's least time is that of `floor.py` with this device's rates.
@@ -45,7 +45,7 @@ DEVICE = {
 
 
 def device_events(run: Ours, limit: int | None, device: torch.device) -> dict[str, float]:
-    """What the device does in an epoch: kernels and other operations per step, and its share of the time."""
+    """Return kernels and other device operations per step, and the fraction of time in which the device is busy."""
     on_cuda = device.type == "cuda"
     steps: list[int] = []
     handle = run.model.projector.register_forward_hook(lambda *_: steps.append(1))
@@ -69,7 +69,7 @@ def device_events(run: Ours, limit: int | None, device: torch.device) -> dict[st
 
 
 def measure(name: str, data: Any, batch_size: int, amp: bool, device: torch.device, quick: bool) -> dict[str, Any]:
-    """A row of each table."""
+    """Return one row of each table."""
     run = Ours(data, batch_size, device, amp=amp)
     limit = min(len(data), max(SETS["dd"], 2 * batch_size))
     row: dict[str, Any] = {"set": name, "batch": batch_size, "amp": "yes" if amp else "no"}
@@ -99,10 +99,10 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--mirror", default=None, help="folder or address of TU archives, for the real PROTEINS")
     parser.add_argument("--root", default="datasets", help="where TU sets are kept")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--dry-run", action="store_true", help="on the CPU, tiny, to see that it works")
+    parser.add_argument("--dry-run", action="store_true", help="run tiny sets on the CPU")
     given = parser.parse_args(arguments)
     if not given.dry_run and not torch.cuda.is_available():
-        sys.exit("gpu: this needs a CUDA device, and PyTorch finds none; --dry-run goes through it on the CPU.")
+        sys.exit("gpu: CUDA device not found; use --dry-run to try it on the CPU.")
     device = torch.device("cpu" if given.dry_run else "cuda")
     batch_sizes = given.batch_sizes or ((16, 64) if given.dry_run else BATCH_SIZES)
 

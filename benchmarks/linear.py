@@ -1,7 +1,7 @@
-"""Does the cost of a graph depend on how many there are? Epochs on molpcba's shape, in microseconds per graph.
+"""Measure the cost per graph against the number of graphs: epochs on molpcba's shape, in microseconds per graph.
 
-Of an epoch of a large set, the first steps are timed, until some number of graphs; the order of the whole set is drawn
-for it, which counts in full.
+Of a large set, only the first steps of an epoch are timed. The order of the whole set is still drawn, and counts in
+full.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from timing import timed
 
 SIZES = (1_000, 10_000, 100_000, 400_000)
 MOST = 40_000
-"""Graphs of an epoch that are timed."""
+"""Most graphs of an epoch that are timed."""
 
 
 def linear(sizes: Sequence[int] = SIZES, batch_sizes: Sequence[int] = (128, 1024), repeats: int = 3) -> list[dict]:
-    """A row per batch size; sizes take turns, so that a busy moment hits all of them."""
+    """Return one row per batch size; sizes take turns, so that a busy moment affects all of them."""
     sets = {size: generate("molpcba", size) for size in sizes}
     rows = []
     for batch_size in batch_sizes:

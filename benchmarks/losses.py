@@ -1,7 +1,7 @@
-"""The tiled engine beside the dense form, on the CPU: python benchmarks/losses.py
+"""Tiled against dense engine on the CPU: python benchmarks/losses.py
 
-Prints Markdown: seconds of forward and backward for two views [N, 128] (medians, ratio within one process), and the
-peak memory above the inputs at N = 65,536, each measured in a process of its own (on Linux).
+Prints Markdown: seconds of forward and backward for two views [N, 128] (medians, both in one process), and the peak
+memory above the inputs at N = 65,536, each loss in a separate process (Linux only).
 """
 
 import argparse
@@ -36,7 +36,7 @@ def views(n):
 
 
 def seconds(loss, n, repeats):
-    """Median time of forward and backward, after one that does not count."""
+    """Return the median time of forward and backward, after one warm-up."""
     found = []
     for _ in range(repeats + 1):
         z1, z2 = views(n)
@@ -46,7 +46,7 @@ def seconds(loss, n, repeats):
     return statistics.median(found[1:])
 
 
-def told(name, arguments):
+def label(name, arguments):
     return name + "".join(f", {key}={value}" for key, value in arguments.items())
 
 
@@ -58,21 +58,21 @@ def speed(sizes, repeats):
         for n in sizes:
             dense, tiled = (seconds(Loss(name, engine=e, **arguments), n, repeats) for e in ("dense", "tiled"))
             cells.append(f"{dense:.3f} / {tiled:.3f} s, x {dense / tiled:.1f}")
-        print(f"| {told(name, arguments)} | {' | '.join(cells)} |", flush=True)
+        print(f"| {label(name, arguments)} | {' | '.join(cells)} |", flush=True)
 
 
 def highest_memory():
-    """Peak resident memory of this process so far, in MB. (`ru_maxrss` would count the parent's, too.)"""
+    """Return the peak resident memory of this process in MB. (`ru_maxrss` includes the parent's.)"""
     with open("/proc/self/status") as file:
         return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM"))
 
 
 def peak(n, name):
-    """Peak resident memory of one forward and backward above that of the inputs and their gradients, in MB."""
+    """Print time and peak memory in MB of one forward and backward, above inputs and their gradients."""
     z1, z2 = views(n)
     for z in (z1, z2):
         z.grad = torch.zeros_like(z)
-    Loss(name, engine="tiled")(z1[:64], z2[:64]).backward()  # libraries load what they need
+    Loss(name, engine="tiled")(z1[:64], z2[:64]).backward()  # warm-up: libraries load lazily
     before = highest_memory()
     start = time.perf_counter()
     Loss(name, engine="tiled")(z1, z2).backward()
@@ -85,9 +85,7 @@ def main():
     parser.add_argument("--sizes", type=int, nargs="*", default=[1024, 2048, 4096, 8192])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--peak", nargs=2, metavar=("N", "LOSS"), help="only one measurement of memory, in this process"
-    )
+    parser.add_argument("--peak", nargs=2, metavar=("N", "LOSS"), help="measure the memory of one loss in this process")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.peak:

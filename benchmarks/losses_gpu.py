@@ -2,8 +2,8 @@
 
     python benchmarks/losses_gpu.py
 
-A row is one number of graphs; a cell is the median time of a forward and a backward pass in milliseconds, and the most
-memory that they took beyond the views themselves in MB. The dense engine runs until it does not fit.
+Rows are numbers of graphs. Cells are the median time of a forward and a backward pass in milliseconds, and their peak
+memory without the views in MB. The dense engine runs up to the largest size that fits.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ WAYS = {
     "float32 (high)": (torch.float32, "high"),
     "bfloat16 (highest)": (torch.bfloat16, "highest"),
 }
-"""Dtype of the views, and how exact products of float32 are (`torch.set_float32_matmul_precision`)."""
+"""Dtype of the views and precision of float32 products (`torch.set_float32_matmul_precision`)."""
 
 
 def one_pass(z1: torch.Tensor, z2: torch.Tensor, engine: str) -> None:
-    """Forward and backward, until the device has finished."""
+    """Run a forward and a backward pass and synchronise."""
     z1.grad = z2.grad = None
     infonce(z1, z2, engine=engine).backward()
     torch.cuda.synchronize()
 
 
 def measure(count: int, width: int, dtype: torch.dtype, engine: str, repeats: int) -> str:
-    """A cell of the table."""
+    """Return a cell of the table."""
     generator = torch.Generator("cuda").manual_seed(0)
     draw = torch.randn(2, count, width, generator=generator, device="cuda")
     z1, z2 = (z.to(dtype).clone().requires_grad_() for z in draw)
@@ -56,11 +56,11 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Time and memory of InfoNCE on a GPU, dense and tiled.")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of graphs")
-    parser.add_argument("--width", type=int, default=128, help="of the projections")
-    parser.add_argument("--repeats", type=int, default=5, help="of which the median is printed")
+    parser.add_argument("--width", type=int, default=128, help="columns of the projections")
+    parser.add_argument("--repeats", type=int, default=5, help="repeats per cell")
     given = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("losses_gpu: this needs a CUDA device, and PyTorch finds none.")
+        sys.exit("losses_gpu: no CUDA device found; run it on a machine with a GPU.")
     columns = [(engine, *way) for way in WAYS.items() for engine in ("dense", "tiled")]
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, d = {given.width}\n")
     print("| N | " + " | ".join(f"{engine}, {name}" for engine, name, _ in columns) + " |")

@@ -1,9 +1,9 @@
-"""Peak resident memory of a pipeline while it trains, above that of the process with its imports and the data, in MB.
+"""Print the peak resident memory of a pipeline in training, above imports and data, in MB.
 
     python benchmarks/memory.py PIPELINE FILE LIMIT THREADS
 
-Each pipeline has a process of its own. `ru_maxrss` would count the parent's peak, so the process reads its own
-high-water mark, lowered to what it holds once the data is there.
+Each pipeline has its own process. `ru_maxrss` would include the parent's peak, so the process reads its
+high-water mark, reset after the data is loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def load(path: Path) -> Generated:
 
 
 def peak(name: str, path: Path, limit: int | None, threads: int) -> float | None:
-    """MB of a pipeline on a saved set, or None where the system does not tell."""
+    """Return the MB of a pipeline on a saved set, or None if the system does not report it."""
     if not Path("/proc/self/status").exists():
         return None
     command = [sys.executable, __file__, name, str(path), str(limit or 0), str(threads)]
@@ -49,7 +49,7 @@ def _high_water() -> float:
 
 
 def _settle() -> None:
-    """Give back what loading left over, and lower the high-water mark to what is held now."""
+    """Free memory left over from loading, and reset the high-water mark."""
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
         with open("/proc/self/clear_refs", "w") as file:

@@ -1,9 +1,9 @@
-"""Molecule-sized graphs that stay on disk: python benchmarks/on_disk.py --graphs 10000000 --steps 200
+"""Train on molecule-sized graphs from disk: python benchmarks/on_disk.py --graphs 10000000 --steps 200
 
 Writes generated graphs (26 nodes, 56 directed edges in the mean) into a folder in shards, trains on them, and prints
-JSON: graphs a second, bytes on disk, and the peak of anonymous memory. That is what a process owns by itself; pages of
-mapped files are not part of it, as the system takes them back whenever it needs room. (Linux only: VmHWM cannot tell
-the two apart, so a thread reads /proc/self/status all the time.) The folder is deleted unless --keep.
+JSON: graphs per second, bytes on disk, and the peak of anonymous memory. Pages of mapped files are not counted, because
+the system reclaims them when it needs memory. (Linux only: VmHWM includes both, so a thread polls /proc/self/status.)
+The folder is deleted unless --keep is given.
 """
 
 import argparse
@@ -30,7 +30,7 @@ class Shard(InMemoryDataset):
 
 
 def molecules(num_graphs, generator):
-    """Trees of 14 to 38 nodes with three more bonds, all at once; two classes that differ in what their atoms are."""
+    """Return trees of 14 to 38 nodes with three extra bonds; two classes differ in their atoms."""
 
     def whole(below):
         return (torch.rand(below.shape, generator=generator) * below).long()
@@ -63,7 +63,7 @@ def shards(num_graphs, size, seed=0):
 
 
 class AnonymousMemory:
-    """The peak of the process's anonymous memory while the block runs, in bytes."""
+    """Record the peak of the process's anonymous memory in bytes while the block runs."""
 
     def __enter__(self):
         self.start = self.peak = anonymous()
@@ -90,7 +90,7 @@ def anonymous():
 
 
 class Steps:
-    """The first steps of a loader's epoch; counts graphs."""
+    """Yield the first steps of a loader's epoch, and count graphs."""
 
     def __init__(self, loader, steps):
         self.loader, self.steps, self.graphs = loader, steps, 0
@@ -114,7 +114,7 @@ def main():
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--window", type=int)
     parser.add_argument("--out", default="/tmp/graphcl-on-disk")
-    parser.add_argument("--keep", action="store_true", help="keep the folder, and use it if it is there")
+    parser.add_argument("--keep", action="store_true", help="keep the folder, and reuse an existing one")
     options = parser.parse_args()
     torch.set_num_threads(1)
 

@@ -1,4 +1,4 @@
-"""This library's pipeline: the only place where the benchmarks touch its interfaces."""
+"""The pipeline of this library, for the benchmarks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from graphcl import (
 )
 
 RATIO, TEMPERATURE, LEARNING_RATE = 0.2, 0.2, 0.01
-"""Of all pipelines."""
+"""Settings of all pipelines."""
 
 
 class Loader:
-    """A shuffling loader of which an epoch may be cut short after some graphs, to the next chunk of batches."""
+    """A shuffling loader whose epoch can end early, at the first chunk boundary after `limit` graphs."""
 
     def __init__(self, dataset: Any, batch_size: int, device: torch.device | str = "cpu", seed: int = 0) -> None:
         self._all = ResidentLoader(dataset, batch_size, True, torch.Generator().manual_seed(seed), device)
@@ -36,7 +36,7 @@ class Loader:
             yield batch
 
     def chunks(self) -> Iterator[tuple[Batch, list[int]]]:
-        """What `train` augments at a time, and the sizes of its batches."""
+        """Yield the graphs that `train` augments at once, and the sizes of their batches."""
         self.taken = 0
         chunks = getattr(self._all, "chunks", None)
         for batch, sizes in chunks() if chunks else ((batch, [batch.num_graphs]) for batch in self._all):
@@ -47,14 +47,14 @@ class Loader:
 
 
 def take_apart(batch: Batch, sizes: list[int]) -> list[Batch]:
-    """The batches of a chunk."""
+    """Return the batches of a chunk."""
     from graphcl.graphs.batching import split
 
     return split(batch, sizes)
 
 
 class Ours:
-    """`train` on a resident loader."""
+    """The pipeline of `train` with a resident loader."""
 
     name = "graphcl"
 
@@ -68,10 +68,10 @@ class Ours:
         self.method = TwoViews(self.model, Loss("infonce", temperature=TEMPERATURE))
         self.generator = torch.Generator(device).manual_seed(seed)
         self.data_share = 0.0
-        """Of the last epoch's time, what its steps waited for their views."""
+        """Seconds of the last epoch that its steps waited for views."""
 
     def epoch(self, limit: int | None = None) -> int:
-        """Train on an epoch, or on about `limit` graphs of it; how many it were."""
+        """Train for an epoch, or on about `limit` graphs of it, and return the number of graphs."""
         self.loader.limit = limit
         given = {"epochs": 1, "lr": LEARNING_RATE, "generator": self.generator, "amp": self.amp}
         (record,) = train(self.method, self.loader, Identity(), random4(RATIO), **given)

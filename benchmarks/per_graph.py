@@ -1,7 +1,7 @@
-"""What research code does: each graph is augmented by itself in NumPy, when the data set is asked for it, then batched.
+"""Baseline in the style of research code: augment graph by graph in NumPy on access, then batch.
 
-Written from You et al. 2020, Section 3.1 (arXiv 2010.13902), on lists of edges: no dense adjacency matrix is held, as
-it is in `per_graph_dense.py`.
+Written from You et al. 2020, Section 3.1 (arXiv 2010.13902), on lists of edges;
+`per_graph_dense.py` uses a dense adjacency matrix.
 Counts are exact: node drop and subgraph leave n - floor(ratio n) nodes, edge perturbation moves floor(ratio e) of the
 undirected edges to absent pairs, attribute masking changes floor(ratio n) rows. Graphs are undirected and simple.
 """
@@ -22,13 +22,13 @@ from torch_geometric.loader import DataLoader
 Augment = Callable[[Data, np.random.Generator], Data]
 
 
-def share(count: int) -> int:
-    """floor(ratio * count), but never all."""
+def ratio_count(count: int) -> int:
+    """Return floor(ratio * count), at most count - 1."""
     return min(int(RATIO * count + 1e-9), max(count - 1, 0))
 
 
 def _restrict(graph: Data, keep: np.ndarray) -> Data:
-    """The graph of the nodes kept, numbered anew."""
+    """Return the subgraph of the kept nodes, renumbered."""
     edges = graph.edge_index.numpy()
     name = np.cumsum(keep) - 1
     edges = name[edges[:, keep[edges[0]] & keep[edges[1]]]]
@@ -37,19 +37,19 @@ def _restrict(graph: Data, keep: np.ndarray) -> Data:
 
 def node_drop(graph: Data, rng: np.random.Generator) -> Data:
     keep = np.ones(graph.num_nodes, dtype=bool)
-    keep[rng.choice(graph.num_nodes, share(graph.num_nodes), replace=False)] = False
+    keep[rng.choice(graph.num_nodes, ratio_count(graph.num_nodes), replace=False)] = False
     return _restrict(graph, keep)
 
 
 def subgraph(graph: Data, rng: np.random.Generator) -> Data:
-    """Grow from a random node along random boundary edges; from another one where a component is exhausted."""
+    """Grow a subgraph from a random node along random boundary edges; restart when a component is exhausted."""
     n = graph.num_nodes
     source, target = graph.edge_index.numpy()
     order = np.argsort(source, kind="stable")
     target, start = target[order].tolist(), np.searchsorted(source[order], np.arange(n + 1)).tolist()
     starts, draw = rng.permutation(n).tolist(), random.Random(int(rng.integers(2**32)))
     keep, kept, boundary = [False] * n, 0, []
-    while kept < n - share(n):
+    while kept < n - ratio_count(n):
         if boundary:
             at = int(draw.random() * len(boundary))
             node, boundary[at] = boundary[at], boundary[-1]
@@ -68,7 +68,7 @@ def edge_perturb(graph: Data, rng: np.random.Generator) -> Data:
     n = graph.num_nodes
     edges = graph.edge_index.numpy()
     low, high = edges[:, edges[0] < edges[1]]
-    count = share(low.size)
+    count = ratio_count(low.size)
     if count == 0:
         return Data(x=graph.x, edge_index=graph.edge_index)
     names = low * n + high
@@ -92,13 +92,13 @@ def edge_perturb(graph: Data, rng: np.random.Generator) -> Data:
 
 def attribute_mask(graph: Data, rng: np.random.Generator) -> Data:
     x = graph.x.numpy().copy()
-    rows = rng.choice(graph.num_nodes, share(graph.num_nodes), replace=False)
+    rows = rng.choice(graph.num_nodes, ratio_count(graph.num_nodes), replace=False)
     x[rows] = rng.normal(0.5, 0.5, (rows.size, x.shape[1]))
     return Data(x=torch.from_numpy(x), edge_index=graph.edge_index)
 
 
 class Pairs(torch.utils.data.Dataset):
-    """Each graph, and one augmentation of it."""
+    """A data set of pairs: a graph and one augmentation of it."""
 
     def __init__(self, dataset: Any, augmentations: Sequence[Augment], seed: int = 0) -> None:
         self.dataset, self.augmentations, self.rng = dataset, augmentations, np.random.default_rng(seed)
@@ -112,7 +112,7 @@ class Pairs(torch.utils.data.Dataset):
 
 
 class PerGraph(Epochs):
-    """Graph by graph, then collated by PyG's `DataLoader`."""
+    """Augment graph by graph, then collate by PyG's `DataLoader`."""
 
     augmentations: Sequence[Augment]
 
@@ -122,7 +122,7 @@ class PerGraph(Epochs):
 
 
 class PerGraphLists(PerGraph):
-    """Graph by graph in NumPy on lists of edges, then collated by PyG's `DataLoader`."""
+    """Augment graph by graph in NumPy on lists of edges, then collate by PyG's `DataLoader`."""
 
     name = "per graph, edge lists"
     augmentations = (node_drop, subgraph, edge_perturb, attribute_mask)

@@ -1,20 +1,20 @@
-"""What research code does, as its descriptions put it: each graph by itself in NumPy, with a dense adjacency matrix.
+"""Baseline in the style of research code: graph by graph in NumPy, with a dense adjacency matrix.
 
 Written from descriptions of You et al. 2020, Section 3.1 (arXiv 2010.13902). Counts, ratio and loader are those of
-`per_graph.py`, which walks lists of edges instead:
+`per_graph.py`, which uses lists of edges:
 
-- node drop: a matrix [n, n] of zeros, ones at the edges, rows and columns of the nodes kept, `nonzero` of what is left.
-- subgraph: a list of the region's nodes and a set of their neighbours. Each step takes a random one out of the list of
-  neighbours, and finds its own by a scan of all edges. Then as node drop.
-- edge perturbation: `choice` of the edges kept, and as many random pairs as were lost, looked up in the matrix.
-- attribute masking: rows of noise, the same code as there.
+- node drop: a matrix [n, n] of zeros, ones at the edges, rows and columns of the kept nodes, then `nonzero`.
+- subgraph: a list of the region's nodes and a set of their neighbours. Each step takes a random
+  neighbour and finds its neighbours by a scan of all edges. Then as node drop.
+- edge perturbation: `choice` of the kept edges, and as many random pairs as were lost, looked up in the matrix.
+- attribute masking: rows of noise, by the code of `per_graph.py`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from per_graph import PerGraph, attribute_mask, share
+from per_graph import PerGraph, attribute_mask, ratio_count
 from torch_geometric.data import Data
 
 
@@ -27,24 +27,24 @@ def _adjacency(graph: Data) -> np.ndarray:
 
 
 def _restrict(graph: Data, keep: np.ndarray) -> Data:
-    """The graph of these nodes, in this order."""
+    """Return the graph of these nodes, in this order."""
     edges = np.stack(_adjacency(graph)[keep][:, keep].nonzero())
     return Data(x=graph.x[torch.from_numpy(keep)], edge_index=torch.from_numpy(edges))
 
 
 def node_drop(graph: Data, rng: np.random.Generator) -> Data:
     n = graph.num_nodes
-    return _restrict(graph, np.sort(rng.permutation(n)[share(n) :]))
+    return _restrict(graph, np.sort(rng.permutation(n)[ratio_count(n) :]))
 
 
 def subgraph(graph: Data, rng: np.random.Generator) -> Data:
-    """Grow from a random node; from another one where a component is exhausted."""
+    """Grow a subgraph from a random node; restart when a component is exhausted."""
     n = graph.num_nodes
     source, target = graph.edge_index.numpy()
     region: list[int] = []
     neighbours: set[int] = set()
     outside = np.ones(n, dtype=bool)
-    while len(region) < n - share(n):
+    while len(region) < n - ratio_count(n):
         listed = list(neighbours) if neighbours else np.flatnonzero(outside).tolist()
         node = listed[rng.integers(len(listed))]
         region.append(node)
@@ -59,7 +59,7 @@ def edge_perturb(graph: Data, rng: np.random.Generator) -> Data:
     n = graph.num_nodes
     edges = graph.edge_index.numpy()
     low, high = edges[:, edges[0] < edges[1]]
-    count = share(low.size)
+    count = ratio_count(low.size)
     if count == 0:
         return Data(x=graph.x, edge_index=graph.edge_index)
     adjacency = _adjacency(graph)
@@ -83,7 +83,7 @@ def edge_perturb(graph: Data, rng: np.random.Generator) -> Data:
 
 
 class PerGraphDense(PerGraph):
-    """Graph by graph in NumPy with a dense adjacency matrix, then collated by PyG's `DataLoader`."""
+    """Augment graph by graph in NumPy with a dense adjacency matrix, then collate by PyG's `DataLoader`."""
 
     name = "per graph, dense"
     augmentations = (node_drop, subgraph, edge_perturb, attribute_mask)

@@ -1,4 +1,4 @@
-"""The pipelines that are compared."""
+"""The compared pipelines by name."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What a user who knows PyTorch Geometric well writes: its `DataLoader`, its utilities on whole batches, its `GINConv`.
+"""Baseline by PyG's own means: its `DataLoader`, its utilities on whole batches, its `GINConv`.
 
-Each graph draws one of four augmentations. PyG's utilities know nothing of graphs inside a batch, so:
+Each graph draws one of four augmentations. PyG's utilities do not see the graphs of a batch, so:
 
-- node drop: every node goes with probability `ratio`, as in `dropout_node`; the number holds on average only, and a
-  small graph may lose all nodes.
-- subgraph: there is no utility that grows a region to a size. `k_hop_subgraph` around one random node per graph comes
-  nearest: a ball, connected, of whatever size it has. Eight hops hold 69 % of the nodes of PROTEINS, 70 of NCI1, 81 of
-  molpcba's shape, 84 of DD's, and nearly all of graphs with hubs, where 80 % are wanted.
-- edge perturbation: `dropout_edge(force_undirected=True)`, then as many random pairs in the same graphs. Such a pair
-  may be connected already, and then counts for nothing. (`add_random_edge` would connect different graphs;
+- node drop: every node is dropped with probability `ratio`, as in `dropout_node`; the count holds on average only, and
+  a small graph may lose all nodes.
+- subgraph: no utility grows a region to a given size. `k_hop_subgraph` around one random node per graph comes nearest:
+  a connected ball of any size. Eight hops hold 69 % of the nodes of PROTEINS, 70 of NCI1, 81 of molpcba's shape, 84 of
+  DD's, and nearly all of graphs with hubs; the target is 80 %.
+- edge perturbation: `dropout_edge(force_undirected=True)`, then as many random pairs in the same graphs. A pair that is
+  connected already adds nothing. (`add_random_edge` would connect different graphs;
   `batched_negative_sampling` loops over graphs in Python and would be slower.)
 - attribute masking: every node with probability `ratio`, by noise N(0.5, 0.5^2). (`mask_feature` gives one value only.)
 """
@@ -31,7 +31,7 @@ HOPS = 8
 
 
 class PyGModel(nn.Module):
-    """GIN 3 x 32 of PyG's layers, each sum-pooled, and a projector; parameters are named as in graphcl."""
+    """GIN 3 x 32 of PyG's layers, each sum-pooled, and a projector, with graphcl's parameter names."""
 
     def __init__(self, in_channels: int, hidden: int = 32, layers: int = 3) -> None:
         super().__init__()
@@ -56,19 +56,19 @@ class PyGModel(nn.Module):
 
 
 def info_nce(z1: Tensor, z2: Tensor) -> Tensor:
-    """Cross-entropy of picking the other view among all graphs' other views, both ways."""
+    """Return the cross-entropy of picking the matching view among all graphs' other views, in both directions."""
     similarity = normalize(z1) @ normalize(z2).T / TEMPERATURE
     truth = torch.arange(similarity.size(0), device=similarity.device)
     return (cross_entropy(similarity, truth) + cross_entropy(similarity.T, truth)) / 2
 
 
 def node_drop(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
-    """Mask of the nodes that stay."""
+    """Return the mask of the kept nodes."""
     return (torch.rand(graph.numel()) >= RATIO) | ~mine[graph]
 
 
 def region(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
-    """Mask of the nodes within some hops of a random one of their graph, or in graphs that are not `mine`."""
+    """Return the mask of nodes within `HOPS` hops of a random node of their graph, or in graphs outside `mine`."""
     sizes = torch.bincount(graph, minlength=mine.numel())
     first = sizes.cumsum(0) - sizes
     seeds = (first + (torch.rand(mine.numel()) * sizes).long())[mine & (sizes > 0)]
@@ -78,7 +78,7 @@ def region(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
 
 
 def edge_perturb(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
-    """Edges, some of them exchanged for random pairs of the same graph."""
+    """Return the edges, some replaced by random pairs of the same graph."""
     touched = mine[graph[edge_index[0]]]
     old = edge_index[:, touched]
     kept, _ = dropout_edge(old, RATIO, force_undirected=True)
@@ -94,7 +94,7 @@ def edge_perturb(edge_index: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
 
 
 def attribute_mask(x: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
-    """Features, some rows of them noise."""
+    """Return the features, some rows replaced by noise."""
     rows = ((torch.rand(graph.numel()) < RATIO) & mine[graph]).nonzero().flatten()
     x = x.clone()
     x[rows] = 0.5 + 0.5 * torch.randn(rows.numel(), x.size(1))
@@ -102,7 +102,7 @@ def attribute_mask(x: Tensor, graph: Tensor, mine: Tensor) -> Tensor:
 
 
 def augment(batch: Batch, kind: Tensor | None = None) -> Data:
-    """One of the four for each graph: `kind [B]` in 0..3, drawn if it is not given."""
+    """Return a view with one of the four augmentations for each graph: `kind [B]` in 0..3, random by default."""
     kind = torch.randint(4, (batch.num_graphs,)) if kind is None else kind
     x, edge_index, graph = batch.x, batch.edge_index, batch.batch
     edge_index = edge_perturb(edge_index, graph, kind == 2)
@@ -115,7 +115,7 @@ def augment(batch: Batch, kind: Tensor | None = None) -> Data:
 
 
 class Epochs:
-    """The training loop that pipelines of PyG's loader share."""
+    """The training loop shared by pipelines of PyG's loader."""
 
     def __init__(self, dataset: Any, batch_size: int = 128, seed: int = 0) -> None:
         torch.manual_seed(seed)
@@ -124,14 +124,14 @@ class Epochs:
         self.model = PyGModel(dataset.num_features)
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=LEARNING_RATE)
         self.data_share = 0.0
-        """Of the last epoch's time, what its steps waited for their views."""
+        """Seconds of the last epoch that its steps waited for views."""
 
     def views(self, graphs: list[int]) -> Any:
-        """Pairs of views of batches of these graphs, shuffled."""
+        """Yield pairs of views of shuffled batches of these graphs."""
         raise NotImplementedError
 
     def epoch(self, limit: int | None = None) -> int:
-        """Train on an epoch, or on `limit` graphs of it, always the same; how many it were."""
+        """Train for an epoch, or on a fixed `limit` graphs, and return the number of graphs."""
         graphs = self.order[:limit]
         self.model.train()
         start, data_seconds = timing.clock(), 0.0
@@ -152,7 +152,7 @@ class Epochs:
 
 
 class PyGPipeline(Epochs):
-    """Batches of PyG's `DataLoader`, augmented as a whole."""
+    """Augment whole batches of PyG's `DataLoader`."""
 
     name = "PyG"
 

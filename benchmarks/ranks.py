@@ -1,10 +1,10 @@
-"""Gathered keys and the ring, on processes of this machine: python benchmarks/ranks.py --ranks 2 4 8 --graphs 4096
+"""Compare gathered keys with the ring on processes of this machine: python benchmarks/ranks.py --ranks 2 4 8
 
 InfoNCE, both directions, forward and backward, on a global batch that R gloo ranks share, one thread each: time of a
-step, processor time of a rank, and the most memory that its tensors took at once beyond its projections (counted by
-torch's profiler, in a step of its own). `alone` is a rank's own batch without the others: N / R graphs.
+step, processor time of a rank, and its peak memory beyond the projections (by torch's profiler, in a separate step).
+`alone` is the loss of a rank's own shard: N / R graphs.
 
-On fewer cores than ranks the wall times say little; the memory, and the processor time, do.
+With fewer cores than ranks, wall times are not meaningful; memory and processor time are.
 """
 
 import argparse
@@ -28,7 +28,7 @@ FORMS = {"alone": "tiled", "gathered, dense": "dense", "gathered, tiled": "auto"
 
 
 def peak(step):
-    """The most bytes that tensors made in a step took at once."""
+    """Return the peak number of bytes of the tensors that a step creates."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         step()
     events = [each for each in profile.profiler.kineto_results.events() if each.name() == "[memory]"]
@@ -52,7 +52,7 @@ def work(rank, size, options, store):
             infonce(*views, engine=engine).backward()
 
         group = None if form == "alone" else dist.group.WORLD
-        # `auto` in between: too many similarities to be held, few enough keys.
+        # `auto` between its limits: too many similarities to keep, few enough keys.
         tiles = mock.patch.object(pairs, "DENSE_LIMIT", 0) if FORMS[form] == "auto" else nullcontext()
         with tiles, ranks.across(group):
             step()
@@ -65,8 +65,8 @@ def work(rank, size, options, store):
             found[form] = (time.perf_counter() - start) / options.steps, cpu / options.steps, peak(step)
     if rank == 0:
         for form, (seconds, cpu, most) in found.items():
-            share = f"{size:5} {options.graphs // size:9} {form:16}"
-            print(f"{share} {1e3 * seconds:10.1f} {1e3 * cpu:10.1f} {most / 2**20:10.2f}", flush=True)
+            row = f"{size:5} {options.graphs // size:9} {form:16}"
+            print(f"{row} {1e3 * seconds:10.1f} {1e3 * cpu:10.1f} {most / 2**20:10.2f}", flush=True)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -1,4 +1,4 @@
-"""What a training step over many devices must cost, on paper, and how well that holds here. docs/several_machines.md.
+"""Model the cost of a training step over many devices, and check the model here (docs/several_machines.md).
 
 python benchmarks/scaling.py           # the table for H200s, from published figures of the hardware
 python benchmarks/scaling.py --check   # the same model on this machine: one process, and two over gloo
@@ -21,17 +21,17 @@ from pathlib import Path
 FLOAT = 4
 COLUMNS, HIDDEN, LAYERS, PARAMETERS = 96, 32, 3, 32_000
 NODES, EDGES = 30, 65
-"""Of a graph of NCI1, on average; edges in both directions."""
+"""Averages of a graph of NCI1; edges in both directions."""
 PASSES = 26
-"""How often a layer reads or writes its activations [nodes, HIDDEN], forward and backward: sums of neighbours, two
-linear layers, BatchNorm, ReLU, readout."""
+"""Reads and writes of a layer's activations [nodes, HIDDEN], forward and backward: sums of neighbours, two linear
+layers, BatchNorm, ReLU, readout."""
 LAUNCHES = 420
-"""Kernels of a step that are not the loss's tiles: two views in one pass, forward, backward, Adam, augmentation."""
+"""Kernels of a step outside the loss's tiles: two views in one pass, forward, backward, Adam, augmentation."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a device does in a second, and how ranks are joined."""
+    """Rates of a device, and of the links between ranks."""
 
     name: str
     flops: float  # float32, multiply-adds as two
@@ -50,7 +50,7 @@ H200 = Machine("H200", 67e12, 4.8e12, 0.5, 4e-6, 450e9, 50e9, 15e-6, 40e-6, 8)
 
 @dataclass(frozen=True)
 class Step:
-    """Seconds of each part of a step."""
+    """Seconds of the parts of a step."""
 
     encoder: float
     gather: float
@@ -63,7 +63,7 @@ class Step:
 
 
 def loss_flops(n: int, ranks: int, columns: int = COLUMNS) -> float:
-    """Similarities, once forward and once again backward, and two products with them for the gradients.
+    """Return the flops of the similarities, forward and again backward, and of two products for the gradients.
 
     Those of the rank's own two views serve both directions; those with other ranks' rows one each.
     """
@@ -71,22 +71,22 @@ def loss_flops(n: int, ranks: int, columns: int = COLUMNS) -> float:
 
 
 def gather_bytes(n: int, ranks: int, columns: int = COLUMNS) -> int:
-    """What a rank receives: the others' rows of both views, and backward the others' gradients of its own."""
+    """Return the bytes a rank receives: others' rows of both views; in backward, the gradients of its own rows."""
     return 2 * 2 * (ranks - 1) * n * columns * FLOAT
 
 
 def gradient_bytes(ranks: int, parameters: int = PARAMETERS) -> float:
-    """A ring's all-reduce."""
+    """Return the bytes of a ring all-reduce."""
     return 2 * (ranks - 1) / ranks * parameters * FLOAT
 
 
 def encoder_bytes(n: int) -> float:
-    """Activations of all layers, of two views."""
+    """Return the bytes of all layers' activations, of two views."""
     return 2 * n * (NODES * PASSES + EDGES * 3) * HIDDEN * FLOAT * LAYERS
 
 
 def step(machine: Machine, n: int, ranks: int) -> Step:
-    """The model: parts one after another, each as fast as what limits it."""
+    """Return the modelled seconds; parts run one after another, each at the rate of its bottleneck."""
     far = ranks > machine.per_machine
     link, latency = (machine.far, machine.far_latency) if far else (machine.near, machine.latency)
     alone = ranks == 1
@@ -97,7 +97,7 @@ def step(machine: Machine, n: int, ranks: int) -> Step:
 
 
 def table() -> None:
-    """A batch of a size, over more and more ranks."""
+    """Print the table: batches of fixed size over more and more ranks."""
     head = "batch", "ranks", "encoder ms", "gather ms", "loss ms", "gradients ms", "step ms", "graphs/s", "speed-up"
     print("| " + " | ".join([*head, "all similarities, GB", "gathered rows, MB"]) + " |\n" + "|---" * 11 + "|")
     for batch in (4096, 32768, 262144):
@@ -112,11 +112,11 @@ def table() -> None:
 
 
 CHECKED = (1024, 1536, 2048, 3072)
-"""Graphs a rank: enough for the loss to be computed in tiles, with gathered keys."""
+"""Graphs per rank, enough for a tiled loss with gathered keys."""
 
 
 def check() -> None:
-    """Measure parts with one process and with two, beside what the first of each foretells.
+    """Measure parts with one process and with two, and print the model's prediction from the first of each.
 
     The rate of the loss is that of one process with the fewest graphs, the link's that of the fewest and most rows.
     """
@@ -143,7 +143,7 @@ def check() -> None:
 
 
 def rank() -> None:
-    """One of the processes that `check` starts."""
+    """Run one of the processes that `check` starts."""
     import torch
     import torch.distributed as dist
 
@@ -171,7 +171,7 @@ def rank() -> None:
 
 
 def timed(work, dist) -> float:
-    """Median seconds of some calls."""
+    """Return the median seconds of several calls."""
     found = []
     for number in range(9):
         dist.barrier()

@@ -1,4 +1,4 @@
-"""Generated data sets with the shape of well-known ones, for sets that cannot be downloaded where one measures.
+"""Generate data sets with the shape of well-known ones, for machines without a download.
 
 | name     | like          | graphs  | nodes | edges | structure                                         | features   |
 |----------|---------------|---------|-------|-------|---------------------------------------------------|------------|
@@ -8,11 +8,11 @@
 | molpcba  | ogbg-molpcba  | 437,929 | 26    | 28    | a tree with rings, no degree above 4              | 9 numbers  |
 | proteins | PROTEINS      | 1,113   | 39    | 73    | as dd                                             | 3 labels   |
 
-Nodes and undirected edges are averages over the graphs, sizes are log-normal and the graphs connected. What is alike
-is what decides about speed: numbers, degrees, widths. Labels `y` and features are random, so nothing is to be learnt.
+Nodes and undirected edges are averages over the graphs, sizes are log-normal, and graphs are connected. The sets share
+what determines speed: numbers, degrees, widths. Labels `y` and features are random, so there is nothing to learn.
 
-All graphs are made at once. Each set has edges that must be there and others that may: of those as many are drawn as
-the average takes.
+All graphs are made at once. Each set has required edges and optional ones; as many optional edges are drawn as the
+average needs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Shape:
     num_graphs: int
     nodes: float
     edges: float
-    """Undirected ones, per graph."""
+    """Undirected edges per graph."""
     spread: float
     """Standard deviation of the logarithm of the number of nodes."""
     least: int
     most: int
     structure: str
     labels: int | None
-    """One-hot columns; 1 stands for a constant, None for the nine numbers of an atom."""
+    """Number of one-hot columns; 1 for a constant, None for the nine numbers of an atom."""
     classes: int = 2
 
 
@@ -50,7 +50,7 @@ SHAPES = {
 
 
 class Generated(InMemoryDataset):
-    """Graphs in memory, collated as PyG does it."""
+    """Graphs in memory, collated as in PyG."""
 
     def __init__(self, data: Data, slices: dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class Generated(InMemoryDataset):
 
 
 def generate(name: str, num_graphs: int | None = None, seed: int = 0) -> Generated:
-    """A data set of the shape `name`; the same seed gives the same graphs."""
+    """Return a data set of the shape `name`; the same seed gives the same graphs."""
     shape = SHAPES[name]
     rng = np.random.default_rng(seed)
     sizes = _sizes(rng, shape, num_graphs or shape.num_graphs)
@@ -70,7 +70,7 @@ def generate(name: str, num_graphs: int | None = None, seed: int = 0) -> Generat
 
 
 def _sizes(rng: np.random.Generator, shape: Shape, count: int) -> np.ndarray:
-    """Log-normal numbers of nodes with the mean wanted, `[B]`."""
+    """Return log-normal numbers of nodes with the given mean, `[B]`."""
     draw = np.exp(shape.spread * rng.standard_normal(count))
     scale = shape.nodes
     for _ in range(20):  # limits and rounding move the mean
@@ -84,13 +84,13 @@ def _starts(sizes: np.ndarray) -> np.ndarray:
 
 
 def _members(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of each node: its graph, and its number in it."""
+    """Return the graph of each node, and its number within the graph."""
     graph = np.repeat(np.arange(sizes.size), sizes)
     return graph, np.arange(graph.size) - _starts(sizes)[graph]
 
 
 def _distinct(low: np.ndarray, high: np.ndarray, must: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each pair once, without loops; a pair that must be there somewhere must be there."""
+    """Return each pair once, without loops; a pair that is required anywhere stays required."""
     low, high = np.minimum(low, high), np.maximum(low, high)
     name = (low * (high.max() + 1) + high) * 2 + ~must
     name = np.sort(name[low != high])
@@ -101,7 +101,7 @@ def _distinct(low: np.ndarray, high: np.ndarray, must: np.ndarray) -> tuple[np.n
 
 
 def _fold(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A chain laid through a cube row by row; nodes next to each other in space, or diagonally, may be in contact."""
+    """Return pairs: a chain fills a cube row by row; neighbours in space, also diagonal ones, may be in contact."""
     graph, number = _members(sizes)
     side = np.ceil(np.cbrt(sizes)).astype(np.int64)[graph]
     z, rest = np.divmod(number, side**2)
@@ -125,7 +125,7 @@ def _fold(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _hubs(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Three nodes of four join a hub, the others answer any node before them; some pairs more."""
+    """Return pairs: three of four nodes join a hub, the others answer any earlier node; some pairs are extra."""
     graph, number = _members(sizes)
     start = _starts(sizes)[graph]
     hubs = rng.integers(1, 5, sizes.size)[graph]
@@ -140,7 +140,7 @@ def _hubs(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _cliques(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Node 0 knows all; the others form one to ten cliques; pairs between cliques may know each other too."""
+    """Return pairs: node 0 is linked to all, the others form one to ten cliques, with optional pairs in between."""
     graph, number = _members(sizes)
     cliques = rng.choice([1, 2, 3, 4, 6, 10], sizes.size)[graph]
     clique = (rng.random(graph.size) * cliques).astype(np.int16)
@@ -151,7 +151,7 @@ def _cliques(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _molecule(rng: np.random.Generator, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Each atom is bound to the one or two before it; bonds over five atoms may close rings, one at most per atom."""
+    """Return pairs: each atom is bound to one of the two before it; a few bonds over five atoms close rings."""
     _, number = _members(sizes)
     later = (number > 0).nonzero()[0]
     tree = later - np.where((number[later] > 1) & (rng.random(later.size) < 0.25), 2, 1)
@@ -165,7 +165,7 @@ STRUCTURES = {"fold": _fold, "hubs": _hubs, "cliques": _cliques, "molecule": _mo
 
 
 def _collate(rng: np.random.Generator, shape: Shape, sizes: np.ndarray, low: np.ndarray, high: np.ndarray) -> Generated:
-    """Both directions of each pair, sorted by source, then target; nodes counted from each graph's first."""
+    """Return both directions of each pair, sorted by source, then target; nodes are numbered within their graph."""
     starts, total = _starts(sizes), int(sizes.sum())
     name = np.sort(np.concatenate([low * total + high, high * total + low]))
     source, target = np.divmod(name, total)

@@ -1,8 +1,8 @@
-"""What a training step of this library consists of, each part by itself, in milliseconds per step.
+"""Time the parts of a training step one by one, in milliseconds per step.
 
-Batching is cutting out both views' batches. Augmentations are timed on whole chunks, as `train` calls them: each alone
-on all graphs, then `random4`, which draws one of the four for each graph. Encoder and head (the projector) run forward
-and backward on both views, with random gradients; `forward` is the encoder's forward pass alone.
+Batching makes both views' batches. Augmentations are timed on whole chunks, as `train` calls them: each alone on all
+graphs, then `random4`, which draws one of the four for each graph. Encoder and projector run forward and backward on
+both views, with random gradients; `forward` is the encoder's forward pass alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS = {
     "random4": "random4",
     "forward": "encoder forward",
     "encoder": "encoder forward + backward",
-    "head": "head",
+    "projector": "projector",
     "loss": "loss",
     "optimiser": "optimiser",
     "step": "whole step",
@@ -41,7 +41,7 @@ COLUMNS = {
 
 
 def stages(run: Ours, limit: int | None, repeats: int, device: torch.device | str = "cpu") -> dict[str, float]:
-    """Milliseconds per step of each part, over the steps of an epoch or of about `limit` graphs of it.
+    """Return the milliseconds per step of each part, over an epoch or about `limit` graphs of it.
 
     Also, per step, the nodes and edges of both views: `nodes1`, `edges1`, `nodes2`, `edges2`.
     """
@@ -91,7 +91,7 @@ def stages(run: Ours, limit: int | None, repeats: int, device: torch.device | st
         projections = [[model.projector(h) for h in pair] for pair in embeddings]
     slope = torch.randn(max(pair[0].num_graphs for pair in pairs), embeddings[0][0].size(1), device=device)
 
-    def head() -> None:
+    def projector() -> None:
         for pair in embeddings:
             with autocast():
                 z = [model.projector(h.requires_grad_()) for h in pair]
@@ -111,7 +111,7 @@ def stages(run: Ours, limit: int | None, repeats: int, device: torch.device | st
         for _ in pairs:
             optimiser.step()
 
-    actions = {"forward": forward, "encoder": encoder, "head": head, "loss": loss, "optimiser": optimise}
+    actions = {"forward": forward, "encoder": encoder, "projector": projector, "loss": loss, "optimiser": optimise}
     for name, action in actions.items():
         found[name] = median(action, repeats, device)
 
@@ -129,7 +129,7 @@ def _epoch(run: Ours, limit: int | None, device: torch.device) -> float:
 
 
 def evaluation(run: Ours, dataset: Any, threads: int) -> float:
-    """Seconds for the embedding and its SVM score, with ten outer and five inner folds."""
+    """Return the seconds for the embedding and its SVM score, with ten outer and five inner folds."""
     from graphcl import ResidentLoader
 
     def evaluate() -> None:

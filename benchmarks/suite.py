@@ -1,14 +1,14 @@
-"""Four pipelines, the stages of ours, and the machine's floor, in one table per question.
+"""Measure four pipelines, the stages of ours, and the machine's floor.
 
-    python benchmarks/suite.py --threads 2 --mirror ~/tu --out benchmarks/results/cpu    # cores of one's own
-    python benchmarks/suite.py --threads 1 --cpu-time --mirror ~/tu                      # cores that others use too
+    python benchmarks/suite.py --threads 2 --mirror ~/tu --out benchmarks/results/cpu    # idle cores
+    python benchmarks/suite.py --threads 1 --cpu-time --mirror ~/tu                      # shared cores
 
 writes `cpu.md` and `cpu.json` and prints the former. The pipelines train the same: batches of 128, the original graph
 and one of four augmentations (`random4`, ratio 0.2), GIN 3 x 32 with sum readout, a projector, InfoNCE, Adam. They take
-turns in one process; a cell is the median (and the fastest), a ratio the median of the turns' ratios. What takes long
-is timed on part of an epoch, which the tables say; all sets take about nine minutes, less with a smaller `--seconds`.
-`pyg_pipeline.py`, `per_graph.py` and `per_graph_dense.py` say what the pipelines do, `shapes.py` what the generated
-sets are like, `stages.py` and `floor.py` what is measured how.
+turns in one process; a cell is the median (and the fastest), a ratio the median of the turns' ratios. Slow pipelines
+are timed on part of an epoch, as the tables say; all sets take about nine minutes, less with a smaller `--seconds`.
+`pyg_pipeline.py`, `per_graph.py` and `per_graph_dense.py` describe the pipelines, `shapes.py` the generated
+sets, `stages.py` and `floor.py` the measurements.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OTHERS = [key for key in PIPELINES if key != "ours"]
 REAL = {"mutag": "MUTAG", "proteins": "PROTEINS", "nci1": "NCI1", "imdb-binary": "IMDB-BINARY"}
 TINY = {"dd": 40, "reddit": 40, "collab": 20, "molpcba": 400, "proteins": 60}
 SVM_GRAPHS = 1_200
-"""Sets of so many labelled graphs or fewer are scored by the SVM too."""
+"""Labelled sets of at most this many graphs are also scored by the SVM."""
 
 EPOCHS = {
     "set": "set",
@@ -87,10 +87,10 @@ RATES = {
 
 
 def dataset(name: str, given: argparse.Namespace) -> Any:
-    """Features, edges and labels only, so that no pipeline carries along what it does not use."""
+    """Keep features, edges and labels only, so that no pipeline moves unused data."""
     if given.quick or name not in REAL:
         if name not in shapes.SHAPES:
-            raise SystemExit(f"suite: there is no generated set like {name!r}; there are {', '.join(shapes.SHAPES)}.")
+            raise SystemExit(f"suite: unknown generated set {name!r}; choose from: {', '.join(shapes.SHAPES)}.")
         return shapes.generate(name, TINY[name] if given.quick else given.molpcba if name == "molpcba" else None)
     whole = load_dataset(REAL[name], root=given.root, mirror=given.mirror)
     keys = ("x", "edge_index", "y")
@@ -99,14 +99,14 @@ def dataset(name: str, given: argparse.Namespace) -> Any:
 
 
 def _seconds_per_graph(run: Any, limit: int | None) -> tuple[float, int]:
-    """Of an epoch, or of its first graphs; and how many those were."""
+    """Return the seconds of an epoch or of its first graphs, and the number of graphs."""
     done: list[int] = []
     seconds = timed(lambda: done.append(run.epoch(limit)))
     return seconds / done[0], done[0]
 
 
 def limits(runs: dict[str, Any], graphs: int, given: argparse.Namespace) -> dict[str, int | None]:
-    """How many graphs of an epoch each pipeline is timed on: all (None) where an epoch takes less than `--seconds`."""
+    """Return the graphs that each pipeline is timed on: all (None) if an epoch takes less than `--seconds`."""
     found: dict[str, int | None] = {}
     for name, run in runs.items():
         pilot = min(graphs, 1024 if name == "ours" else 256)
@@ -118,7 +118,7 @@ def limits(runs: dict[str, Any], graphs: int, given: argparse.Namespace) -> dict
 
 
 def epochs(data: Any, given: argparse.Namespace) -> tuple[dict[str, Any], dict[str, int | None], Ours]:
-    """Seconds of an epoch of each pipeline, taking turns; what was timed; and our pipeline."""
+    """Return the seconds of an epoch of each pipeline, in turns, the parts timed, and our pipeline."""
     graphs = len(data)
     runs = {name: PIPELINES[name](data) for name in given.pipelines}
     parts = limits(runs, graphs, given)
@@ -152,7 +152,7 @@ def epochs(data: Any, given: argparse.Namespace) -> tuple[dict[str, Any], dict[s
 
 
 def measure(name: str, given: argparse.Namespace, folder: Path, with_memory: bool) -> dict[str, Any]:
-    """Everything about one set."""
+    """Return all measurements of one set."""
     torch.manual_seed(0)
     data = dataset(name, given)
     graphs = len(data)
@@ -208,7 +208,7 @@ def _cell(times: list[float]) -> str:
 
 
 def report(found: dict[str, Any]) -> str:
-    """The Markdown."""
+    """Return the Markdown."""
     rows = found["sets"]
     left_out = [key for key in PIPELINES if key not in found["pipelines"]]
 
@@ -254,7 +254,7 @@ def report(found: dict[str, Any]) -> str:
 
 
 def write(found: dict[str, Any], path: Path | None) -> str:
-    """The Markdown, which goes into a file with the numbers beside it."""
+    """Write the Markdown and the JSON, and return the Markdown."""
     text = report(found)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -264,23 +264,23 @@ def write(found: dict[str, Any], path: Path | None) -> str:
 
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description="Times this library beside other ways to do the same.")
-    parser.add_argument("--sets", default=None, help="by default all; with --quick all generated ones")
+    parser = argparse.ArgumentParser(description="Time this library and other ways to do the same.")
+    parser.add_argument("--sets", default=None, help="default: all; with --quick all generated ones")
     parser.add_argument(
-        "--pipelines", default=",".join(PIPELINES), help="which to time, of %(default)s; ours is always among them"
+        "--pipelines", default=",".join(PIPELINES), help="pipelines to time, of %(default)s; ours is always included"
     )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument(
-        "--cpu-time", action="store_true", help="with one thread: time computing, not waiting for a core"
+        "--cpu-time", action="store_true", help="measure CPU time instead of wall time; one thread only"
     )
-    parser.add_argument("--quick", action="store_true", help="tiny generated sets, once each: does it work?")
+    parser.add_argument("--quick", action="store_true", help="run tiny generated sets once each, as a check")
     parser.add_argument("--linear", action="store_true", help="also cost per graph against the number of graphs")
-    parser.add_argument("--no-memory", action="store_true", help="spare the processes that measure memory")
+    parser.add_argument("--no-memory", action="store_true", help="do not start the processes that measure memory")
     parser.add_argument("--molpcba", type=int, default=None, help="graphs of the set like molpcba, all by default")
     parser.add_argument("--seconds", type=float, default=5.0, help="an epoch that takes longer is timed in part")
     parser.add_argument("--mirror", default=None, help="folder or address of TU archives; the public server by default")
     parser.add_argument("--root", default="datasets", help="where TU sets are kept")
-    parser.add_argument("--out", type=Path, help="NAME.md and NAME.json; by default results/cpu beside this file")
+    parser.add_argument("--out", type=Path, help="NAME.md and NAME.json; default: results/cpu in this folder")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
     keep_freed_memory()  # for all pipelines alike, as `python -m graphcl.run` does
@@ -289,7 +289,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     given.pipelines = [name.strip() for name in given.pipelines.split(",")]
     unknown = [name for name in given.pipelines if name not in PIPELINES]
     if unknown:
-        parser.error(f"--pipelines: there is no {unknown[0]!r}; there are {', '.join(PIPELINES)}.")
+        parser.error(f"--pipelines: unknown pipeline {unknown[0]!r}; choose from: {', '.join(PIPELINES)}.")
     given.pipelines = [name for name in PIPELINES if name == "ours" or name in given.pipelines]
     timing.clock = time.process_time if given.cpu_time else time.perf_counter
     if given.out is None and not given.quick:

@@ -19,12 +19,11 @@ import torch_geometric
 import graphcl
 
 clock = time.perf_counter
-"""`time.process_time` counts what this process computes, not how long it waits for a core: for one thread on a machine
-that others use too."""
+"""Replace it by `time.process_time` to measure CPU time on a shared machine, with one thread."""
 
 
 def timed(action: Callable[[], Any], device: torch.device | str = "cpu") -> float:
-    """Seconds that it takes, until the device has finished."""
+    """Return the seconds of an action, until the device has finished."""
     if torch.device(device).type == "cuda":
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
@@ -39,13 +38,13 @@ def timed(action: Callable[[], Any], device: torch.device | str = "cpu") -> floa
 
 
 def median(action: Callable[[], Any], repeats: int, device: torch.device | str = "cpu") -> float:
-    """Median seconds, after one time that does not count."""
+    """Return the median seconds, after one warm-up."""
     action()
     return statistics.median(timed(action, device) for _ in range(repeats))
 
 
 def machine(threads: int) -> dict[str, Any]:
-    """What was measured on, and with what."""
+    """Return hardware, versions and settings of the measurement."""
     names = [line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     git = ["git", "-C", str(Path(graphcl.__file__).parent)]
     commit = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -72,7 +71,7 @@ def _lines(path: str) -> list[str]:
 
 
 def told(about: Mapping[str, Any]) -> str:
-    """The machine in a sentence."""
+    """Return the machine in one sentence."""
     device = f"{about['device']}, " if about["device"] else ""
     return (
         f"{device}{about['cpu']}, {about['cores']} cores, {about['ram_gb']} GB; Python {about['python']}, "
@@ -84,7 +83,7 @@ def told(about: Mapping[str, Any]) -> str:
 
 
 def number(value: Any) -> str:
-    """Three digits that count."""
+    """Return a number with three significant digits."""
     if not isinstance(value, float):
         return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2 if abs(value) >= 1 else 3
@@ -92,7 +91,7 @@ def number(value: Any) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
-    """Markdown: one line per row; `columns` are keys of the rows and their headings."""
+    """Return a Markdown table; `columns` maps keys of the rows to headings."""
     lines = ["| " + " | ".join(columns.values()) + " |", "|---|" + "---:|" * (len(columns) - 1)]
     lines += ["| " + " | ".join(number(row.get(key)) for key in columns) + " |" for row in rows]
     return "\n".join(lines)

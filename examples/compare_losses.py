@@ -1,6 +1,6 @@
-"""Losses compared fairly: python examples/compare_losses.py
+"""Compare losses: python examples/compare_losses.py
 
-Same graphs, initial weights, views and folds for each loss; only the loss differs. Prints the gain over the untrained
+Graphs, initial weights, views and folds are the same for each loss. Prints the gain over the untrained
 encoder, paired over seeds and folds, and its p-value, in about half a minute. Expect 5 to 20 points for each.
 """
 
@@ -18,7 +18,7 @@ for seed in (0, 1):
     for name in names:
         torch.manual_seed(seed)
         model = ContrastiveModel(GIN(dataset.num_features))
-        if name == names[0]:  # the others start from the same weights
+        if name == names[0]:  # the other losses start from the same weights
             h, y = embed(model, whole)
             before.append(svm(h, y, seed=seed, folds=5, inner_folds=2))
         order, views = torch.Generator().manual_seed(2 * seed), torch.Generator().manual_seed(2 * seed + 1)

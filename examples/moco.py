@@ -1,8 +1,8 @@
 """Momentum contrast with a queue of keys: python examples/moco.py
 
-Small batches, many negatives: 32 graphs a step against up to 256 keys of earlier steps, made by a slow copy of the
-encoder. A graph's own earlier keys are no negatives of it, as the loader tells which graphs a batch holds. Prints the
-accuracy before and after, in some ten seconds; expect 65 to 75 % and 80 to 90 %.
+Small batches, many negatives: 32 graphs per step against up to 256 keys of earlier steps, computed by a momentum
+encoder. A graph's own earlier keys are not its negatives, as the loader provides the graphs' indices. Prints the
+accuracy before and after, in about ten seconds; expect 65 to 75 % and 80 to 90 %.
 """
 
 import torch
@@ -19,6 +19,6 @@ method = MoCo(model, Loss("infonce", temperature=0.2), momentum=0.9, queue_size=
 untrained, y = embed(model, whole)
 loader = ResidentLoader(dataset, batch_size=32, shuffle=True)
 history = train(method, loader, NodeDrop(0.2), Subgraph(0.2), epochs=10)
-trained, y = embed(model, whole)  # the fast encoder; the slow one is method.slow
+trained, y = embed(model, whole)  # by the trained encoder; the other one is method.momentum_model
 print(f"loss {history[0].loss:.2f} to {history[-1].loss:.2f} with a queue of {len(method.queue)} keys")
 print(f"accuracy: untrained {svm(untrained, y, folds=5).mean:.1f} %, trained {svm(trained, y, folds=5).mean:.1f} %")

@@ -1,7 +1,7 @@
-"""Graphs of your own: python examples/own_data.py
+"""Train on your own graphs: python examples/own_data.py
 
-Any list of PyG's `Data` or of networkx graphs is a data set, with features and labels or without. Here: networkx graphs
-of two families, no features, so that `features="degree"` makes some. A few seconds; expect 97 to 100 % after training.
+A list of PyG's `Data` or of networkx graphs is a data set, with or without features and labels. Here: networkx graphs
+of two families without features, so `features="degree"` adds some. A few seconds; expect 97 to 100 % after training.
 """
 
 import networkx
@@ -27,7 +27,7 @@ for seed in range(200):
         graph = networkx.barabasi_albert_graph(20 + seed % 10, 2, seed=seed)
     else:
         graph = networkx.watts_strogatz_graph(20 + seed % 10, 4, 0.3, seed=seed)
-    graph.graph["y"] = seed % 2  # leave it out where there are no labels: training never looks at it
+    graph.graph["y"] = seed % 2  # optional: training does not use labels
     graphs.append(graph)
 
 dataset = load_dataset(graphs, features="degree", max_degree=10)

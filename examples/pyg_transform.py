@@ -1,8 +1,8 @@
-"""Our augmentations and loss in plain PyG code: python examples/pyg_transform.py
+"""Use augmentations and a loss of graphcl in plain PyG code: python examples/pyg_transform.py
 
-A data set in memory whose `transform` makes two views of each graph, PyG's `DataLoader`, PyG's `GIN`. With a public
-set, `TUDataset("data", "PROTEINS", transform=Pair(...))` is all that changes. Trains for five epochs on the embedded
-data set and prints the accuracy of a vote of nearest neighbours before and after. Expect about 10 points more.
+The `transform` of an in-memory data set makes two views of each graph; `DataLoader` and `GIN` are PyG's. For a public
+set, use `TUDataset("data", "PROTEINS", transform=Pair(...))`. Trains for five epochs on the embedded data set and
+prints the k-NN accuracy before and after. Expect a gain of about 10 points.
 """
 
 import torch
@@ -16,7 +16,7 @@ from graphcl.losses import infonce
 
 
 class Families(InMemoryDataset):
-    """Any data set of PyG's: `transform` is applied at each access."""
+    """A PyG data set; `transform` is applied at each access."""
 
     def __init__(self, graphs, transform=None):
         super().__init__(transform=transform)
@@ -24,7 +24,7 @@ class Families(InMemoryDataset):
 
 
 class Pair:
-    """Two views of a graph; the loader makes a batch of the first ones and one of the second ones."""
+    """A transform that returns two views of a graph; the loader batches first and second views separately."""
 
     def __init__(self, first, second):
         self.first, self.second = first, second

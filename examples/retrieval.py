@@ -1,9 +1,9 @@
 """Find graphs like a given one, without labels: python examples/retrieval.py [--mirror FOLDER]
 
-Trains on unlabelled graphs, embeds them, and draws the nearest ones of three queries into retrieval.png: molecules of
-MUTAG, from MUTAG.zip in FOLDER, else the embedded data set. Needs the `viz` extra. Prints how many of all graphs' five
-nearest are of their own class, which nothing was told: expect 80 to 84 % (MUTAG), 75 to 80 % (embedded set, where
-chance is 25 % and an untrained encoder finds 60 %).
+Trains on unlabelled graphs, embeds them, and draws the nearest neighbours of three queries into retrieval.png:
+molecules of MUTAG, from MUTAG.zip in FOLDER, or the embedded data set. Needs the extra `viz`. Prints how many of all
+graphs' five nearest neighbours share their class: expect 80 to 84 % (MUTAG), 75 to 80 % (embedded set; chance is 25 %,
+an untrained encoder reaches 60 %).
 """
 
 import argparse
@@ -36,27 +36,27 @@ for graph in graphs:
     del graph.y
 h = make_pipeline(GraphCL(epochs=20), StandardScaler()).fit_transform(graphs)
 distance, index = NearestNeighbors(n_neighbors=6, metric="cosine").fit(h).kneighbors(h)
-classes = dataset.y.numpy()[index]  # looked at only now
-print(f"{100 * (classes[:, 1:] == classes[:, :1]).mean():.1f} % of the five nearest are of the graph's own class")
+classes = dataset.y.numpy()[index]  # first use of labels
+print(f"{100 * (classes[:, 1:] == classes[:, :1]).mean():.1f} % of the five nearest neighbours share the graph's class")
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 INK, PALE, QUERY = "#3A3F47", "#C9CDD2", "#EEF3F8"
-ATOMS = ["", "N", "O", "F", "I", "Cl", "Br"]  # a carbon is a corner without a letter, as chemists draw it
+ATOMS = ["", "N", "O", "F", "I", "Cl", "Br"]  # carbon has no letter, as in chemical drawings
 ATOM_COLOURS = [INK, "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"]
 KIND_COLOURS = ["#0072B2", "#56B4E9", "#D55E00", "#E69F00", PALE, PALE, PALE]
 
 
 def draw(graph, axis):
-    """A molecule, or a graph of the embedded set, whose families differ in who bonds with whom among four colours."""
+    """Draw a graph and return the largest coordinate."""
     network, kinds = to_networkx(graph, to_undirected=True), graph.x.argmax(dim=1).tolist()
-    # Some starts end with a twisted ring, whose atoms come too close; the embedded set has too many edges to care.
+    # Some starts end with a twisted ring; keep the layout with the largest distance between atoms.
     starts = [nx.random_layout(network, seed=seed) for seed in range(8)] if molecules else [None]
     places = [nx.kamada_kawai_layout(network, pos=start) for start in starts]
     points = max(
         (np.stack([place[node] for node in network]) for place in places), key=lambda points: pdist(points).min()
     )
-    points = points @ np.linalg.svd(points - points.mean(0))[2].T  # lying on its longer side
-    points /= np.median([np.linalg.norm(points[u] - points[v]) for u, v in network.edges])  # bonds of one length
+    points = points @ np.linalg.svd(points - points.mean(0))[2].T  # longer side horizontal
+    points /= np.median([np.linalg.norm(points[u] - points[v]) for u, v in network.edges])  # median bond of length 1
     place = dict(enumerate(points - (points.max(0) + points.min(0)) / 2))
     faint = [(u, v) for u, v in network.edges if not molecules and max(kinds[u], kinds[v]) > 3]
     width = 1.6 if molecules else 0.9

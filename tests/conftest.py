@@ -7,7 +7,6 @@ from joblib import cpu_count
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.datasets import load_dataset
-from graphcl.graphs import native
 
 torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
 
@@ -83,13 +82,3 @@ def few(tmp_path_factory):
         return files[name]
 
     return save
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["compiled", "torch"])
-def loops(request):
-    """The module's tests twice: with the compiled inner loops, and with torch's operations in their place."""
-    if request.param and not native.enabled:
-        pytest.skip("the compiled loops are not there")
-    before, native.enabled = native.enabled, request.param
-    yield request.param
-    native.enabled = before

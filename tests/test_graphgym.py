@@ -1,4 +1,4 @@
-"""GraphGym trains by our networks, losses, methods and data sets, and says so in its own files."""
+"""GraphGym trains with our networks, losses, methods and data sets, and logs as usual."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, InMemoryDataset
 
-from graphcl.config.settings import ConfigError
+from graphcl.config import ConfigError
 from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.registry import losses
@@ -120,7 +120,7 @@ def test_an_encoder_of_edge_attributes():
     network = create_model().model
     assert network.encoder.convs[0].lin.in_features == 2
     cfg.share.edge_dim = 0
-    with pytest.raises(InputError, match=r"^encoder `gine` needs `edge_attr`, and these graphs have none; use gin\.$"):
+    with pytest.raises(InputError, match=r"^encoder `gine` needs `edge_attr`, but these graphs have none; use gin\.$"):
         create_model()
 
 
@@ -135,7 +135,7 @@ def test_every_loss_is_graphgyms_too(name):
     assert torch.equal(score, z1)
 
 
-def test_losses_of_others_are_left_to_them():
+def test_other_losses_are_unchanged():
     cfg.model.loss_fun = "mse"
     value, _ = compute_loss(torch.ones(3), torch.zeros(3))
     assert value == 1
@@ -156,7 +156,9 @@ def test_data_sets_are_split_by_the_seed(graphs):
     assert drawn[0].sort().values.tolist() == list(range(30))
     assert gym.load("PyG", "Cora", ".") is None
     cfg.dataset.split = [0.95, 0.05, 0.0]
-    with pytest.raises(InputError, match=r"^`dataset\.split` must leave two graphs or more .*0\.05, 0\.0\]\.$"):
+    with pytest.raises(
+        InputError, match=r"^`dataset\.split` must give each of three parts at least two graphs, .*0\.05, 0\.0\]\.$"
+    ):
         gym.load("graphcl", graphs, ".")
 
 
@@ -170,13 +172,13 @@ def test_mistakes_in_the_configuration():
     assert "`loss.temperature` must be in (0, inf), got -1.0." in lines[1]
 
 
-def test_what_does_not_go_together():
+def test_invalid_combinations():
     cfg.model.loss_fun = "auto"
     cfg.graphcl.method.name = "memory_bank"
-    with pytest.raises(InputError, match=r"^method `memory_bank` has to know which graph is which"):
+    with pytest.raises(InputError, match=r"^method `memory_bank` needs the indices of a batch's graphs"):
         gym.Network(3, 2)
     cfg.graphcl.method.name = "moco"
-    with pytest.raises(InputError, match=r"^method MoCo is trained by `train\.mode: graphcl` only\.$"):
+    with pytest.raises(InputError, match=r"^method MoCo needs `train\.mode: graphcl`\.$"):
         gym.Network(3, 2)(Batch.from_data_list(small_graphs(4)))
     cfg.model.type, cfg.gnn.head = "gnn", "graph"
     with pytest.raises(InputError, match=r"^`train\.mode` graphcl needs `model\.type` graphcl, got a GNN\.$"):
@@ -196,7 +198,7 @@ def test_the_example(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "results" / "contrastive" / "0" / "train" / "stats.json").read_text().count("\n") == 2
 
 
-def test_without_yacs_one_line_says_what_to_install(monkeypatch):
+def test_the_error_without_yacs(monkeypatch):
     monkeypatch.setitem(sys.modules, "yacs.config", None)
     monkeypatch.delitem(sys.modules, "graphcl.graphgym")
     with pytest.raises(ImportError, match=r'^graphcl\.graphgym needs yacs .*: pip install "graphcl\[graphgym\]"$'):

@@ -10,10 +10,10 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
 from graphcl import GIN, ContrastiveModel, NodeDrop, ResidentLoader, TwoViews, embed, train
-from graphcl.config.settings import build_augmentation, make_config
+from graphcl.config import build_augmentation, make_config
 from graphcl.datasets.order import EpochBatches
 from graphcl.errors import InputTypeError
-from graphcl.experiment.seed import make_method
+from graphcl.experiment.build import make_method
 from graphcl.losses import infonce
 from tests.conftest import small_graphs
 
@@ -47,7 +47,7 @@ class Watch(pl.callbacks.Checkpoint):
 
 
 def loader(seed=0):
-    """The order of each epoch is its own, and known."""
+    """Return a loader that shuffles every epoch and knows the graphs' indices."""
     order = EpochBatches(len(GRAPHS), 7, True, torch.Generator().manual_seed(seed))
     return DataLoader(GRAPHS, batch_sampler=order)
 
@@ -63,7 +63,7 @@ def made(name):
 
 @pytest.mark.parametrize("name", ["two_views", "moco", "memory_bank", "joao"])
 def test_the_same_numbers_as_train(name):
-    """Keys, momentum, odds and ids of graphs go along."""
+    """Keys, momentum encoder, probabilities and graph indices are passed on."""
     method, *views = made(name)
     other, *same = copy.deepcopy((method, *views)) if name != "joao" else made(name)
     options = {"lr": 0.02, "weight_decay": 0.001}
@@ -102,7 +102,7 @@ def test_the_state_comes_back_from_a_checkpoint(tmp_path):
     assert torch.equal(again.eval()(batch), method.model.eval().encode(batch))
 
 
-def test_batches_of_something_else_are_refused():
+def test_other_batches_are_rejected():
     method = TwoViews(ContrastiveModel(GIN(3, 8, 2)), infonce)
     module, run = (
         ContrastiveModule(method, NodeDrop(0.2), NodeDrop(0.2)),
@@ -112,7 +112,7 @@ def test_batches_of_something_else_are_refused():
         run.fit(module, torch.utils.data.DataLoader(GRAPHS, batch_size=None))
 
 
-def test_without_lightning_one_line_says_what_to_install(monkeypatch):
+def test_the_error_without_lightning(monkeypatch):
     for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "graphcl.lightning")

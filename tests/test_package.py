@@ -1,4 +1,4 @@
-"""What the package says of itself: the oldest versions, the extras, the rooms that are shipped."""
+"""What the package says of itself: the oldest versions, the extras, the packages that are shipped."""
 
 import re
 from pathlib import Path
@@ -32,6 +32,6 @@ def test_every_tracker_has_the_extra_that_its_message_names(name):
     assert [each.split(">=")[0] for each in listed(name)] == [name]
 
 
-def test_every_room_is_shipped():
-    rooms = {f"graphcl.{path.parent.name}" for path in (ROOT / "graphcl").glob("*/__init__.py")}
-    assert {"graphcl", "graphcl.configs", *rooms} == set(listed("packages"))
+def test_every_package_is_shipped():
+    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "graphcl").rglob("__init__.py")}
+    assert {"graphcl.configs", *packages} == set(listed("packages"))

@@ -1,4 +1,4 @@
-"""Names from other installed packages: those of examples/plugin_package, and of packages with something wrong."""
+"""Entry points of other packages: examples/plugin_package, and packages with defects."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin_package"
 
 
 def install(folder, name, code, points):
-    """What pip leaves behind of a package of one module, in a folder that is on the path."""
+    """Write the files of an installed package of one module into a folder on the path."""
     module = name.replace("-", "_")
     (folder / f"{module}.py").write_text(code)
     info = folder / f"{module}-0.1.dist-info"
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def toys(folder):
-    """A new registry, whose own package has one name."""
+    """Return a new registry with one name of its own."""
     (folder / "toys.py").write_text(
         "from graphcl.registry import Registry\n"
         "toys = Registry('toy', 'toys', group='graphcl.toys', method='two_views')\n"
@@ -61,7 +61,7 @@ ADDS = (
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="reads pyproject.toml with tomllib")
 def test_the_example_package_adds_its_names(tmp_path):
-    """In a process of its own, as it adds to the registries; its files are installed as pip does it."""
+    """In a separate process, as it adds to the registries."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())
     code = (EXAMPLE / "graphcl_plugin_example.py").read_text()
     install(tmp_path, "graphcl-plugin-example", code, project["project"]["entry-points"])
@@ -71,12 +71,12 @@ def test_the_example_package_adds_its_names(tmp_path):
         "assert 'graphcl_plugin_example' not in sys.modules  # not before something is looked up\n"
         "from graphcl import Loss, dataset_names, load_dataset\n"
         "from graphcl.augment import two_views, Identity\n"
-        "from graphcl.config.command_line import help_text\n"
+        "from graphcl.config.run_command import RUN\n"
         "from graphcl.errors import InputError\n"
         "from graphcl.registry import augmentations\n"
         "from graphcl.run import main\n"
         "assert 'rings_and_stars' in dataset_names()\n"
-        "assert all(name in help_text() for name in ('rings_and_stars', 'cosine_margin', 'feature_noise'))\n"
+        "assert all(name in RUN.help() for name in ('rings_and_stars', 'cosine_margin', 'feature_noise'))\n"
         "data = load_dataset('rings_and_stars', features='degree')\n"
         "assert (data.name, len(data), data.num_classes, data.features) == ('rings_and_stars', 120, 2, 'degree')\n"
         "noisy = augmentations['feature_noise'](std=0.1)(data[0])\n"
@@ -135,35 +135,35 @@ def test_a_module_may_register_by_the_decorator(folder, toys, value):
         ("1 / 0\n", "bad_toys:extra", "division by zero"),
         ("def extra(: pass\n", "bad_toys:extra", "invalid syntax"),
         ("", "bad_toys:extra", "module 'bad_toys' has no attribute 'extra'"),
-        ("extra = 3\n", "bad_toys:extra", "bad_toys:extra is no function or class."),
-        ("", "bad_toys", "bad_toys is no function or class."),
+        ("extra = 3\n", "bad_toys:extra", "bad_toys:extra is not a function or class."),
+        ("", "bad_toys", "bad_toys is not a function or class."),
         ("def extra(z, a=1, *, b: 'Missing' = 2): pass\n", "bad_toys:extra", "name 'Missing' is not defined"),
     ],
 )
-def test_what_is_broken_is_left_out_with_one_line_that_names_the_package(folder, toys, code, value, reason):
+def test_a_defective_entry_point_is_skipped_with_one_line(folder, toys, code, value, reason):
     install(folder, "bad-toys", code, {"graphcl.toys": {"extra": value}})
     install(folder, "good-toys", ADDS, {"graphcl.toys": {"fine": "good_toys:extra"}})
     with pytest.warns(PluginWarning) as caught:
         assert list(toys) == ["fine", "own"]
     (line,) = [str(each.message) for each in caught]
-    assert line.startswith("toy `extra` of the installed package bad-toys 0.1 is left out: ")
+    assert line.startswith("toy `extra` of the installed package bad-toys 0.1 is skipped: ")
     assert reason in line
     assert "\n" not in line
     (shown,) = caught
     assert warnings.formatwarning(shown.message, shown.category, shown.filename, shown.lineno).count("\n") == 1
 
 
-def test_a_name_of_the_librarys_own_stays_its_own(folder, toys):
+def test_the_librarys_names_cannot_be_replaced(folder, toys):
     install(folder, "some-toys", ADDS, {"graphcl.toys": {"own": "some_toys:extra"}})
-    line = r"^toy `own` of the installed package some-toys 0\.1 is left out: toy `own` is .* already, by toys\.$"
+    line = r"^toy `own` of the installed package some-toys 0\.1 is skipped: toy `own` is .* already, by toys\.$"
     with pytest.warns(PluginWarning, match=line):
         assert toys["own"].__module__ == "toys"
 
 
-def test_of_two_packages_with_one_name_the_first_by_the_alphabet_has_it(folder, toys):
+def test_of_two_packages_with_one_name_the_first_in_order_wins(folder, toys):
     for name in ("b-toys", "a-toys"):
         install(folder, name, ADDS, {"graphcl.toys": {"extra": f"{name.replace('-', '_')}:extra"}})
-    line = r"^toy `extra` of the installed package b-toys 0\.1 is left out: .* registered already, by a-toys 0\.1\.$"
+    line = r"^toy `extra` of the installed package b-toys 0\.1 is skipped: .* registered already, by a-toys 0\.1\.$"
     with pytest.warns(PluginWarning, match=line):
         assert toys["extra"].__module__ == "a_toys"
 
@@ -173,7 +173,7 @@ def test_of_two_packages_with_one_name_the_first_by_the_alphabet_has_it(folder, 
 
 @pytest.fixture
 def known(monkeypatch, folder):
-    """A registry of data sets in the place of the library's, which reads a package's entry points."""
+    """Replace the library's registry of data sets by a new one that reads a package's entry points."""
     fresh = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
     fresh.reserve("synthetic", "MUTAG")
     for place in ("load", "names"):
@@ -209,12 +209,12 @@ def test_data_sets_of_other_packages(known, tmp_path):
         found = load_dataset(name, tmp_path)
         assert (found.name, len(found)) == (name, 2)
         assert load_dataset(name, tmp_path, features="degree").features == "degree"
-    with pytest.raises(InputError, match=r"^cannot load 'set_broken', which some_sets gives: the server is away\.$"):
+    with pytest.raises(InputError, match=r"^cannot load 'set_broken' from some_sets: the server is away\.$"):
         load_dataset("set_broken", tmp_path)
     with pytest.raises(InputError, match="holds no graph"):
         load_dataset("set_empty", tmp_path)
 
 
 def test_a_public_set_is_not_replaced(known):
-    with pytest.warns(PluginWarning, match=r"data set `MUTAG` of .* some-sets 0\.1 is left out: .*, by graphcl\.$"):
+    with pytest.warns(PluginWarning, match=r"data set `MUTAG` of .* some-sets 0\.1 is skipped: .*, by graphcl\.$"):
         assert "MUTAG" not in known

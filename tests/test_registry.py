@@ -1,3 +1,5 @@
+"""Registries, and the validation of arguments."""
+
 import sys
 
 import pytest
@@ -9,7 +11,7 @@ from graphcl.registry import Registry, augmentations, encoders, losses
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package of one file that registers itself, as a new loss does."""
+    """Return the registry of a package of one file that registers itself, as a new loss does."""
     folder = tmp_path / "toy_losses"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -69,7 +71,7 @@ def test_direct_calls_are_guarded(package):
 
 
 @pytest.mark.parametrize("registry", [losses, augmentations, encoders], ids=lambda registry: registry.kind)
-def test_every_entry_says_in_a_line_what_it_is(registry):
+def test_every_entry_has_a_summary(registry):
     assert len(registry) >= 2
     for name in registry:
         assert 15 < len(registry.summary(name)) < 120, name
@@ -101,7 +103,7 @@ def test_a_class_is_guarded_in_its_constructor_by_position_too():
 
     @toys.register("toy")
     class Toy:
-        """A toy of a class, for this test."""
+        """A class to register."""
 
         def __init__(self, ratio: Ratio = 0.1, temperature: Temperature = 1.0) -> None:
             self.ratio = ratio

@@ -1,6 +1,6 @@
-"""ADNCE without mu and sigma: which of three ideas? python benchmarks/studies/adaptive.py
+"""Compare three ways to set ADNCE's mu and sigma: python benchmarks/studies/adaptive.py
 
-`adnce_auto` by quantile and by radius, one setting for all sets, and a meta-gradient (meta_adnce.py), beside ADNCE
+`adnce_auto` by quantile and by radius, one setting for all sets, and a meta-gradient (meta_adnce.py), against ADNCE
 tuned for each set: the best of the grid of adnce_weights.py, chosen by the accuracy on inner folds, never by that on
 test folds. docs/studies/adaptive.md tells.
 """

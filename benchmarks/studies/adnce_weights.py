@@ -1,7 +1,7 @@
-"""Where is ADNCE's gain real? python benchmarks/studies/adnce_weights.py
+"""Compare ADNCE over (mu, sigma) with equal weights: python benchmarks/studies/adnce_weights.py
 
-The ADNCE configuration of each set over (mu, sigma), beside its own baseline: the same loss with equal weights, at the
-same temperature and views. docs/studies/adnce_weights.md tells.
+The ADNCE configuration of each set over (mu, sigma), and its own baseline: the same loss with equal weights, at the
+same temperature and views. Page: docs/studies/adnce_weights.md.
 """
 
 from study import Study, figure, markdown, means, plus_minus, protocol
@@ -14,7 +14,7 @@ SIGMAS = (0.3, 0.5, 1.0)
 
 
 def sweeps(study, dataset):
-    """The grid over (mu, sigma), and the baseline."""
+    """Return the cells of the grid over (mu, sigma), and of the baseline."""
     axes = {"recipe": ["adnce"], "dataset": [dataset], "loss.mu": list(MUS), "loss.sigma": list(SIGMAS)}
     base = {"recipe": ["adnce_baseline"], "dataset": [dataset]}
     grid = study.run(dataset, axes, of="adnce_weights", diagnostics=True, **protocol(dataset))

@@ -1,7 +1,7 @@
 """Does FlatNCE or DCL help small batches, as their papers say? python benchmarks/studies/batch_size.py
 
 Five losses x six batch sizes x three temperatures, in equal epochs and in equal steps; the views of the GraphCL
-configurations, all other projections as negatives, learning rate 0.01 throughout. docs/studies/batch_size.md tells.
+configurations, all other projections as negatives, learning rate 0.01 throughout. Page: docs/studies/batch_size.md.
 """
 
 import itertools
@@ -80,7 +80,7 @@ def main():
 
 
 def averaged(found, seeds):
-    """Scores by seed, fold by fold the mean of several settings: these are no independent repetitions of a test."""
+    """Return scores by seed, averaged over settings fold by fold, as settings are not independent repetitions."""
     return [
         replace(found[0][seed], accuracy=tuple(np.mean([each[seed].accuracy for each in found], axis=0).tolist()))
         for seed in seeds
@@ -88,7 +88,7 @@ def averaged(found, seeds):
 
 
 def gaps(sets, scores):
-    """DCL's claim: its lead over InfoNCE shrinks as the batch grows. The lead at each batch size, with a test."""
+    """Return the table of leads over InfoNCE at each batch size, with a test. DCL claims that its lead shrinks."""
     tests = {}
     for dataset, budget, loss, batch in itertools.product(sets, BUDGETS, LOSSES[1:], BATCHES):
         found = [

@@ -1,7 +1,7 @@
-"""CL-DRO's other divergences against InfoNCE: python benchmarks/studies/dro.py
+"""Compare CL-DRO's divergences with InfoNCE: python benchmarks/studies/dro.py
 
 KL is InfoNCE over the negatives alone (`dcl`); chi-square and its unclipped form, mean-variance, weigh the negatives
-linearly in their similarity instead of exponentially. docs/studies/dro.md tells.
+linearly in their similarity instead of exponentially. Page: docs/studies/dro.md.
 """
 
 from study import COLOURS, Study, figure, means, protocol

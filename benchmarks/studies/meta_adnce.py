@@ -1,7 +1,7 @@
-"""ADNCE whose mu and sigma follow a meta-gradient: python benchmarks/studies/meta_adnce.py --config adnce/MUTAG ...
+"""Train ADNCE with mu and sigma from a meta-gradient: python benchmarks/studies/meta_adnce.py --config adnce/MUTAG ...
 
-Takes the words of `python -m graphcl.run`; the method is `meta_adnce`, its settings `--method.meta_lr 0.01` and so on.
-At the end it says where mu and sigma went. A study, not a part of the package.
+Takes the arguments of `python -m graphcl.run`; the method is `meta_adnce`, with settings such as `--method.meta_lr`.
+Prints the final mu and sigma. A study, not a part of the package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MADE: list[MetaADNCE] = []
 
 
 def worst_weights(a: Tensor, b: Tensor, mu: Tensor, log_sigma: Tensor, temperature: float) -> Tensor:
-    """The share of the gradient that each negative gets, Q `[N, N]`, differentiable in mu and sigma."""
+    """Return the weight of each negative in the gradient, Q `[N, N]`, differentiable in mu and sigma."""
     c = a @ b.T
     pull = c / temperature - (c - mu).square() / (2 * (2 * log_sigma).exp())
     return pull.masked_fill(torch.eye(len(c), dtype=torch.bool, device=c.device), -torch.inf).softmax(dim=1)
@@ -46,15 +46,15 @@ def meta_objective(
     inner_lr: float,
     through: Through,
 ) -> Tensor:
-    r"""Alignment plus uniformity (Wang and Isola 2020) after one step of ADNCE's, as a function of mu and log sigma.
+    r"""Return alignment plus uniformity (Wang and Isola 2020) after a step of ADNCE, a function of mu and log sigma.
 
     $$u' = \mathrm{norm}(u - \alpha G), \qquad G_a = Q b - b, \quad G_b = Q^T a - a$$
 
     G is tau N dL / du of the one-way loss with constant weights, in closed form, so the step needs no second
     derivative; a symmetric loss has the mean of both directions' Q.
 
-    `points`: the batch's unit projections step themselves, and are judged. `map`: half of the batch takes the step in a
-    linear map that all share, u' = norm(u (1 - alpha U^T G / n)), and the other half is judged.
+    `points`: the step moves the batch's unit projections, which are then scored. `map`: half of the batch determines
+    the step of a shared linear map, u' = norm(u (1 - alpha U^T G / n)), and the other half is scored.
     """
     a, b = normalize(z1.detach()), normalize(z2.detach())
     held_a, held_b = a, b
@@ -74,19 +74,19 @@ def meta_objective(
 
 @methods.register("meta_adnce")
 class MetaADNCE(TwoViews):
-    """ADNCE with mu and sigma that take a step of Adam on `meta_objective` at every batch, before the loss is computed.
+    """ADNCE whose mu and sigma take a step of Adam on `meta_objective` at every batch, before the loss.
 
     Args:
         model: encoder and projector.
         loss: `adnce`, negatives `cross`.
-        mu: where it starts.
-        log_sigma: where it starts.
-        inner_lr: alpha, the virtual step on unit projections.
-        meta_lr: of mu and log sigma; 0 keeps them.
-        through: what takes the virtual step, see `meta_objective`.
+        mu: initial value.
+        log_sigma: initial value.
+        inner_lr: alpha, the size of the virtual step on unit projections.
+        meta_lr: learning rate of mu and log sigma; 0 keeps them fixed.
+        through: target of the virtual step, see `meta_objective`.
 
     Raises:
-        InputError: another loss.
+        InputError: for another loss or other negatives.
     """
 
     place: Tensor
@@ -107,7 +107,7 @@ class MetaADNCE(TwoViews):
     ) -> None:
         super().__init__(model, loss)
         if not isinstance(self.loss, Loss) or self.loss.name != "adnce" or self.setting("negatives") != "cross":
-            raise InputError("method `meta_adnce` is for loss `adnce` with `negatives` cross.")
+            raise InputError("method `meta_adnce` needs loss `adnce` with `negatives` cross.")
         self.inner_lr, self.meta_lr, self.through = inner_lr, meta_lr, through
         # Not parameters: the encoder's optimiser must not see them.
         self.register_buffer("place", torch.tensor([mu, log_sigma]))
@@ -127,7 +127,7 @@ class MetaADNCE(TwoViews):
         return Outcome(value, h, z1, z2)
 
     def follow(self, z1: Tensor, z2: Tensor) -> None:
-        """Adam's step of mu and log sigma, kept where a Gaussian on cosines means something."""
+        """Run one step of Adam on mu and log sigma, clamped to a meaningful range for cosines."""
         with torch.enable_grad(), torch.autocast(z1.device.type, enabled=False):
             place = self.place.clone().requires_grad_()
             settings: Any = {name: self.setting(name) for name in ("temperature", "symmetric")}
@@ -142,11 +142,11 @@ class MetaADNCE(TwoViews):
 
 
 def main() -> int:
-    """The command line of `graphcl.run`, then where mu and sigma ended, seed by seed."""
+    """Run `graphcl.run`, then print the final mu and sigma of each seed."""
     words = sys.argv[1:]
     outcome = run.main([*words, *([] if "--method" in words else ["--method", "meta_adnce"])])
     for each in MADE:
-        if each.visits > 1:  # not the rehearsal
+        if each.visits > 1:  # not the dry run
             mu, log_sigma = each.place.tolist()
             print(f"mu {mu:.3f}, log sigma {log_sigma:.3f}: the pull peaks at cosine {_peak(each):.3f}")
     return outcome

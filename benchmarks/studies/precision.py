@@ -1,8 +1,7 @@
-"""FlatNCE's claim for low precision, trained: python benchmarks/studies/precision.py
+"""Test FlatNCE's claim for low precision in training: python benchmarks/studies/precision.py
 
-InfoNCE and FlatNCE at tau 0.05, the model in bfloat16 and in float32 (the loss itself is float32 in both: this
-library compares projections in no less). docs/studies/precision.md tells; docs/figures/precision.py
-looks at the gradient alone.
+InfoNCE and FlatNCE at tau 0.05, the model in bfloat16 and in float32 (the loss is in float32 in both cases). Page:
+docs/studies/precision.md; docs/figures/precision.py shows the gradient alone.
 """
 
 from study import Study, protocol

@@ -1,10 +1,10 @@
-"""The strongest recipe for each set, and one for sets nobody tuned on: python benchmarks/studies/recipes.py
+"""Choose a recipe for each set, and one for untuned sets: python benchmarks/studies/recipes.py
 
 First round: a base recipe, and every change of one thing. Second round: the best three changes of a set together, two
 at a time and all; likewise for all sets, by mean rank. Recipes are chosen by the accuracy on inner folds of training
-parts, with selection seeds; what is chosen is then scored once with fresh seeds. Two estimates tell what the choice
-itself is worth: `nested` chooses anew in every outer fold, by its own inner folds, and tests on the fold held out;
-`left out` chooses the general recipe without a set, and tests there. docs/studies/recipes.md tells.
+parts, with selection seeds; the chosen ones are then scored once with fresh seeds. Two estimates say what the
+choice itself is worth: `nested` chooses again in every outer fold, by its inner folds, and tests on the held-out fold;
+`left out` chooses the general recipe without a set, and tests on that set. Page: docs/studies/recipes.md.
 """
 
 import itertools
@@ -50,7 +50,7 @@ FURTHER = {
         "loss": "jsd",
         "loss.temperature": None,
         "views.second": "identity",
-        "head": "residual",
+        "projector": "residual",
         "lr": 0.001,
     },
     "joao_v2": {"method": "joao_v2"},
@@ -64,14 +64,14 @@ FURTHER = {
     "weight decay 0.0001": {"weight_decay": 0.0001},
     "8 degrees": {"max_degree": 8},
 }
-"""Changes that were tried after all was chosen, as three aims were not met; they have no part in any choice."""
-BONDS = "MUTAG"  # alone among the sets it has edge labels
+"""Changes tried after the choice; they take no part in it."""
+BONDS = "MUTAG"  # the only set with edge labels
 SELECTION_SEEDS = {"MUTAG": (100, 101, 102, 103), "PROTEINS": (100, 101, 102), "NCI1": (100,)}
 FRESH = (0, 1, 2, 3, 4)
 
 
 def recipe(changes):
-    """The base with some changes."""
+    """Return the settings of the base with some changes."""
     values = dict(BASE)
     for change in changes:
         values |= (CHANGES | FURTHER)[change]
@@ -79,12 +79,12 @@ def recipe(changes):
 
 
 def name(changes):
-    """A recipe's label."""
+    """Return the label of a recipe."""
     return " + ".join(changes) or "base"
 
 
 def combinations(changes):
-    """Two or three of the changes at a time, those that do not undo each other."""
+    """Yield combinations of two or three changes that do not overwrite each other."""
     for size in (2, 3):
         for some in itertools.combinations(changes, size):
             keys = [key for change in some for key in CHANGES[change]]
@@ -93,19 +93,19 @@ def combinations(changes):
 
 
 class Search:
-    """What is known of recipes: inner and test accuracies by set, of the selection seeds.
+    """Inner and test accuracies of recipes by set, with the selection seeds.
 
     Args:
-        study: its sweeps.
+        study: runs the sweeps.
     """
 
     def __init__(self, study: Study) -> None:
         self.study, self.known = study, {}
 
     def run(self, dataset: str, recipes: list, part: str = "") -> None:
-        """Score recipes on a set, with folds enough for a choice; in a sweep of that name."""
+        """Score recipes on a set, in the sweep `part`."""
         groups = {name(changes): recipe(changes) for changes in recipes}
-        # Other seeds and coarser folds than those of the scores that are reported.
+        # Other seeds and fewer folds than for reported scores.
         protocol = {"seeds": list(SELECTION_SEEDS.get(dataset, SELECTION_SEEDS["PROTEINS"]))}
         protocol |= {"evaluation.folds": 5, "evaluation.inner_folds": 3}
         cells = self.study.run(part or dataset, {"dataset": [dataset], "changes": groups}, **protocol)
@@ -113,19 +113,19 @@ class Search:
             self.known[dataset, changes] = cells.scores(changes=name(changes))
 
     def inner(self, dataset: str, changes) -> float:
-        """Mean accuracy on inner folds."""
+        """Return the mean accuracy on inner folds."""
         return float(np.mean([each.inner for each in self.known[dataset, changes]]))
 
     def test(self, dataset: str, changes) -> float:
-        """Mean accuracy on test folds: chooses nothing."""
+        """Return the mean accuracy on test folds; it chooses nothing."""
         return float(np.mean([each.accuracy for each in self.known[dataset, changes]]))
 
     def recipes(self, dataset: str) -> list:
-        """Those known for a set."""
+        """Return the scored recipes of a set."""
         return [changes for known, changes in self.known if known == dataset]
 
     def mean_rank(self, sets, changes) -> float:
-        """Mean place of a recipe among those that all sets have, 1 for the best."""
+        """Return the mean rank of a recipe among those scored on all sets, 1 for the best."""
         common = set.intersection(*(set(self.recipes(dataset)) for dataset in sets))
         places = []
         for dataset in sets:
@@ -134,7 +134,7 @@ class Search:
         return float(np.mean(places))
 
     def nested(self, dataset: str) -> float:
-        """Accuracy where every outer fold chooses its recipe by its own inner folds, over the seeds that all have."""
+        """Return the accuracy if every outer fold chooses its recipe by its inner folds, over common seeds."""
         scores = [{each.seed: each for each in self.known[dataset, changes]} for changes in self.recipes(dataset)]
         seeds = sorted(set.intersection(*map(set, scores)))
         inner, test = (
@@ -145,7 +145,7 @@ class Search:
 
 
 def further(study: Study, sets: list) -> str:
-    """The table of what was tried later: inner accuracies."""
+    """Return the table of later changes: inner accuracies."""
     search = Search(study)
     for dataset in sets:
         changes = [change for change in FURTHER if "bonds" not in change or dataset == BONDS]
@@ -158,7 +158,7 @@ def further(study: Study, sets: list) -> str:
 
 
 def main():
-    """Run the procedure; gives what it chose, and how that scored."""
+    """Run the procedure and return the choices and their scores."""
     study = Study("recipes")
     sets = study.sets(*SETS)
     search = Search(study)

@@ -1,4 +1,4 @@
-"""What the studies share: a sweep from the command line, means by place, a figure in one style, a page's tables."""
+"""Shared code of the studies: a sweep from the command line, scores by label, figures and tables of a page."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ DOCS = Path(__file__).parents[2] / "docs" / "studies"
 
 
 def protocol(dataset: str) -> dict:
-    """Folds of the SVM: the usual 10 and 5; on NCI1, whose SVM costs ten times as much as its training, 5 and 3."""
+    """Return the folds of the SVM: the default 10 and 5; on NCI1, whose SVM costs ten times its training, 5 and 3."""
     return {"evaluation.folds": 5, "evaluation.inner_folds": 3} if dataset == "NCI1" else {}
 
 
 class Study:
-    """Runs sweeps in one folder each, and hands out what they found.
+    """A study: parses the command line, runs sweeps in one folder each, and writes a page.
 
     Args:
-        name: of the study; its sweeps lie under `OUT/NAME-...`.
-        seeds: how many.
+        name: name of the study; its sweeps are in `OUT/NAME-...`.
+        seeds: number of seeds.
     """
 
     def __init__(self, name: str, seeds: int = 5) -> None:
         parser = argparse.ArgumentParser(prog=f"python benchmarks/studies/{name}.py")
         parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
         parser.add_argument("--data-root", default="datasets")
-        parser.add_argument("--out", default="sweeps", type=Path, help="where sweeps are kept and gone on with")
+        parser.add_argument("--out", default="sweeps", type=Path, help="folder of the sweeps; finished cells are kept")
         parser.add_argument("--workers", type=int)
         parser.add_argument("--seeds", type=int, default=seeds)
         parser.add_argument("--epochs", type=int, default=20)
-        parser.add_argument("--docs", type=Path, default=DOCS, help="where the figure and the page are")
+        parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the figure and the page")
         parser.add_argument("--sets", nargs="+", help="only these data sets")
-        parser.add_argument("--finished", action="store_true", help="run nothing: tables and figure of what is there")
+        parser.add_argument("--finished", action="store_true", help="run nothing: tables and figure of finished cells")
         self.name, self.given = name, parser.parse_args()
 
     def sets(self, *names: str) -> list[str]:
-        """The data sets of the study, or those asked for."""
+        """Return the data sets of the study, or those of `--sets`."""
         return [name for name in names if self.given.sets is None or name in self.given.sets]
 
     def run(self, part: str, axes: dict, table: dict | None = None, of: str | None = None, **settings) -> Cells:
-        """A sweep of the study (or `of` another, whose cells are shared), finished cells left as they are."""
+        """Run what is missing of a sweep and return its cells; `of` names another study whose folder is shared."""
         given = self.given
         common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
         spec = {"axes": axes, "settings": {"epochs": given.epochs, **common, **settings}, "table": table or {}}
@@ -60,19 +60,19 @@ class Study:
             if given.finished:
                 records = SweepFolder(folder).records(plan)
                 return Cells(plan, {name: make_table(plan, records, name) for name in plan.evaluators}, records)
-            outcome = sweep(plan, folder, given.workers, Progress(plan, 0, sys.stderr))
+            outcome = sweep(plan, folder, given.workers, Progress(len(plan.tasks), 0, sys.stderr))
         except InputError as error:
             sys.exit(f"{self.name}: {error}")
         if outcome.failed:
             print("\n".join(f"failed: {cell}: {error}" for cell, error in outcome.failed.items()), file=sys.stderr)
         return Cells(plan, outcome.tables, outcome.records)
 
-    def keep(self, figure, **tables: str) -> None:
-        """Write the figure beside the study's page, and each table between the page's marks of its name."""
+    def keep(self, figure, page: Path | None = None, **tables: str) -> None:
+        """Write the figure, and each table between the marks of its name on the study's page."""
         self.given.docs.mkdir(parents=True, exist_ok=True)
         if figure is not None:
             figure.savefig(self.given.docs / f"{self.name}.svg", metadata={"Date": None})
-        page = self.given.docs / f"{self.name}.md"
+        page = page or self.given.docs / f"{self.name}.md"
         text = page.read_text() if page.exists() else "\n\n".join(f"<!-- {n} -->\n<!-- end -->" for n in tables) + "\n"
         for name, table in tables.items():
             mark = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
@@ -89,43 +89,43 @@ class Cells:
         self.done = [(cell, record) for cell, record in done if record.get("status") == "done"]
 
     def pick(self, **where: str):
-        """Cells and records at the given labels."""
+        """Yield the cells and records at the given labels."""
         wanted = {axis.replace("__", "."): str(label) for axis, label in where.items()}
         for cell, record in self.done:
             if all(cell.coordinates[axis] == label for axis, label in wanted.items()):
                 yield cell, record
 
     def scores(self, evaluator: str | None = None, **where: str):
-        """Fold scores by seed at the given labels."""
+        """Return the fold scores at the given labels, by seed."""
         name = evaluator or self.plan.evaluators[0]
         return sorted((scores_of(record, name) for _, record in self.pick(**where)), key=lambda each: each.seed)
 
     def accuracy(self, **where: str) -> np.ndarray:
-        """Mean accuracy of each seed, in percent."""
+        """Return the mean accuracy of each seed, in percent."""
         return means(self.scores(**where))
 
     def untrained(self, evaluator: str | None = None, **where: str):
-        """Fold scores of the untrained encoders of the cells at the given labels, by seed."""
+        """Return the fold scores of the untrained encoders of the cells at the given labels, by seed."""
         name = evaluator or self.plan.evaluators[0]
-        keys = dict.fromkeys(cell.untrained for cell, _ in self.pick(**where))
+        keys = dict.fromkeys(cell.reference for cell, _ in self.pick(**where))
         return sorted((scores_of(self.records[key], name) for key in keys), key=lambda each: each.seed)
 
     def markdown(self) -> str:
-        """The tables of the first evaluator."""
+        """Return the tables of the first evaluator."""
         return to_markdown(next(iter(self.tables.values())))
 
     def metric(self, name: str, **where: str) -> np.ndarray:
-        """A measure of the last epoch, for each seed."""
+        """Return a metric of the last epoch, for each seed."""
         return np.array([record["metrics"][name] for _, record in self.pick(**where)])
 
 
 def means(scores) -> np.ndarray:
-    """Mean accuracy of each of several scores, in percent."""
+    """Return the mean accuracy of each score, in percent."""
     return np.array([each.mean for each in scores])
 
 
 def figure(columns: int, rows: int = 1, width: float = 3.1, height: float = 2.7):
-    """A grid of plots in the style of all figures here."""
+    """Return a figure and its grid of axes, in the style of all studies."""
     import matplotlib.pyplot as plt
 
     plt.rcParams |= {"svg.hashsalt": "graphcl", "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}
@@ -134,7 +134,7 @@ def figure(columns: int, rows: int = 1, width: float = 3.1, height: float = 2.7)
 
 
 def curve(axis, xs, seeds, colour: str, label: str | None = None, **style) -> None:
-    """Means with a band of one standard error, over an array of seeds for each x."""
+    """Plot means with a band of one standard error, from an array of seeds for each x."""
     centres = np.array([each.mean() for each in seeds])
     errors = np.array([each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0 for each in seeds])
     axis.plot(xs, centres, color=colour, label=label, marker="o", markersize=3, linewidth=1.3, **style)
@@ -142,7 +142,7 @@ def curve(axis, xs, seeds, colour: str, label: str | None = None, **style) -> No
 
 
 def plus_minus(values: np.ndarray) -> str:
-    """Mean ± deviation between seeds, with the number of seeds where that is not five."""
+    """Return mean ± deviation over seeds, with the number of seeds if it is not five."""
     if not len(values):
         return "-"
     few = f" ({len(values)})" if len(values) != 5 else ""
@@ -150,6 +150,6 @@ def plus_minus(values: np.ndarray) -> str:
 
 
 def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table."""
+    """Return a Markdown table."""
     lines = ["| " + " | ".join(map(str, line)) + " |" for line in (head, *rows)]
     return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]])

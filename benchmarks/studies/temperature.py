@@ -1,8 +1,8 @@
 """Temperature as the radius of a robust objective: python benchmarks/studies/temperature.py
 
-InfoNCE over five temperatures, with a share of the false negatives (graphs of the anchor's class) left in: all, as in
-training without labels, down to none. The labels steer the training here, so with a share below 1 the accuracies are
-no scores of a method; what is compared is where their maximum lies. docs/studies/temperature.md tells.
+InfoNCE over five temperatures, with all, half or none of the false negatives (graphs of the anchor's class). Labels
+steer the training here, so with a share below 1 the accuracies are not scores of a method; the study compares where the
+maximum lies. Page: docs/studies/temperature.md.
 """
 
 import torch
@@ -21,18 +21,18 @@ SHARES = (1.0, 0.5, 0.0)
 
 @methods.register("fewer_false_negatives")
 class FewerFalseNegatives(Method):
-    """Cross-view InfoNCE, both ways, in which each negative of the anchor's class stays with a given chance.
+    """Symmetric cross-view InfoNCE that keeps each negative of the anchor's class with a given probability.
 
     Args:
         model: encoder and projector.
-        loss: infonce; its temperature is taken.
-        share: chance that a false negative stays, in [0, 1].
+        loss: `infonce`; its temperature is used.
+        share: probability that a false negative is kept, in [0, 1].
     """
 
     def __init__(self, model, loss, *, share: Fraction = 1.0) -> None:
         super().__init__(model, loss)
         if getattr(self.loss, "name", "") != "infonce":
-            raise InputError("method `fewer_false_negatives` takes loss infonce.")
+            raise InputError("method `fewer_false_negatives` needs loss infonce.")
         self.share = share
 
     def forward(self, view1, view2, *, ids=None, generator=None):
@@ -47,7 +47,7 @@ class FewerFalseNegatives(Method):
 
 
 def nce(cosine, out, temperature):
-    """InfoNCE of a table of cosines, some left out of the negatives; anchors without negatives count 0."""
+    """Return InfoNCE from cosines, with masked negatives; anchors without negatives count 0."""
     terms = []
     for table, hidden in ((cosine, out), (cosine.T, out.T)):
         logits = (table / temperature).masked_fill(hidden, -1e9)

@@ -17,7 +17,7 @@ TEMPERATURE = 0.1
 
 
 def projections(name, mirror, root):
-    """Both views' projections of all graphs, after training."""
+    """Return the projections of all graphs in both views, after training."""
     dataset = load_dataset(name, root=root, mirror=mirror)
     torch.manual_seed(0)
     model = ContrastiveModel(GIN(dataset.num_features))
@@ -32,7 +32,7 @@ def projections(name, mirror, root):
 
 
 def spread(z1, z2, size, seed=0):
-    """q of at least 4,000 anchors in random batches of a size."""
+    """Return q of at least 4,000 anchors in random batches of a size."""
     generator = torch.Generator().manual_seed(seed)
     found = []
     while sum(map(len, found)) < 4000:

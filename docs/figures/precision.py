@@ -1,7 +1,7 @@
-"""FlatNCE's claim, seen: python docs/figures/precision.py writes precision.svg beside this file and prints its numbers.
+"""Precision of FlatNCE: python docs/figures/precision.py writes precision.svg to this folder and prints its numbers.
 
-How far the direction of an anchor's gradient is off, against float64, when its positive is g above its negatives. 15
-negatives of deviation 0.7 (in logits), median of 200 draws, by PyTorch's operations on tensors of the precision named.
+Error of the direction of an anchor's gradient against float64; the positive exceeds the mean negative by g logits. 15
+negatives with standard deviation 0.7, median of 200 draws, with PyTorch operations in the named precision.
 """
 
 from pathlib import Path
@@ -11,17 +11,17 @@ from torch.nn.functional import cross_entropy, softplus
 
 
 def textbook(logits):
-    """InfoNCE as it is usually written, the cross-entropy of all logits against the first."""
+    """Compute InfoNCE in the usual form: cross-entropy of all logits against the first."""
     return cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long), reduction="sum")
 
 
 def softplus_form(logits):
-    """InfoNCE as this library writes it: softplus of the negatives' logsumexp less the positive."""
+    """Compute InfoNCE in the form of this library: softplus of the negatives' logsumexp minus the positive."""
     return softplus(logits[:, 1:].logsumexp(dim=1) - logits[:, 0], threshold=40).sum()
 
 
 def flat(logits):
-    """FlatNCE: the gap itself."""
+    """Compute FlatNCE: the negatives' logsumexp minus the positive."""
     return (logits[:, 1:].logsumexp(dim=1) - logits[:, 0]).sum()
 
 
@@ -30,7 +30,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def direction(form, logits, dtype):
-    """Unit gradients `[rows, 16]` with respect to logits that are exact in float64, computed in `dtype`."""
+    """Return unit gradients `[rows, 16]` by the logits, computed in `dtype`."""
     rounded = logits.to(dtype, copy=True).requires_grad_()
     form(rounded).backward()
     gradient = rounded.grad.double()
@@ -38,13 +38,13 @@ def direction(form, logits, dtype):
 
 
 def errors(gap, dtype, draws=200, seed=0):
-    """Median relative error of each form's direction at a gap."""
+    """Return the median relative error of each form's direction at a gap."""
     generator = torch.Generator().manual_seed(seed)
     negatives = 0.7 * torch.randn(draws, 15, generator=generator, dtype=torch.float64)
     logits = torch.cat([negatives.mean(dim=1, keepdim=True) + gap, negatives], dim=1)
-    # The question is arithmetic, not storage: the logits themselves are exact in the precision at hand.
+    # Round the logits first: only the arithmetic is compared, not their storage.
     logits = logits.to(dtype).double()
-    exact = direction(flat, logits, torch.float64)  # InfoNCE's direction too, as its gradient is q times this one
+    exact = direction(flat, logits, torch.float64)  # also the direction of InfoNCE, whose gradient is q times this one
     return {name: (direction(form, logits, dtype) - exact).norm(dim=1).median().item() for name, form in FORMS.items()}
 
 
@@ -58,7 +58,7 @@ def main():
     for axis, (name, dtype) in zip(axes, DTYPES.items(), strict=True):
         found = [errors(gap, dtype) for gap in gaps]
         for form in FORMS:
-            style = "--" if form == "FlatNCE" else "-"  # so that two equal curves are both seen
+            style = "--" if form == "FlatNCE" else "-"  # so that two equal curves are both visible
             axis.plot(gaps, [max(each[form], 1e-9) for each in found], style, color=colours[form], label=form, lw=2)
         for gap in (10, 16, 20):
             print(f"{name}, gap {gap}:", ", ".join(f"{form} {found[gap][form]:.1e}" for form in FORMS))

@@ -1,4 +1,4 @@
-"""ADNCE's weights over similarity: python docs/figures/weights.py writes weights.svg beside this file."""
+"""ADNCE's weights over similarity: python docs/figures/weights.py writes weights.svg to this folder."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ SETTINGS = [(0.7, 1.0), (0.7, 0.3), (0.5, 0.2), (0.3, 0.15)]
 
 
 def weight(c, mu, sigma):
-    """The Gaussian weight of a negative, before it is divided by its mean."""
+    """Return the Gaussian weight of a negative, not normalised."""
     return torch.exp(-((c - mu) ** 2) / (2 * sigma**2))
 
 
 def hardest_pull(mu, sigma, temperature):
-    """c* = mu + sigma^2 / tau, where a negative's pull e^{c / tau} g(c) would peak; beyond 1 the hardest ones lead."""
+    """Return c* = mu + sigma^2 / tau, the maximum of e^{c / tau} g(c); above 1 the hardest negatives get most."""
     return mu + sigma**2 / temperature
 
 

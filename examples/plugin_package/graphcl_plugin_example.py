@@ -1,6 +1,6 @@
-"""A loss, an augmentation and a data set from outside of graphcl; `pyproject.toml` beside this file makes them known.
+"""A loss, an augmentation and a data set in a separate package; its `pyproject.toml` registers them.
 
-Annotated ranges (`Positive`) are checked wherever a value comes from: Python, a configuration, the command line.
+Annotated ranges (`Positive`) are checked for values from Python, a configuration and the command line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphcl.augment import Augmentation, Decision
 
 
 def cosine_margin(z1: Tensor, z2: Tensor, *, margin: Fraction = 0.5) -> Tensor:
-    r"""Positives have cosine 1, negatives one below a margin.
+    r"""Compute a loss that pulls positives to cosine 1 and pushes negatives below a margin.
 
     $$\frac1N \sum_i \Big( 1 - c_{ii} + \frac1{N-1} \sum_{j \ne i} \max(0, c_{ij} - m) \Big)$$
 
@@ -37,14 +37,14 @@ class FeatureNoise(Augmentation):
     """Add Gaussian noise to all features.
 
     Args:
-        std: its standard deviation, > 0.
+        std: standard deviation of the noise, > 0.
     """
 
     def __init__(self, std: Positive = 0.1) -> None:
         self.std = std
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw the noise; `graphs [B]` says whose features change."""
+        """Return the noisy features; `graphs [B]` selects the graphs to change."""
         noise = self.std * torch.randn(batch.x.shape, generator=generator, device=batch.x.device)
         nodes = torch.arange(batch.num_nodes, device=batch.x.device)
         if graphs is not None:
@@ -53,7 +53,7 @@ class FeatureNoise(Augmentation):
 
 
 def rings_and_stars(root: str | Path) -> list[Data]:
-    """Sixty rings and sixty stars of 5 to 10 nodes; a set that comes from a file would keep it under `root`."""
+    """Return sixty rings and sixty stars of 5 to 10 nodes; a set read from a file would store it under `root`."""
     graphs = []
     for number in range(120):
         nodes, star = torch.arange(5 + number // 2 % 6), number % 2

@@ -1,4 +1,4 @@
-"""The study's meta-gradient: its closed forms against autograd and central differences."""
+"""Check the study's meta-gradient: closed forms against autograd and central differences."""
 
 import sys
 from pathlib import Path
@@ -62,5 +62,5 @@ def test_following_improves_the_objective_and_no_gradient_leaks():
 
 def test_another_loss_is_refused():
     for loss in (Loss("dcl"), Loss("adnce", negatives="all")):
-        with pytest.raises(InputError, match="for loss `adnce`"):
+        with pytest.raises(InputError, match="needs loss `adnce`"):
             MetaADNCE(ContrastiveModel(GIN(3)), loss)

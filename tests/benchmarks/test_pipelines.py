@@ -1,4 +1,4 @@
-"""The pipelines that the benchmark compares do the same: same counts, same encoder, same loss."""
+"""Check that the compared pipelines have the same counts, encoder and loss."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Generated data sets have the shape that they claim."""
+"""Check that generated data sets have the documented shapes."""
 
 import sys
 from pathlib import Path

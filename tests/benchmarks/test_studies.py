@@ -1,4 +1,4 @@
-"""The studies' own arithmetic, and that each of their sweeps can be planned."""
+"""Check the arithmetic of the studies, and that each of their sweeps can be planned."""
 
 import importlib.util
 import math
@@ -20,7 +20,7 @@ NAMES = ["adaptive", "adnce_weights", "batch_size", "dro", "precision", "recipes
 
 @pytest.fixture
 def studies(monkeypatch):
-    """Imports a study as its command line does; what it registers is taken back afterwards."""
+    """Return a function that imports a study as its command line does; undo its registrations afterwards."""
     monkeypatch.syspath_prepend(str(STUDIES))
     before, loaded = set(methods), set(sys.modules)
 
@@ -45,7 +45,7 @@ class PlannedError(Exception):
 
 
 class Nothing:
-    """What a sweep that was only planned has found."""
+    """Results of a sweep that was only planned."""
 
     def scores(self, **_):
         return []
@@ -58,7 +58,7 @@ class Nothing:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_sweep_can_be_planned(studies, name, monkeypatch, tmp_path):
-    """All cells of the first sweep of each study are configurations that there are; none is run."""
+    """Plan the first sweep of each study, without running it; every cell must be a valid configuration."""
     module = studies(name)
     import study
 
@@ -137,7 +137,7 @@ def test_a_recipe_that_lacks_a_seed_is_chosen_among_the_seeds_that_all_have(stud
 
 
 def test_the_lead_is_tested_fold_by_fold_over_the_mean_of_temperatures(studies, monkeypatch):
-    """Temperatures of one seed share its folds: as repetitions, three times as many, they would count as more."""
+    """Temperatures of one seed share its folds, so they must not count as repetitions."""
     batch_size = studies("batch_size")
     tested = []
     test = batch_size.paired_test
@@ -158,7 +158,7 @@ def test_the_lead_is_tested_fold_by_fold_over_the_mean_of_temperatures(studies, 
     assert "| dcl | - | **+1.00 (0.00)**" in text
 
 
-def test_tables_of_a_page_are_replaced_and_its_words_kept(studies, tmp_path, monkeypatch):
+def test_tables_of_a_page_are_replaced_and_its_text_kept(studies, tmp_path, monkeypatch):
     study = studies("study")
     monkeypatch.setattr(sys, "argv", ["x", "--docs", str(tmp_path)])
     one = study.Study("page")

@@ -1,4 +1,4 @@
-"""The benchmark suite runs from start to end on tiny sets, and its numbers make sense."""
+"""Check that the benchmark suite runs on tiny sets and that its numbers are plausible."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ from pipelines import PIPELINES
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """The suite sets threads and clock for its process; other tests shall find theirs."""
+    """Restore the threads and the clock that the suite sets."""
     threads, clock = torch.get_num_threads(), timing.clock
     yield
     torch.set_num_threads(threads)
@@ -76,7 +76,7 @@ def test_work_of_one_layer_counted_by_hand():
 
 
 def test_flops_are_those_that_torch_counts(monkeypatch):
-    """By torch's operations, as it cannot count within compiled loops."""
+    """Use torch's operations, because compiled loops cannot be counted."""
     from ours import Ours
     from shapes import generate
     from torch.utils.flop_counter import FlopCounterMode
@@ -122,9 +122,9 @@ def test_chosen_pipelines(tmp_path):
 def test_unknown_pipeline(capsys):
     with pytest.raises(SystemExit):
         suite.main(["--quick", "--pipelines", "ours,dgl"])
-    assert "there is no 'dgl'; there are ours, pyg, lists, dense" in capsys.readouterr().err
+    assert "unknown pipeline 'dgl'; choose from: ours, pyg, lists, dense" in capsys.readouterr().err
 
 
 def test_unknown_set():
-    with pytest.raises(SystemExit, match="no generated set like 'cora'"):
+    with pytest.raises(SystemExit, match="unknown generated set 'cora'"):
         suite.main(["--quick", "--sets", "cora"])

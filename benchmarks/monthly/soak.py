@@ -1,10 +1,9 @@
-"""Two thousand epochs on MUTAG: memory and time per step stay flat. docs/long_runs.md tells.
+"""Train MUTAG for 2,000 epochs and check that memory and time per step stay flat.
 
-python benchmarks/soak.py --mirror ../shared/tu [--epochs 2000]
+python benchmarks/monthly/soak.py --mirror FOLDER [--epochs 2000]
 
-Trained twice, with a checkpoint every 50 epochs: once as it is, for resident memory and time; once under tracemalloc,
-which sees every Python object, but costs time. An epoch's record is kept, as `train` returns it. The exit code is 1 if
-memory or time grows beyond that.
+Trains twice, with a checkpoint every 50 epochs: once for resident memory and time, once under tracemalloc, which sees
+every Python object but costs time. The exit code is 1 if memory or time grows. docs/long_runs.md shows the result.
 """
 
 import argparse
@@ -17,18 +16,17 @@ from pathlib import Path
 
 import torch
 
-from graphcl.config.files import read_config
-from graphcl.config.settings import make_config
+from graphcl.config import make_config, read_config
 from graphcl.datasets import load_dataset
-from graphcl.experiment.seed import make_model, train_seed
+from graphcl.experiment.seed import Observer, run_seed
 from graphcl.system.memory import keep_freed_memory
 from graphcl.training.checkpoint import Checkpoints
 
 PARTS = 8
 MOST_GROWTH = {"resident MB": 1.02, "ms a step": 1.15}
-"""The last quarter against the second, at most."""
+"""Largest ratio of the last quarter to the second."""
 MOST_RECORD = 2.0
-"""KB that an epoch may leave behind: its record here and in `train`."""
+"""KB that an epoch may keep: its record, here and in `train`."""
 
 
 def main():
@@ -62,28 +60,23 @@ def main():
 
 
 def soak(given, place, traced):
-    """What each epoch looked like."""
+    """Return the memory and the time of each epoch."""
     config = make_config({**read_config("graphcl/MUTAG"), "epochs": given.epochs})
     dataset = load_dataset("MUTAG", place / "data", given.mirror, config.features)
-    model = make_model(config, dataset)
     steps = -(-len(dataset) // config.batch_size)
     found = []
 
-    def look(epoch):
-        gc.collect()
-        found.append(
-            {
-                "resident": resident(),
-                "step": 1000 * epoch.seconds / steps,
-                "traced": tracemalloc.get_traced_memory()[0] / 1e6,
-            }
-        )
+    class Measure(Observer):
+        def on_epoch(self, epoch):
+            gc.collect()
+            milliseconds, used = 1000 * epoch.seconds / steps, tracemalloc.get_traced_memory()[0] / 1e6
+            found.append({"resident": resident(), "step": milliseconds, "traced": used})
 
     if traced:
         tracemalloc.start()
     try:
         kept = Checkpoints(place / f"checkpoints-{traced}", epochs=50)
-        train_seed(config, dataset, model, callbacks=[look], checkpoints=kept)
+        run_seed(config, dataset, 0, torch.device("cpu"), rows=(), observer=Measure(), checkpoints=kept)
     finally:
         tracemalloc.stop()
     return found
@@ -94,7 +87,7 @@ def parts(found, length, key, of):
 
 
 def resident():
-    """Resident memory in MB, as Linux tells it."""
+    """Return the resident memory in MB, from /proc."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 

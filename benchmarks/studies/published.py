@@ -1,0 +1,124 @@
+"""Measure the published rows and our recipe on ten sets: python benchmarks/studies/published.py --mirror ../shared/tu
+
+Runs a sweep (finished cells are kept), then writes the tables of docs/results.md and README.md and the `measured` lines
+in the headers of the configurations. WL and WL-OA are taken from the files of `wl.py` in OUT/wl. Sets whose SVM
+costs minutes have three seeds.
+"""
+
+import json
+import re
+from pathlib import Path
+
+from study import DOCS, Cells, Study, markdown, means, plus_minus
+
+from graphcl.config.files import shipped_configs
+from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
+
+SETS = (
+    "MUTAG", "PTC_MR", "BZR", "PROTEINS", "DD", "NCI1", "NCI109", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY",
+)  # fmt: skip
+RECIPES = ("graphcl", "adnce", "best/default")
+SHORT = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY")
+REFERENCES = {
+    "majority": "majority class",
+    "statistics": "graph statistics",
+    "untrained": "untrained encoder",
+    "calibrated": "untrained, calibrated",
+}
+KERNELS = {"wl": "WL kernel", "wl_oa": "WL-OA kernel"}
+ROOT = Path(__file__).parents[2]
+
+
+def references(cells: Cells, recipe: str, dataset: str) -> dict[str, list[FoldScores]]:
+    """Return the reference rows of a recipe's encoder on a set, by row, for the seeds that are finished."""
+    found: dict[str, list[FoldScores]] = {}
+    for cell, _ in cells.pick(recipe=recipe, dataset=dataset):
+        for row, score in cells.records[cell.reference]["references"]["svm"].items():
+            found.setdefault(row, []).append(FoldScores.of(score))
+    return {row: sorted(scores, key=lambda each: each.seed) for row, scores in found.items()}
+
+
+def kernel_scores(folder: Path, dataset: str, kernel: str) -> list[FoldScores]:
+    """Return the scores of a kernel on a set, one a seed."""
+    files = sorted(folder.glob(f"{dataset}-{kernel}-[0-9]*.json"))
+    kept = [json.loads(file.read_text()) for file in files]
+    return [FoldScores.of(each) for each in kept]
+
+
+def accuracy_table(cells: Cells, sets, wl: Path) -> str:
+    """Return the accuracies: reference rows, kernels, recipes."""
+    rows = []
+    for row, label in REFERENCES.items():
+        scores = [references(cells, "graphcl", dataset).get(row, []) for dataset in sets]
+        rows.append([f"*{label}*", *(plus_minus(means(each)) for each in scores)])
+    scores = [references(cells, "best/default", dataset).get("untrained", []) for dataset in sets]
+    rows.append(["*untrained, 3 x 128, degrees*", *(plus_minus(means(each)) for each in scores)])
+    for kernel, label in KERNELS.items():
+        rows.append([f"*{label}*", *(plus_minus(means(kernel_scores(wl, dataset, kernel))) for dataset in sets)])
+    for recipe in RECIPES:
+        scores = [cells.scores(recipe=recipe, dataset=dataset) for dataset in sets]
+        rows.append([f"`{recipe}`", *(plus_minus(means(each)) for each in scores)])
+    return markdown(["row", *sets], rows)
+
+
+def gain_table(cells: Cells, sets, over: str) -> str:
+    """Return the gains over the `untrained` row or the `best` reference row, with Holm-adjusted p-values."""
+    tests, names = {}, {}
+    for recipe in RECIPES:
+        for dataset in sets:
+            after, rows = cells.scores(recipe=recipe, dataset=dataset), references(cells, recipe, dataset)
+            if after and rows:
+                names[recipe, dataset] = name = "untrained" if over == "untrained" else best_row(rows)
+                tests[recipe, dataset] = paired_test(after, rows[name])
+    adjusted = dict(zip(tests, holm([test.p for test in tests.values()]), strict=True))
+    lines = []
+    for recipe in RECIPES:
+        line = []
+        for dataset in sets:
+            if (recipe, dataset) not in tests:
+                line.append("-")
+                continue
+            p, best = adjusted[recipe, dataset], names[recipe, dataset]
+            text = f"{tests[recipe, dataset].mean:+.2f} ({'< 0.001' if p < 0.001 else f'{p:.3f}'})"
+            line.append((f"**{text}**" if p < 0.05 else text) + ("" if over == "untrained" else f" {best}"))
+        lines.append([f"`{recipe}`", *line])
+    return markdown(["row", *sets], lines)
+
+
+def write_headers(cells: Cells, sets) -> None:
+    """Write the measured accuracy and gain into the headers of the configurations."""
+    for name, file in shipped_configs().items():
+        recipe, _, dataset = name.rpartition("/")
+        if recipe not in RECIPES or dataset not in sets:
+            continue
+        after, rows = cells.scores(recipe=recipe, dataset=dataset), references(cells, recipe, dataset)
+        if not after:
+            continue
+        gain, seeds = paired_gain(after, rows["untrained"]), len(after)
+        measured = f"{means(after).mean():.2f} ± {means(after).std():.2f}" + ("" if seeds == 5 else f" ({seeds} seeds)")
+        text = re.sub(r"measured: .*", f"measured: {measured}", file.read_text())
+        text = re.sub(r"# untrained encoder: .*\n", "", text)
+        line = f"# untrained encoder: {plus_minus(means(rows['untrained']))}, paired gain {gain.mean:+.2f} (epoch 20)\n"
+        file.write_text(re.sub(r"(# .*measured: .*\n)", lambda found, line=line: found[1] + line, text))
+
+
+def main() -> None:
+    """Run the cells that are left; write tables and headers."""
+    study = Study("published")
+    sets = study.sets(*SETS)
+    cells = study.run("recipes", {"recipe": list(RECIPES), "dataset": sets})
+    wl = study.given.out / "wl"
+    study.keep(
+        None,
+        page=DOCS.parent / "results.md",
+        rows=accuracy_table(cells, sets, wl),
+        best=gain_table(cells, sets, "best"),
+        untrained=gain_table(cells, sets, "untrained"),
+    )
+    short = [dataset for dataset in SHORT if dataset in sets]
+    study.keep(None, page=ROOT / "README.md", results=accuracy_table(cells, short, wl))
+    write_headers(cells, sets)
+
+
+if __name__ == "__main__":
+    main()

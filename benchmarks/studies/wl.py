@@ -1,0 +1,167 @@
+"""WL kernels through the SVM protocol of the embeddings: python benchmarks/studies/wl.py --mirror ../shared/tu
+
+- WL subtree kernel (Shervashidze et al. 2011): the inner product of colour histograms of all iterations up to a depth.
+- WL optimal assignment kernel (Kriege et al. 2016): the intersection of the same histograms.
+
+Both are normalised, K_ij / sqrt(K_ii K_jj). Node labels are the first colours; without labels all nodes start equal,
+and depth 1 gives degrees. Folds and values of C are those of `graphcl.evaluate.svm`. Inner folds choose the pair
+(depth, C); of equal pairs the first, with the smaller depth, then the smaller C.
+"""
+
+import argparse
+import json
+import sys
+import time
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
+from study import markdown, means, plus_minus
+from torch_geometric.data import Batch
+
+from graphcl.datasets import load_dataset
+from graphcl.evaluate import FoldScores
+from graphcl.evaluate.folds import C_GRID, make_folds
+from graphcl.evaluate.svm import _accuracy
+from graphcl.system.files import read_json, write_text
+
+SETS = ["MUTAG", "PTC_MR", "BZR", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI", "DD", "NCI1", "NCI109", "REDDIT-BINARY"]
+KERNELS = {"wl": "WL", "wl_oa": "WL-OA"}
+DEPTH = 5
+
+
+def refine(labels, edge_index, depth):
+    """Yield the WL colours of all nodes at each depth from 0, numbered from 0.
+
+    A multiset of neighbours' colours is represented by two sums, modulo 2^64, of random 64-bit numbers of the colours.
+    Two different multisets have equal sums with probability 4^k / 2^128, where 2^k is the largest power of 2 that
+    divides all differences of their multiplicities.
+
+    Args:
+        labels: first colours `[N]`, any integers.
+        edge_index: directed edges `[2, E]`, each edge in both directions.
+        depth: number of iterations.
+    """
+    generator = np.random.default_rng(0)
+    source, target = edge_index
+    ones = np.ones(len(source), np.uint64)
+    neighbours = csr_array((ones, (target, source)), shape=(len(labels), len(labels)))
+    colours = np.unique(labels, return_inverse=True)[1]
+    yield colours
+    for _ in range(depth):
+        numbers = generator.integers(2**64, size=(colours.max() + 1, 2), dtype=np.uint64)
+        sums = neighbours @ numbers[colours]
+        order = np.lexsort((colours, *sums.T))
+        same = (np.diff(colours[order]) == 0) & (sums[order[1:]] == sums[order[:-1]]).all(1)
+        colours = np.empty_like(colours)
+        colours[order] = np.concatenate([[0], np.cumsum(~same)])
+        yield colours
+
+
+def histogram(colours, graph):
+    """Return how often each graph has each colour, a sparse integer matrix `[graphs, colours]`."""
+    counts = csr_array((np.ones(len(colours), np.int64), (graph, colours)))
+    counts.sum_duplicates()
+    return counts
+
+
+def unary(counts):
+    """Return the unary expansion of a sparse matrix: column (c, t), t >= 1, is 1 where `counts[i, c] >= t`.
+
+    The inner product of two rows of it is the intersection of the two histograms, the sum over c of the minimum.
+    """
+    ends = np.concatenate([[0], np.cumsum(counts.data)])
+    first = np.concatenate([[0], np.cumsum(counts.max(axis=0).toarray())])
+    step = np.arange(ends[-1]) - np.repeat(ends[:-1], counts.data)
+    columns = np.repeat(first[counts.indices], counts.data) + step
+    return csr_array((np.ones(ends[-1], np.int64), columns, ends[counts.indptr]), shape=(counts.shape[0], first[-1]))
+
+
+def kernels(histograms, kind):
+    """Return the normalised kernel of each depth, in float32; `kind` is "wl" or "wl_oa".
+
+    Sums are exact integers up to the normalisation, so graphs of equal colours have a kernel value of 1.
+    """
+    total, found = 0, []
+    for counts in histograms:
+        columns = unary(counts) if kind == "wl_oa" else counts
+        total = total + (columns @ columns.T).toarray()
+        own = total.diagonal().astype(float)
+        found.append((total / np.sqrt(np.outer(own, own))).astype(np.float32))
+    return found
+
+
+def evaluate(by_depth, y, seed):
+    """Return the fold scores of one seed; `chosen` holds pairs (depth, C)."""
+    data = make_folds(np.arange(len(y))[:, None], y, seed, folds=10, inner_folds=5, workers=1)
+
+    def accuracies(part, candidates):
+        rows, train = np.concatenate(part), part[0]
+        found = []
+        for depth, group in groupby(candidates, lambda pair: pair[0]):
+            kernel = by_depth[depth][np.ix_(rows, train)].astype(float)
+            found += [_accuracy(kernel, data.labels, part, c) for _, c in group]
+        return found
+
+    return data.scores([(depth, c) for depth in range(len(by_depth)) for c in C_GRID], accuracies)
+
+
+def run(name, given):
+    """Write the missing files of a data set, one for each kernel and seed."""
+    missing = {kind: [s for s, path in paths(name, kind, given) if not path.exists()] for kind in KERNELS}
+    if not any(missing.values()):
+        return
+    dataset = load_dataset(name, given.data_root, given.mirror)
+    start = time.process_time()
+    batch = Batch.from_data_list(list(dataset))
+    labels = batch.x.argmax(1).numpy()  # all 0 for the one column of a set without labels
+    histograms = [histogram(each, batch.batch.numpy()) for each in refine(labels, batch.edge_index.numpy(), DEPTH)]
+    shared = time.process_time() - start
+    for kind in filter(missing.get, KERNELS):
+        start = time.process_time()
+        by_depth = kernels(histograms, kind)
+        cost = {"kernel_seconds": shared + time.process_time() - start}
+        for seed, path in paths(name, kind, given):
+            if seed in missing[kind]:
+                start = time.process_time()
+                scores = evaluate(by_depth, batch.y, seed)
+                cost["svm_seconds"] = time.process_time() - start
+                write_text(path, json.dumps(vars(scores) | cost) + "\n")
+                print(f"{path.stem}: {scores.mean:.2f} %, CPU: {cost}", file=sys.stderr, flush=True)
+
+
+def paths(name, kind, given):
+    """Return the pairs (seed, path of its file) of a data set and kernel."""
+    return [(seed, given.out / f"{name}-{kind}-{seed}.json") for seed in range(given.seeds)]
+
+
+def table(given):
+    """Return mean ± deviation over the finished seeds in Markdown, one row for each data set."""
+    rows = []
+    for name in given.sets:
+        files = [[path for _, path in paths(name, kind, given) if path.exists()] for kind in KERNELS]
+        scores = [[FoldScores.of(read_json(path)) for path in some] for some in files]
+        rows.append([name, *(plus_minus(means(each)) for each in scores)])
+    return markdown(["data set", *KERNELS.values()], rows)
+
+
+def main():
+    """Run what is missing and print the table."""
+    parser = argparse.ArgumentParser(prog="python benchmarks/studies/wl.py")
+    parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
+    parser.add_argument("--data-root", default="datasets")
+    parser.add_argument("--out", default="sweeps/wl", type=Path, help="folder of the results; finished ones are kept")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--finished", action="store_true", help="run nothing: print the table of finished results")
+    given = parser.parse_args()
+    if not given.finished:
+        given.out.mkdir(parents=True, exist_ok=True)
+        for name in given.sets:
+            run(name, given)
+    print(table(given))
+
+
+if __name__ == "__main__":
+    main()
