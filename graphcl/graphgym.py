@@ -127,7 +127,7 @@ class Network(nn.Module):
 
 
 class Pretraining(GraphGymModule):
-    """GraphGym's Lightning module with a training step that uses the method of the section `graphcl`.
+    """GraphGym's Lightning module, with a training step for the method that the section `graphcl` names.
 
     Its checkpoints can be loaded into a plain `GraphGymModule`.
 
@@ -188,7 +188,7 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
 
 
 def _compare(name: str, pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Return the loss `name` of two views' projections, and `pred`; None if `model.loss_fun` is another loss."""
+    """Return (loss, `pred`), as GraphGym expects of a loss function; None if `model.loss_fun` is not `name`."""
     if cfg.model.loss_fun != name:
         return None
     return Loss(name, **_plain(cfg.graphcl.loss))(pred, true), pred

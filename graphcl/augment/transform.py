@@ -51,7 +51,7 @@ class Augmentation(BaseTransform):
         out: Any = copy.copy(data)  # graph-level attributes do not change
         for key, level in levels(view, Layout.of(view)).items():
             if level != "other":
-                out[key] = view[key]  # no index to shift back, as the batch holds this graph only
+                out[key] = view[key]  # batching a single graph shifts no indices, so none need to be shifted back
         if "num_nodes" in view:
             out.num_nodes = view.num_nodes
         return out

@@ -74,7 +74,10 @@ def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
 
 
 def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:
-    """Return the collated form of a PyG data set: its own tensors if in memory, else its graphs, read one by one."""
+    """Return the collated graphs of a PyG data set.
+
+    An in-memory data set without transform and selection is collated already; others are read graph by graph.
+    """
     if isinstance(dataset, InMemoryDataset) and dataset.transform is None and dataset._indices is None:
         if isinstance(dataset._data, Data):
             return dataset._data, dataset.slices

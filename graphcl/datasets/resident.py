@@ -127,7 +127,7 @@ class ResidentLoader:
                 group, graphs, elements = [], 0, 0
 
     def batch(self, graphs: Tensor) -> Batch:
-        """Return the batch of the graphs whose indices are `graphs`, `[B]` on the CPU."""
+        """Return the batch, on the loader's device, of the graphs with indices `graphs [B]`, which are on the CPU."""
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)

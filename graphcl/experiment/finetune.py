@@ -196,7 +196,7 @@ def finetune(
 
 @torch.no_grad()
 def _predict(model: ContrastiveModel, loader: Iterable[Batch]) -> Tensor:
-    """Return the model's outputs for all graphs of `loader`, computed in evaluation mode, on the CPU."""
+    """Return the model's outputs for all graphs of `loader`, computed in evaluation mode and moved to the CPU."""
     return torch.cat([model.projector(h) for h, _ in embed_batches(model, loader)]).cpu()
 
 

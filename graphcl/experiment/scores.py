@@ -113,7 +113,7 @@ def score(
 
 
 def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> FoldScores:
-    """Return the score of predicting the largest class; on a benchmark's split, of a probe of constant rows."""
+    """Return the score of predicting the largest class. On a benchmark's split, score constant embeddings instead."""
     if dataset.benchmark is None:
         folds, inner = config.evaluation.folds, config.evaluation.inner_folds
         return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)

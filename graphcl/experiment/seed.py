@@ -150,7 +150,7 @@ def run_seed(
     embeddings = reference_embeddings(dataset, model, seed, config.max_degree, rows)
     clock.lap("embed")
     observer.before_training(method, embeddings.get("untrained"))
-    clock.lap("report")  # a snapshot for the report
+    clock.lap("report")  # `before_training` took a snapshot
     with (
         across(group.process_group),
         reproducible(seed, group, device),

@@ -166,7 +166,7 @@ def _entry(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], eval
 
 
 def _references(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], evaluator: str) -> dict[str, Entry]:
-    """Return the reference rows for `cells`, the seeds of one place, with the seeds that are finished."""
+    """Return the reference rows of one table entry, whose `cells` differ in the seed, with their finished seeds."""
     found: dict[str, list[FoldScores]] = {}
     for key in dict.fromkeys(cell.reference for cell in cells):
         for name, kept in records.get(key, {}).get("references", {}).get(evaluator, {}).items():

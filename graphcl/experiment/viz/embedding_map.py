@@ -43,7 +43,10 @@ def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndar
 
 
 def class_style(number: int | None) -> tuple[str, str]:
-    """Return colour and marker of class `number`: grey dots from `CLASSES` on; `TRAINED` dots for None (unlabelled)."""
+    """Return the colour and marker of class `number`.
+
+    Classes from `CLASSES` on are grey dots; graphs without labels (None) are dots in the colour `TRAINED`.
+    """
     if number is None:
         return TRAINED, "o"
     if number >= CLASSES:

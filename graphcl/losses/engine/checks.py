@@ -62,7 +62,7 @@ def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
 
 
 def check_all_ranks(name: str, statistic: Tensor) -> None:
-    """Raise NonFiniteInputError on all ranks if `statistic`, a sum over ranks, is not finite. Checks the CPU only."""
+    """Raise NonFiniteInputError on all ranks if `statistic`, a sum over ranks, is not finite. CPU tensors only."""
     if ranks.size() > 1 and statistic.device.type == "cpu" and not torch.isfinite(statistic.detach()).all():
         raise NonFiniteInputError(f"`{name}` is not finite, or too large, on at least one rank.")
 
