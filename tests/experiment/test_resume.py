@@ -189,8 +189,10 @@ def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, capfd):
-    out, before = tmp_path / "run", signal.getsignal(number)
+def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, capfd, request):
+    inherited = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP, and a run respects that
+    request.addfinalizer(lambda: signal.signal(number, inherited))
+    out, before = tmp_path / "run", signal.SIG_DFL
 
     def send(folder, seed, epoch):
         if (seed, epoch) == (1, 2):
