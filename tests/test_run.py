@@ -18,7 +18,7 @@ from graphcl.config import make_config, read_config
 from graphcl.config.files import shipped_configs
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import EVALUATORS, svm
-from graphcl.experiment import output
+from graphcl.experiment import progress
 from graphcl.experiment import seed as experiment
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.summary import ROWS
@@ -88,7 +88,7 @@ def test_the_bar_of_a_resumed_training_begins_where_that_does(monkeypatch):
             return True
 
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    with output._epoch_bar("seed 0", make_config({"epochs": 20}), Stop()) as show:
+    with progress.epoch_bar("seed 0", make_config({"epochs": 20}), Stop()) as show:
         show(Epoch(7, 0.5, 0.25, -1.0, 2.0, 1.0))
     assert "| 7/20 [" in screen.getvalue()
 
@@ -99,7 +99,7 @@ def test_a_bar_counts_the_folds_of_each_row(monkeypatch):
             return True
 
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    with output._fold_bar("seed 0") as show:
+    with progress.fold_bar("seed 0") as show:
         for row in ("svm, untrained", "svm, trained"):
             for done in (1, 2, 3):
                 time.sleep(0.11)  # tqdm redraws ten times a second

@@ -16,6 +16,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.launch import Group
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import describe
+from graphcl.experiment.progress import epoch_bar, fold_bar
 from graphcl.experiment.run_folder import RunFolder
 from graphcl.experiment.seed import Observer, Scores, SeedResult
 from graphcl.experiment.snapshot import report_arrays
@@ -167,15 +168,15 @@ class _RunObserver(Observer):
     def __init__(self, output: RunOutput, seed: int, trackers: list[Tracker], stack: ExitStack) -> None:
         self.output, self.seed, self.trackers = output, seed, trackers
         self._snapshots: dict[str, Any] = {}
-        self._training, self._evaluation = stack.enter_context(ExitStack()), stack.enter_context(ExitStack())
-        self.on_fold = self._evaluation.enter_context(_fold_bar(f"seed {seed}"))
+        self._training = stack.enter_context(ExitStack())
+        self.on_fold = stack.enter_context(fold_bar(f"seed {seed}"))
         self._show: Callable[[Epoch], None] = lambda epoch: None
 
     def before_training(self, method: Method, h: Tensor | None) -> None:
         self._snapshot("before", method, h)
         config, stop = self.output.config, self.output.stop
         self._training.enter_context(stop.deferred())
-        self._show = self._training.enter_context(_epoch_bar(f"seed {self.seed}", config, stop))
+        self._show = self._training.enter_context(epoch_bar(f"seed {self.seed}", config, stop))
 
     def on_epoch(self, epoch: Epoch) -> None:
         self.output.folder.add_epoch(self.seed, epoch)
@@ -254,54 +255,3 @@ def _write_report(folder: RunFolder) -> str:
         return f"report: {write_report(folder.path)}"
     except InputError as error:
         return f"no report.html: {error}"
-
-
-@contextmanager
-def _fold_bar(label: str) -> Iterator[Callable[[str, int, int], object] | None]:
-    """Show finished folds on a terminal, as in "seed 0, svm, untrained: 3/10"; elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from tqdm import tqdm
-
-    bar: Any = None
-
-    def show(row: str, done: int, total: int) -> None:
-        nonlocal bar
-        if bar is None or bar.desc != f"{label}, {row}":
-            if bar is not None:
-                bar.close()
-            form = "{desc}: {n_fmt}/{total_fmt} {bar}"
-            bar = tqdm(desc=f"{label}, {row}", total=total, leave=False, mininterval=0, bar_format=form)
-        bar.update(done - bar.n)
-
-    try:
-        yield show
-    finally:
-        if bar is not None:
-            bar.close()
-
-
-@contextmanager
-def _epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoch], None]]:
-    """Show a progress bar on a terminal, print one line an epoch elsewhere; ask to stop when the reader has gone."""
-    line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}, {0.seconds:.2f} s"
-    if not sys.stderr.isatty():
-
-        def log(epoch: Epoch) -> None:
-            try:
-                print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}", flush=True)
-            except BrokenPipeError:
-                stop.wanted = True
-
-        yield log
-        return
-    from tqdm import tqdm
-
-    with tqdm(total=None if config.steps else config.epochs, desc=label, leave=False) as bar:
-
-        def show(epoch: Epoch) -> None:
-            bar.update(epoch.epoch - bar.n)  # a resumed training has epochs behind it
-            bar.set_postfix_str(line.format(epoch))
-
-        yield show

@@ -6,10 +6,11 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import Benchmark, GraphDataset
@@ -34,33 +35,39 @@ _CALIBRATION_SEED = 2**40 + 2**20
 
 
 def reference_embeddings(
-    dataset: GraphDataset, model: ContrastiveModel, seed: int, max_degree: int, rows: Collection[str] = REFERENCES
+    config: Config,
+    dataset: GraphDataset,
+    model: ContrastiveModel,
+    whole: Iterable[Batch],
+    seed: int,
+    rows: Collection[str] = REFERENCES,
 ) -> dict[str, Tensor]:
     """Return the embeddings that the reference rows score, by row.
 
     Args:
+        config: gives the largest degree of the statistics and the shuffle for calibration.
         dataset: the graphs.
         model: the untrained model.
-        seed: of the shuffle for calibration.
-        max_degree: degrees from this on share a column of the statistics.
-        rows: of `statistics`, `untrained`, `calibrated`; the last is left out for an encoder without BatchNorm.
+        whole: loader of all graphs in their order.
+        seed: seed of the shuffle for calibration.
+        rows: any of `statistics`, `untrained`, `calibrated`; the last needs an encoder with BatchNorm, else it is
+            skipped.
     """
-    whole = make_loader(dataset, EMBED_BATCH, device=next(model.parameters()).device)
     found = {}
     if "statistics" in rows:
-        found["statistics"] = graph_statistics(whole, max_degree)
+        found["statistics"] = graph_statistics(whole, config.max_degree)
     if "untrained" in rows:
         found["untrained"], _ = embed(model, whole)
     if "calibrated" in rows and has_batchnorm(model.encoder):
-        found["calibrated"], _ = embed(calibrated(dataset, model, seed), whole)
+        found["calibrated"], _ = embed(calibrated(config, dataset, model, seed), whole)
     return found
 
 
-def calibrated(dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> ContrastiveModel:
+def calibrated(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> ContrastiveModel:
     """Return a copy of a model with BatchNorm statistics over all graphs, in shuffled batches."""
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
-    return calibrate(model, make_loader(dataset, EMBED_BATCH, True, order, device))
+    return calibrate(model, make_loader(dataset, EMBED_BATCH, True, order, device, config.shuffle_window))
 
 
 def score_rows(
@@ -77,8 +84,8 @@ def score_rows(
         config: names the evaluators and their protocol.
         dataset: a data set with labels.
         embeddings: `[n, H]` by row; with `statistics` the majority class is scored, too.
-        seed: of the folds.
-        workers: threads of the evaluators.
+        seed: seed of the folds.
+        workers: number of threads of the evaluators.
         on_fold: called with every finished fold.
     """
     found: dict[str, dict[str, FoldScores]] = {name: {} for name in config.eval}

@@ -132,22 +132,23 @@ def run_seed(
     batches = make_loader(dataset, config.batch_size, True, order_generator, device, config.shuffle_window, shard)
     whole = make_loader(dataset, EMBED_BATCH, device=device)
 
+    # Graphs that cannot be scored need the untrained embeddings only, for the report's map.
+    wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
+
     def score(embeddings: dict[str, Tensor]) -> Scores:
-        if not dataset.scored or not rows:
+        if not dataset.scored or not embeddings:
             return {}
         return score_rows(config, dataset, embeddings, seed, workers, observer.on_fold)
 
-    def embed_trained() -> tuple[Tensor, Tensor | None]:
-        # A copy is calibrated, so that training continues with its moving averages.
-        return embed(calibrated(dataset, model, seed) if config.precise_bn else model, whole)
-
     def score_epoch(epoch: Epoch) -> None:
         if config.score_every and epoch.epoch % config.score_every == 0:
-            found = score({"trained": embed_trained()[0]})
-            epoch_scores[epoch.epoch] = {name: each["trained"] for name, each in found.items()}
+            # All ranks embed, as calibration may synchronise BatchNorm between them. A copy is calibrated, so that training continues with its moving averages.
+            h, _ = embed(calibrated(config, dataset, model, seed) if config.precise_bn else model, whole)
+            if found := score({"trained": h} if "trained" in wanted else {}):
+                epoch_scores[epoch.epoch] = {name: each["trained"] for name, each in found.items()}
 
     epoch_scores: dict[int, dict[str, FoldScores]] = {}
-    embeddings = reference_embeddings(dataset, model, seed, config.max_degree, rows)
+    embeddings = reference_embeddings(config, dataset, model, whole, seed, wanted)
     clock.lap("embed")
     observer.before_training(method, embeddings.get("untrained"))
     clock.lap("report")  # `before_training` took a snapshot
@@ -176,12 +177,12 @@ def run_seed(
         )
     clock.lap("train")
     if config.precise_bn:
-        model.load_state_dict(calibrated(dataset, model, seed).state_dict())
+        model.load_state_dict(calibrated(config, dataset, model, seed).state_dict())
     h, y = embed(model, whole)
     clock.lap("embed")
     observer.after_training(method, h)
     clock.lap("report")
-    scores = score({**embeddings, **({"trained": h} if "trained" in rows else {})})
+    scores = score({**embeddings, **({"trained": h} if "trained" in wanted else {})})
     clock.lap("evaluate")
     observer.on_scores(scores)
     return SeedResult(model, history, h, y, scores, epoch_scores, clock.seconds)

@@ -56,7 +56,7 @@ def test_precise_bn_replaces_the_moving_averages_and_nothing_else(graphs):
     assert [vars(each)["loss"] for each in plain.history] == [vars(each)["loss"] for each in precise.history]
     for name, value in plain.model.named_parameters():
         assert torch.equal(value, dict(precise.model.named_parameters())[name])
-    expected = calibrated(graphs, plain.model, 3)
+    expected = calibrated(make_config(SETTINGS), graphs, plain.model, 3)
     for name, value in expected.named_buffers():
         torch.testing.assert_close(value, dict(precise.model.named_buffers())[name])
     assert not torch.equal(plain.h, precise.h)
