@@ -142,7 +142,8 @@ def run_seed(
 
     def score_epoch(epoch: Epoch) -> None:
         if config.score_every and epoch.epoch % config.score_every == 0:
-            # All ranks embed, as calibration may synchronise BatchNorm between them. A copy is calibrated, so that training continues with its moving averages.
+            # All ranks embed, as calibration may synchronise BatchNorm between them. It works on a copy, so that
+            # training continues with its moving averages.
             h, _ = embed(calibrated(config, dataset, model, seed) if config.precise_bn else model, whole)
             if found := score({"trained": h} if "trained" in wanted else {}):
                 epoch_scores[epoch.epoch] = {name: each["trained"] for name, each in found.items()}
