@@ -57,7 +57,7 @@ FURTHER = {
     "simsiam": {"method": "simsiam", "loss": "simsiam", "loss.temperature": None},
     "jsd": {"loss": "jsd", "loss.temperature": None},
     "hcl": {"loss": "hcl"},
-    "vicreg": {"loss": "vicreg", "loss.temperature": None},
+    "vicreg": {"loss": "vicreg", "loss.form": "paper", "loss.temperature": None},
     "barlow_twins": {"loss": "barlow_twins", "loss.temperature": None},
     "all negatives": {"loss.negatives": "all"},
     "lr 0.003": {"lr": 0.003},

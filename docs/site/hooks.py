@@ -61,7 +61,7 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(html_text, page, config, files):
-    """Convert the formulas marked by arithmatex to MathML."""
+    """Convert the formulas marked by arithmatex to MathML, and keep the two numbers around ± on one line."""
 
     def formula(match):
         block, tex = match[1] == "div", html.unescape(match[2]).replace(r"\arg", r"\operatorname{arg}")
@@ -72,6 +72,7 @@ def on_page_content(html_text, page, config, files):
             raise PluginError(f"{page.file.src_uri}: unknown command {left[0]} in the formula {tex}")
         return mathml
 
+    html_text = html_text.replace(" ± ", "&nbsp;±&nbsp;")  # no line break there
     marked = r'<(div|span) class="arithmatex">\s*\\[\[(](.*?)\\[\])]\s*</\1>'
     return re.sub(marked, formula, html_text, flags=re.S)
 
@@ -124,7 +125,7 @@ def _help(module):
     out = io.StringIO()
     os.environ["COLUMNS"] = str(WIDTH + 2)
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        importlib.import_module(module).main(["--help"])
+        importlib.import_module(module).main(["--help", "all"])
     lines = []
     for line in out.getvalue().rstrip().split("\n"):
         column = " " * len(re.match(r" *(\S+ {2,})?", line)[0])

@@ -5,7 +5,6 @@ import re
 from graphcl.registry import losses
 
 SHARED = {"negatives", "symmetric", "engine", "reduction"}
-GATHERS = {"gather_negatives": "negatives", "global_statistics": "statistics", "local": "-"}
 
 
 def expand(markdown):
@@ -16,14 +15,14 @@ def expand(markdown):
 
 def table():
     """Return a Markdown table of the library's losses."""
-    lines = ["| loss | description | own arguments | queue | weight | tiled | gathers | method |", "|---|" + "---|" * 7]
+    lines = ["| loss | description | own arguments | queue | weight | tiled | method |", "|---|" + "---|" * 6]
     for name in own_losses():
         arguments, facts = losses.arguments(name), losses.facts(name)
         own = ", ".join(f"`{each}`" for each in arguments.defaults if each not in SHARED) or "-"
         has = ("queue" in arguments.tensors, "weight" in arguments.tensors, "engine" in arguments.defaults)
         marks = ["yes" if each else "-" for each in has]
         summary = losses.summary(name).split(": ", 1)[-1].rstrip(".")
-        cells = [f"`{name}`", summary, own, *marks, GATHERS[facts["gathering"]], f"`{facts['method']}`"]
+        cells = [f"`{name}`", summary, own, *marks, f"`{facts['method']}`"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

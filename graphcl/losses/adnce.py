@@ -46,7 +46,7 @@ def adnce(
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         mu: cosine of the largest weight, finite; may exceed 1.
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
         detach_weight: whether the weights are constants to the gradient, as in the paper.

@@ -30,7 +30,7 @@ def alpha_cl(
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: scale of the weights' exponent, > 0 (tau); does not divide the cosines.
+        temperature: scale of the weights' exponent, >= 1e-6 (tau); does not divide the cosines.
         power: exponent p.
         epsilon: constant added to the mean of w in the normalisation, >= 0; with 0 an anchor's weights sum to 1.
 

@@ -8,12 +8,12 @@ from torch import Tensor
 from graphcl.arguments import NonNegative
 from graphcl.distributed import ranks
 from graphcl.losses.engine import dense
-from graphcl.losses.engine.checks import check_all_ranks, check_views
-from graphcl.losses.engine.pairs import at_least_float32, normalize
+from graphcl.losses.engine.checks import check_statistic, check_views
+from graphcl.losses.engine.pairs import SHORTEST, at_least_float32, normalize
 from graphcl.registry import losses
 
 
-@losses.register("barlow_twins", method="two_views", gathering="global_statistics")
+@losses.register("barlow_twins")
 def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -> Tensor:
     r"""Compute Barlow Twins: distance of the views' cross-correlation matrix from the identity.
 
@@ -57,11 +57,12 @@ def _standardized(name: str, z: Tensor) -> Tensor:
     """Return the columns of `z`, centred and scaled to norm 1 over the graphs of all ranks, as rows `[D, N]`."""
     z = at_least_float32(z)
     mean = ranks.mean_over_ranks(z)
-    check_all_ranks(name, mean)
+    check_statistic(name, mean)
     centered = z - mean
     spread, size = ranks.largest_over_ranks(torch.stack([centered.abs().amax(dim=0), z.abs().amax(dim=0)]))
+    check_statistic(name, spread)
     # Treat variation within the rounding error as 0, so that a constant column has correlation 0.
-    varies = spread > 8 * torch.finfo(z.dtype).eps * size
+    varies = spread > (8 * torch.finfo(z.dtype).eps * size).clamp(min=SHORTEST)
     rows = (centered * varies).T
     if ranks.size() == 1:
         return normalize(rows)

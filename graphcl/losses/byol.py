@@ -11,7 +11,7 @@ from graphcl.losses.engine.pairwise import Reduction, reduce
 from graphcl.registry import losses
 
 
-@losses.register("byol", method="byol", gathering="local")
+@losses.register("byol", method="byol", repels="no")
 def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     r"""Compute BYOL: squared distance between normalised predictions and normalised targets; targets get no gradient.
 

@@ -42,9 +42,12 @@ def cl_dro(
     The gradient on the similarity s of a negative is its worst-case weight Q. For each anchor, nu is found by
     bisection; for `kl` it has a closed form.
 
+    Differs: the objective of the paper is this loss times the temperature, with the same minimiser. Some authors define
+    chi-square by (u - 1)^2, twice the phi of `chi2`: double the temperature and the loss to get theirs.
+
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         divergence: divergence phi, see the table.
         alpha: order a of the divergence `alpha`, > 1; 2 equals `chi2`.
 

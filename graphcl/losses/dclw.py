@@ -12,7 +12,7 @@ from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.pairwise import pairwise
 
 
-@pairwise("dclw", gathering="global_statistics")
+@pairwise("dclw")
 def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, detach_weight: bool = True) -> Tensor:
     r"""Compute DCLW: DCL with larger weights for less similar positives.
 
@@ -28,7 +28,7 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         sigma: width of the von Mises-Fisher weight, in units of the cosine, > 0; `inf` gives every positive weight 1.
         detach_weight: whether the weights are constants to the gradient.
 

@@ -29,7 +29,7 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 
     Returns:

@@ -35,7 +35,7 @@ def flatnce(
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         form: form of the loss, see the table.
 
     Returns:

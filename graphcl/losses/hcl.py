@@ -27,7 +27,7 @@ def hcl(pairs: Pairs, *, temperature: Temperature = 0.2, beta: NonNegative = 1.0
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         beta: concentration on hard negatives, >= 0; 0 gives equal weights.
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 

@@ -27,13 +27,15 @@ def instance_nce(
 
     for a bank of n entries from which K noise entries are drawn uniformly; n cancels. Here c is the cosine of a
     projection v_i and an entry, m_i the own entry of graph i, tau the temperature and sigma the logistic function. Pass
-    the noise as the queue; without a queue, the other rows of the batch are the noise. Z_n is the mean of e^s over the
-    noise, across ranks over the noise of all ranks. The paper estimates Z_n once and keeps it; `--method memory_bank`
-    does the same after a warm-up.
+    the noise as the queue; with `negatives="cross"` and no queue, the other rows of the batch are the noise. Z_n is the
+    mean of e^s over the noise, across ranks over the noise of all ranks. The paper estimates Z_n once and keeps it;
+    `--method memory_bank` does the same after a warm-up.
+
+    Differs: all graphs of a batch share one set of noise entries. The paper draws K entries for each.
 
     Args:
         pairs: anchors v, positives (their entries m in the bank) and negatives (noise).
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         log_z: log Z_n; by default estimated from the noise, without gradient.
         proximal: weight lambda of the distance to the graph's own entry, >= 0. This term smooths training.
 
@@ -43,7 +45,7 @@ def instance_nce(
     Example:
         >>> import torch
         >>> z = torch.ones(2, 3)
-        >>> round(float(instance_nce(z, z).exp()), 3)  # $h = 1/2$ for the positive and the one noise sample
+        >>> round(float(instance_nce(z, z, queue=z[:1]).exp()), 3)  # $h = 1/2$ for the positive and the one noise entry
         4.0
 
     References:

@@ -24,8 +24,9 @@ def mean_variance(pairs: Pairs, *, temperature: Temperature = 0.2, curvature: Po
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
-        curvature: phi''(1) of the divergence, > 0: 1 for KL and (u - 1)^2 / 2, 2 for (u - 1)^2.
+        temperature: divisor of the cosines, >= 1e-6 (tau).
+        curvature: phi''(1) of the divergence, > 0: 1 for the divergences of `cl_dro`, of which chi-square is
+            (u - 1)^2 / 2; 2 for (u - 1)^2.
 
     Returns:
         A scalar, or `[A]`.

@@ -24,7 +24,7 @@ def nt_xent(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
 
     Returns:
         A scalar, or `[A]`. With all cosines equal: log(1 + M) for M negatives.

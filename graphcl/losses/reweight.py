@@ -22,9 +22,12 @@ def reweight(pairs: Pairs, *, temperature: Temperature = 0.2, mu: Finite = 0.7, 
     of negatives and tau the temperature. The weights w are constants to the gradient. A comparison with `adnce` shows
     the effect of the logsumexp.
 
+    Differs: the released code applies the Gaussian to c / tau instead of c: pass tau mu and tau sigma for its mu and
+    sigma.
+
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau); only scales this loss.
+        temperature: divisor of the cosines, >= 1e-6 (tau); only scales this loss.
         mu: cosine of the largest weight, finite; may exceed 1.
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
 

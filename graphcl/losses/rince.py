@@ -12,7 +12,7 @@ from graphcl.arguments import Temperature, interval
 from graphcl.errors import InputError
 from graphcl.losses.engine.comparison import Pairs
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 Share = Annotated[float, interval("(0, 1]")]
 
@@ -35,7 +35,7 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
 
     Args:
         pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
         q: robustness, in (0, 1]; the paper uses 0.1 to 0.6.
         lam: weight lambda of the denominator, in (0, 1].
 
@@ -60,6 +60,11 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
             f"`q` / `temperature` must be <= {LARGEST:g}, got {q} / {temperature}: e^(q s) would overflow."
         )
     (total,) = pairs.logsumexp(linear(1 / temperature))
-    positive = pairs.positive / temperature
-    everything = torch.logaddexp(positive, total) + math.log(lam)
-    return (q * positive).exp() * torch.expm1(q * (everything - positive)) / q
+    positive = q * pairs.positive / temperature
+    # The logarithm of the quotient of the two terms. The softplus keeps its small values, which a difference of
+    # logarithms would round to 0.
+    gap = q * (softplus(total - pairs.positive / temperature) + math.log(lam))
+    # Factor out the larger term, so that no exponential exceeds e^(q / temperature).
+    up, down = gap.clamp(min=0), gap.clamp(max=0)
+    larger = torch.where(gap > 0, positive + gap, positive).exp()
+    return larger * torch.where(gap > 0, -torch.expm1(-up), torch.expm1(down)) / q

@@ -10,7 +10,7 @@ from graphcl.losses.engine.pairwise import Reduction, reduce
 from graphcl.registry import losses
 
 
-@losses.register("simsiam", method="simsiam", gathering="local")
+@losses.register("simsiam", method="simsiam", repels="no")
 def simsiam(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
     r"""Compute SimSiam: negative cosine of predictions and the other view's projections; projections get no gradient.
 

@@ -11,7 +11,7 @@ from graphcl.errors import InputError
 from graphcl.losses.engine.checks import check_labels
 from graphcl.losses.engine.comparison import Pairs
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
 @pairwise(
@@ -32,7 +32,7 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     Args:
         pairs: anchors (the rows of the first view, then those of the second), positives and negatives.
         labels: class of each graph, integers `[N]`.
-        temperature: divisor of the cosines, > 0 (tau).
+        temperature: divisor of the cosines, >= 1e-6 (tau).
 
     Returns:
         A scalar, or `[A]`. With all labels different: `nt_xent`.
@@ -64,5 +64,7 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     own = rows.square().sum(dim=1)
     positives = 2 * torch.bincount(numbers)[number] - 1
     mean_positive = ((rows * of_class[number]).sum(dim=1) - own) / positives
+    # Exactly 0 for a class of one graph, so that rounding errors do not exceed the softplus of a confident anchor.
+    further = torch.where(positives == 1, 0.0, pairs.positive - mean_positive)
     (total,) = pairs.logsumexp(linear(1 / temperature))
-    return torch.logaddexp(total, pairs.positive / temperature) - mean_positive / temperature
+    return softplus(total - pairs.positive / temperature) + further / temperature

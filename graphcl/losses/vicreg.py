@@ -9,13 +9,13 @@ from torch import Tensor
 
 from graphcl.arguments import NonNegative, Positive
 from graphcl.distributed import ranks
-from graphcl.losses.engine.checks import check_all_ranks, check_size, check_views
+from graphcl.losses.engine.checks import check_size, check_statistic, check_views
 from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.pairs import at_least_float32
 from graphcl.registry import losses
 
 
-@losses.register("vicreg", method="two_views", gathering="global_statistics")
+@losses.register("vicreg")
 def vicreg(
     z1: Tensor,
     z2: Tensor,
@@ -25,21 +25,21 @@ def vicreg(
     covariance: NonNegative = 1.0,
     target: Positive = 1.0,
     epsilon: Positive = 1e-4,
-    form: Literal["paper", "released"] = "paper",
+    form: Literal["released", "paper"] = "released",
 ) -> Tensor:
     r"""Compute VICReg: the sum of an invariance, a variance and a covariance penalty.
 
-    $$L = \lambda \frac1N \sum_i \lVert z_i - z'_i \rVert^2 + \mu\,[v(Z) + v(Z')] + \nu\,[c(Z) + c(Z')]$$
+    $$L = \frac{\lambda}{N D} \sum_i \lVert z_i - z'_i \rVert^2 + \frac{\mu}{2} [v(Z) + v(Z')] + \nu\,[c(Z) + c(Z')]$$
 
     $$v(Z) = \frac1D \sum_d \max\big(0,\; \gamma - \sqrt{\mathrm{Var}(z_d) + \epsilon}\big), \qquad
     c(Z) = \frac1D \sum_{d \neq e} \mathrm{Cov}(Z)_{de}^2$$
 
-    Here z_i and z'_i are the rows of graph i in the two views Z and Z', and z_d is column d of Z. Variance and
-    covariance have divisor N - 1. Rows are not normalised. Across ranks, variance and covariance are over all ranks'
-    graphs, for which a rank sends D x D numbers and no rows; the first term is the mean over this rank's graphs.
+    Here z_i and z'_i are the rows of graph i in the two views Z and Z', and z_d is one of the D columns of Z. Variance
+    and covariance have divisor N - 1. Rows are not normalised. Across ranks, variance and covariance are over the
+    graphs of all ranks, for which a rank sends D x D numbers and no rows; the first term is the mean over its graphs.
 
-    Differs: the released code, which produced the paper's results, also divides the first term by D and halves the
-    variance terms: `form="released"`.
+    Differs: this is the released code, for which the weights were chosen. Eq. 6 of the paper does not divide the first
+    term by D and does not halve the variance terms: `form="paper"`.
 
     Args:
         z1: projections of the first view, `[N, D]`.
@@ -49,7 +49,7 @@ def vicreg(
         covariance: weight nu, >= 0.
         target: standard deviation gamma below which a dimension is penalised, > 0.
         epsilon: constant added to the variance, which keeps the derivative of the square root finite, > 0.
-        form: `paper`, or `released` for the scaling of the released code.
+        form: `released`, or `paper` for the scaling in the paper.
 
     Returns:
         A scalar.
@@ -79,9 +79,10 @@ def vicreg(
                 check_size(name, view)
             centered = view - mean
             matrix = ranks.sum_over_ranks(centered.T @ centered) / (ranks.size() * view.size(0) - 1)
-            check_all_ranks(name, matrix)
+            correlated = off_diagonal(matrix).square().sum()
+            check_statistic(name, matrix.diagonal().sum() + correlated)
             short = short + (target - (matrix.diagonal() + epsilon).sqrt()).clamp(min=0).mean()
-            shared = shared + off_diagonal(matrix).square().sum() / columns
+            shared = shared + correlated / columns
         if form == "released":
             apart, short = apart / columns, short / 2
         return invariance * apart + variance * short + covariance * shared

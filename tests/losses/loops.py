@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from graphcl.losses import explicit
+from graphcl.registry import losses
 
 NEGATIVES, HELD = ("cross", "all", "queue"), ("nothing", "queue", "ids")
 CASES = list(product(NEGATIVES, HELD, (True, False)))
@@ -127,6 +128,8 @@ def who(count, columns, negatives, held, symmetric):
     result = {"negatives": negatives, "symmetric": symmetric}
     if held != "nothing":
         result["queue"] = 0.8 * torch.randn(5, columns, generator=generator, dtype=torch.float64)
+    elif negatives == "queue":
+        result["queue"] = torch.zeros(0, columns, dtype=torch.float64)
     if held == "ids":
         # The first graph is in the queue twice, another one once; ids need not differ within the batch.
         result["ids"] = torch.tensor([7, 3, 3, 9, 4, 5])[:count]
@@ -134,6 +137,13 @@ def who(count, columns, negatives, held, symmetric):
     if (NEGATIVES.index(negatives) + HELD.index(held)) % 2:
         result["weight"] = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0, 0.25])[:count].double()
     return result
+
+
+def needed(name, z, **arguments):
+    """What a loss with these arguments needs beside the views `z`: labels, all different, and a queue without rows."""
+    known = losses.arguments(name)
+    labels = {"labels": torch.arange(len(z))} if "labels" in known.tensors else {}
+    return labels | ({"queue": z[:0].detach()} if (known.defaults | arguments).get("negatives") == "queue" else {})
 
 
 def lonely(columns):

@@ -69,7 +69,7 @@ KINDS = [
     {"rule": "tilt", "share": 0.7},
     {"rule": "tilt", "share": 1.0},
 ]
-SETTINGS = [{"temperature": temperature, **own} for temperature in (0.2, 0.7) for own in KINDS]
+SETTINGS = [{"temperature": (0.2, 0.7)[number % 2], **own} for number, own in enumerate(KINDS)]
 FLOAT32 = [KINDS[0], KINDS[1], KINDS[3], KINDS[5]]
 RANGES = {"peak": "[0, 1]", "scale": "(0, inf)", "share": "(0, 1]"}
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from graphcl.errors import InputError
 from graphcl.losses import alpha_cl, reweight
 from graphcl.registry import losses
 from tests.losses import loops
@@ -98,12 +97,6 @@ def test_weights_that_all_underflow(at_cosines, dtype, engine):
         (slope,) = torch.autograd.grad(value, z2)
         assert torch.isfinite(slope).all()
         assert slope[0, 0].item() == pytest.approx(-0.75 if expected else 0, abs=1e-6)
-
-
-@pytest.mark.parametrize("wrong", [3, 0])
-def test_the_power_is_two_or_four(views, wrong):
-    with pytest.raises(InputError, match=f"`power` must be 2 or 4, got {wrong}"):
-        alpha_cl(*views(3, 2), power=wrong)
 
 
 def test_a_power_given_as_a_float(views):

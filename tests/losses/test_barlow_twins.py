@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 
 from graphcl.losses import barlow_twins
 from tests.losses import loops
@@ -60,13 +59,7 @@ def test_value_and_gradient_equal_the_loops(views, gradients, off_diagonal, coun
     )
 
 
-def test_defaults(views):
-    z1, z2 = views(5, 3)
-    expected = slow(z1.tolist(), z2.tolist(), off_diagonal=0.005)
-    assert barlow_twins(z1, z2).item() == pytest.approx(expected, rel=1e-10)
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), off_diagonal=st.floats(0, 3))
 def test_equals_the_loops_everywhere(reference, data, off_diagonal):
     """Constant columns included: the strategy draws many."""
@@ -113,8 +106,3 @@ def test_a_constant_column_correlates_with_nothing(value, count, dtype):
     same = torch.full_like(z1, value)
     assert barlow_twins(same, same).item() == pytest.approx(3, rel=1e-6)
     loops.finite(barlow_twins, same, same)
-
-
-def test_gradcheck(views):
-    z1, z2 = (z.requires_grad_() for z in views(4, 3))
-    assert gradcheck(partial(barlow_twins, off_diagonal=0.7), (z1, z2))

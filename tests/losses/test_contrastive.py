@@ -47,7 +47,7 @@ def test_the_loops_by_hand():
     assert term(*rows, margin=6.0, normalize=False) == pytest.approx(4.5 + (0.5 + 12.5) / 2)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), margin=st.floats(0.1, 5), normalize=st.booleans(), reduce=st.sampled_from(["mean", "sum"]))
 def test_equals_the_loops_everywhere(reference, data, margin, normalize, reduce):
     z1, z2 = data.draw(reference.projections())

@@ -47,14 +47,6 @@ def test_binary_cross_entropy_of_positives_and_negatives_at_equal_weight(views, 
         np.testing.assert_allclose(gradients(loss, z1, z2), gradients(plain, z1, z2), rtol=1e-11, atol=1e-13)
 
 
-def test_zero_rows_give_twice_log_two(views):
-    z1, z2 = views(5, 3)
-    for engine in ("dense", "tiled"):
-        loss = partial(jsd, engine=engine)
-        assert loss(0 * z1, z2).item() == pytest.approx(2 * math.log(2), rel=1e-12)
-        loops.finite(loss, 0 * z1, 0 * z2)
-
-
 def test_large_dot_products_are_exact(views):
     """Beyond a product of 88 float32 has no exponential: softplus is x there, e^x below."""
     z1, z2 = (60 * z for z in views(5, 3))

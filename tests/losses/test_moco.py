@@ -6,7 +6,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from torch.autograd import gradcheck
 
 from graphcl.losses import infonce, moco
 from tests.losses import loops
@@ -40,9 +39,9 @@ def test_the_loops_by_hand():
     assert slow(z1, z2, **own) == pytest.approx([math.log(1 + e(-4)), math.log(1 + e(2))])
 
 
-@pytest.mark.parametrize("held", [None, torch.zeros(0, 4, dtype=torch.float64)], ids=["none", "empty"])
-def test_without_a_queue_it_is_one_way_infonce(views, gradients, held):
+def test_an_empty_queue_leaves_one_way_infonce(views, gradients):
     z1, z2 = views(6, 4)
+    held = queue(0, 4)
     for temperature in (0.07, 0.5):
         loss = partial(moco, queue=held, temperature=temperature)
         plain = partial(infonce, symmetric=False, temperature=temperature)
@@ -75,19 +74,3 @@ def test_a_key_of_ones_own_is_left_out_wherever_it_lies(views):
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     got = moco(z1, z2, queue=5 * z2[order], ids=torch.arange(6) + 40, queue_ids=order + 40)
     assert got.item() == pytest.approx(infonce(z1, z2, temperature=0.07, symmetric=False).item(), rel=1e-12)
-
-
-@pytest.mark.parametrize("symmetric", [True, False])
-def test_gradcheck(views, symmetric):
-    z1, z2 = (z.requires_grad_() for z in views(3, 2))
-    for held in (None, queue(4, 2)):
-        own = {"queue": held, "temperature": 0.3, "symmetric": symmetric, "reduction": "none"}
-        assert gradcheck(partial(moco, **own), (z1, z2))
-
-
-def test_zero_rows_anywhere(views):
-    z1, z2 = views(5, 3)
-    held = queue(4, 3)
-    z1[0] = z2[3] = held[1] = 0
-    loops.finite(lambda a, b: moco(a, b, queue=held.to(a.dtype)), z1, z2)
-    assert moco(0 * z1, z2, queue=held).item() == pytest.approx(math.log(5), rel=1e-12)

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss, Pairs, explicit, infonce, moco, nt_xent, pairwise
 from graphcl.registry import Registry, losses, methods
+from tests.losses import loops
 
 MODULE = importlib.import_module("graphcl.losses.engine.pairwise")
 SHARED = ["negatives", "symmetric", "queue", "ids", "queue_ids", "weight", "engine", "reduction"]
@@ -43,8 +44,10 @@ def registry(monkeypatch):
     return own
 
 
-def labels(name):
-    return {"labels": torch.tensor([0, 1, 0, 2, 2, 0])} if "labels" in losses.arguments(name).tensors else {}
+def others(name, z):
+    """What the loss needs beside the views; of the labels some are equal."""
+    found = loops.needed(name, z)
+    return found | {"labels": torch.tensor([0, 1, 0, 2, 2, 0])[: len(z)]} if "labels" in found else found
 
 
 def gap(pairs: Pairs, *, scale: Annotated[float, interval("(0, inf)")] = 2.0, form: Literal["a", "b"] = "a") -> Tensor:
@@ -83,27 +86,6 @@ def test_a_formula_becomes_a_loss(registry, views):
     assert loss(z1=z1, z2=z2).item() == pytest.approx(expected.item(), rel=1e-12)
     # It is in no other registry.
     assert "gap" not in losses
-
-
-def test_its_signature(registry):
-    signature = inspect.signature(pairwise("gap")(gap))
-    assert list(signature.parameters) == ["z1", "z2", "scale", "form", *SHARED]
-    kinds = [each.kind for each in signature.parameters.values()]
-    assert kinds == [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2 + [inspect.Parameter.KEYWORD_ONLY] * 10
-    assert signature.return_annotation is Tensor
-    assert signature.parameters["z1"].default is inspect.Parameter.empty
-    assert signature.parameters["scale"].default == 2.0
-    assert signature.parameters["negatives"].default == "cross"
-    assert registry.arguments("gap").defaults == {
-        "scale": 2.0,
-        "form": "a",
-        "negatives": "cross",
-        "symmetric": True,
-        "engine": "auto",
-        "reduction": "mean",
-    }
-    assert registry.arguments("gap").required == ["z1", "z2"]
-    assert registry.arguments("gap").tensors == ["z1", "z2", "queue", "ids", "queue_ids", "weight"]
 
 
 def test_its_ranges_are_guarded(registry, views):
@@ -211,19 +193,6 @@ def test_an_anchor_without_a_negative_contributes_nothing(registry, views):
     assert loss(z1, z2, negatives="queue", queue=z1[:2], **ids).item() == pytest.approx(20 / 6)
 
 
-def test_a_name_is_registered_once(registry):
-    pairwise("gap")(gap)
-    with pytest.raises(InputError, match="loss `gap` is registered already"):
-        pairwise("gap")(gap)
-
-
-def test_facts_of_a_loss_made_here(registry):
-    pairwise("gap")(gap)
-    pairwise("other", method="moco", gathering="global_statistics")(gap)
-    assert dict(registry.facts("gap")) == {"method": "two_views", "gathering": "gather_negatives"}
-    assert dict(registry.facts("other")) == {"method": "moco", "gathering": "global_statistics"}
-
-
 def test_inside_autocast_the_formula_sees_float32(registry, views):
     dtypes = []
 
@@ -259,25 +228,12 @@ def test_signature(name):
     assert list(typing.get_type_hints(inspect.unwrap(losses[name]))) == [*parameters, "return"]
 
 
-@each_name
-def test_every_argument_is_documented_once(name):
-    text = inspect.getdoc(losses[name])
-    arguments = text.split("Args:\n")[1].split("\n\n")[0]
-    named = re.findall(r"^    (\w+): \S", arguments, re.MULTILINE)
-    assert named == list(inspect.signature(losses[name]).parameters)
-    for key in SHARED:
-        if key not in FIXED.get(name, []):
-            assert f"    {key}: {MODULE._SHARED[key][2]}" in arguments.split("\n")
-    assert "pairs:" not in text
-    assert max(len(line) for line in text.split("\n")) <= 120
-
-
 @pytest.mark.parametrize("name", FIXED)
 def test_settled_arguments_are_unknown(name, views):
     for key in FIXED[name]:
         value = {"negatives": "all", "symmetric": True}.get(key)
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{key}'"):
-            losses[name](*views(N, D), **labels(name), **{key: value})
+        with pytest.raises(TypeError, match=f"`{name}` has no argument `{key}`; "):
+            losses[name](*views(N, D), **{key: value})
         with pytest.raises(InputError, match=f"`{key}` is not a known key; .*engine"):
             Loss(name, **{key: value})
         assert not Loss(name).accepts(key)
@@ -289,7 +245,7 @@ def test_defaults_are_honoured(views):
     queue = views(Q, D, seed=1)[0]
     same = {"temperature": 0.07, "symmetric": False}
     assert torch.equal(moco(z1, z2, queue=queue), infonce(z1, z2, negatives="queue", queue=queue, **same))
-    assert torch.equal(moco(z1, z2), infonce(z1, z2, **same))
+    assert torch.equal(moco(z1, z2, queue=queue[:0]), infonce(z1, z2, **same))
     assert torch.equal(
         moco(z1, z2, queue=queue, negatives="cross", symmetric=True),
         infonce(z1, z2, queue=queue, temperature=0.07),
@@ -298,15 +254,16 @@ def test_defaults_are_honoured(views):
         assert torch.equal(nt_xent(z1, z2, **held), infonce(z1, z2, negatives="all", **held))
 
 
-@each_name
-def test_defaults_given_are_defaults(name, views):
+def test_a_wrong_call_names_the_loss_and_the_argument(views):
     z1, z2 = views(N, D)
-    held = {"queue": views(Q, D, seed=1)[0]} if "queue" in losses.arguments(name).tensors else {}
-    everything = {
-        key: each.default for key, each in inspect.signature(losses[name]).parameters.items() if key not in ("z1", "z2")
-    }
-    got = losses[name](z1, z2, **everything | held | labels(name))
-    assert torch.equal(got, losses[name](z1, z2, **held, **labels(name)))
+    for call, message in (
+        (lambda: infonce(z1, z2, tau=0.1), "`infonce` has no argument `tau`; did you mean temperature?"),
+        (lambda: infonce(z1), "`infonce`: missing a required argument: 'z2'."),
+        (lambda: infonce(z1, z2, 0.1), "`infonce`: too many positional arguments."),
+        (lambda: infonce.terms(explicit(z1, z2, z2), tau=0.1), "`infonce` has no argument `tau`; did you mean temp"),
+    ):
+        with pytest.raises(InputTypeError, match="^" + re.escape(message)):
+            call()
 
 
 # -- explicit pairs ----------------------------------------------------------------------------------------------------
@@ -337,8 +294,9 @@ def test_terms_of_explicit_pairs_are_those_of_the_loss(name, views, negatives, h
     ):
         pytest.skip("not a choice of this loss")
     leaves = [z.requires_grad_() for z in views(N, D)]
-    own = {"labels": torch.arange(N)} if "labels" in known.tensors else {}
-    terms = losses[name](*leaves, reduction="none", **choice, **own, **({} if queue is None else {"queue": queue}))
+    held = loops.needed(name, leaves[0], **choice) | ({} if queue is None else {"queue": queue})
+    terms = losses[name](*leaves, reduction="none", **choice, **held)
+    own = {key: value for key, value in held.items() if key == "labels"}
     pairs = explicit(
         torch.cat(leaves),
         torch.cat(leaves[::-1]),
@@ -372,25 +330,14 @@ def test_explicit_negatives_shared_by_all_are_a_queue(name, views):
 def test_the_weighted_mean_of_the_terms(name, views):
     z1, z2 = views(N, D)
     weight = torch.tensor([0.5, 2.0, 0.0, 1.0, 3.0, 0.25], dtype=torch.float64)
-    terms = losses[name](z1, z2, reduction="none", **labels(name))
+    terms = losses[name](z1, z2, reduction="none", **others(name, z1))
     assert len(terms) in (N, 2 * N)
     expected = sum(w * t for w, t in zip(weight.tolist() * 2, terms.tolist())) / (  # noqa: B905
         weight.sum().item() * len(terms) / N
     )
-    assert losses[name](z1, z2, weight=weight, **labels(name)).item() == pytest.approx(expected, rel=1e-12)
+    assert losses[name](z1, z2, weight=weight, **others(name, z1)).item() == pytest.approx(expected, rel=1e-12)
     # Terms themselves are not weighted.
-    assert torch.equal(losses[name](z1, z2, weight=weight, reduction="none", **labels(name)), terms)
-
-
-@each_weighted
-def test_zero_weights_drop_a_graph_from_the_mean(name, views):
-    """It stays a negative of the others, so its row keeps mattering."""
-    z1, z2 = views(N, D)
-    weight = torch.ones(N, dtype=torch.float64)
-    weight[2] = 0
-    terms = losses[name](z1, z2, reduction="none", **labels(name)).view(-1, N)
-    kept = terms[:, [0, 1, 3, 4, 5]].mean()
-    assert losses[name](z1, z2, weight=weight, **labels(name)).item() == pytest.approx(kept.item(), rel=1e-12)
+    assert torch.equal(losses[name](z1, z2, weight=weight, reduction="none", **others(name, z1)), terms)
 
 
 @each_weighted
@@ -400,7 +347,7 @@ def test_the_scale_of_weights_does_not_matter(name, views, factor):
     found = []
     for each in (weight, factor * weight):
         z1, z2 = (z.requires_grad_() for z in views(N, D))
-        value = losses[name](z1, z2, weight=each, **labels(name))
+        value = losses[name](z1, z2, weight=each, **others(name, z1))
         value.backward()
         found.append((value.detach(), z1.grad))
     for got, want in zip(*found, strict=True):
@@ -411,33 +358,22 @@ def test_the_scale_of_weights_does_not_matter(name, views, factor):
 def test_equal_weights_are_none(name, views):
     z1, z2 = views(N, D)
     for weight in (torch.ones(N), torch.full((N,), 0.3), torch.ones(N, dtype=torch.bfloat16)):
-        got = losses[name](z1, z2, weight=weight, **labels(name))
+        got = losses[name](z1, z2, weight=weight, **others(name, z1))
         assert got.dtype == torch.float64
-        assert got.item() == pytest.approx(losses[name](z1, z2, **labels(name)).item(), rel=1e-12)
+        assert got.item() == pytest.approx(losses[name](z1, z2, **others(name, z1)).item(), rel=1e-12)
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", list(losses))
-def test_facts(name):
-    facts = losses.facts(name)
-    assert set(facts) == {"method", "gathering"}
-    assert facts["method"] in methods
-    assert facts["gathering"] in {"local", "gather_negatives", "global_statistics"}
-
-
-@pytest.mark.parametrize("name", list(losses))
-def test_local_losses_are_means_of_what_each_graph_gives_alone(name, views):
-    """A loss that gathers nothing has the same terms for half a batch."""
-    if "reduction" not in losses.arguments(name).defaults:
-        assert losses.facts(name)["gathering"] == "global_statistics"
-        return
+@pytest.mark.parametrize("name", [name for name in losses if "reduction" in losses.arguments(name).defaults])
+def test_a_loss_whose_graphs_do_not_meet_cannot_repel(name, views):
+    """Its terms are the same for half a batch."""
     z1, z2 = views(N, D)
-    some = labels(name)
-    whole = losses[name](z1, z2, reduction="none", **some).view(-1, N)[:, :3]
-    half = losses[name](z1[:3], z2[:3], reduction="none", **{key: value[:3] for key, value in some.items()}).view(-1, 3)
-    assert torch.allclose(whole, half, rtol=1e-9) == (losses.facts(name)["gathering"] == "local")
+    whole = losses[name](z1, z2, reduction="none", **others(name, z1)).view(-1, N)[:, :3]
+    half = losses[name](z1[:3], z2[:3], reduction="none", **others(name, z1[:3])).view(-1, 3)
+    assert torch.allclose(whole, half, rtol=1e-9) == (losses.facts(name)["repels"] == "no")
+    assert losses.facts(name)["method"] in methods
 
 
 def test_a_misspelt_shared_argument_is_refused_at_once():

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphcl.errors import InputError
 from graphcl.losses import explicit, flatnce, infonce
 from graphcl.registry import losses
+from tests.losses.loops import needed
 
 FIGURE = Path(__file__).parents[2] / "docs" / "figures" / "precision.py"
 
@@ -58,6 +60,85 @@ def test_the_registered_losses_keep_their_gradient_at_a_confident_anchor(loss):
     assert (direction(torch.float32) - direction(torch.float64)).norm(dim=1).median() < 1e-5
 
 
+# -- where float32 used to lose the gradient ---------------------------------------------------------------------------
+
+
+def noise(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def confident(count=8):
+    """Positives near 1, negatives near 0."""
+    return torch.eye(count) + 0.01 * noise(count, count), torch.eye(count)
+
+
+def close_negative(distance):
+    """Each row of the second view lies at this distance from another graph's row of the first."""
+    z1 = torch.nn.functional.normalize(noise(6, 16))
+    return z1, z1.roll(1, 0) + distance * torch.nn.functional.normalize(noise(6, 16).flip(1))
+
+
+def at(*cosines):
+    """The first anchor's cosines with its negatives; with its positive it is 0.4."""
+    wanted = torch.tensor([0.4, *cosines])
+    z2 = torch.cat([wanted[:, None], torch.diag((1 - wanted.square()).sqrt())], dim=1)
+    return torch.eye(len(wanted) + 1)[:1].repeat(len(wanted), 1), z2
+
+
+def opposite():
+    """Positives near -1, one negative of each anchor near 1."""
+    z = noise(3, 5)
+    return torch.cat([z, -z]), torch.cat([-z, z]) + 0.1 * noise(6, 5)
+
+
+LOST = [
+    *[("rince", {"q": 1.0, "temperature": 1 / rate}, opposite(), 1e-5) for rate in (45, 60)],
+    *[("rince", {"lam": 1.0, "temperature": t}, confident(), 1e-5) for t in (0.05, 0.02)],
+    *[("supcon", {"labels": torch.arange(8), "temperature": t}, confident(), 1e-5) for t in (0.05, 0.03)],
+    *[("contrastive", {"normalize": normalize}, close_negative(distance), 1e-6 + 1e-7 / distance * normalize)
+      for distance in (1e-2, 1e-3, 1e-4) for normalize in (False, True)],
+    ("mean_variance", {"temperature": 0.002}, noise(2, 2, 4), 1e-6),
+    *[("adnce_auto", {"rule": rule, "share": 0.66, "symmetric": False}, at(0.5, 0.5 - gap, -0.3), 1e-3)
+      for rule in ("tilt", "radius") for gap in (1e-1, 1e-2, 1e-3)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize(("name", "own", "views", "tolerance"), LOST, ids=lambda value: str(value)[:40])
+def test_float32_keeps_value_and_gradient(name, own, views, tolerance, engine):
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        z1, z2 = (z.to(dtype, copy=True).requires_grad_() for z in views)
+        value = losses[name](z1, z2, engine=engine, **own)
+        value.backward()
+        found.append([value.detach().double(), z1.grad.double(), z2.grad.double()])
+    for got, want in zip(*found, strict=True):
+        assert (got - want).norm() <= tolerance * want.norm()
+
+
+@pytest.mark.parametrize("name", [name for name in losses if "temperature" in losses.arguments(name).defaults])
+def test_the_lowest_temperature(name):
+    """RINCE's exponentials limit it further."""
+    if name != "rince":
+        found = value_and_gradients(name, *noise(2, 6, 5), temperature=1e-6)
+        assert all(bool(each.isfinite().all()) for each in found)
+    with pytest.raises(InputError, match=r"^`temperature` must be in \[1e-6, inf\), got 1e-40\.$"):
+        losses[name](*noise(2, 6, 5), temperature=1e-40)
+
+
+@pytest.mark.parametrize("size", [1e-13, 1e-41])
+@pytest.mark.parametrize("name", losses)
+def test_rows_of_almost_nothing_count_as_zero(name, size):
+    """A gradient of 1 / size would freeze Adam, or overflow."""
+    z1, z2 = noise(2, 6, 5)
+    found, zero = ([each.clone() for each in (z1, z2)] for _ in range(2))
+    for some, factor in ((found, size), (zero, 0.0)):
+        some[0][2] *= factor
+        some[1][4] *= factor
+    for got, want in zip(value_and_gradients(name, *found), value_and_gradients(name, *zero), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
 # -- every loss, at the ends of what half precision holds --------------------------------------------------------------
 
 
@@ -84,11 +165,11 @@ def rows(case):
     return torch.cat([z1[:3], -z1[:3]]), -z1
 
 
-def value_and_gradients(name, z1, z2, autocast=None):
+def value_and_gradients(name, z1, z2, autocast=None, **own):
     z1, z2 = (z.detach().clone().requires_grad_() for z in (z1, z2))
-    labels = {"labels": torch.arange(6)} if "labels" in losses.arguments(name).tensors else {}
+    others = needed(name, z1)
     with torch.autocast("cpu", dtype=autocast or torch.bfloat16, enabled=autocast is not None):
-        value = losses[name](z1, z2, **labels)
+        value = losses[name](z1, z2, **others, **own)
     value.backward()
     return value.detach(), *(torch.zeros_like(z) if z.grad is None else z.grad for z in (z1, z2))
 
@@ -121,7 +202,7 @@ def test_half_precision(name, dtype):
     for case in CASES:
         z1, z2 = (z.to(dtype) for z in rows(case))
         want = value_and_gradients(name, z1.float(), z2.float())
-        for autocast in (None, torch.bfloat16, torch.float16):
+        for autocast in (None, torch.float16 if dtype is torch.bfloat16 else torch.bfloat16):
             try:
                 check_near(value_and_gradients(name, z1, z2, autocast), want)
             except AssertionError as error:

@@ -144,7 +144,7 @@ def test_defaults(reference, views, name):
 
 
 @pytest.mark.parametrize("name", RANDOM)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_values_at_random(reference, name, data):
     z1, z2 = data.draw(reference.projections())
@@ -157,7 +157,7 @@ def test_values_at_random(reference, name, data):
 
 
 @pytest.mark.parametrize(("name", "own"), SETTINGS, ids=str)
-@pytest.mark.parametrize(("count", "columns"), [(2, 1), (2, 5), (3, 2), (6, 4), (9, 16)])
+@pytest.mark.parametrize(("count", "columns"), [(2, 1), (3, 2), (7, 5)])
 def test_value_and_gradient(reference, views, gradients, name, own, count, columns):
     z1, z2 = views(count, columns, seed=count + columns)
     slow, close = getattr(reference, name), 1e-10 if name == "adnce" else 1e-11

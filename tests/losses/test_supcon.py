@@ -8,9 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 
-from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import infonce, nt_xent, supcon
 from tests.losses import loops
 
@@ -49,14 +47,7 @@ def test_value_and_gradient_equal_the_loops(views, labels, temperature):
     loops.agree(supcon, slow, z1, z2, **own, weight=weight)
 
 
-def test_defaults(views):
-    z1, z2 = views(4, 3)
-    labels = [1, 0, 1, 1]
-    expected = np.mean(slow(z1.tolist(), z2.tolist(), labels, temperature=0.2))
-    assert supcon(z1, z2, labels=torch.tensor(labels)).item() == pytest.approx(expected, rel=1e-10)
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), temperature=st.floats(0.02, 2), engine=st.sampled_from(["dense", "tiled"]))
 def test_equals_the_loops_everywhere(reference, data, temperature, engine):
     z1, z2 = data.draw(reference.projections())
@@ -87,12 +78,6 @@ def test_only_who_shares_a_label_matters_not_its_name(views):
         assert first.item() == pytest.approx(second.item(), rel=1e-13)
 
 
-@pytest.mark.parametrize("labels", LABELS[1:4], ids=str)
-def test_gradcheck(views, labels):
-    z1, z2 = (z.requires_grad_() for z in views(len(labels), 2))
-    assert gradcheck(partial(supcon, labels=torch.tensor(labels), reduction="none"), (z1, z2))
-
-
 @pytest.mark.parametrize("same", [0.0, 1.0])
 def test_equal_cosines_give_log_of_the_number_of_others(same):
     z = torch.full((4, 3), same, dtype=torch.float64)
@@ -101,16 +86,3 @@ def test_equal_cosines_give_log_of_the_number_of_others(same):
         assert loss(z, z).item() == pytest.approx(math.log(7), rel=1e-12)
         loops.finite(loss, z, z)
         loops.finite(partial(loss, temperature=0.005), z, -z)
-
-
-def test_labels_missing_or_unfit(views):
-    z1, z2 = views(3, 2)
-    with pytest.raises(InputError, match="`labels`"):
-        supcon(z1, z2)
-    for wrong in ([0, 1], [0, 1, 2, 3], [[0], [1], [2]]):
-        with pytest.raises(InputError, match=r"`labels` must be .*, got") as caught:
-            supcon(z1, z2, labels=torch.tensor(wrong))
-        assert "\n" not in str(caught.value)
-    for wrong in (torch.tensor([0.0, 1.0, 0.0]), "nonsense", 3):
-        with pytest.raises(InputTypeError, match=r"`labels` must be .*, got"):
-            supcon(z1, z2, labels=wrong)

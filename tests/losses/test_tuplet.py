@@ -1,14 +1,12 @@
 """The (N+1)-tuplet loss against float64 loops: raw dot products, and which rows are the negatives."""
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.autograd import gradcheck
 
 from graphcl.errors import InputError
 from graphcl.losses import n_pair, tuplet
@@ -49,12 +47,7 @@ def test_value_and_gradient_equal_the_loops(views, symmetric, count, num_negativ
         loops.agree(tuplet, slow, *views(count, 3, seed=count), engines=(None,), **own, **more)
 
 
-def test_defaults(views):
-    z1, z2 = views(5, 3)
-    assert tuplet(z1, z2).item() == pytest.approx(np.mean(slow(z1.tolist(), z2.tolist())), rel=1e-10)
-
-
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), num_negatives=st.one_of(st.none(), st.integers(1, 5)), symmetric=st.booleans())
 def test_equals_the_loops_everywhere(reference, data, num_negatives, symmetric):
     z1, z2 = data.draw(reference.projections())
@@ -89,14 +82,6 @@ def test_large_dot_products_do_not_overflow(views):
     assert exact > 1000
     assert tuplet(60 * z1.float(), 60 * z2.float()).item() == pytest.approx(exact, rel=1e-5)
     loops.finite(tuplet, 0 * z1, z2)
-
-
-@pytest.mark.parametrize("num_negatives", [None, 1, 2])
-def test_gradcheck(views, num_negatives):
-    z1, z2 = (z.requires_grad_() for z in views(4, 2))
-    for symmetric in (True, False):
-        own = {"num_negatives": num_negatives, "symmetric": symmetric, "reduction": "none"}
-        assert gradcheck(partial(tuplet, **own), (z1, z2))
 
 
 @pytest.mark.parametrize("wrong", [0, -3])

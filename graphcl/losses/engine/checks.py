@@ -61,15 +61,18 @@ def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
         check_finite("z2", z2)
 
 
-def check_all_ranks(name: str, statistic: Tensor) -> None:
-    """Raise NonFiniteInputError on all ranks if `statistic`, a sum over ranks, is not finite. CPU tensors only."""
-    if ranks.size() > 1 and statistic.device.type == "cpu" and not torch.isfinite(statistic.detach()).all():
-        raise NonFiniteInputError(f"`{name}` is not finite, or too large, on at least one rank.")
+def check_statistic(name: str, statistic: Tensor) -> None:
+    """Raise an InputError on all ranks if `statistic`, which is equal on all ranks, overflows. CPU tensors only."""
+    if statistic.device.type == "cpu" and not torch.isfinite(statistic.detach()).all():
+        if ranks.size() > 1:
+            raise NonFiniteInputError(f"`{name}` is not finite, or too large, on at least one rank.")
+        raise InputError(f"`{name}` is too large: its statistics overflow in {statistic.dtype}; scale it down.")
 
 
 def check_size(name: str, z: Tensor, whose: str = "") -> None:
     """Raise InputError if the sum of the squared entries of `z` overflows. Checks CPU tensors only."""
-    if z.device.type == "cpu" and not math.isfinite(float(z.detach().square().sum())):
+    z = z.detach()
+    if z.device.type == "cpu" and not math.isfinite(float(z.square().sum())):
         raise InputError(
             f"`{name}`{whose} is too large for its squares in {z.dtype}, got entries up to {float(z.abs().max()):g}."
         )

@@ -203,11 +203,13 @@ def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
     """Return the similarities `[R, C]` of all rows of `x [R, D]` and all rows of `y [C, D]`."""
     if similarity != "squared_distance":
         return x @ y.T
-    # Distances do not depend on the origin, so move it to the mean of `y`, which reduces cancellation.
+    # For close rows the squares cancel, so compute in float64. Distances do not depend on the origin, so move it to the
+    # mean of `y`, which reduces the cancellation further.
+    dtype, x, y = x.dtype, x.double(), y.double()
     origin = y.detach().mean(dim=0)
     x, y = x - origin, y - origin
     squares = x.square().sum(dim=1)[:, None] + y.square().sum(dim=1)
-    return (squares - 2 * x @ y.T).clamp(min=0)
+    return (squares - 2 * x @ y.T).clamp(min=0).to(dtype)
 
 
 def _occurrences(ids: Tensor, among: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ an anchor a_i are:
 | `queue`     | only the queue      | Q      | MoCo, memory bank  |
 
 Rows of a tensor `queue` are additional negatives of every anchor. If ids are given, rows of the anchor's own graph are
-excluded. Without a queue, or with an empty one, `negatives="queue"` means `cross`.
+excluded. `negatives="queue"` needs a queue; while it is empty, as in the first step of MoCo, the negatives are `cross`.
 
 Across ranks (`graphcl.distributed.ranks`), i runs over the graphs of this rank and j over the graphs of all ranks.
 
@@ -46,6 +46,8 @@ Engine = Literal["auto", "dense", "tiled"]
 
 DENSE_LIMIT = 2**19
 """Largest number of similarities for which `auto` selects `dense`: 2 MB in float32, two views of 512 graphs."""
+SHORTEST = 1e-12
+"""Largest entry of rows that count as zero: the epsilon of `torch.nn.functional.normalize`."""
 GATHER_LIMIT = 2**26
 """Largest number of key entries that `auto` gathers: 256 MB in float32, two views `[262_144, 128]` in total."""
 
@@ -100,6 +102,8 @@ def compare(
         if queue.size(0):
             sets["queue"] = queue
     check_ids(ids, queue_ids, z1.size(0), queue)
+    if negatives == "queue" and queue is None:
+        raise InputError("`negatives` is 'queue', but `queue` is missing: pass `queue`, or `negatives='cross'`.")
     by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
 
     key_sets: list[tuple[tuple[int, Mask | None], ...]] = []
@@ -133,7 +137,11 @@ def compare(
             _check(f"z{number + 1}", each, unit, " of the other ranks")
         if others:
             comparison = comparison.with_keys(others)
-        return DensePairs(comparison) if dense else TiledPairs(comparison, tiles(rows[0]))
+        if dense:
+            return DensePairs(comparison)
+        if any(map(torch._C._functorch.is_functorch_wrapped_tensor, comparison.sets)):
+            raise InputError("the tiled engine does not support torch.func; pass `engine='dense'` to the loss.")
+        return TiledPairs(comparison, tiles(rows[0]))
 
 
 def _similarities(comparison: Comparison) -> int:
@@ -199,13 +207,16 @@ def explicit(
 
 
 def normalize(z: Tensor) -> Tensor:
-    """Return `z` with rows scaled to norm 1, in float32 or float64. A zero row stays zero and has a finite gradient."""
+    """Return `z` with rows scaled to norm 1, in float32 or float64.
+
+    A row whose entries are all within 1e-12 counts as zero: it is not scaled, so its gradient stays small. The gradient
+    of a scaled row grows with 1 / norm; a single huge one would freeze Adam.
+    """
     z = at_least_float32(z)
-    # Divide by the largest entry first, so that no square overflows or underflows.
+    # Divide by the largest entry first, so that no square overflows. The norm is then at least 1.
     largest = z.detach().abs().amax(dim=-1, keepdim=True)
-    z = z / torch.where(largest > 0, largest, 1.0)
-    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    return z / torch.where(norm > 0, norm, 1.0)
+    z = z / torch.where(largest > SHORTEST, largest, 1.0)
+    return z / torch.linalg.vector_norm(z, dim=-1, keepdim=True).clamp(min=1)
 
 
 def _unit(similarity: Similarity, normalized: bool | None) -> bool:

@@ -38,7 +38,7 @@ _SHARED: dict[str, tuple[Any, Any, str]] = {
     "queue": (
         Tensor | None,
         None,
-        "further negatives of every anchor, `[Q, D]`: the rows of a queue or a memory bank.",
+        'further negatives of every anchor, `[Q, D]`: a queue or a memory bank; required with `negatives="queue"`.',
     ),
     "ids": (
         Tensor | None,
@@ -54,7 +54,7 @@ _SHARED: dict[str, tuple[Any, Any, str]] = {
     "engine": (
         Engine,
         "auto",
-        "`dense` holds all similarities, `tiled` needs memory O(N D) only, `auto` decides by their number.",
+        "`dense` holds all similarities; `tiled` needs memory O(N D), without second derivative; `auto` decides.",
     ),
     "reduction": (Reduction, "mean", "`mean` over anchors, or `none` for the terms `[A]`."),
 }
@@ -83,7 +83,6 @@ def pairwise(
     similarity: Similarity = "cosine",
     fixed: dict[str, Any] | None = None,
     method: str = "two_views",
-    gathering: Literal["gather_negatives", "global_statistics"] = "gather_negatives",
     **defaults: Any,
 ) -> Callable[[Callable[..., Tensor]], PairwiseLoss]:
     """Return a decorator that registers `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
@@ -98,8 +97,6 @@ def pairwise(
             an argument `normalize`, the caller decides.
         fixed: values of shared arguments that the caller cannot set.
         method: training method that the loss is designed for.
-        gathering: `gather_negatives` if the loss gathers only negatives across ranks, `global_statistics` if it also
-            needs statistics of all ranks' anchors.
         **defaults: defaults for shared arguments that differ from the usual defaults.
 
     Raises:
@@ -144,7 +141,7 @@ def pairwise(
             return checked(pairs, **arguments)
 
         checked = Arguments(terms).guard(terms)
-        registered: Any = losses.register(name, method=method, gathering=gathering)(loss)
+        registered: Any = losses.register(name, method=method)(loss)
         registered.terms, registered.compare = formula, compared
         return registered
 

@@ -158,7 +158,8 @@ class TiledPairs(Pairs):
                 first, second = first.index_add(0, row, -own), second.index_add(0, row, -own.square())
         count = self._count_of(anchors).clamp(min=1)
         mean = first / count
-        return mean + x @ center, (second / count - mean.square()).clamp(min=0)
+        variance = (second / count - mean.square()).clamp(min=0)
+        return mean + x @ center, variance.masked_fill(count == 1, 0.0)  # a difference would leave rounding errors
 
     def _moments_of_keys(self, sets: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         """Return the mean `[D]` of the keys in `sets`, and sum `[D]` and scatter matrix `[D, D]` of keys minus mean."""
