@@ -4,6 +4,9 @@
   untrained encoder (same architecture, initialised with the seed) are scored too.
 - Fine-tuning (`graphcl.experiment.finetune`): once from the trained and once from the untrained weights. For a given
   seed, both start with the same linear layer, and use the same order of graphs and the same dropout masks.
+- A data set without a split of its own is fine-tuned in ten folds. Each fold is the test part once; the next fold is
+  then the validation part, and the other folds are the training part. `--label-rate 0.01` trains on 1 % of its labels,
+  drawn from every class, as in the semi-supervised protocol of You et al. (who choose the epoch on the test folds).
 - If the encoder file contains encoders of several seeds, each seed uses its own encoder, so the deviation `± seeds`
   includes the variation of pretraining. If it contains one encoder, all seeds use it, so `± seeds` covers the transfer
   only.
@@ -14,6 +17,8 @@ Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import time
 from collections.abc import Sequence
@@ -28,25 +33,30 @@ from torch import nn
 from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
 from graphcl.config import Config, make_config
 from graphcl.config.command_line import Command, flag
-from graphcl.config.entry_point import entry_point
 from graphcl.config.settings import DataRoot, DatasetName, Device, Evaluators, Mirror, Seeds, Settings, Threads
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
+from graphcl.datasets.split import fold_splits, with_label_rate
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import check_labels, finetune, with_outputs
+from graphcl.experiment.progress import fold_bar
 from graphcl.experiment.run_folder import free_folder, new_folder
-from graphcl.experiment.scores import score, with_usable_evaluation
+from graphcl.experiment.scores import OnFold, score, with_usable_evaluation
 from graphcl.experiment.summary import compared, environment, protocol, protocol_line, table_lines, unit
 from graphcl.models.interface import make_encoder
 from graphcl.models.saved import EncoderDescription, load_encoder, read_saved
+from graphcl.system.entry_point import entry_point
 from graphcl.system.files import write_text
 from graphcl.system.memory import keep_freed_memory
 from graphcl.training.loop import embed
 
-MODE_SETTINGS = {"probe": ("eval",), "finetune": ("epochs", "batch_size", "lr", "weight_decay", "dropout")}
+MODE_SETTINGS = {
+    "probe": ("eval",),
+    "finetune": ("epochs", "batch_size", "lr", "weight_decay", "dropout", "label_rate"),
+}
 """Mode -> settings that only this mode uses."""
 LABELS = {
     "probe": {"untrained": "untrained encoder", "trained": "trained encoder"},
@@ -63,7 +73,7 @@ class Transfer(Settings):
     encoder: str = Field(description="encoder.pt, or the run folder that holds it")
     dataset: DatasetName
     mode: Literal["probe", "finetune"] = Field(
-        description="probe; or finetune, on a data set with a split, such as OGB's"
+        description="probe the frozen embeddings, or finetune the encoder with labels"
     )
     seeds: Annotated[Seeds | None, Field(title="N ...", description="seeds; default: the file's, or 0 1 2")] = None
     eval: Annotated[
@@ -71,12 +81,15 @@ class Transfer(Settings):
         Field(title="NAME ...", description="of a probe: svm, logreg, knn, or ogb for a split; default: svm or ogb"),
     ] = None
     epochs: Count = Field(100, description="of fine-tuning: passes over the training part")
-    batch_size: Annotated[int, interval("[2, inf)", "BatchNorm needs several nodes")] = Field(
+    batch_size: Annotated[int, interval("[2, 1e9)", "BatchNorm needs several nodes")] = Field(
         32, description="of fine-tuning: graphs in a batch"
     )
     lr: Positive = Field(0.001, description="of fine-tuning: Adam's learning rate")
     weight_decay: NonNegative = Field(0.0, description="of fine-tuning: Adam's L2 penalty")
     dropout: Ratio = Field(0.5, description="of fine-tuning: dropout ratio of the embedding, in [0, 1)")
+    label_rate: Annotated[float, interval("(0, 1]")] = Field(
+        1.0, description="of fine-tuning: fraction of the training part's labels that are used"
+    )
     data_root: DataRoot = "datasets"
     mirror: Mirror = None
     device: Device = "auto"
@@ -125,6 +138,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     description, weights = read_saved(settings.encoder)
     seeds = _seeds(settings, list(weights))
     load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
+    print(f"loading {settings.dataset} ...", flush=True)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror)
     config = _fitted(settings, dataset)
     folder = new_folder(settings.out, name)
@@ -134,22 +148,24 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     encoder_text = f"{description.encoder.name}, trained on {description.dataset}; device: {device}"
     print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/")
 
+    inner_folds = config.evaluation.inner_folds if settings.mode == "probe" else None
     found: dict[str, list[Scores]] = {"untrained": [], "trained": []}
     for seed in seeds:
         trained, _ = load_encoder(settings.encoder, seed if len(weights) > 1 else None)
         for row, encoder in (("untrained", fresh_encoder(description, seed)), ("trained", trained)):
             encoder = encoder.to(device)
             if settings.mode == "probe":
-                found[row].append(_probe(config, encoder, dataset, seed))
+                with fold_bar(f"seed {seed}") as show:
+                    found[row].append(_probe(config, encoder, dataset, seed, show, row))
             else:
-                found[row].append(_finetune(settings, encoder, dataset, seed, row, folder))
+                found[row].append(_finetune(settings, config, encoder, dataset, seed, row, folder))
         _print_seed(settings.mode, seed, found["untrained"][-1], found["trained"][-1])
         result = {
             "scores": {
                 name: compared({row: [each[name] for each in scores] for row, scores in found.items()})
                 for name in found["trained"][0]
             },
-            **protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark),
+            **protocol(config.evaluation.folds, inner_folds, dataset.benchmark),
             "seconds": time.perf_counter() - start,
             **environment(device),
             "config": kept,
@@ -170,7 +186,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
 def fresh_encoder(description: EncoderDescription, seed: int) -> nn.Module:
     """Return an untrained encoder of the described architecture on the CPU.
 
-    It is initialised as in a run with this seed. torch's global generator is left unchanged.
+    Its weights are the initial weights of a run with this seed. The state of torch's global generator is unchanged.
     """
     name = description.encoder
     with torch.random.fork_rng(devices=[]):
@@ -179,14 +195,14 @@ def fresh_encoder(description: EncoderDescription, seed: int) -> nn.Module:
 
 
 def _seeds(settings: Transfer, held: list[int]) -> list[int]:
-    """Return the seeds of the transfer: those given, else the file's if it has several encoders, else 0, 1, 2.
+    """Return the given seeds; else the seeds of the encoders in the file, if there are several; else 0, 1, 2.
 
     Args:
         settings: settings of the transfer.
         held: seeds of the encoders in the file.
 
     Raises:
-        InputError: the file contains several encoders, but not that of a given seed.
+        InputError: the file contains several encoders, but no encoder for one of the given seeds.
     """
     seeds = settings.seeds or (held if len(held) > 1 else [0, 1, 2])
     if len(held) > 1 and (missing := [seed for seed in seeds if seed not in held]):
@@ -203,8 +219,11 @@ def _fitted(settings: Transfer, dataset: GraphDataset) -> Config:
     """
     config = settings.config()
     if settings.mode == "finetune":
-        check_labels(dataset)
-        return config
+        if dataset.benchmark is not None:
+            check_labels(dataset)
+            return config
+        folds = len(list(fold_splits(dataset, 0, config.evaluation.folds)))
+        return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"folds": folds})})
     if not dataset.scored:
         raise InputError(f"{dataset.name} has no class labels to score embeddings by; use graphcl embed.")
     if settings.eval is None:
@@ -212,22 +231,32 @@ def _fitted(settings: Transfer, dataset: GraphDataset) -> Config:
     return with_usable_evaluation(config, dataset)
 
 
-def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int) -> Scores:
+def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, show: OnFold, row: str) -> Scores:
     device = next(encoder.parameters()).device
     h, y = embed(encoder, make_loader(dataset, 1024, device=device))
     assert y is not None  # `_fitted` raised an error for unlabelled graphs
-    return {name: score(config, name, h, y, seed, benchmark=dataset.benchmark) for name in config.eval}
+    return {
+        name: score(config, name, h, y, seed, None, dataset.benchmark, functools.partial(show, f"{name}, {row}"))
+        for name in config.eval
+    }
 
 
 def _finetune(
-    settings: Transfer, encoder: nn.Module, dataset: GraphDataset, seed: int, start: str, folder: Path
+    settings: Transfer, config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, start: str, folder: Path
 ) -> Scores:
-    """Fine-tune an encoder, append one line per epoch to `metrics.jsonl`, and return the score as `finetune`."""
-    model = with_outputs(encoder, dataset, seed).to(next(encoder.parameters()).device)
-    options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]))
+    """Fine-tune copies of an encoder on all folds, log epochs to `metrics.jsonl`, and return `{"finetune": score}`."""
+    options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]) - {"label_rate"})
+    device = next(encoder.parameters()).device
+    splits = fold_splits(dataset, seed, config.evaluation.folds) if dataset.benchmark is None else [dataset]
+    scores = []
     with (folder / "metrics.jsonl").open("a", buffering=1) as file:
-        log = [lambda epoch: print(json.dumps({"seed": seed, "start": start, **epoch}), file=file)]
-        return {"finetune": finetune(model, dataset, seed, callbacks=log, **options)}
+        for fold, split in enumerate(splits):
+            known = {"seed": seed, "start": start, "fold": fold}
+            log = [lambda epoch, known=known: print(json.dumps(known | epoch), file=file)]
+            few = with_label_rate(split, settings.label_rate, seed)
+            model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
+            scores.append(finetune(model, few, seed, callbacks=log, **options))
+    return {"finetune": FoldScores.joined(scores)}
 
 
 def _print_seed(mode: str, seed: int, before: Scores, after: Scores) -> None:
@@ -235,5 +264,6 @@ def _print_seed(mode: str, seed: int, before: Scores, after: Scores) -> None:
     for name, new in after.items():
         old = before[name]
         means = f"{untrained} {old.mean:.2f}, {trained} {new.mean:.2f} {unit(new.metric)}"
-        how = f", epochs {old.chosen[0]} and {new.chosen[0]}" if name == "finetune" else f" ({name})"
+        epochs = name == "finetune" and old.folds == 1
+        how = f", epochs {old.chosen[0]} and {new.chosen[0]}" if epochs else f" ({name})"
         print(f"seed {seed}: {means}{how}")

@@ -33,8 +33,8 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
     $\hat\sigma^2_d$ the mean and variance of their differences, and S and K the numbers of seeds and folds. t has
     SK - 1 degrees of freedom. Training parts of different folds overlap, so scores are not independent. The term
     1 / (K - 1), the ratio of test to training graphs, corrects the variance for the overlap. A plain t-test over all
-    folds rejects a true null hypothesis several times too often. On a benchmark's split, K is 1 and the term dropped:
-    this is the paired t-test over seeds, valid for this split only (p = 1 for one seed).
+    folds rejects a true null hypothesis several times too often. On a benchmark's split, K is 1 and the term is
+    omitted. This gives the paired t-test over seeds, which is valid for this split only; for one seed, p = 1.
 
     Args:
         after: scores of one embedding, one entry per seed.

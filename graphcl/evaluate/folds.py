@@ -1,8 +1,9 @@
-"""Nested cross-validation with a search for one hyper-parameter, shared by all evaluators.
+"""Run nested cross-validation with a search for one hyper-parameter, for all evaluators that use folds.
 
-Inner folds of each outer training part score the candidates. The best candidate (the first of several equal ones) is
-fitted on the whole training part and scored on the test part, so no test graph influences the choice. Outer and inner
-folds are stratified. The seed shuffles them, as data sets are often sorted by class, source or size.
+Each outer fold is the test part once, and the other outer folds are its training part. The candidates for the
+hyper-parameter are scored by cross-validation over inner folds of the training part. The best candidate (the first of
+several equal ones) is fitted on the whole training part and scored on the test part, so no test graph influences the
+choice. All folds are stratified, and shuffled by the seed, because data sets are often sorted by class, source or size.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ OnFold = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class Folds:
-    """Checked embedding and labels, with the outer folds and the inner folds of each outer training part."""
+    """Embedding, labels, outer folds, and inner folds of each outer training part."""
 
     h: np.ndarray
     labels: np.ndarray
@@ -45,12 +46,12 @@ class Folds:
 
         Args:
             grid: candidates for the hyper-parameter.
-            accuracies: function of a part and candidates that fits each candidate on the training rows and returns the
-                fraction of held-out rows that it classifies correctly; called by several threads.
+            accuracies: function that takes a `Part` and candidates, fits each candidate on the training rows, and
+                returns for each candidate the fraction of correctly classified held-out rows; several threads call it.
         """
         from threadpoolctl import threadpool_limits
 
-        # The solvers release the GIL, so threads suffice. Each uses one BLAS thread; more are slower (SVM: 1.4 times).
+        # The solvers release the GIL, so threads suffice. More than one BLAS thread per worker is slower (1.4 times).
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
             found = []
             for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
@@ -75,7 +76,7 @@ def make_folds(
     workers: int | None,
     on_fold: OnFold | None = None,
 ) -> Folds:
-    """Return the outer and inner folds of an evaluator after checking its arguments; see `graphcl.evaluate.svm`."""
+    """Check the arguments of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds."""
     from joblib import cpu_count
     from sklearn.model_selection import StratifiedKFold
 
@@ -93,7 +94,7 @@ def make_folds(
 
 
 def c_grid(grid: Sequence[float]) -> list[float]:
-    """Return `grid`, the candidates for C, as floats after checking them."""
+    """Return the candidates for C in `grid` as floats; raise InputError if one is invalid."""
     if len(grid) == 0 or not all(0 < c < np.inf for c in grid):
         raise InputError(f"`grid` must hold one C or more, each positive and finite, got {list(grid)}.")
     return [float(c) for c in grid]
@@ -103,7 +104,7 @@ def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) 
     """Return the numbers of outer and inner folds that the labels `y` allow; the smallest class limits both.
 
     Args:
-        y: class of each graph `[n]`, any integers.
+        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         folds: desired number of outer folds.
         inner_folds: desired number of inner folds.
 
@@ -137,7 +138,7 @@ def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
 
 
 def embedding(h: Tensor | np.ndarray) -> np.ndarray:
-    """Return the embedding `h` as a float64 array on the CPU after checking it."""
+    """Return the embedding `h` as a float64 NumPy array; raise InputError if `h` is invalid."""
     h = h.detach().to("cpu", torch.float64).numpy() if isinstance(h, Tensor) else h
     h = np.ascontiguousarray(h, dtype=np.float64)
     if h.ndim != 2 or h.shape[1] == 0:
@@ -149,13 +150,16 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
 
 
 def _classes(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted classes in `y`, and the index of each graph's class in them, after checking `y`."""
+    """Return the sorted class values, and the class index of each graph `[n]`; raise InputError if `y` is invalid."""
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if y.shape != (n,):
         raise InputError(f"`y` must be one label for each of the {n} rows of `h`, got shape {list(y.shape)}.")
-    if y.dtype.kind not in "biu":
-        raise InputError(f"`y` must hold integers, got {y.dtype}.")
-    classes, labels = np.unique(y, return_inverse=True)
+    if y.dtype.kind == "f" and not np.array_equal(y, np.trunc(y)):
+        raise InputError(f"`y` must hold one class for each graph, got {y.dtype} that are not whole numbers.")
+    try:
+        classes, labels = np.unique(y, return_inverse=True)
+    except TypeError:  # objects that cannot be ordered, such as None and strings
+        raise InputError(f"`y` must hold one class for each graph, all numbers or all texts, got {y.dtype}.") from None
     if len(classes) < 2:
         raise InputError(f"`y` must have two classes or more, got {classes.tolist()}.")
     return classes, labels

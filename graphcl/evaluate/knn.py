@@ -1,8 +1,8 @@
 """Score a frozen embedding by a k-nearest-neighbour classifier, where k is chosen by cross-validation.
 
 The folds, the search for k and the score follow the protocol of `graphcl.evaluate.svm`. Similarities are cosines of the
-unscaled embedding. They do not depend on the fold, so one sorted table is used for all folds and all k. CPU seconds for
-one seed and an untrained GIN (96 columns): PROTEINS (1113 graphs) 0.13, NCI1 (4110) 1.8.
+unscaled embedding. One sorted table of cosines is used for all folds and all k. CPU time for one seed and an untrained
+GIN with 96 columns: 0.13 s for PROTEINS (1113 graphs), 1.8 s for NCI1 (4110 graphs).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def knn(
     workers: int | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
-    r"""Return the cross-validated test accuracy of a weighted vote of the k nearest training graphs.
+    r"""Return the cross-validated test accuracy in percent of a weighted vote of the k nearest training graphs.
 
     $$\hat y(h) = \arg\max_c \sum_{i \in N_k(h)} e^{s_i / 0.07} \, [y_i = c], \qquad
       s_i = \frac{h \cdot h_i}{\|h\| \|h_i\|}$$
@@ -40,16 +40,17 @@ def knn(
     the seed determines, as the data set may be sorted by class. If votes are equal, the smallest class wins. A row of
     zeros has cosine 0 with all rows. If a training part has fewer than k graphs, all of them vote.
 
-    Differs: inner folds choose k. The reference uses k = 200, which exceeds some training parts here.
+    Differs: inner folds choose k. The reference fixes k = 200, but small data sets have training
+    parts of fewer than 200 graphs.
 
     Memory: about 12 n^2 bytes.
 
     Args:
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
-        y: class of each graph `[n]`, any integers.
+        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the folds and of the order of equal cosines.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
-        inner_folds: number of inner folds, which choose k, at least 2; reduced likewise.
+        inner_folds: number of inner folds, which choose k, at least 2; reduced if a class is too small.
         grid: candidates for k, at least 1; the first of equally good candidates is chosen.
         workers: number of threads; one per available core by default. The result does not depend on it.
         on_fold: called with the finished and the total number of outer folds, for a progress bar.
@@ -105,7 +106,7 @@ def _neighbours(order: np.ndarray, part: Part, k: int) -> np.ndarray:
     inside = np.zeros(len(order), dtype=bool)
     inside[train] = True
     width = k
-    while True:  # search the first few of all rows, which mostly suffice, and double if not
+    while True:  # the first rows mostly suffice; if they do not, search twice as many
         width = min(2 * width, len(order))
         nearest = order[held, :width]
         usable = inside[nearest]

@@ -10,10 +10,10 @@ from graphcl.evaluate.scores import FoldScores
 
 
 def majority(y: Tensor | np.ndarray, *, seed: int = 0, folds: int = 10, inner_folds: int = 5) -> FoldScores:
-    """Return the cross-validated test accuracy of predicting the largest class of the training part.
+    """Return the cross-validated test accuracy in percent of predicting the largest class of the training part.
 
     Args:
-        y: class of each graph `[n]`, any integers.
+        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the folds; the other evaluators use the same folds.
         folds: number of outer folds, see `graphcl.evaluate.svm`.
         inner_folds: number of inner folds; it is checked but does not influence the score.

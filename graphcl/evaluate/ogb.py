@@ -1,21 +1,19 @@
 """Score a frozen embedding on the split of an OGB benchmark, by the usual protocol of unsupervised learning.
 
 - Embedding: one row per graph, frozen; each column is standardised over the training part.
-- Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is RMSE. A graph with
-  a missing label (NaN) is excluded from that task. The probe is fitted on the training part only.
-- C: the value out of 1e-3, 1e-2, ..., 1e3 with the best metric over all tasks on the validation part; the smallest of
-  equally good values. The penalty of ridge regression is 1 / C.
-- Score: the metric of `ogb.graphproppred.Evaluator` on the test part. ROC-AUC, average precision and accuracy are in
-  percent, averaged over the tasks with both classes in that part; the other metric is the root mean squared error.
+- Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is an error. A
+  graph with a missing label (NaN) is excluded from that task. The probe is fitted on the training part only.
+- C: chosen from 1e-3, 1e-2, ..., 1e3 by the metric on the validation part, averaged over tasks; of equally good values,
+  the smallest. The penalty of ridge regression is 1 / C.
+- Score: the metric on the test part, see `graphcl.evaluate.metrics`. The score equals that of
+  `ogb.graphproppred.Evaluator`, but is in percent unless the metric is an error.
 - No test graph influences the choice of C, the standardisation or the epoch. The unsupervised training sees all graphs,
   as on the TU data sets. `± seeds` is the standard deviation over seeds (ddof 0); there are no folds.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import io
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,19 +22,17 @@ from torch import Tensor
 
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import C_GRID, c_grid, embedding
+from graphcl.evaluate.metrics import task_mean
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores
-from graphcl.system.optional import import_ogb
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 PARTS = ("train", "valid", "test")
-Measure = Callable[[np.ndarray, np.ndarray], float]
 
 
 def ogb(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
-    name: str,
     split: Mapping[str, Tensor | np.ndarray],
     eval_metric: str,
     seed: int = 0,
@@ -48,19 +44,18 @@ def ogb(
     Args:
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
         y: targets `[n, tasks]`; NaN marks a missing label.
-        name: OGB's name of the data set, such as "ogbg-molhiv".
         split: indices of the graphs in the parts `train`, `valid` and `test`.
-        eval_metric: `rocauc`, `ap`, `acc` or `rmse`.
+        eval_metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
         seed: seed of the training run, copied into the result; the probe itself is not random.
         grid: candidates for C, > 0.
-        workers: number of threads, which share the tasks; one per available core by default. The result does not depend
-            on it.
+        workers: number of threads, which fit different tasks; one per available core by default. The result does not
+            depend on it.
 
     Returns:
         `FoldScores` with one fold: `accuracy` holds the test score, `chosen` C, and `inner` the validation score.
 
     Raises:
-        InputError: an argument is invalid, the metric is undefined on a part, or the package ogb is not installed.
+        InputError: an argument is invalid, or the metric is undefined on a part.
 
     References:
         Suresh et al., "Adversarial Graph Augmentation to Improve Graph Contrastive Learning", NeurIPS 2021, whose
@@ -75,8 +70,7 @@ def ogb(
     if y.ndim != 2 or len(y) != len(h):
         raise InputError(f"`y` must be [{len(h)}, tasks], got shape {list(y.shape)}.")
     if eval_metric not in METRICS or eval_metric == "accuracy":
-        raise InputError(f"`eval_metric` must be rocauc, ap, acc or rmse, got {eval_metric!r}.")
-    measure = measure_of(name, eval_metric)
+        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {eval_metric!r}.")
 
     mean, deviation = h[parts["train"]].mean(0), h[parts["train"]].std(0)
     z = {part: (h[rows] - mean) / np.where(deviation > 0, deviation, 1) for part, rows in parts.items()}
@@ -86,13 +80,13 @@ def ogb(
         fitted = _fits(z["train"], targets["train"][:, task], candidates, eval_metric)
         return [[predict(z[part]) for part in ("valid", "test")] for predict in fitted]
 
-    # One BLAS thread each, as more would slow the workers down; see `graphcl.evaluate.folds`.
+    # One BLAS thread per worker: more BLAS threads would slow the workers down.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(_count(workers)) as pool:
         found = list(pool.map(predictions, range(y.shape[1])))
     valid, test = ([np.stack([task[i][j] for task in found], axis=1) for i in range(len(candidates))] for j in (0, 1))
-    inner = [measure(targets["valid"], each) for each in valid]
+    inner = [task_mean(eval_metric, targets["valid"], each) for each in valid]
     best = int(np.argmin(inner) if eval_metric in LOWER else np.argmax(inner))
-    score = measure(targets["test"], test[best])
+    score = task_mean(eval_metric, targets["test"], test[best])
     return FoldScores(seed, (score,), (candidates[best],), (inner[best],), 1, 1, eval_metric)
 
 
@@ -106,7 +100,7 @@ def _count(workers: int | None) -> int:
 
 
 def _parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
-    """Return the row indices of each part of `split` after checking them."""
+    """Return the row indices of each part of `split`; raise InputError if the split is invalid."""
     if sorted(split) != sorted(PARTS):
         raise InputError(f"`split` must have the parts train, valid and test, got {', '.join(split) or 'none'}.")
     parts = {part: np.asarray(split[part], dtype=np.int64) for part in PARTS}
@@ -116,39 +110,19 @@ def _parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.nda
     return parts
 
 
-def measure_of(name: str, metric: str) -> Measure:
-    """Return a function that computes `metric` of benchmark `name` from targets and predictions `[n, tasks]`.
-
-    The result is in percent, except for RMSE. Predictions are scores of the positive class for ROC-AUC and average
-    precision, classes for accuracy, and numbers for RMSE. The function raises `InputError` if the metric is undefined,
-    such as ROC-AUC if no task has both classes.
-    """
-    evaluator = import_ogb().Evaluator(name)
-
-    def measure(truth: np.ndarray, predicted: np.ndarray) -> float:
-        try:
-            with np.errstate(invalid="ignore"), contextlib.redirect_stdout(io.StringIO()):
-                found = float(evaluator.eval({"y_true": truth, "y_pred": predicted})[metric])
-        except RuntimeError as error:  # raised if the metric is undefined
-            raise InputError(f"OGB's evaluator of {name}: {' '.join(str(error).split())}") from None
-        return found if metric in LOWER else 100 * found
-
-    return measure
-
-
 def _fits(
     z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str
 ) -> list[Callable[[np.ndarray], np.ndarray]]:
-    """Return one fitted prediction function per candidate for C; `measure_of` says what it predicts."""
+    """Fit one model per candidate for C, and return a list of functions that predict one task for given rows."""
     from sklearn import config_context
     from sklearn.linear_model import LogisticRegression, Ridge
 
     known = ~np.isnan(targets)
     z, targets = z[known], targets[known]
-    if len(np.unique(targets)) < 2:  # one class or no label, which the solvers reject
+    if len(np.unique(targets)) < 2:  # the solvers reject targets of one class or none
         constant = float(targets.mean()) if len(targets) else 0.0
         return [lambda rows: np.full(len(rows), constant)] * len(candidates)
-    if metric == "rmse":
+    if metric in LOWER:
         return [Ridge(alpha=1 / c).fit(z, targets).predict for c in candidates]
     solver = "lbfgs" if metric == "acc" else "newton-cholesky"  # chosen as in `logreg`, for speed
     model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)

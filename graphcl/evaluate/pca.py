@@ -9,10 +9,10 @@ POINTS = 2000
 
 
 def principal_plane(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first two principal components of the embeddings `h`, with standardised columns.
+    """Project embeddings with standardised columns onto their first two principal components.
 
     The projection is linear and has no parameters, so points that are far apart in the plane are far apart in the
-    standardised embedding. t-SNE takes seconds and may show clusters that are not in the embedding.
+    standardised embedding. t-SNE would take seconds and might show clusters that are not in the embedding.
 
     Args:
         h: embeddings `[n, H]`.

@@ -1,4 +1,4 @@
-"""Test scores of one seed, their summary over seeds, and paired gains."""
+"""Hold test scores of one seed, summarise scores over seeds, and compute paired gains."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ METRICS = {
     "ap": "AP %",
     "acc": "accuracy %",
     "rmse": "RMSE",
+    "mae": "MAE",
 }
 """Display name of each metric."""
-LOWER = {"rmse"}
+LOWER = {"rmse", "mae"}
 """Metrics where lower is better."""
 
 
@@ -49,10 +50,18 @@ class FoldScores:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> FoldScores:
-        """Return the scores whose fields are in `kept`, such as a dict read from JSON."""
+        """Return the `FoldScores` with the fields in `kept`, for example a dict read from JSON."""
         accuracy, chosen, inner = (tuple(kept[key]) for key in ("accuracy", "chosen", "inner"))
         metric = kept.get("metric", "accuracy")
         return cls(kept["seed"], accuracy, chosen, inner, kept["folds"], kept["inner_folds"], metric)
+
+    @classmethod
+    def joined(cls, parts: Sequence[FoldScores]) -> FoldScores:
+        """Return one `FoldScores` with the outer folds of all `parts`, which have the same seed."""
+        accuracy, chosen, inner = (
+            tuple(each for part in parts for each in getattr(part, name)) for name in ("accuracy", "chosen", "inner")
+        )
+        return cls(parts[0].seed, accuracy, chosen, inner, len(accuracy), parts[0].inner_folds, parts[0].metric)
 
     @property
     def mean(self) -> float:
@@ -124,7 +133,7 @@ def best_row(rows: Mapping[str, Sequence[FoldScores]]) -> str:
 
 
 def check_same_splits(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> None:
-    """Raise InputError unless `after` and `before` have the same seeds and folds in the same order, at least one."""
+    """Raise InputError if `after` and `before` differ in seeds, folds or their order, or if both are empty."""
     splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]
     if splits[0] != splits[1] or not splits[0]:
         raise InputError(f"`before` must have the (seed, folds) of `after`, {splits[0]}, got {splits[1]}.")

@@ -3,22 +3,22 @@
 - Embedding: the readout before the projector, one row per graph, frozen, unscaled. `scale=True` standardises columns.
 - Outer folds: 10, stratified, shuffled by the seed. Each fold is the test part once. The score is the accuracy on the
   test part in percent.
-- C: the value out of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part,
-  which are stratified and shuffled by the seed; the smallest of equally good values. The SVM is then fitted on the
-  whole outer training part. Each fit computes gamma and the columns' means and deviations from its own training rows.
-  No test graph influences the choice of C, gamma or the epoch.
+- C: chosen from 1e-3, 1e-2, ..., 1e3 by the mean accuracy over 5 inner folds of the outer training part, which are
+  stratified and shuffled by the seed; of equally good values, the smallest. The SVM is then fitted on the whole outer
+  training part. Each fit computes gamma, and the means and deviations of the columns, from its own training rows. No
+  test graph influences the choice of C, gamma or the epoch.
 - Small classes: if a class is too small for these numbers of folds, fewer folds are used, with a warning.
 - `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
   `np.std`. `std_seeds` shows how much a result varies with the seed; it is not the standard error of the mean.
-  `std_folds` is the standard deviation over the test folds of one seed. It is several times larger; other papers report
-  it as ±. To compare two embeddings, use `paired_gain`.
+  `std_folds` is the standard deviation over the test folds of one seed. This value is several times larger, and other
+  papers report it as ±. To compare two embeddings, use `paired_gain`.
 
 The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
-one kernel for all C. `_svm.c` solves the dual problem by the steps of libsvm in vectorised loops and finds bitwise the
-same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Only a decision value of exactly
-0 can differ, because its sign depends on the last bit of an exponential. It occurs for a row midway between two rows of
-different classes. `benchmarks/evaluate.py` measures the time.
+one kernel for all C. `_svm.c` solves the dual problem with the same steps as libsvm, in vectorised loops, and returns
+bitwise the same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Results can differ
+only for a decision value of exactly 0, because its sign depends on the last bit of an exponential. Such a value occurs
+for a row midway between two rows of different classes. `benchmarks/evaluate.py` measures the time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ try:
 except ImportError:  # no C compiler or no AVX2, so `SVC` is used
     _svm = None
 
-Pair = tuple[slice, slice, np.ndarray]  # training rows of either class, and the kernel matrix of both
+Pair = tuple[slice, slice, np.ndarray]  # training rows of one class, of another class, and their kernel matrix
 TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
 CACHED_ROWS = 512
 
@@ -55,7 +55,7 @@ def svm(
     workers: int | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
-    r"""Return the cross-validated test accuracy of an RBF support vector machine on a frozen embedding.
+    r"""Return the cross-validated test accuracy in percent of an RBF support vector machine on a frozen embedding.
 
     $$k(h_i, h_j) = e^{-\gamma \|h_i - h_j\|^2}, \qquad \gamma = 1 / (D \operatorname{var} H_\text{train})$$
 
@@ -65,10 +65,10 @@ def svm(
 
     Args:
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
-        y: class of each graph `[n]`, any integers.
+        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the outer and the inner folds; nothing else is random.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
-        inner_folds: number of inner folds, which choose C, at least 2; reduced likewise.
+        inner_folds: number of inner folds, which choose C, at least 2; reduced if a class is too small.
         grid: candidates for C, > 0; the first of equally good candidates is chosen.
         scale: whether to standardise each column by its mean and standard deviation over the training part.
         workers: number of threads; one per available core by default. The result does not depend on it.
@@ -150,7 +150,12 @@ def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, room: np.nd
 
 
 def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
-    """Return the training rows and their float32 kernel matrix for every two classes; the labels `train` are sorted."""
+    """Return a `Pair` for every two classes: the training rows of each class, and their float32 kernel matrix.
+
+    Args:
+        kernel: kernel matrix, `[rows, train]`.
+        train: labels of the training rows, sorted.
+    """
     bounds = np.flatnonzero(np.diff(train, prepend=-1, append=-1))
     classes = [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
     pairs = []
@@ -169,7 +174,7 @@ def _accuracy(
 ) -> float:
     """Return the fraction of held-out rows that an SVM, fitted on the training rows, classifies correctly.
 
-    If `pairs` is given, the compiled solver fits the SVM, else `SVC`.
+    The compiled solver fits the SVM if `pairs` is given; otherwise scikit-learn's `SVC` fits it.
     """
     from sklearn import config_context
     from sklearn.svm import SVC
@@ -190,7 +195,7 @@ def _accuracy(
 
 
 def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair]) -> np.ndarray | None:
-    """Return the class of each held-out row by one-vs-one voting, fitted by the compiled solver.
+    """Return the class of each held-out row, by one-vs-one voting of SVMs that the compiled solver fits.
 
     Return None if a decision value is so close to 0 that the order of additions could change its sign.
     """

@@ -1,14 +1,14 @@
-"""Fine-tune an encoder with the labels of a benchmark's training part.
+"""Fine-tune an encoder with the labels of a split's training part.
 
 - Adam trains the encoder together with a linear output layer; dropout is applied to the embeddings.
 - Missing labels do not contribute to the loss.
-- The epoch with the best metric on the validation part is selected (the first one if several are equal). Only the
+- The epoch with the best metric on the validation part is selected; of several best epochs, the first. Only the
   weights of the selected epoch are scored on the test part.
 
 Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265), section 5.
 
-Differences from the paper: it applies dropout to the nodes in every layer, and makes its own splits; here dropout is
-applied to the embeddings, and the split is the benchmark's.
+Differences from the paper: the paper applies dropout to the nodes in every layer and makes its own splits. Here,
+dropout is applied to the embeddings, and the benchmark's split is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
-from graphcl.evaluate.ogb import PARTS, measure_of
+from graphcl.evaluate.metrics import task_mean
+from graphcl.evaluate.ogb import PARTS
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import NonFiniteLossError, embed_batches
 
@@ -36,8 +37,8 @@ from graphcl.training.loop import NonFiniteLossError, embed_batches
 def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
     """Return `encoder` with a linear output layer for the benchmark of `dataset`.
 
-    The layer is initialised with `seed`. It has one output per task; if the metric is accuracy, one per class in the
-    training part.
+    The layer is initialised with `seed`. It has one output per task; if the metric is accuracy, one output per
+    class in the training part.
 
     Raises:
         InputError: see `benchmark_of`.
@@ -52,7 +53,7 @@ def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> Co
 
 
 def benchmark_of(dataset: GraphDataset) -> Benchmark:
-    """Return the benchmark of `dataset`.
+    """Return the benchmark of `dataset`, checked for use in fine-tuning.
 
     Raises:
         InputError: the data set has no benchmark, or a benchmark with several classification tasks scored by accuracy.
@@ -60,8 +61,7 @@ def benchmark_of(dataset: GraphDataset) -> Benchmark:
     benchmark = dataset.benchmark
     if benchmark is None:
         raise InputError(
-            f"{dataset.name} has no split of its own, whose validation part would choose the epoch of --mode finetune; "
-            "pass --mode probe."
+            f"{dataset.name} has no split, whose validation part would choose the epoch; make some by `fold_splits`."
         )
     if benchmark.eval_metric == "acc" and benchmark.num_tasks > 1:
         raise InputError(f"{dataset.name} has {benchmark.num_tasks} tasks of classes; fine-tuning takes one.")
@@ -72,14 +72,12 @@ def check_labels(dataset: GraphDataset) -> None:
     """Raise InputError if the benchmark's metric is undefined on the validation or the test part.
 
     Raises:
-        InputError: the metric is undefined, for example because a part contains one class only; ogb is not installed;
-            or see `benchmark_of`.
+        InputError: the metric is undefined, for example because a part contains one class only; or see `benchmark_of`.
     """
     benchmark = benchmark_of(dataset)
-    measure = measure_of(benchmark.name, benchmark.eval_metric)
     for part in ("valid", "test"):
         targets = dataset.y[benchmark.split[part]].numpy()
-        measure(targets, np.zeros_like(targets))
+        task_mean(benchmark.eval_metric, targets, np.zeros_like(targets))
 
 
 def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
@@ -89,12 +87,12 @@ def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
 
     where $o_{it}$ and $y_{it}$ are the output and the label of graph i for task t, and $m_{it}$ is 0 if the label is
     missing, else 1. The loss $\ell$ is the binary cross-entropy for ROC-AUC and AP, the cross-entropy for accuracy, and
-    the squared error for RMSE.
+    the squared error for RMSE and MAE.
 
     Args:
         out: outputs `[B, tasks]`; for accuracy, logits `[B, classes]` of the only task.
         y: labels `[B, tasks]`; NaN for a missing label.
-        metric: `rocauc`, `ap`, `acc` or `rmse`.
+        metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
 
     Returns:
         A scalar; 0 if no label is known.
@@ -108,7 +106,7 @@ def supervised_loss(out: Tensor, y: Tensor, metric: str) -> Tensor:
     targets = y.nan_to_num(0)
     if metric == "acc":
         losses = functional.cross_entropy(out, targets.long().flatten(), reduction="none")[:, None]
-    elif metric == "rmse":
+    elif metric in LOWER:
         losses = (out - targets).square()
     else:
         losses = functional.binary_cross_entropy_with_logits(out, targets, reduction="none")
@@ -129,10 +127,10 @@ def finetune(
 ) -> FoldScores:
     """Fine-tune an encoder and its output layer on a benchmark, and return the test score.
 
-    See the docstring of this module for the protocol.
+    The epoch with the best metric on the validation part is selected, and its weights are scored on the test part.
 
     Args:
-        model: model from `with_outputs`, trained in place on its device; holds the selected epoch's weights at the end.
+        model: model from `with_outputs`, trained in place on its device; ends with the selected epoch's weights.
         dataset: graphs with a benchmark's split.
         seed: seed of the order of the graphs and of dropout.
         epochs: passes over the training part, >= 1.
@@ -153,7 +151,6 @@ def finetune(
     """
     benchmark = benchmark_of(dataset)
     metric, device = benchmark.eval_metric, next(model.parameters()).device
-    measure = measure_of(benchmark.name, metric)
     # separate generators, so that the order of the graphs does not depend on how many numbers dropout draws
     order, drops = torch.Generator().manual_seed(2 * seed), torch.Generator(device).manual_seed(2 * seed + 1)
     parts = {part: dataset[benchmark.split[part]] for part in PARTS}
@@ -165,7 +162,7 @@ def finetune(
         _refuse_non_finite(bool(predicted.isfinite().all()), f"the predictions for the {part} part", epoch)
         if metric == "acc":
             predicted = predicted.argmax(dim=1, keepdim=True)
-        return measure(dataset.y[benchmark.split[part]].numpy(), predicted.numpy())
+        return task_mean(metric, dataset.y[benchmark.split[part]].numpy(), predicted.numpy())
 
     optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
     best, chosen, weights = 0.0, 0, {}

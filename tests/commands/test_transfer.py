@@ -1,4 +1,4 @@
-"""`graphcl transfer`: both modes, its files, its messages."""
+"""`graphcl transfer`: both modes, output files, error messages."""
 
 import json
 
@@ -11,10 +11,12 @@ from graphcl.commands.show import main as show
 from graphcl.commands.transfer import fresh_encoder, main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
+from graphcl.datasets.split import fold_splits, with_label_rate
 from graphcl.errors import InputError
 from graphcl.evaluate import svm
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
+from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.scores import score
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.run import main as run
@@ -27,7 +29,7 @@ FINETUNE = ["--mode", "finetune", "--epochs", "2", "--batch-size", "8"]
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """Archives of two sets of molecules, and a run of an epoch on the first, two seeds."""
+    """Return a folder with archives of two molecule data sets, and a run of two seeds on the first data set."""
     pytest.importorskip("ogb")
     folder = tmp_path_factory.mktemp("transfer")
     write_archive(folder / "archives", files_of(make_molecules(24)), "hiv")
@@ -47,7 +49,7 @@ def bbbp(place):
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
-    """An untrained encoder of made-up graphs in a file."""
+    """Save an untrained encoder for small synthetic graphs, and return the path of the file."""
     config, dataset = make_config({"encoder": {"name": "gin", "hidden": 4}}), load_dataset(small_graphs())
     model = make_model(config, dataset, 1)
     path = tmp_path_factory.mktemp("own") / "encoder.pt"
@@ -93,7 +95,7 @@ def test_a_probe(place, bbbp, tmp_path, capsys):
 
 
 def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
-    """From scratch and from the trained weights by the very same steps, but for the first weights of the encoder."""
+    """Fine-tuning from scratch and from trained weights differ only in the initial weights of the encoder."""
     starts = []
 
     def watched(model, dataset, seed, **others):
@@ -155,10 +157,28 @@ def test_a_probe_on_folds(own, saved_graphs, tmp_path, capsys):
     assert kept(out)[0]["scores"]["logreg"]["trained"]["seeds"] == [0]
 
 
+def test_few_labels_on_folds(own, saved_graphs, tmp_path):
+    out = tmp_path / "out"
+    words = ["--dataset", saved_graphs(), *FINETUNE, "--label-rate", "0.1", "--seeds", "0", "--out", str(out)]
+    assert main([own, *words]) == 0
+    result, _ = kept(out)
+    (score,) = result["scores"]["finetune"]["per_seed"]
+    assert (result["folds"], result["inner_folds"], len(score["trained"]["accuracy"])) == (10, None, 10)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 2 * 10 * 2  # starts, folds, epochs
+    # Fine-tuning a single fold gives the same score.
+    dataset = load_dataset(saved_graphs())
+    split = with_label_rate(list(fold_splits(dataset, 0))[3], 0.1, 0)
+    encoder, _ = load_encoder(own)
+    again = finetune(with_outputs(encoder, split, 0), split, 0, epochs=2, batch_size=8)
+    assert again.accuracy[0] == score["trained"]["accuracy"][3]
+    assert again.chosen[0] == score["trained"]["chosen"][3]
+
+
 def test_seeds_and_evaluator_by_default(own, saved_graphs, tmp_path, monkeypatch):
     asked = []
 
-    def quick(config, name, h, y, seed, benchmark):
+    def quick(config, name, h, y, seed, *others, **more):
         asked.append((name, seed))
         return svm(h, y, folds=2, inner_folds=2, grid=[1.0], seed=seed)
 
@@ -170,16 +190,16 @@ def test_seeds_and_evaluator_by_default(own, saved_graphs, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--mode", "finetune"], "own has no split of its own, whose validation part would choose the epoch of --mode"),
+        (["--mode", "finetune", "--label-rate", "0"], "`label_rate` must be in (0, 1], got 0.0."),
         (["--mode", "probe", "--eval", "ogb"], "`eval` ogb does not fit own, which has no split of its own; pass"),
         (["--mode", "probe", "--epochs", "3", "--lr", "1"], "--epochs, --lr: for --mode finetune only."),
         (["--mode", "finetune", "--eval", "svm"], "--eval: for --mode probe only."),
         (["--mode", "fine"], "`mode` must be 'probe' or 'finetune', got 'fine'."),
         (["--mode", "finetune", "--dropout", "1"], "`dropout` must be in [0, 1), got 1.0."),
-        (["--mode", "finetune", "--epochs", "0"], "`epochs` must be in [1, inf), got 0."),
+        (["--mode", "finetune", "--epochs", "0"], "`epochs` must be in [1, 1e9), got 0."),
         (["--mode", "probe", "--seeds", "1", "1"], "`seeds` must be one or more different numbers, got [1, 1]."),
         (["--mode", "probe", "--device", "tpu"], "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
-        (["--mode", "probe", "--sed", "1"], "`--sed` is not a known option; did you mean seeds?"),
+        (["--mode", "probe", "--sed", "1"], "`--sed` is not a known option; did you mean --seeds?"),
         ([], "`--mode` must be given; see --help."),
     ],
 )

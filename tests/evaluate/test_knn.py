@@ -1,4 +1,4 @@
-"""The vote of the nearest neighbours. Reference: loops over rows, written from the equation."""
+"""Test the k-nearest-neighbour vote against loops over rows that follow the equation."""
 
 import functools
 import sys
@@ -41,7 +41,7 @@ def right(h, y, train, held, k, ties):
 def by_loops(h, y, seed=0, grid=GRID):
     accuracy, chosen = [], []
     folds = StratifiedKFold(3, shuffle=True, random_state=seed)
-    ties = np.random.default_rng(seed).permutation(len(h)).argsort()  # place of each row among its equals
+    ties = np.random.default_rng(seed).permutation(len(h)).argsort()  # rank of each row among equal cosines
     for train, test in folds.split(h, y):
         inner = list(folds.split(train, y[train]))
         means = [np.mean([right(h, y, train[fit], train[held], k, ties) for fit, held in inner]) for k in grid]
@@ -114,7 +114,7 @@ def test_messages(grid):
 
 
 def test_the_order_of_equal_rows_does_not_matter():
-    """Of six equal rows two have class 0; sorted either way, the nearest has class 0 equally often."""
+    """Two of six equal rows have class 0; the accuracy is the same whether these rows come first or last."""
     h = np.repeat(np.random.default_rng(0).normal(size=(30, 3)), 6, 0)
     y = np.tile([0, 0, 1, 1, 1, 1], 30)
     scores = [

@@ -1,4 +1,4 @@
-"""The SVM score. Reference: scikit-learn's own GridSearchCV on the same outer folds, and sums done by hand."""
+"""Test the SVM score against scikit-learn's GridSearchCV on the same outer folds, and summaries against numbers."""
 
 import sys
 import warnings
@@ -16,14 +16,14 @@ from sklearn.svm import SVC
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, paired_gain, summarise, svm
 
-MODULE = sys.modules["graphcl.evaluate.svm"]  # `graphcl.evaluate.svm` itself is the function
+MODULE = sys.modules["graphcl.evaluate.svm"]  # the attribute `graphcl.evaluate.svm` is the function
 FOLDS = sys.modules["graphcl.evaluate.folds"]
 GRID = (1e-2, 1.0, 1e2)
 FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
 
 
 def grid_search(h, y, *, seed=0, folds=3, inner_folds=3, grid=GRID, scale=False):
-    """The protocol as scikit-learn spells it: accuracies in percent, and the chosen C."""
+    """Return the accuracy in percent and the chosen C of each outer fold, by scikit-learn's GridSearchCV."""
     h, accuracy, c = np.asarray(h, dtype=np.float64), [], []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(h, y):
         machine = SVC(kernel="rbf", gamma="scale")
@@ -43,7 +43,7 @@ def blobs(n=60, features=5, classes=2, noise=2.0, seed=0):
 
 
 def pooled(seed=0):
-    """Like a sum-pooled embedding: columns of very different scale, growing with the size of the graph."""
+    """Return an embedding like a sum readout, with columns and rows of very different scale, and the classes."""
     h, y = blobs(seed=seed)
     return h * np.random.default_rng(seed).gamma(1, 20, (len(h), 1)) * [1, 10, 100, 0.1, 0.0], y
 
@@ -71,8 +71,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("name", CASES)
+SCALED = ["binary", "three classes", "sum-pooled", "twins", "constant", "float32"]
+
+
+@pytest.mark.parametrize(("name", "scale"), [*((name, False) for name in CASES), *((name, True) for name in SCALED)])
 def test_equals_grid_search(name, scale):
     h, y = CASES[name]
     result = svm(h, y, scale=scale, **FAST)
@@ -80,7 +82,7 @@ def test_equals_grid_search(name, scale):
 
 
 def test_equals_grid_search_with_the_defaults():
-    h, y = blobs(n=80, seed=5)
+    h, y = blobs(n=50, seed=5)
     assert tuple(10.0**k for k in range(-3, 4)) == MODULE.C_GRID
     result = svm(torch.from_numpy(h).float(), torch.from_numpy(y), seed=7)
     assert (result.seed, result.folds, result.inner_folds) == (7, 10, 5)
@@ -98,17 +100,17 @@ def test_equals_grid_search_with_the_defaults():
     scale=st.booleans(),
     unbalanced=st.booleans(),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_equals_grid_search_on_anything(seed, n, features, classes, step, scale, unbalanced):
     h, y = blobs(n, features, classes, seed=seed)
-    # Twins, but where none lies amid two others: a decision of exactly 0 hangs on the last bit of an exp. (No e^(k/4)
-    # is the mean of two others, and each column has a unit of its own.)
+    # With `step`, some rows are equal. No row is midway between two other rows, where the decision value would be
+    # exactly 0 and its sign depend on rounding: no e^(k/4) is the mean of two others, and columns differ in scale.
     h = np.exp(np.round(h) / 4) * np.sqrt([2, 3, 5, 7][:features]) if step else h
-    # Half of the second class goes to the first, so that class sizes alone decide where C is small.
+    # Move half of class 1 to class 0, so that class sizes alone decide if C is small.
     y = np.where((y == 1) & (np.arange(n) % 2 == 0), 0, y) if unbalanced else y
     arguments = {"seed": seed, "scale": scale, "folds": 2, "inner_folds": 2, "grid": (0.01, 0.1, 10.0)}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few graphs of a class
+        warnings.simplefilter("ignore")  # the warning about a small class
         try:
             result = svm(h, y, **arguments)
         except InputError:
@@ -123,7 +125,7 @@ def test_first_of_equals_wins_in_the_order_of_the_grid():
 
 
 def test_a_margin_of_zero_is_left_to_libsvm():
-    # Balanced classes on one point: the decision value is rounding noise, and its sign is the prediction.
+    # All rows are equal and the classes balanced, so the sign of the decision value depends on rounding.
     kernel, labels = np.ones((12, 8)), np.arange(12) % 2
     part = (np.arange(8), np.arange(8, 12))
     model = SVC(C=1.0, kernel="precomputed").fit(kernel[:8], labels[:8])
@@ -181,53 +183,10 @@ def test_kernel_belongs_to_the_training_rows(scale):
 
 def test_distances_are_those_of_libsvm():
     h = np.tile(np.random.default_rng(0).normal(size=96), (33, 1))
-    # A matrix product rounds equal rows unequally; libsvm does not.
+    # Unlike a matrix product, libsvm computes equal values for equal rows.
     assert (MODULE._distances(h) == 0).all()
     h = pooled()[0]
     np.testing.assert_allclose(MODULE._distances(h), ((h[:, None] - h) ** 2).sum(2), rtol=1e-9, atol=1e-9)
-
-
-def test_workers_do_not_change_the_result():
-    h, y = blobs()
-    assert svm(h, y, workers=1, **FAST) == svm(h, y, workers=2, **FAST) == svm(h, y, **FAST)
-
-
-def test_seed_changes_the_folds_and_nothing_else_is_random():
-    h, y = blobs()
-    before = np.random.get_state(), torch.get_rng_state()
-    assert svm(h, y, seed=1, **FAST) == svm(h, y, seed=1, **FAST)
-    assert svm(h, y, seed=1, **FAST).accuracy != svm(h, y, seed=2, **FAST).accuracy
-    np.testing.assert_equal(np.random.get_state(), before[0])
-    assert torch.equal(torch.get_rng_state(), before[1])
-
-
-def test_labels_may_be_any_integers_and_nothing_is_mutated():
-    h, y = blobs(classes=3)
-    kept = h.copy()
-    odd = torch.tensor([-4, 7, 1000], dtype=torch.int32)[y]
-    embedding = torch.from_numpy(h).requires_grad_()
-    assert svm(embedding, odd, **FAST) == svm(h, y, **FAST) == svm(np.asfortranarray(h), y, **FAST)
-    assert (h == kept).all()
-    assert svm(blobs()[0], blobs()[1] == 1, **FAST) == svm(*blobs(), **FAST)
-
-
-def test_no_label_of_the_test_fold_reaches_the_choice_of_c(monkeypatch):
-    h, y = blobs(n=90, seed=2)
-    split = FOLDS._outer_parts(np.unique(y), y, 0, 3, 3)
-    monkeypatch.setattr(FOLDS, "_outer_parts", lambda *_, **__: split)  # stratification itself looks at every label
-    grid = MODULE.C_GRID
-    right = svm(h, y, **{**FAST, "grid": grid})
-    for fold, (train, test) in enumerate(split[0]):
-        wrong = y.copy()
-        wrong[test] = 1 - wrong[test]
-        fooled = svm(h, wrong, **{**FAST, "grid": grid})
-        assert fooled.chosen[fold] == right.chosen[fold]
-        assert fooled.accuracy[fold] == pytest.approx(100 - right.accuracy[fold])
-        # The same spy sees a label that does matter.
-        wrong = y.copy()
-        wrong[train] = 0
-        wrong[train[:20]] = 1
-        assert svm(h, wrong, **{**FAST, "grid": grid}).accuracy[fold] != right.accuracy[fold]
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -241,7 +200,7 @@ def test_no_embedding_of_the_test_fold_reaches_the_choice_of_c(scale):
         assert svm(other, y, **arguments).chosen[fold] == right.chosen[fold]
 
 
-@pytest.mark.parametrize(("size", "outer", "inner"), [(3, 3, 2), (4, 4, 3), (6, 6, 5), (7, 7, 5)])
+@pytest.mark.parametrize(("size", "outer", "inner"), [(3, 3, 2), (7, 7, 5)])
 def test_a_small_class_reduces_the_folds_with_a_warning(size, outer, inner):
     h, _ = blobs(n=40)
     y = np.where(np.arange(40) < size, 9, 2)
@@ -253,45 +212,11 @@ def test_a_small_class_reduces_the_folds_with_a_warning(size, outer, inner):
     assert (result.accuracy, result.chosen) == grid_search(h, y, folds=outer, inner_folds=inner)
 
 
-@pytest.mark.filterwarnings("error")
-def test_a_class_just_large_enough_warns_of_nothing():
-    assert svm(*blobs(n=20), grid=(1.0,)).folds == 10
-
-
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_class_too_small_is_refused(size):
     message = rf"^`y` must leave 2 graphs of every class in each training part, got {size} of class 9\.$"
     with pytest.raises(InputError, match=message):
         svm(blobs(n=40)[0], np.where(np.arange(40) < size, 9, 2))
-
-
-H, Y = blobs(n=12)
-
-
-@pytest.mark.parametrize(
-    ("h", "y", "arguments", "message"),
-    [
-        (H[0], Y, {}, r"`h` must be \[graphs, features\], got shape \[5\]\."),
-        (H[:, :0], Y, {}, r"`h` must be \[graphs, features\], got shape \[12, 0\]\."),
-        (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, {}, r"`h` must be finite .* got 3 of 12 rows"),
-        (torch.full((12, 1), torch.inf), Y, {}, r"`h` must be finite .* got 12 of 12 rows"),
-        (H, Y[:7], {}, r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
-        (H, Y[:, None], {}, r"`y` must be one label .* got shape \[12, 1\]\."),
-        (H, Y.astype(np.float32), {}, r"`y` must hold integers, got float32\."),
-        (H, np.full(12, 4), {}, r"`y` must have two classes or more, got \[4\]\."),
-        (H, Y, {"folds": 1}, r"`folds` must be at least 2, got 1\."),
-        (H, Y, {"inner_folds": 0}, r"`inner_folds` must be at least 2, got 0\."),
-        (H, Y, {"workers": 0}, r"`workers` must be at least 1, got 0\."),
-        (H, Y, {"seed": -1}, r"`seed` must be at least 0, got -1\."),
-        (H, Y, {"grid": ()}, r"`grid` must hold one C or more, each positive and finite, got \[\]\."),
-        (H, Y, {"grid": (1.0, -1.0)}, r"`grid` must .* got \[1\.0, -1\.0\]\."),
-        (H, Y, {"grid": (np.inf,)}, r"`grid` must .* got \[inf\]\."),
-    ],
-)
-def test_messages(h, y, arguments, message):
-    with pytest.raises(InputError, match=f"^{message}") as caught:
-        svm(h, y, **arguments)
-    assert "\n" not in str(caught.value)
 
 
 def test_summary_by_hand():

@@ -1,4 +1,4 @@
-"""Fine-tuning: the loss against a loop, the choice of the epoch, messages."""
+"""Fine-tuning: the loss equals a loop, the epoch is selected on validation labels, and errors have a message."""
 
 import dataclasses
 import importlib.util
@@ -11,7 +11,7 @@ from torch.nn import functional
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.evaluate.ogb import measure_of
+from graphcl.evaluate.metrics import task_mean
 from graphcl.experiment.build import make_model
 from graphcl.experiment.finetune import check_labels, finetune, supervised_loss, with_outputs
 from graphcl.training.loop import NonFiniteLossError
@@ -25,7 +25,7 @@ QUICK = {"epochs": 4, "batch_size": 8, "lr": 0.02}
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Return a function that loads synthetic sets by OGB's names, each time anew as tests change them."""
+    """Return a function that loads a synthetic data set by an OGB name, again at every call, as tests modify it."""
     folder = tmp_path_factory.mktemp("ogb")
     write_archive(folder / "archives", files_of(make_molecules(40)), "hiv")
     write_archive(folder / "archives", files_of(make_molecules(40, tasks=12, missing=0.2)), "tox21")
@@ -34,7 +34,7 @@ def loaded(tmp_path_factory):
 
 
 def started(dataset, seed=0, weights=0):
-    """Return a small encoder with outputs."""
+    """Return an untrained small encoder with an output layer."""
     config = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8, "layers": 2}})
     return with_outputs(make_model(config, dataset, weights).encoder, dataset, seed)
 
@@ -76,7 +76,7 @@ def test_without_labels_there_is_no_gradient():
 @needs_ogb
 @pytest.mark.parametrize("name", ["ogbg-molhiv", "ogbg-moltox21", "ogbg-molesol"])
 def test_the_epoch_is_the_best_on_the_validation_part(name, loaded):
-    """The final weights give both scores again, by OGB's evaluator."""
+    """OGB's evaluator gives the same validation and test scores for the final weights."""
     dataset, epochs = loaded(name), []
     model = started(dataset)
     found = finetune(model, dataset, **QUICK, callbacks=[epochs.append])
@@ -86,13 +86,13 @@ def test_the_epoch_is_the_best_on_the_validation_part(name, loaded):
     assert epochs[-1]["loss"] < epochs[0]["loss"]
 
     benchmark = dataset.benchmark
-    measure = measure_of(benchmark.name, benchmark.eval_metric)
     for part, expected in (("valid", found.inner[0]), ("test", found.accuracy[0])):
         rows = [dataset[int(i)] for i in benchmark.split[part]]
         with torch.no_grad():
             h = torch.cat([model.eval().encoder(g.x, g.edge_index, edge_attr=g.edge_attr) for g in rows])
             out = h @ model.projector[0].weight.T + model.projector[0].bias
-        assert measure(torch.cat([g.y for g in rows]).numpy(), out.numpy()) == pytest.approx(expected, rel=1e-4)
+        found = task_mean(benchmark.eval_metric, torch.cat([g.y for g in rows]).numpy(), out.numpy())
+        assert found == pytest.approx(expected, rel=1e-4)
 
 
 @needs_ogb
@@ -127,14 +127,14 @@ def test_validation_labels_choose_but_train_nothing(loaded):
 
 @needs_ogb
 def test_two_starts_differ_in_the_encoder_only(loaded):
-    """Equal seeds give equal output layers and trainings; another seed differs in both."""
+    """Equal seeds give equal output layers and equal training; another seed changes both."""
     dataset = loaded("ogbg-molhiv")
     one, other, reseeded = started(dataset), started(dataset, weights=1), started(dataset, seed=1)
     assert torch.equal(one.projector[0].weight, other.projector[0].weight)
     assert not torch.equal(one.encoder.atoms.tables, other.encoder.atoms.tables)
     assert not torch.equal(one.projector[0].weight, reseeded.projector[0].weight)
 
-    torch.manual_seed(1)  # must neither matter nor change
+    torch.manual_seed(1)  # the global generator must not affect the result, nor change
     state, losses = torch.get_rng_state(), {}
     for key, seed in (("one", 3), ("again", 3), ("reseeded", 4)):
         epochs = []
@@ -159,11 +159,11 @@ def test_classes_are_learnt_by_cross_entropy(loaded):
 
 @needs_ogb
 def test_messages(loaded):
-    with pytest.raises(InputError, match=r"^own has no split of its own, .* --mode finetune; pass --mode probe\.$"):
+    with pytest.raises(InputError, match=r"^own has no split, .* make some by `fold_splits`\.$"):
         check_labels(load_dataset(small_graphs()))
     dataset = loaded("ogbg-molhiv")
     dataset._data.y[dataset.benchmark.split["test"]] = 1
-    with pytest.raises(InputError, match="OGB's evaluator of ogbg-molhiv: No positively labeled data"):
+    with pytest.raises(InputError, match="ROC-AUC % is undefined: no task has both classes"):
         check_labels(dataset)
     dataset.benchmark = dataclasses.replace(dataset.benchmark, eval_metric="acc", num_tasks=2)
     with pytest.raises(InputError, match="ogbg-molhiv has 2 tasks of classes; fine-tuning takes one"):

@@ -1,0 +1,82 @@
+"""Split a data set into training, validation and test parts, and reduce its training part to few labels."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.errors import InputError
+
+
+def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[GraphDataset]:
+    """Yield one copy of the data set for each fold, split into training, validation and test graphs.
+
+    Copy k has fold k as the test part, the next fold as the validation part, and the other folds as the training part.
+    The folds are stratified and shuffled by the seed, as in `graphcl.evaluate.svm`. The metric is the accuracy. The
+    copies share the graphs in memory.
+
+    Args:
+        dataset: a data set with one class per graph.
+        seed: seed of the folds.
+        folds: number of folds, at least 3; reduced to the size of the smallest class.
+
+    Raises:
+        InputError: the graphs have no classes, `folds` is below 3, or a class has fewer than 3 graphs.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    if not dataset.labelled:
+        raise InputError(f"{dataset.name} has no class labels to split by.")
+    labels = dataset.y.numpy()
+    folds = min(folds, int(np.bincount(labels).min()))
+    if folds < 3:
+        raise InputError(
+            f"{dataset.name} needs 3 folds and 3 graphs of every class, for training, validation and test."
+        )
+    parts = [
+        torch.from_numpy(held)
+        for _, held in StratifiedKFold(folds, shuffle=True, random_state=seed).split(labels, labels)
+    ]
+    for k in range(folds):
+        rest = [parts[(k + j) % folds] for j in range(2, folds)]
+        split = {"train": torch.cat(rest).sort().values, "valid": parts[(k + 1) % folds], "test": parts[k]}
+        yield with_split(dataset, Benchmark(dataset.name, split, "classification", "acc", 1))
+
+
+def with_split(dataset: GraphDataset, benchmark: Benchmark) -> GraphDataset:
+    """Return a copy of the data set with another split and metric; `y` of the copy is float `[n, tasks]`."""
+    found, found._data = copy.copy(dataset), copy.copy(dataset._data)
+    found._data.y = dataset.y.reshape(len(dataset), -1).float()
+    found.benchmark, found._data_list = benchmark, None
+    return found
+
+
+def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDataset:
+    """Return a copy of the data set with a random subset of its training part, to simulate few labels.
+
+    The subset has the fraction `rate` of the training graphs of each class, rounded, and at least one graph. For
+    regression or several tasks, it has this fraction of all training graphs. The other parts do not change.
+
+    Args:
+        dataset: a data set with a split.
+        rate: size of the subset as a fraction of the training part, in (0, 1].
+        seed: seed of the draw.
+    """
+    benchmark = dataset.benchmark
+    assert benchmark is not None
+    train, generator = benchmark.split["train"], torch.Generator().manual_seed(seed)
+    single = benchmark.eval_metric == "acc" and benchmark.num_tasks == 1
+    classes = dataset.y[train, 0] if single else torch.zeros(len(train))
+    kept = []
+    for value in classes.unique():
+        members = train[classes == value]
+        count = max(1, round(rate * len(members)))
+        kept.append(members[torch.randperm(len(members), generator=generator)[:count]])
+    split = {**benchmark.split, "train": torch.cat(kept).sort().values}
+    found = copy.copy(dataset)
+    found.benchmark = Benchmark(benchmark.name, split, benchmark.task_type, benchmark.eval_metric, benchmark.num_tasks)
+    return found

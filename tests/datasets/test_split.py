@@ -1,0 +1,52 @@
+"""Test splits by folds, and training parts with few labels."""
+
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+
+from graphcl.datasets import load_dataset
+from graphcl.datasets.split import fold_splits, with_label_rate
+from graphcl.errors import InputError
+from tests.conftest import small_graphs
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load_dataset(small_graphs(n=60, classes=3))
+
+
+def test_every_fold_is_the_test_part_once(dataset):
+    splits = [each.benchmark.split for each in fold_splits(dataset, seed=4, folds=5)]
+    reference = StratifiedKFold(5, shuffle=True, random_state=4).split(dataset.y, dataset.y)
+    for k, (split, (_, test)) in enumerate(zip(splits, reference, strict=True)):
+        assert split["test"].tolist() == test.tolist()
+        assert split["valid"].tolist() == splits[(k + 1) % 5]["test"].tolist()
+        assert sorted(torch.cat(list(split.values())).tolist()) == list(range(60))
+
+
+def test_the_data_set_is_unchanged_and_the_copy_has_its_graphs(dataset):
+    one = next(fold_splits(dataset, seed=0))
+    assert (dataset.benchmark, dataset.y.shape, one.y.shape) == (None, (60,), (60, 1))
+    assert torch.equal(one[7].x, dataset[7].x)
+    assert one[7].y.item() == dataset[7].y.item()
+    part = one[one.benchmark.split["train"]]
+    assert torch.equal(part.y[:, 0].long(), dataset.y[one.benchmark.split["train"]])
+
+
+@pytest.mark.parametrize(("rate", "each"), [(1.0, 16), (0.5, 8), (0.1, 2), (0.001, 1)])
+def test_each_class_keeps_its_rate_of_labels(dataset, rate, each):
+    one = next(fold_splits(dataset, seed=0))
+    few = with_label_rate(one, rate, seed=3)
+    train = few.benchmark.split["train"]
+    assert torch.bincount(dataset.y[train]).tolist() == [each] * 3
+    assert set(train.tolist()) <= set(one.benchmark.split["train"].tolist())
+    assert few.benchmark.split["test"] is one.benchmark.split["test"]
+    again = with_label_rate(one, rate, seed=3).benchmark.split["train"]
+    assert torch.equal(train, again)
+
+
+def test_messages(dataset):
+    with pytest.raises(InputError, match="own has no class labels to split by"):
+        next(fold_splits(load_dataset(small_graphs(labelled=False)), 0))
+    with pytest.raises(InputError, match="own needs 3 folds and 3 graphs of every class"):
+        next(fold_splits(dataset, 0, folds=2))
