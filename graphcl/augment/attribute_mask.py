@@ -13,12 +13,9 @@ from graphcl.arguments import Finite, NonNegative, Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError
-from graphcl.graphs.batching import Layout
+from graphcl.graphs.batching import MASK, Layout
 from graphcl.graphs.segment import nonzero, random_subset, ratio_count
 from graphcl.registry import augmentations
-
-MASK = -1
-"""Value of masked categories, equal to `graphcl.models.molecule.MASK`."""
 
 
 @functional_transform("graphcl_attribute_mask")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -16,7 +16,7 @@ from graphcl.augment.decision import Decision, apply, chain, join
 from graphcl.augment.edge_perturb import EdgePerturb
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.errors import InputError
 from graphcl.graphs.batching import Layout
 from graphcl.registry import augmentations
@@ -30,14 +30,14 @@ class Compose(Augmentation):
     """Apply several augmentations in sequence.
 
     Args:
-        members: the augmentations, in order.
+        members: the augmentations, or their names, in order.
 
     Example:
         >>> Compose([NodeDrop(0.1), AttributeMask(0.1)]).members[0]
         NodeDrop(ratio=0.1)
     """
 
-    def __init__(self, members: list[Augmentation]) -> None:
+    def __init__(self, members: Sequence[Augmentation | str]) -> None:
         self.members = _checked(members)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
@@ -61,7 +61,7 @@ class OneOf(Augmentation):
     """Apply one of several augmentations, drawn independently for each graph.
 
     Args:
-        members: the augmentations to draw from.
+        members: the augmentations to draw from, or their names.
         weights: weight of each member, >= 0, proportional to its probability. All are equal by default.
 
     Example:
@@ -71,7 +71,7 @@ class OneOf(Augmentation):
         [3, 1]
     """
 
-    def __init__(self, members: list[Augmentation], weights: list[NonNegative] | None = None) -> None:
+    def __init__(self, members: Sequence[Augmentation | str], weights: list[NonNegative] | None = None) -> None:
         self.members = _checked(members)
         if weights is not None and (len(weights) != len(members) or sum(weights) == 0):
             raise InputError(f"`weights` must be {len(members)} numbers, one a member and not all 0, got {weights}.")
@@ -177,8 +177,8 @@ def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None
     return torch.searchsorted(levels / levels[-1], where, right=True)
 
 
-def _checked(members: list[Augmentation]) -> list[Augmentation]:
-    sound = isinstance(members, (list, tuple)) and len(members) > 0
-    if not sound or not all(isinstance(member, Augmentation) for member in members):
+def _checked(members: Sequence[Augmentation | str]) -> list[Augmentation]:
+    found = [as_augmentation(each, "members") for each in members] if isinstance(members, list | tuple) else []
+    if not found or not all(isinstance(member, Augmentation) for member in found):
         raise InputError(f"`members` must be a list of one or more augmentations, got {members!r}.")
-    return list(members)
+    return found

@@ -10,6 +10,7 @@ from torch_geometric.data.datapipes import functional_transform
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
+from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import count, nonzero, pick, pointers, random_sample, ranges, ratio_count, sort_pairs
 from graphcl.registry import augmentations
@@ -80,18 +81,19 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
         Indices `[K]` of all edges except self-loops, sorted by pair; the first edge of each pair among them, and K at
         the end, `[P + 1]`; the lower node and the higher node of each pair, `[P]` each.
     """
-    source, target = layout.edge_index
-    wanted = source != target
-    if graphs is not None:
-        wanted &= pick(graphs, layout.edge_graph)
-    entry = nonzero(wanted)
-    source, target = pick(layout.edge_index, entry, dim=1)
+    among = None if graphs is None else layout.edges_of(graphs)
+    if native.takes(layout.edge_index, among):
+        return native.pairs(layout.edge_index, among, layout.num_nodes)
+    source, target = layout.edge_index if among is None else pick(layout.edge_index, among, dim=1)
+    entry = nonzero(source != target)
+    source, target = pick(source, entry), pick(target, entry)
     low, high = torch.minimum(source, target), torch.maximum(source, target)
     order, is_new = sort_pairs(low, high, layout.num_nodes)
     start = nonzero(is_new)
     first = pick(order, start)
     pair_ptr = torch.cat([start, start.new_tensor([entry.numel()])])
-    return pick(entry, order), pair_ptr, pick(low, first), pick(high, first)
+    entry = pick(entry, order)
+    return entry if among is None else pick(among, entry), pair_ptr, pick(low, first), pick(high, first)
 
 
 def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +109,7 @@ def _absent(
     """Return the lower and higher nodes of wanted[g] distinct unconnected pairs, drawn uniformly from each graph g.
 
     If a graph has few unconnected pairs, all of them are listed and sampled. Otherwise pairs are drawn independently;
-    connected and repeated pairs are drawn again. Both procedures treat all unconnected pairs alike, so all sets of
+    connected and repeated pairs are left out. Both procedures treat all unconnected pairs alike, so all sets of
     them are equally likely.
 
     Args:
@@ -121,36 +123,42 @@ def _absent(
     n, device = layout.nodes, low.device
     connected = low * layout.num_nodes + high  # ascending, as `_contains` requires
     graph = torch.arange(n.numel(), device=device).repeat_interleave(wanted)
-    first, size = pick(layout.ptr, graph), pick(n, graph)
     few = 4 * (edges + wanted) >= n * (n - 1) // 2
     pair = torch.empty_like(graph)
 
     listed = nonzero(few & (wanted > 0))
-    squares = n[listed] ** 2
-    place = ranges(torch.zeros_like(squares), squares)
-    order = n[listed].repeat_interleave(squares)
-    u, v = place // order, place % order
-    shift = layout.ptr[listed].repeat_interleave(squares)
-    candidate = (u + shift) * layout.num_nodes + v + shift
-    absent = (u < v) & ~_contains(connected, candidate)
-    ptr = pointers(count(absent, pointers(squares)))
-    chosen = random_sample(ptr, wanted[listed], generator)
-    is_few = pick(few, graph)
-    pair[is_few] = candidate[absent][chosen]
+    if listed.numel():
+        squares = n[listed] ** 2
+        place = ranges(torch.zeros_like(squares), squares)
+        order = n[listed].repeat_interleave(squares)
+        u, v = place // order, place % order
+        shift = layout.ptr[listed].repeat_interleave(squares)
+        candidate = (u + shift) * layout.num_nodes + v + shift
+        absent = (u < v) & ~_contains(connected, candidate)
+        chosen = random_sample(pointers(count(absent, pointers(squares))), wanted[listed], generator)
+        pair[pick(few, graph)] = candidate[absent][chosen]
 
-    pending, excluded = nonzero(~is_few), [connected]
-    while pending.numel() > 0:
-        ends = torch.rand(2, pending.numel(), generator=generator, dtype=torch.float64, device=device)
-        u, v = (ends * pick(size, pending)).long() + pick(first, pending)
-        key, order = (torch.minimum(u, v) * layout.num_nodes + torch.maximum(u, v)).sort(stable=True)
-        again = pick(u == v, order)
-        again[1:] |= key[1:] == key[:-1]
-        for keys in excluded:
-            again |= _contains(keys, key)
-        pending = pick(pending, order)
-        pair[pending] = key  # rejected pairs are overwritten in a later round
-        excluded.append(key[~again])
-        pending = pending[again]
+    left, place, drawn = wanted.masked_fill(few, 0), pointers(wanted)[:-1], [connected]
+    while bool((left > 0).any()):
+        # Draw more than are left and use the first valid ones, so that one round nearly always suffices.
+        tries = torch.where(left > 0, left + left // 2 + 8, 0)
+        graph = torch.arange(n.numel(), device=device).repeat_interleave(tries)
+        ends = torch.rand(2, graph.numel(), generator=generator, dtype=torch.float64, device=device)
+        u, v = (ends * pick(n, graph)).long() + pick(layout.ptr, graph)
+        key = torch.minimum(u, v) * layout.num_nodes + torch.maximum(u, v)
+        ascending, order = key.sort(stable=True)
+        fresh = pick(u != v, order)
+        fresh[1:] &= ascending[1:] != ascending[:-1]
+        fresh &= ~_contains(torch.cat(drawn).sort().values if len(drawn) > 1 else connected, ascending)
+        valid = torch.empty_like(fresh).index_copy_(0, order, fresh)
+        before = pointers(valid.long())
+        start = pick(before, pointers(tries)[:-1])
+        taken = nonzero(valid & (before[:-1] < pick(start + left, graph)))
+        graph = pick(graph, taken)
+        pair[pick(before, taken) + pick(place - start, graph)] = pick(key, taken)
+        done = torch.bincount(graph, minlength=n.numel())
+        left, place = left - done, place + done
+        drawn.append(pick(key, taken))
     return pair // layout.num_nodes, pair % layout.num_nodes
 
 

@@ -63,7 +63,7 @@ class Subgraph(Augmentation):
         graph = torch.arange(chosen.numel(), device=nodes.device).repeat_interleave(sizes)
         number = torch.full((layout.num_nodes,), -1, device=nodes.device)
         number.index_copy_(0, nodes, torch.arange(nodes.numel(), device=nodes.device))
-        edges = nonzero(pick(shrinks, layout.edge_graph))
+        edges = layout.edges_of(shrinks)
         source, target = (pick(number, ends) for ends in pick(layout.edge_index, edges, dim=1))
 
         order = shuffled(graph, chosen.numel(), generator)

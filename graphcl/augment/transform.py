@@ -11,11 +11,36 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.transforms import BaseTransform
 
+from graphcl.arguments import shown
 from graphcl.augment.decision import Decision, apply
+from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import Layout, as_batch, levels
+from graphcl.registry import augmentations
 
 Graphs = TypeVar("Graphs")
 """`Batch` or `Data`; an augmentation returns the type that it was given."""
+
+
+def as_augmentation(given: Any, argument: str = "augmentation") -> Any:
+    """Return the augmentation named `given` with its default arguments; return any other callable unchanged.
+
+    Args:
+        given: an augmentation, or its registered name.
+        argument: name of the argument, for messages.
+
+    Raises:
+        InputError: the name is unknown, or the augmentation has required arguments.
+        InputTypeError: `given` is a registered class or function, which has not been called, or no augmentation.
+    """
+    if isinstance(given, str):
+        if required := [name for name in augmentations.arguments(given).required if name != "self"]:
+            raise InputError(f"augmentation `{given}` needs `{'` and `'.join(required)}`; pass an object instead.")
+        return augmentations[given]()
+    if isinstance(given, type) or (not isinstance(given, Augmentation) and given in augmentations.values()):
+        raise InputTypeError(f"`{argument}` must be an augmentation; call {given.__name__}, as in {given.__name__}().")
+    if not callable(given):
+        raise InputTypeError(f"`{argument}` must be an augmentation or the name of one, got {shown(given)}.")
+    return given
 
 
 class Augmentation(BaseTransform):
@@ -41,10 +66,15 @@ class Augmentation(BaseTransform):
             graphs: mask `[B]` of the graphs to augment; all by default.
 
         Raises:
-            InputTypeError: `data` is not a homogeneous PyG graph or batch.
-            InputError: `data` lacks an attribute that the augmentation needs.
+            InputTypeError: `data` is not a homogeneous PyG graph or batch, or `graphs` is not a boolean tensor.
+            InputError: `data` lacks an attribute that the augmentation needs, or `graphs` is not of shape `[B]`.
         """
         batch = as_batch(data)
+        if graphs is not None and (not isinstance(graphs, Tensor) or graphs.dtype != torch.bool):
+            found = f"a tensor of {graphs.dtype}" if isinstance(graphs, Tensor) else type(graphs).__name__
+            raise InputTypeError(f"`graphs` must be a boolean tensor, true for graphs to augment, got {found}.")
+        if graphs is not None and graphs.shape != (batch.num_graphs,):
+            raise InputError(f"`graphs` must have shape [{batch.num_graphs}], one per graph, got {list(graphs.shape)}.")
         view: Any = self.augment(batch, generator, graphs)
         if isinstance(data, Batch):
             return view

@@ -1,4 +1,4 @@
-"""BatchNorm across ranks: normalise over the global batch, and keep running statistics equal on all ranks.
+"""BatchNorm across ranks.
 
 By default each rank normalises by the statistics of its own shard, which is faster. `synchronise` makes BatchNorm use
 the statistics of the nodes of all ranks. `average_statistics` averages running statistics over ranks after an epoch.
@@ -42,7 +42,7 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         return ranks.size() == 1 or not self.training
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the rows `x [N, H]`, normalised.
+        """Return the normalised rows of `x [N, H]`.
 
         Raises:
             InputError: `x` is not a matrix, on several ranks in training mode.

@@ -24,14 +24,14 @@ def data_parallel(module: nn.Module, device: torch.device, deterministic: bool =
     Args:
         module: a module with parameters, which are equal on all ranks.
         device: device of `module`.
-        deterministic: whether to sum gradients in rank order, so that a resumed run repeats the uninterrupted run
-            bitwise. Otherwise the order of summation in a ring depends on a gradient's place in its bucket, and
-            `DistributedDataParallel` rebuilds its buckets after the first step; with more than two ranks, the last bits
-            then differ. Summing in rank order does not overlap with the backward pass, which takes time.
+        deterministic: whether to sum gradients in rank order, so that a resumed run equals an uninterrupted run
+            bitwise. This takes time, as the sum does not overlap with the backward pass. Otherwise the order of
+            summation depends on the gradient buckets, which `DistributedDataParallel` rebuilds after the first step.
+            With more than two ranks, the last bits can then differ.
     """
     if (group := ranks.current()) is None:
         return module
-    # Do not synchronise buffers: BatchNorm's are averaged after each epoch, and queues and banks are equal anyway.
+    # Do not synchronise buffers: statistics of BatchNorm are averaged after each epoch, queues and banks are equal.
     known = inspect.signature(DistributedDataParallel).parameters
     buffers: dict[str, Any] = {
         "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
@@ -39,7 +39,7 @@ def data_parallel(module: nn.Module, device: torch.device, deterministic: bool =
     devices = [device] if device.type == "cuda" else None
     parallel = DistributedDataParallel(module, device_ids=devices, process_group=group.group, **buffers)
     if deterministic:
-        # Wrapped in a lambda, because DDP checks the annotations of a hook, which are strings in this file.
+        # Use a lambda, as DDP rejects a hook with string annotations (`from __future__ import annotations`).
         parallel.register_comm_hook(group, lambda group, bucket: _mean_in_rank_order(group, bucket))
     return parallel
 
@@ -59,7 +59,7 @@ def explain_unused_parameters() -> Iterator[None]:
 
 
 def _mean_in_rank_order(group: ranks.Ranks, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Return the mean of a bucket of gradients over ranks, summed in rank order."""
+    """Return the mean over ranks of a bucket of gradients. The sum is computed in rank order."""
     flat = bucket.buffer()
     done: torch.futures.Future[Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
     done.set_result(group.summed_in_order(flat).div_(group.size))

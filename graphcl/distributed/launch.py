@@ -1,9 +1,9 @@
 """Join the process group of a job: the ranks that `torchrun` started, or this process alone.
 
-`with launch(timeout) as group:` yields a `Group`. Without torchrun it is a group of one process, whose collectives
-return at once and whose `process_group` is None, so callers need no branch. Wrap training code in
+`with launch(timeout) as group:` yields a `Group`. Without torchrun, the group has one process: its collectives return
+at once, and its `process_group` is None, so callers need no special case. Wrap training code in
 `across(group.process_group)`, so that losses and methods work on the global batch. When a rank dies, collectives on the
-other ranks fail or time out. This process then ends with a one-line message, and torchrun stops the rest.
+other ranks fail or time out. These ranks then end with a one-line message, and torchrun ends the job.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from graphcl.distributed.environment import launched
 from graphcl.errors import EXIT_CODE, InputError, reason
 
-_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _PATIENCE = timedelta(days=7)
-"""Timeout of `Group`'s collectives. It is long, as other ranks wait there while rank 0 loads, embeds and scores."""
+"""Timeout of `Group`'s collectives, in which other ranks wait while rank 0 loads, embeds and scores."""
 
 
 class LostRankError(InputError):
@@ -35,7 +35,7 @@ class LostRankError(InputError):
 
 
 class Group:
-    """Group of one process, whose collectives return at once; base class of groups of several processes.
+    """Group of one process, with collectives that return at once. Groups of several processes derive from this class.
 
     Attributes:
         rank: number of this process, from 0.
@@ -97,11 +97,11 @@ class _Torchrun(Group):
         return values
 
     def is_first_to_fail(self, message: str | None = None) -> bool:
-        """Return True on the first rank that calls this method with `message`, False on all later ranks."""
+        """Return True on the first rank that calls this method with `message`, and False on later ranks."""
         key = "failed" if message is None else f"failed/{zlib.crc32(message.encode())}"
         try:
             return bool(self._store.add(key, 1) == 1)
-        except RuntimeError:  # the process that holds the store has ended, so no other rank can be asked
+        except RuntimeError:  # the process that holds the store has ended
             return True
 
 
@@ -110,7 +110,7 @@ def launch(timeout: float = 300.0) -> Iterator[Group]:
     """Join the processes that torchrun started and yield their group; without torchrun, yield a group of one.
 
     Within the block, only rank 0 writes to standard output. If several ranks raise the same InputError, only the first
-    one keeps its message, so that it is printed once.
+    rank keeps the message, so that it is printed once.
 
     Args:
         timeout: seconds after which a collective fails if a rank has not joined it.
@@ -143,24 +143,8 @@ def launch(timeout: float = 300.0) -> Iterator[Group]:
     dist.destroy_process_group()
 
 
-@contextmanager
-def report_once() -> Iterator[None]:
-    """Clear the message of an InputError on all but one process per machine; for errors before `launch`."""
-    try:
-        yield
-    except InputError as error:
-        if launched() and os.environ["LOCAL_RANK"] != "0":
-            error.args = ()
-        raise
-
-
-def launched() -> bool:
-    """Return whether torchrun started this process as one of several."""
-    return all(key in os.environ for key in _VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
-
-
 def _is_collective_failure(error: RuntimeError) -> bool:
-    """Return whether `error` is from a collective. gloo raises plain RuntimeErrors, which name its source file."""
+    """Return whether a collective raised `error`. gloo raises a RuntimeError that names a gloo source file."""
     return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in ("gloo", "nccl"))
 
 

@@ -41,11 +41,11 @@ _HEADER = 16
 
 
 class Ranks:
-    """Process group with collectives on rows, and the numbers of rows that its ranks have agreed on.
+    """Process group with collectives on rows, which caches the number of rows per rank.
 
     Args:
         group: process group of two or more processes, including this process.
-        rows: numbers of rows that are already agreed on.
+        rows: known numbers of rows.
     """
 
     def __init__(self, group: dist.ProcessGroup, rows: Rows | None = None) -> None:
@@ -84,7 +84,7 @@ class Ranks:
             )
 
     def sum_to_owner(self, x: Tensor) -> Tensor:
-        """Return on each rank r the sum over all ranks of their `x[r]`: `x [R, n, ...]` gives `[n, ...]`."""
+        """Return on each rank r the sum of `x[r]` over all ranks. `x [R, n, ...]` gives `[n, ...]`."""
         x = x.contiguous()
         if x.is_cuda and "cuda:nccl" in dist.get_backend_config(self.group):
             own = torch.empty_like(x[0])
@@ -102,9 +102,9 @@ class Ranks:
         return x
 
     def summed_in_order(self, x: Tensor) -> Tensor:
-        """Return the sum of `x [n]` over ranks, with each element added in rank order, without a gradient.
+        """Return the sum of `x [n]` over ranks, without a gradient. Each element is summed in rank order.
 
-        Each rank adds one slice of the elements, so as many bytes are sent as in a ring all-reduce.
+        Each rank sums one slice of the elements, so as many bytes are sent as in a ring all-reduce.
         """
         length = -(-x.numel() // self.size)
         parts = x.new_zeros(self.size, length)
@@ -118,7 +118,9 @@ class Ranks:
         return parts.view(-1)[: x.numel()]
 
     def agree(self, x: Tensor) -> None:
-        """Compare number and shape of the rows `x` between ranks, if the shape or, on CUDA, the number is new.
+        """Check that all ranks have rows `x` of the same number and shape.
+
+        Ranks communicate only for a new shape or, on CUDA, a new number of rows.
 
         Raises:
             InputError: ranks have different numbers or shapes of rows.
@@ -128,7 +130,7 @@ class Ranks:
             self._agree(x)
 
     def _agree(self, x: Tensor) -> None:
-        """Raise InputError unless all ranks have rows `x` of one number, dtype and shape; else store the number."""
+        """Store the number of rows `x`. Raise InputError unless all ranks have the same number, dtype and shape."""
         forms: list[Any] = [None] * self.size
         dist.all_gather_object(forms, (x.size(0), str(x.dtype), list(x.shape[1:])), group=self.group)
         if any(form[1:] != forms[0][1:] for form in forms):
@@ -141,7 +143,7 @@ class Ranks:
 
 
 _agreed: WeakKeyDictionary[dist.ProcessGroup, Rows] = WeakKeyDictionary()
-"""Numbers of rows that each process group has agreed on; an entry is dropped with its group."""
+"""Number of rows per rank of each process group. An entry is deleted together with its group."""
 _current: Ranks | None = None
 
 
@@ -206,7 +208,7 @@ def gather(x: Tensor) -> Tensor:
 def others(x: Tensor) -> Tensor:
     """Return the rows `x` of the other ranks, with gradients: `[n, ...]` gives `[(R - 1) n, ...]`; see `gather`.
 
-    The order is cyclic and starts at the next rank, so `x` followed by the result is a rotation of the global batch.
+    The order is cyclic and starts at the next rank. `x` followed by the result is thus a rotation of the global batch.
     """
     if _current is None:
         return x[:0]
@@ -240,7 +242,7 @@ def mean_over_ranks(x: Tensor) -> Tensor:
 
 
 def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
-    """Return `mean` rescaled so that the average over ranks is the mean over the items of all ranks.
+    """Return `mean` rescaled, so that the average of the results over ranks is the mean over the items of all ranks.
 
     Args:
         mean: mean over the items of this rank.
@@ -256,7 +258,7 @@ def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
 
 
 def broadcast(x: Tensor) -> Tensor:
-    """Return rank 0's `x` on all ranks, without a gradient, for example to share a random draw."""
+    """Return rank 0's `x` on all ranks, without a gradient. Use it for random draws that all ranks share."""
     if _current is None:
         return x
     x = x.detach().clone(memory_format=torch.contiguous_format)
@@ -283,7 +285,7 @@ def all_gather_object(value: Any) -> list[Any]:
 
 
 def any_rank(*flags: bool) -> list[bool]:
-    """Return for each of `flags` whether it is true on any rank."""
+    """Return a list with True for each of `flags` that is true on at least one rank."""
     if _current is None:
         return list(flags)
     device = "cpu" if "gloo" in dist.get_backend_config(_current.group) else "cuda"
@@ -292,7 +294,7 @@ def any_rank(*flags: bool) -> list[bool]:
 
 
 class _Gather(torch.autograd.Function):
-    """Gather the rows of the ranks in `order`; the backward pass sums each row's gradients on its own rank."""
+    """Gather the rows of the ranks in `order`. The backward pass sums the gradients of each row on its own rank."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Ranks, order: Sequence[int]) -> Tensor:
@@ -313,7 +315,7 @@ class _Gather(torch.autograd.Function):
 
 
 class _Sum(torch.autograd.Function):
-    """Sum values over ranks in the forward pass, and gradients in the backward pass."""
+    """Sum values over ranks in the forward pass, and sum gradients over ranks in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:

@@ -83,6 +83,53 @@ static int inside(const i64 *source, const i64 *target, i64 from, i64 to, i64 fi
     return sound;
 }
 
+/* -- sampling ------------------------------------------------------------------------------------------------------ */
+
+/* Write the first k[g] elements of each segment in the order of `order`, a permutation of the positions of all elements
+ * of the segments with k[g] > 0. `work` has size + 3 * segments entries. Returns 0 if a number is out of range. */
+static int sample(const i64 *ptr, const i64 *k, i64 segments, const i64 *order, i64 size, i64 *work, i64 *out) {
+    i64 *segment = work, *shift = segment + size, *next = shift + segments, *end = next + segments, base = 0, found = 0;
+    for (i64 g = 0; g < segments; g++) {
+        i64 n = ptr[g + 1] - ptr[g];
+        if (k[g] < 0 || (k[g] > 0 && (k[g] > n || n > size - base))) return 0;
+        shift[g] = ptr[g] - base, next[g] = found, end[g] = found += k[g];
+        for (i64 i = 0; k[g] > 0 && i < n; i++) segment[base++] = g;
+    }
+    for (i64 i = 0; i < size; i++) {
+        if (order[i] < 0 || order[i] >= base) return 0;
+        i64 g = segment[order[i]];
+        if (next[g] < end[g]) out[next[g]++] = order[i] + shift[g];
+    }
+    return base == size;
+}
+
+/* -- connected pairs ----------------------------------------------------------------------------------------------- */
+
+/* Sort the edges among[0] .. among[size - 1] (NULL: all) except self-loops by their lower, then by their higher node.
+ * Write the sorted edges, and of each pair its first edge among them and its two nodes; `work` has 3 * size + nodes + 1
+ * entries. Set *kept to the number of edges and return that of pairs, or -1 if an index is out of range. */
+static i64 pairs(const i64 *source, const i64 *target, i64 edges, const i64 *among, i64 size, i64 nodes, i64 *work,
+                 i64 *entry, i64 *first, i64 *low, i64 *high, i64 *kept) {
+    i64 *edge = work, *order = edge + size, *id = order + size, *ptr = id + size, count = 0, found = 0;
+    for (i64 i = 0; i < size; i++) {
+        i64 e = among ? among[i] : i;
+        if (e < 0 || e >= edges) return -1;
+        if (source[e] == target[e]) continue;
+        edge[count] = e;
+        id[count++] = source[e] > target[e] ? source[e] : target[e];
+    }
+    if (!group(id, edge, count, nodes, ptr, order)) return -1;
+    for (i64 i = 0; i < count; i++) id[i] = source[order[i]] < target[order[i]] ? source[order[i]] : target[order[i]];
+    if (!group(id, order, count, nodes, ptr, entry)) return -1;
+    for (i64 i = 0; i < count; i++) {
+        i64 u = source[entry[i]], v = target[entry[i]], least = u < v ? u : v, most = u < v ? v : u;
+        if (found && low[found - 1] == least && high[found - 1] == most) continue;
+        first[found] = i, low[found] = least, high[found++] = most;
+    }
+    first[found] = *kept = count;
+    return found;
+}
+
 /* -- restricting a batch ------------------------------------------------------------------------------------------- */
 
 /* name [nodes]: new index of each kept node; kept, batch: old index and graph of each kept node; ptr: boundaries. */
@@ -281,6 +328,34 @@ static PyObject *py_keep_edges(PyObject *self, PyObject *args) {
     return count < 0 ? refused(LEAVES) : PyLong_FromLongLong(count);
 }
 
+static PyObject *py_sample(PyObject *self, PyObject *args) {
+    number ptr, k, order, work, out;
+    long long segments, size;
+    int valid;
+    if (!PyArg_ParseTuple(args, "KKLKLKK", &ptr, &k, &segments, &order, &size, &work, &out)) return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    valid = sample(ADDRESS(i64, ptr), ADDRESS(i64, k), segments, ADDRESS(i64, order), size, ADDRESS(i64, work),
+                   ADDRESS(i64, out));
+    Py_END_ALLOW_THREADS
+    if (!valid) return refused("a sample is larger than its segment");
+    Py_RETURN_NONE;
+}
+
+static PyObject *py_pairs(PyObject *self, PyObject *args) {
+    number source, target, among, work, entry, first, low, high;
+    long long edges, size, nodes;
+    i64 found, kept = 0;
+    if (!PyArg_ParseTuple(args, "KKLKLLKKKKK", &source, &target, &edges, &among, &size, &nodes, &work, &entry, &first,
+                          &low, &high))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS
+    found = pairs(ADDRESS(i64, source), ADDRESS(i64, target), edges, ADDRESS(i64, among), size, nodes,
+                  ADDRESS(i64, work), ADDRESS(i64, entry), ADDRESS(i64, first), ADDRESS(i64, low), ADDRESS(i64, high),
+                  &kept);
+    Py_END_ALLOW_THREADS
+    return found < 0 ? refused("a node or edge index is out of range") : Py_BuildValue("LL", found, kept);
+}
+
 static PyObject *py_grow(PyObject *self, PyObject *args) {
     number ptr, size, row, target, travel, order, keep;
     long long graphs;
@@ -304,6 +379,8 @@ static PyMethodDef methods[] = {
     {"starts", py_starts, METH_VARARGS, NULL},
     {"keep_nodes", py_keep_nodes, METH_VARARGS, NULL},
     {"keep_edges", py_keep_edges, METH_VARARGS, NULL},
+    {"sample", py_sample, METH_VARARGS, NULL},
+    {"pairs", py_pairs, METH_VARARGS, NULL},
     {"grow", py_grow, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

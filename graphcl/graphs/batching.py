@@ -20,8 +20,10 @@ from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs import native
 from graphcl.graphs.restrict import restrict
-from graphcl.graphs.segment import pick, pointers
+from graphcl.graphs.segment import nonzero, pick, pointers, ranges
 
+MASK = -1
+"""Value of a masked category: `attribute_mask` writes it, and `molecule_gine` has an embedding of it."""
 _REBUILT = ("batch", "ptr", "num_nodes")
 _NODE_LEVEL = ("x", "pos")
 
@@ -91,6 +93,13 @@ class Layout:
     def edge_graph(self) -> Tensor:
         """Graph of each edge, `[E]`."""
         return pick(self.batch, self.edge_index[0])
+
+    def edges_of(self, graphs: Tensor) -> Tensor:
+        """Return the ascending indices of the edges of all graphs for which the mask `graphs [B]` is true."""
+        if self.edge_ptr is None:
+            return nonzero(pick(graphs, self.edge_graph))
+        chosen = nonzero(graphs)
+        return ranges(self.edge_ptr[chosen], self.edge_ptr.diff()[chosen])
 
 
 def bookkeeping(

@@ -99,6 +99,36 @@ def keep_edges(
     return out[: 2 * left].view(2, left), new_ptr, None if kept is None else kept[:left]
 
 
+def sample(ptr: Tensor, k: Tensor, order: Tensor) -> Tensor:
+    """Return the first k[g] elements of each segment g in `order`, segment by segment; see `random_sample`.
+
+    `order` is a permutation of the positions of all elements of the segments with k[g] > 0, one segment after another.
+    """
+    out, work = ptr.new_empty(int(k.sum())), ptr.new_empty(order.numel() + 3 * k.numel())
+    _native.sample(
+        ptr.data_ptr(), k.data_ptr(), k.numel(), order.data_ptr(), order.numel(), work.data_ptr(), out.data_ptr()
+    )
+    return out
+
+
+def pairs(edge_index: Tensor, among: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the pairs of nodes that the edges `among [K]` (all edges for None) connect; see `EdgePerturb`.
+
+    Returns:
+        Indices of all these edges except self-loops, sorted by pair; the first edge of each pair among them, and their
+        number at the end, `[P + 1]`; the lower and the higher node of each pair, `[P]` each.
+    """
+    size = edge_index.size(1) if among is None else among.numel()
+    entry, first, low, high = (edge_index.new_empty(size + extra) for extra in (0, 1, 0, 0))
+    work = edge_index.new_empty(3 * size + num_nodes + 1)
+    source, target = edge_index
+    found, kept = _native.pairs(
+        source.data_ptr(), target.data_ptr(), edge_index.size(1), _address(among), size, num_nodes,
+        work.data_ptr(), entry.data_ptr(), first.data_ptr(), low.data_ptr(), high.data_ptr(),
+    )  # fmt: skip
+    return entry[:kept], first[: found + 1], low[:found], high[:found]
+
+
 def grow(ptr: Tensor, size: Tensor, row: Tensor, target: Tensor, travel: Tensor, order: Tensor, gap: float) -> Tensor:
     """Return a mask `[N]` of the first size[g] nodes that random growth reaches in each graph g; see `Subgraph`.
 

@@ -140,6 +140,9 @@ def random_sample(ptr: Tensor, k: Tensor, generator: torch.Generator | None = No
     Returns:
         Indices of the drawn elements `[sum(k)]`, sorted by segment and in random order within each segment.
     """
+    if native.takes(ptr, k):
+        size = int((ptr.diff() * (k > 0)).sum())
+        return native.sample(ptr, k, torch.randperm(size, generator=generator))
     drawn = nonzero(k > 0)  # skip segments with k = 0, which need no permutation
     sizes, k = ptr.diff()[drawn], k[drawn]
     segment = torch.arange(drawn.numel(), device=ptr.device).repeat_interleave(sizes)

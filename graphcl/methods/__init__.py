@@ -1,4 +1,4 @@
-"""Training methods: how a method turns the two views of a batch into a loss, and the state it keeps between steps.
+"""Training methods, which turn the two views of a batch into a loss and may keep state between steps.
 
 | method        | positive of each anchor                 | negatives                 | state                       |
 |---------------|-----------------------------------------|---------------------------|-----------------------------|
@@ -13,8 +13,8 @@
 | `infograph`   | a node's own graph (anchors are nodes)  | batch                     | projector for nodes         |
 | `ad_gcl`      | same graph, weighted edges              | batch                     | adversary                   |
 
-A positive is a projection of what the second column names; "predicted" means that a predictor maps the anchor to it.
-"batch" stands for the other graphs of the batch.
+The second column says which projection is the positive. "predicted" means that a predictor maps the anchor to the
+positive. "batch" means the other graphs of the batch.
 
 A method is a PyTorch module whose `state_dict` holds its state. `graphcl.train` trains it.
 """

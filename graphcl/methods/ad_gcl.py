@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Count, NonNegative
+from graphcl.arguments import Channels, NonNegative
 from graphcl.distributed import ranks
 from graphcl.graphs.segment import connected_pairs
 from graphcl.losses.engine.pairs import at_least_float32
@@ -57,7 +57,7 @@ class ADGCL(Method):
     """
 
     def __init__(
-        self, model: ContrastiveModel, loss: LossOfViews, *, drop_penalty: NonNegative = 5.0, hidden: Count = 64
+        self, model: ContrastiveModel, loss: LossOfViews, *, drop_penalty: NonNegative = 5.0, hidden: Channels = 64
     ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "ad_gcl")
@@ -92,7 +92,7 @@ class ADGCL(Method):
 
 
 class _Judge(nn.Module):
-    """Perceptron of the two ends of each edge. Its first layer is applied to nodes, which are fewer than edges."""
+    """Perceptron on the two ends of each edge. The first layer is applied to nodes, which are fewer than edges."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -108,9 +108,9 @@ class _Judge(nn.Module):
 
 
 def drop_ratio(batch: Batch, weight: Tensor) -> Tensor:
-    """Return the fraction of dropped edges, 1 - `weight [E]` averaged per graph and then over graphs with edges.
+    """Return the fraction of dropped edges: the mean of 1 - `weight [E]` per graph, averaged over graphs with edges.
 
-    Across ranks, the average of the returned values over ranks is the mean over all ranks' graphs.
+    Across ranks, the average of the returned values over ranks is the mean over the graphs of all ranks.
     """
     graph = batch.batch.index_select(0, batch.edge_index[0])
     zeros = weight.new_zeros(batch.num_graphs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import NonNegative, Positive
 from graphcl.augment.compose import OneOf
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_repulsion
@@ -21,15 +22,17 @@ from graphcl.registry import methods
 
 @methods.register("joao")
 class JOAO(Method):
-    r"""JOAO: two views by augmentations from a pool; an augmentation with a higher loss is drawn more often.
+    r"""JOAO: draw augmentations from a pool with learned probabilities. A higher loss raises the probability.
 
     $$p \leftarrow \mathrm{Proj}\Big( p + \alpha \big( \ell - \gamma (p - \tfrac1n) \big) \Big)$$
 
-    at the end of each epoch, where p are the probabilities of the n augmentations in the pool, Proj is the Euclidean
-    projection onto the probability simplex, and l_i is the mean loss of the graphs that drew augmentation i during the
-    epoch. This is one gradient ascent step on p in min_theta max_p E_p[loss] - gamma/2 |p - 1/n|^2. The loss of a graph
-    is the mean over its anchors, one or two. No additional forward pass is needed. l is the derivative of the expected
-    loss with respect to p, except for the effect of an augmentation on the negatives of other graphs.
+    This update is made at the end of each epoch. Here p are the probabilities of the n augmentations in the pool, Proj
+    is the Euclidean projection onto the probability simplex, and l_i is the mean loss of the graphs that drew
+    augmentation i during the epoch. The loss of a graph is the mean over its one or two anchors. No additional forward
+    pass is needed.
+
+    The update is one gradient ascent step on p for min_theta max_p E_p[loss] - gamma/2 |p - 1/n|^2. The gradient
+    neglects the effect of an augmentation on the negatives of other graphs.
 
     For an augmentation that no graph drew, l_i is the mean loss of all graphs. Its probability can then rise from 0 to
     about gamma alpha / n in one epoch. Across ranks, l_i is the mean over all ranks' graphs.
@@ -73,8 +76,8 @@ class JOAO(Method):
         self,
         model: ContrastiveModel,
         loss: LossOfViews,
-        first: Augmentation,
-        second: Augmentation,
+        first: Augmentation | str,
+        second: Augmentation | str,
         *,
         gamma: NonNegative = 0.1,
         step_size: Positive = 1.0,
@@ -83,7 +86,7 @@ class JOAO(Method):
         require_repulsion(self.loss, self.name)
         _require_terms(self.loss, self.name)
         self.gamma, self.step_size = gamma, step_size
-        self._given = first, second
+        self._given = as_augmentation(first, "first"), as_augmentation(second, "second")
         self._views = tuple(LearnedPool(each) if isinstance(each, OneOf) else each for each in self._given)
         self._pools = {number: each for number, each in enumerate(self._views) if isinstance(each, LearnedPool)}
         if not self._pools:
@@ -120,12 +123,12 @@ class JOAO(Method):
             raise InputError(
                 f"the loss must return one term per anchor for {h.size(0)} graphs, got {list(terms.shape)}."
             )
-        # The anchors of the second view, if any, follow those of the first, so average over dimension 0.
+        # Terms of the first view's anchors precede those of the second view's, so average over dimension 0.
         self._new = terms.detach().view(-1, h.size(0)).mean(dim=0), list(drawn.values())
         return Outcome(terms.mean(), h, z1, z2)
 
     def add_projectors(self) -> None:
-        """Add projectors to the one of the model. Does nothing; subclasses override it."""
+        """Do nothing. Subclasses override this method to add projectors."""
 
     def project(self, h: Tensor, view: int, drawn: Tensor | None) -> Tensor:
         """Return the projections `[B, D]` of one view.
@@ -139,7 +142,7 @@ class JOAO(Method):
         return z
 
     def after_step(self) -> None:
-        """Record the losses of the last batch's graphs under the augmentations that these graphs drew."""
+        """Add the loss of each graph of the last batch to the sum of the augmentation that it drew."""
         if self._new is not None:
             loss, drawn = self._new
             for pool, mine in zip(self._pools.values(), drawn, strict=True):
@@ -171,8 +174,8 @@ class JOAO(Method):
         return drawn
 
 
-def _require_terms(loss: LossOfViews, method: str) -> None:
-    """Raise InputError unless `loss` can return one term per anchor, that is, takes `reduction`."""
+def _require_terms(loss: Callable[..., Tensor], method: str) -> None:
+    """Raise InputError unless `loss` takes `reduction`, which is needed to return one term per anchor."""
     require_arguments(loss, ("reduction",), method)
     if not isinstance(loss, Loss) and "reduction" not in inspect.signature(loss).parameters:
         raise InputError(f"method `{method}` passes `reduction` to the loss, which this function does not take.")

@@ -44,7 +44,7 @@ class JOAOv2(JOAO):
     name = "joao_v2"
 
     def add_projectors(self) -> None:
-        """Add a projector for each different augmentation but the first, which uses the model's projector."""
+        """Add one projector for each different augmentation except the first, which uses the model's projector."""
         numbers: dict[str, int] = {}  # augmentation -> number of its projector
         self._numbers: list[list[int]] = []
         for view in self._views:
@@ -53,11 +53,11 @@ class JOAOv2(JOAO):
         self.others = nn.ModuleList(self.model.new_projector() for _ in range(len(numbers) - 1))
 
     def projector(self, number: int) -> nn.Module:
-        """Return projector `number`; 0 is the projector of the model."""
+        """Return the projector with index `number`; index 0 is the projector of the model."""
         return self.others[number - 1] if number else self.model.projector
 
     def project(self, h: Tensor, view: int, drawn: Tensor | None) -> Tensor:
-        """Return projections `[B, D]`; each graph uses the projector of its augmentation `drawn [B]`, see `JOAO`."""
+        """Return projections `[B, D]`. Each graph uses the projector of its augmentation `drawn [B]`, see `JOAO`."""
         if drawn is None:
             (number,) = self._numbers[view]
             z: Tensor = self.projector(number)(h)

@@ -1,4 +1,4 @@
-"""Instance discrimination with a memory bank, which has one entry per graph (Wu et al. 2018)."""
+"""The method of Wu et al. 2018: instance discrimination with a memory bank that has one entry per graph."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ class MemoryBank(Method):
 
     $$m_i \leftarrow \mathrm{norm}(\mu\, m_i + (1 - \mu)\, v_i)$$
 
-    after each visit of graph i, where m_i is its entry, v_i its normalised projection, and norm scales to norm 1.
-    Entries are indexed by the graph's index in the data set, so that a graph is never its own negative. During the
-    first `warmup` passes over the data, `instance_nce` estimates its normaliser from each batch; the estimate of the
-    next batch is then kept. Any other loss with an argument `queue` fits too. A symmetric loss compares the projections
-    of both views with the bank. Across ranks, every rank holds the whole bank and updates the entries of all ranks'
-    graphs. Rank 0 draws the noise, and the normaliser is estimated over all ranks.
+    This update is made after each visit of graph i. Here m_i is its entry, v_i its normalised projection, and norm(.)
+    scales to norm 1.
+    Entries are indexed by the graph's index in the data set, so that a graph is never its own negative.
+
+    During the first `warmup` passes over the data, `instance_nce` estimates its normaliser from each batch. The
+    estimate of the next batch is then used for the rest of the training. Any other loss with an argument `queue` fits
+    too. A symmetric loss compares the projections of both views with the bank.
+
+    Across ranks, every rank holds the whole bank and updates the entries of all ranks' graphs. Rank 0 draws the noise,
+    and the normaliser is estimated over all ranks.
 
     Differs: the paper fixes the normaliser at the first batch (`warmup=0`), when the bank is still random. An untrained
     graph encoder's projections lie close together, so this value is far too small once the bank contains projections.
@@ -77,7 +81,7 @@ class MemoryBank(Method):
         self.register_buffer("bank", normalize(torch.randn(num_graphs, model.projection)))
         self.log_z: float | None = None
         self._visits = 0
-        self._new: tuple[Tensor, Tensor] | None = None
+        self._new: tuple[Tensor, Tensor, float | None] | None = None
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -99,26 +103,28 @@ class MemoryBank(Method):
         noise = self.bank[drawn]
         others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
         others |= {"negatives": "queue", "symmetric": False}
+        log_z = self.log_z
         if isinstance(self.loss, Loss) and self.loss.name == "instance_nce" and self.setting("log_z") is None:
-            if self.log_z is None and self._visits >= self.warmup * self.num_graphs:
+            if log_z is None and self._visits >= self.warmup * self.num_graphs:
                 pairs = compare(z[0].detach(), entries, **others)
                 (total,) = pairs.logsumexp(linear(1 / self.setting("temperature")))
-                self.log_z = float(log_mean_exp(pairs, total))
-            others["log_z"] = self.log_z
+                log_z = float(log_mean_exp(pairs, total))
+            others["log_z"] = log_z
         value = torch.stack([self.loss(each, entries, **others) for each in z]).mean()
-        self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0)
+        # `after_step` stores these values, so that a skipped step changes nothing.
+        self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0), log_z
         return Outcome(value, h[0], z[0], entries)
 
     def after_step(self) -> None:
         """Move the bank entries of the last batch's graphs towards the projections of these graphs."""
         if self._new is not None:
-            ids, v = map(ranks.gather, self._new)
+            (ids, v), self.log_z = map(ranks.gather, self._new[:2]), self._new[2]
             self.bank[ids] = normalize(torch.lerp(v.to(self.bank.dtype), self.bank[ids], self.momentum))
             self._visits += ids.numel()
             self._new = None
 
     def get_extra_state(self) -> dict[str, Any]:
-        """Return the normaliser and the number of visited graphs, for `state_dict`."""
+        """Return the normaliser and the number of visits so far, for `state_dict`."""
         return {"log_z": self.log_z, "visits": self._visits}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ from graphcl.losses import Loss
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import losses
 
-LossOfViews = Callable[..., Tensor]
-"""A `Loss`, or any function that returns the loss of two tensors of projections."""
+LossOfViews = Callable[..., Tensor] | str
+"""A `Loss` or its name, or any function that returns the loss of two tensors of projections."""
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
@@ -41,15 +41,15 @@ class Outcome:
 
 
 class Method(nn.Module, ABC):
-    """Base class of training methods, which compute a loss of a model from two views of a batch.
+    """Base class of training methods. A method computes the loss of a model on two views of a batch.
 
-    Across ranks (`graphcl.distributed`) a method receives one rank's shard of the batch, and the mean of its losses
-    over ranks is the loss of the global batch. Each rank draws its own views. A method that only calls a registered
-    loss needs no code for several ranks; a method that keeps state from the batch must gather that state.
+    Across ranks (`graphcl.distributed`) a method receives one rank's shard of the batch. The mean of its losses over
+    ranks is the loss of the global batch. Each rank draws its own views. A method that only calls a registered loss
+    needs no code for several ranks. A method that keeps state from the batch must gather that state.
 
     Args:
         model: encoder and projector to train.
-        loss: loss of anchors and positives.
+        loss: loss of anchors and positives, or its name.
     """
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
@@ -70,7 +70,7 @@ class Method(nn.Module, ABC):
         """
 
     def augmentations(self, first: Augmentation, second: Augmentation) -> tuple[Augmentation, Augmentation]:
-        """Return the two augmentations to use. Override to replace the user's choice."""
+        """Return the two augmentations to use. Subclasses can override this method to replace them."""
         return first, second
 
     def setting(self, argument: str, otherwise: Any = None) -> Any:
@@ -86,7 +86,7 @@ class Method(nn.Module, ABC):
 
 
 def momentum_copy(module: AnyModule) -> AnyModule:
-    """Return a copy of `module` whose parameters have no gradient; `ema_update` updates them."""
+    """Return a copy of `module` with parameters that need no gradient. Update the copy with `ema_update`."""
     return copy.deepcopy(module).requires_grad_(False)
 
 
@@ -99,8 +99,8 @@ def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
 
 
 def require_repulsion(loss: LossOfViews, method: str) -> None:
-    """Raise InputError if `loss` is a registered loss without repulsion, with which a single encoder would collapse."""
-    if isinstance(loss, Loss) and losses.facts(loss.name)["gathering"] == "local":
+    """Raise InputError if `loss` is a registered loss that does not repel negatives: the encoder would collapse."""
+    if isinstance(loss, Loss) and losses.facts(loss.name)["repels"] == "no":
         raise InputError(
             f"loss `{loss.name}` pushes nothing apart, so with method `{method}` all graphs would collapse into one "
             f"point; use method `{losses.facts(loss.name)['method']}`."
@@ -108,7 +108,7 @@ def require_repulsion(loss: LossOfViews, method: str) -> None:
 
 
 def require_arguments(loss: LossOfViews, arguments: tuple[str, ...], method: str) -> None:
-    """Raise InputError if `loss` is a registered loss that does not take all of `arguments`."""
+    """Raise InputError if `loss` is a registered loss that lacks one of the arguments `arguments`."""
     if isinstance(loss, Loss) and (missing := [each for each in arguments if not loss.accepts(each)]):
         raise InputError(
             f"method `{method}` passes {' and '.join(f'`{each}`' for each in missing)} to the loss, which "
@@ -116,10 +116,14 @@ def require_arguments(loss: LossOfViews, arguments: tuple[str, ...], method: str
         )
 
 
-def _as_loss(loss: LossOfViews) -> LossOfViews:
-    """Return `loss`, as a `Loss` if it is a registered function. Raise an InputError if it is invalid."""
-    if not callable(loss):
-        raise InputTypeError(f"`loss` must be a Loss or a function of two tensors of projections, got {loss!r}.")
+def _as_loss(loss: LossOfViews) -> Callable[..., Tensor]:
+    """Return `loss`, converted to a `Loss` if it is a name or a registered function; raise InputError if invalid."""
+    if isinstance(loss, str):
+        return Loss(loss)
+    if not callable(loss) or isinstance(loss, type):
+        raise InputTypeError(
+            f"`loss` must be a Loss, its name, or a function of two tensors of projections, got {loss!r}."
+        )
     name = next((each for each in losses if losses[each] is loss), None)
     if name is not None:
         loss = Loss(name)

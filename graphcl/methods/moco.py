@@ -16,7 +16,7 @@ from graphcl.methods.queue import KeyQueue
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
-Size = Annotated[int, interval("[0, inf)")]
+Size = Annotated[int, interval("[0, 1e7]")]
 
 
 @methods.register("moco")
@@ -25,9 +25,9 @@ class MoCo(Method):
 
     $$\theta_k \leftarrow m\, \theta_k + (1 - m)\, \theta_q$$
 
-    with parameters theta_q of the model and theta_k of the momentum encoder. Each step updates the momentum encoder,
-    computes the keys without gradient and the loss, takes the optimiser step, and then appends the keys to the queue.
-    Any loss with an argument `queue` fits. A key of the anchor's own graph in the queue is not a negative, provided
+    Here theta_q are the parameters of the model and theta_k those of the momentum encoder. Each step updates the
+    momentum encoder, computes the keys (without gradient) and the loss, takes the optimiser step, and then appends the
+    keys to the queue. Any loss with an argument `queue` fits. A key of the anchor's own graph in the queue is not a negative, provided
     that the loader gives the graphs' indices, as ResidentLoader and make_loader do. A symmetric loss also compares
     queries of the second view with keys of the first, at twice the cost.
 

@@ -18,12 +18,10 @@ from graphcl.registry import augmentations
 
 
 class Distribution(nn.Module):
-    """Learned probabilities p of the n members of a pool.
-
-    The module also sums the losses of the graphs that drew each member.
+    """Learned probabilities p of the n members of a pool, and the sum of losses of each member.
 
     Args:
-        weights: initial weight of each member; equal for None.
+        weights: initial weight of each member; None for equal weights.
         size: number n of members.
     """
 
@@ -40,14 +38,14 @@ class Distribution(nn.Module):
 
     @torch.no_grad()
     def add(self, drawn: Tensor, loss: Tensor) -> None:
-        """Record, for B graphs, the member `drawn [B]` and the `loss [B]` of each graph."""
+        """Record the member `drawn [B]` and the `loss [B]` of each of B graphs."""
         # Use a product with a one-hot matrix, which is deterministic on CUDA, unlike index_add.
         mine = (drawn == torch.arange(self.p.numel(), device=drawn.device)[:, None]).to(self.p.dtype)
         self.losses += mine @ loss.to(self.p.dtype)
         self.draws += mine.sum(dim=1)
 
     def means(self) -> Tensor:
-        """Return, for each member, the mean loss of the graphs that drew it (of all graphs if none did), `[n]`."""
+        """Return the mean loss `[n]` of the graphs that drew each member; if no graph did, the mean of all graphs."""
         overall = self.losses.sum() / self.draws.sum().clamp(min=1)
         return torch.where(self.draws > 0, self.losses / self.draws.clamp(min=1), overall)
 
@@ -67,9 +65,9 @@ class Distribution(nn.Module):
 
 
 class LearnedPool(OneOf):
-    """Pool of augmentations that are drawn with learned probabilities.
+    """Pool of augmentations with learned probabilities.
 
-    Views record the index of the member that each graph drew as `drawn [B]`.
+    A view made by this pool has an entry `drawn [B]`: the index of the member that each graph drew.
 
     Args:
         pool: pool that gives the members and the initial weights.
@@ -84,7 +82,7 @@ class LearnedPool(OneOf):
         return weighted_draw(self.distribution.p.to(device), num_graphs, generator)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
-        """Return the augmented `batch`, with the indices of the drawn members as its entry `drawn [B]`."""
+        """Return the augmented `batch`, with the index of each graph's member as its entry `drawn [B]`."""
         ptr = Layout.of(batch).ptr
         drawn = self.draw(ptr.numel() - 1, generator, ptr.device)
         return with_entries(apply(batch, self.decide_drawn(batch, drawn, generator, graphs)), "drawn", drawn)

@@ -1,4 +1,4 @@
-"""BYOL and SimSiam, which predict the projection of the other view and need no negatives."""
+"""The methods BYOL and SimSiam, which predict the projection of the other view and need no negatives."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Count, Fraction
+from graphcl.arguments import Channels, Fraction
 from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
 class _Siamese(Method):
-    """Base class of BYOL and SimSiam: a predictor after the projector, and targets without gradient."""
+    """Base class of BYOL and SimSiam: a predictor follows the projector, and targets are detached."""
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, hidden: int | None) -> None:
         super().__init__(model, loss)
@@ -46,7 +46,7 @@ class BYOL(_Siamese):
 
     $$\xi \leftarrow m\, \xi + (1 - m)\, \theta$$
 
-    after every step, with parameters xi of the momentum encoder and theta of the model.
+    This update is made after every step. Here xi are the parameters of the momentum encoder and theta those of the model.
 
     Differs: the paper raises m from 0.996 to 1 during training; here m is constant. The paper adds the losses of the
     two directions; here they are averaged.
@@ -63,7 +63,7 @@ class BYOL(_Siamese):
     """
 
     def __init__(
-        self, model: ContrastiveModel, loss: LossOfViews, *, momentum: Fraction = 0.99, hidden: Count | None = None
+        self, model: ContrastiveModel, loss: LossOfViews, *, momentum: Fraction = 0.99, hidden: Channels | None = None
     ) -> None:
         super().__init__(model, loss, hidden)
         self.momentum = momentum
@@ -91,7 +91,7 @@ class SimSiam(_Siamese):
         Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021 (arXiv 2011.10566).
     """
 
-    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden: Count | None = None) -> None:
+    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden: Channels | None = None) -> None:
         super().__init__(model, loss, hidden)
 
     def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:

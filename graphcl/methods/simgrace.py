@@ -20,9 +20,9 @@ class SimGRACE(Method):
 
     $$z' = g(f(G; \theta')), \qquad \theta'_l = \theta_l + \eta\, \sigma_l\, \epsilon, \quad \epsilon \sim N(0, 1)$$
 
-    for each parameter tensor theta_l of the encoder f, where sigma_l is the standard deviation of its entries, g is the
-    projector, and eps is drawn at each step. A tensor of equal entries, such as the initial scale of BatchNorm, is not
-    perturbed. As in the released code, the projector is not perturbed either, and z' has no gradient. BatchNorm in the
+    Here theta_l is a parameter tensor of the encoder f, sigma_l the standard deviation of its entries, g the projector,
+    and eps is drawn at each step. A tensor of equal entries, such as the initial scale of BatchNorm, is not
+    perturbed. As in the released code, the projector is not perturbed, and z' has no gradient. BatchNorm in the
     perturbed encoder uses the batch statistics and leaves the running statistics unchanged. All ranks use the eps drawn
     by rank 0.
 
@@ -61,7 +61,7 @@ class SimGRACE(Method):
 
     @torch.no_grad()
     def perturbed(self, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """Return perturbed parameters of the encoder and copies of its buffers, by their names in the model."""
+        """Return, by name in the model, perturbed parameters of the encoder and copies of its buffers."""
         found = {f"encoder.{name}": each.clone() for name, each in self.model.encoder.named_buffers()}
         weights = {f"encoder.{name}": each for name, each in self.model.encoder.named_parameters()}
         sizes = [each.numel() for each in weights.values()]

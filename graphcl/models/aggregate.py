@@ -3,6 +3,8 @@
 `index_add` writes one scattered row per edge. This module first sorts the edges by target. Then `embedding_bag` writes
 each target's row once, in parallel and in a fixed order, so the result is bitwise repeatable on CUDA too. The `[E, H]`
 messages are never stored. The gradient is the same sum with sources and targets exchanged.
+
+While torch compiles, exports or traces a model, the same sums are computed by scatter operations, which it can trace.
 """
 
 from __future__ import annotations
@@ -13,9 +15,22 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
+from torch_geometric.utils import scatter
 
 from graphcl.graphs import native
 from graphcl.graphs.segment import group, pointers
+
+
+def tracing() -> bool:
+    """Return whether torch is compiling, exporting or tracing the model; only its own operations may be used then."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def count_graphs(batch: Tensor) -> int:
+    """Return max(`batch`) + 1, in a form that stays variable in an exported or traced model."""
+    last: Any = batch.max()
+    count: int = last + 1 if torch.jit.is_tracing() else last.item() + 1
+    return count
 
 
 @dataclass(frozen=True)
@@ -34,19 +49,17 @@ class SegmentIndex:
 
     @classmethod
     def of(cls, ids: Tensor, num_segments: int) -> SegmentIndex:
-        """Return the index of elements whose segments are `ids [E]`; skip sorting if `ids` is known to be sorted."""
+        """Return the index of elements whose segments are `ids [E]`; skip sorting if `ids` is known to be sorted.
+
+        Raises:
+            IndexError: an id is out of range (checked on the CPU only).
+        """
+        if tracing():  # no sorting: the plain sums need the ids only, the mean needs the counts
+            counts = scatter(torch.ones_like(ids), ids, dim_size=num_segments)
+            return cls(ids, None, torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
         ids = ids.contiguous()
         ptr = _starts_if_sorted(ids, num_segments)
         return cls(ids, None, ptr) if ptr is not None else cls(ids, *group(ids, num_segments))
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Return the sums `[G, H]` of the rows of `values [E, H]` over each segment, without a gradient."""
-        order = torch.arange(values.size(0), device=values.device) if self.order is None else self.order
-        return _bag(values, order, self.ptr)
-
-    def gather_rows(self, values: Tensor) -> Tensor:
-        """Return a copy `[E, H]` of `values [G, H]` with its segment's row for each element, without a gradient."""
-        return values.contiguous().index_select(0, self.ids)  # contiguous, as other strides are ten times slower
 
 
 @dataclass(frozen=True)
@@ -89,18 +102,26 @@ def _starts_if_sorted(ids: Tensor, num_groups: int) -> Tensor | None:
         return None
     if native.takes(ids):
         return native.starts(ids, num_groups)
-    return pointers(torch.bincount(ids, minlength=num_groups)) if bool((ids[1:] >= ids[:-1]).all()) else None
+    if not bool((ids[1:] >= ids[:-1]).all()):
+        return None
+    if ids.numel() and not 0 <= int(ids[0]) <= int(ids[-1]) < num_groups:
+        raise IndexError("a segment index is out of range")
+    return pointers(torch.bincount(ids, minlength=num_groups))
 
 
 def segment_sum(values: Tensor, groups: SegmentIndex) -> Tensor:
     """Return the sums `[G, H]` of the rows of `values [E, H]` over the segments `groups`."""
-    total: Tensor = _SegmentSum.apply(values, groups)
+    if tracing():
+        return scatter(values, groups.ids, dim_size=groups.ptr.size(0) - 1)
+    total: Tensor = _SegmentSum.apply(values, groups.ids, groups.order, groups.ptr)
     return total
 
 
 def gather_rows(values: Tensor, groups: SegmentIndex) -> Tensor:
     """Return a copy `[E, H]` of `values [G, H]` with its segment's row for each element of `groups`."""
-    rows: Tensor = _GatherRows.apply(values, groups)
+    if tracing():
+        return values.index_select(0, groups.ids)
+    rows: Tensor = _GatherRows.apply(values, groups.ids, groups.order, groups.ptr)
     return rows
 
 
@@ -126,26 +147,27 @@ class _SegmentSum(torch.autograd.Function):
     """`segment_sum`; its gradient is `gather_rows`."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, groups: SegmentIndex) -> Tensor:
-        ctx.groups = groups
-        return groups.sum(values)
+    def forward(ctx: Any, values: Tensor, ids: Tensor, order: Tensor | None, ptr: Tensor) -> Tensor:
+        ctx.save_for_backward(ids, order, ptr)
+        order = torch.arange(values.size(0), device=values.device) if order is None else order
+        return _bag(values, order, ptr)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _GatherRows.apply(grad, ctx.groups), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return _GatherRows.apply(grad, *ctx.saved_tensors), None, None, None
 
 
 class _GatherRows(torch.autograd.Function):
     """`gather_rows`; its gradient is `segment_sum`."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, groups: SegmentIndex) -> Tensor:
-        ctx.groups = groups
-        return groups.gather_rows(values)
+    def forward(ctx: Any, values: Tensor, ids: Tensor, order: Tensor | None, ptr: Tensor) -> Tensor:
+        ctx.save_for_backward(ids, order, ptr)
+        return values.contiguous().index_select(0, ids)  # contiguous, as other strides are ten times slower
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _SegmentSum.apply(grad, ctx.groups), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        return _SegmentSum.apply(grad, *ctx.saved_tensors), None, None, None
 
 
 def _bag(values: Tensor, index: Tensor, ptr: Tensor) -> Tensor:

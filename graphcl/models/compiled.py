@@ -16,6 +16,7 @@ from torch.nn.functional import batch_norm, linear
 from torch.utils.dlpack import to_dlpack
 
 from graphcl.distributed.batchnorm import GlobalBatchNorm
+from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, segment_sum
 
@@ -71,7 +72,6 @@ def _fits(x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, norms: Sequ
         and graphs.ptr.numel() > 1
         and native.takes(graphs.ptr, *vars(neighbours).values())
         and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
         and len({tuple(getattr(norm, key, None) for key in ("training", "eps", "num_features")) for norm in norms}) == 1
     )
 
@@ -86,6 +86,8 @@ def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
     hidden = norm.num_features
     if hidden % 16 or hidden > _WIDEST:
         return None
+    if any(value is None or value.shape != (hidden,) for value in (norm.running_mean, norm.running_var)):
+        return None  # BatchNorm raises the usual error
     if any(getattr(module, hooks) for module in (mlp, *layers, norm) for hooks in _HOOKS):
         return None
     first, _, second = layers
@@ -136,23 +138,36 @@ class _FusedSums(torch.autograd.Function):
             raise _CrossingEdgeError
         if training:
             _update_running_statistics(norms, means, variances, n)
-        ctx.save_for_backward(*inputs, moments, *kept, *weights)
-        ctx.neighbours, ctx.graphs, ctx.norms, ctx.training = neighbours, graphs, norms, training
+        ctx.save_for_backward(*inputs, graphs.ids, moments, *kept, *weights)
+        ctx.norms, ctx.training = norms, training
         return sums
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, rest = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
-        moments, kept, weights = rest[0], rest[1 : 1 + 2 * len(ctx.norms)], rest[1 + 2 * len(ctx.norms) :]
+        inputs, (ids, moments, *rest) = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        kept, weights = rest[: 2 * len(ctx.norms)], rest[2 * len(ctx.norms) :]
         x, hidden = inputs[5], ctx.norms[0].num_features
         if torch.is_grad_enabled():  # for double backward, which the loops lack
-            sums = _by_torch(x, ctx.neighbours, ctx.graphs, ctx.norms, ctx.training, weights)
+            neighbours, graphs = CSRAdjacency(*inputs[1:5]), SegmentIndex(ids, None, inputs[0])
+            sums = _by_torch(x, neighbours, graphs, ctx.norms, ctx.training, weights)
             return None, None, None, None, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
-        _call(_gin.backward, ctx.norms, ctx.training, *given)
+        try:  # autograd checks saved tensors too, but does not see changes by NumPy or of a storage's size
+            if not all(map(_is_whole, inputs)):
+                raise ValueError
+            _call(_gin.backward, ctx.norms, ctx.training, *given)
+        except ValueError:
+            raise InputError(
+                "`x` or `edge_index` was changed between the forward and the backward pass; change a copy instead."
+            ) from None
         parts = grads.split([weight.numel() for weight in weights])
         return None, None, None, None, *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    end = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return end <= tensor.untyped_storage().nbytes()
 
 
 def _call(loop: Any, norms: Sequence[nn.BatchNorm1d], training: bool, *arrays: Tensor) -> bool:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphcl.arguments import ProjectorName
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.models.interface import accepts, check_signature, kind
-from graphcl.models.projector import ProjectorName, make_projector
+from graphcl.models.projector import make_projector
 
 ONE_PASS = 8_192
 """Total number of nodes below which two views are encoded in one pass on the CPU."""

@@ -12,7 +12,7 @@ from torch_geometric.nn import Linear, MessagePassing
 from torch_geometric.utils import scatter
 
 from graphcl.errors import InputError
-from graphcl.models.aggregate import SegmentIndex, gather_rows, segment_sum
+from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, segment_sum
 
 Readout = Literal["sum", "mean", "max"]
 """Operation that reduces the rows of a graph's nodes to one row."""
@@ -66,7 +66,8 @@ class GraphEncoder(nn.Module):
             parts: sizes of consecutive blocks of nodes that BatchNorm normalises separately, such as two views.
 
         Raises:
-            InputError: `x`, `edge_attr` or `edge_weight` has the wrong shape, or a required `edge_attr` is missing.
+            InputError: `x`, `batch`, `edge_attr` or `edge_weight` has the wrong shape, a required `edge_attr` is
+                missing, or `batch` or `edge_index` is out of range (checked on the CPU only).
         """
         graphs, aggregate = self._prepare(x, edge_index, batch, size, edge_attr, edge_weight)
         return self.embed(x, aggregate, graphs, parts)
@@ -118,7 +119,7 @@ class GraphEncoder(nn.Module):
 
     def _scaled(self, sums: Tensor, graphs: SegmentIndex) -> Tensor:
         """Return `sums [B, H]`, divided by each graph's number of nodes if the readout is the mean."""
-        return sums if self.readout == "sum" else sums / graphs.ptr.diff().clamp(min=1)[:, None]
+        return sums if self.readout == "sum" else sums / (graphs.ptr[1:] - graphs.ptr[:-1]).clamp(min=1)[:, None]
 
     def _prepare(
         self,
@@ -138,8 +139,17 @@ class GraphEncoder(nn.Module):
             raise InputError(f"{name} takes `edge_weight` of shape [E], got {list(edge_weight.shape)}.")
         if batch is None:
             batch, size = torch.zeros(x.size(0), dtype=torch.long, device=x.device), 1
-        graphs = SegmentIndex.of(batch, int(batch.max()) + 1 if size is None else size)
-        return graphs, self.aggregation(x, edge_index, edge_attr, self._messages.factor(edge_weight))
+        if batch.shape != x.shape[:1]:
+            raise InputError(f"{name} takes `batch` of shape [{x.size(0)}], one per node, got {list(batch.shape)}.")
+        size = count_graphs(batch) if size is None else size
+        try:
+            graphs = SegmentIndex.of(batch.long(), size)
+            return graphs, self.aggregation(x, edge_index, edge_attr, self._messages.factor(edge_weight))
+        except IndexError:
+            of_batch = not 0 <= int(batch.min()) <= int(batch.max()) < size
+            key, values, count = ("batch", batch, size) if of_batch else ("edge_index", edge_index, x.size(0))
+            low, high = int(values.min()), int(values.max())
+            raise InputError(f"`{key}` must be in 0 .. {count - 1}, got values in {low} .. {high}.") from None
 
 
 class _Messages(MessagePassing):

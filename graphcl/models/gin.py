@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from graphcl.arguments import Count
+from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
-from graphcl.models.aggregate import CSRAdjacency, SegmentIndex
+from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, tracing
 from graphcl.models.compiled import compiled, fused_sums
 from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
 from graphcl.registry import encoders
@@ -84,7 +84,7 @@ class GIN(_GINBase):
         Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019, Eq. 4.1 and 4.2 (arXiv 1810.00826).
     """
 
-    def __init__(self, in_channels: int, hidden: Count = 32, layers: Count = 3, readout: Readout = "sum") -> None:
+    def __init__(self, in_channels: int, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> None:
         super().__init__(in_channels, hidden, layers, readout, None)
 
     @property
@@ -94,7 +94,7 @@ class GIN(_GINBase):
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
         """Return the function that sums rows over neighbours; without `weight`, it stores no messages."""
-        if weight is None:
+        if weight is None and not tracing():
             return _NeighbourSum(CSRAdjacency.of(edge_index, x.size(0)))
         return super().aggregation(x, edge_index, edge_attr, weight)
 
@@ -128,7 +128,7 @@ class GINE(_GINBase):
     supports_edge_attr = True
 
     def __init__(
-        self, in_channels: int, edge_dim: int, hidden: Count = 32, layers: Count = 3, readout: Readout = "sum"
+        self, in_channels: int, edge_dim: int, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum"
     ) -> None:
         super().__init__(in_channels, hidden, layers, readout, edge_dim)
 

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
-from graphcl.arguments import Count
+from graphcl.arguments import Channels, Layers
 from graphcl.errors import InputError
+from graphcl.graphs.batching import MASK
+from graphcl.models.aggregate import tracing
 from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
 from graphcl.registry import encoders
 
@@ -19,8 +21,6 @@ ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 hybridisation, aromatic, in a ring."""
 BOND_SIZES = (5, 6, 2)
 """Number of values of each bond column: type, stereo configuration, conjugated."""
-MASK = -1
-"""Value of a masked category, as the augmentation `attribute_mask` writes it."""
 
 
 class Categories(nn.Module):
@@ -73,6 +73,8 @@ class Categories(nn.Module):
                 f"MoleculeGINE takes integer `{self.name}` of shape [*, {len(self.sizes)}], as in OGB's molecules, "
                 f"got {list(values.shape)} of {kind}; use gin or gine."
             )
+        if tracing():  # no check of the values, and no embedding_bag, which not every format has
+            return self.tables[self.start + torch.where(values == MASK, self.sizes, values)].sum(dim=1)
         known = (values >= MASK) & (values < self.sizes)
         # On CUDA the check would synchronise. There, unknown categories get an invalid row, so CUDA raises an error.
         if not values.is_cuda and not bool(known.all()):
@@ -138,7 +140,7 @@ class MoleculeGINE(GraphEncoder):
     supports_edge_attr = True
 
     def __init__(
-        self, in_channels: int, edge_dim: int, hidden: Count = 300, layers: Count = 5, readout: Readout = "mean"
+        self, in_channels: int, edge_dim: int, hidden: Channels = 300, layers: Layers = 5, readout: Readout = "mean"
     ) -> None:
         super().__init__(in_channels, readout)
         if (in_channels, edge_dim) != (len(ATOM_SIZES), len(BOND_SIZES)):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import Aggregation, MaxAggregation, MeanAggregation, SumAggregation
 
 from graphcl.errors import InputError, InputTypeError
+from graphcl.models.aggregate import count_graphs
 from graphcl.models.encoder import Readout
 from graphcl.models.interface import accepts, check_signature
 
@@ -96,7 +97,7 @@ class Pooled(nn.Module):
                 f"{name} must return one row per node, got {list(rows.shape)} for {x.size(0)} nodes; a module that "
                 f"returns one row per graph needs no `Pooled`."
             )
-        h: Tensor = self.readout(rows, batch, dim_size=size)
+        h: Tensor = self.readout(rows, batch, dim_size=count_graphs(batch) if size is None else size)
         return h, rows
 
 

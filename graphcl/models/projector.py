@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import get_args
 
 from torch import Tensor, nn
 
+from graphcl.arguments import ProjectorName
 from graphcl.errors import InputError
 from graphcl.models.encoder import initialise
-
-ProjectorName = Literal["mlp", "linear", "residual"]
 
 
 def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Module:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphcl.arguments import Arguments, Count, NonNegative, Positive, Ratio
 from graphcl.augment.transform import Augmentation
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
@@ -18,25 +19,36 @@ from graphcl.models.contrastive import ContrastiveModel, with_projector
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
 from graphcl.training.non_finite import NonFiniteLossError
+from graphcl.training.optimiser import OptimizerName, Schedule
 from graphcl.training.state import Training
 
 __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 _AGREE = 8
 """Steps after which several ranks agree whether to save or to stop."""
 
 
+def _validated(function: F) -> F:
+    return Arguments(function).guard(function)
+
+
+@_validated
 def train(
     method: Method,
     loader: Iterable[Batch],
-    first: Augmentation,
-    second: Augmentation,
+    first: Augmentation | str,
+    second: Augmentation | str,
     *,
     epochs: int = 20,
-    steps: int | None = None,
-    lr: float = 0.01,
-    weight_decay: float = 0.0,
-    clip_norm: float | None = None,
+    steps: Count | None = None,
+    optimizer: OptimizerName = "adam",
+    lr: Positive = 0.01,
+    schedule: Schedule = "constant",
+    warmup: Ratio = 0.0,
+    patience: Count | None = None,
+    weight_decay: NonNegative = 0.0,
+    clip_norm: Positive | None = None,
     amp: bool = False,
     non_finite: Literal["stop", "skip"] = "stop",
     diagnostics: bool = False,
@@ -52,12 +64,16 @@ def train(
     Args:
         method: model and loss (`TwoViews(model, Loss("adnce"))`), trained in place, on the model's device.
         loader: batches of graphs; one iteration is one epoch.
-        first: augmentation of the first view; a method may replace it.
-        second: augmentation of the second view.
+        first: augmentation of the first view, or its name; a method may replace it.
+        second: augmentation of the second view, or its name.
         epochs: passes over the data.
         steps: number of optimiser steps, instead of `epochs`; the last epoch ends with the last step.
-        lr: Adam's learning rate.
-        weight_decay: Adam's L2 penalty.
+        optimizer: `adam`, `adamw`, or `sgd` with a momentum of 0.9.
+        lr: learning rate; the largest one, if it changes.
+        schedule: `constant`, or `cosine`, along which the learning rate falls to 0 at the end of training.
+        warmup: fraction of the steps in which the learning rate rises linearly from 0, in [0, 1).
+        patience: number of epochs without a new lowest training loss after which training stops; None for no limit.
+        weight_decay: L2 penalty of `adam` and `sgd`; decoupled weight decay of `adamw`.
         clip_norm: largest Euclidean norm of the gradient, or None for no clipping.
         amp: whether the model computes in bfloat16; the loss stays in float32.
         non_finite: what to do about a loss or a gradient that is NaN or infinite. `stop` raises at the end of the
@@ -75,27 +91,43 @@ def train(
 
     Raises:
         NonFiniteLossError: the loss or the weights became NaN or infinite, or all steps of an epoch were skipped.
-        InputError: the loader gave no batch, a checkpoint does not fit, or `non_finite` or `clip_norm` is invalid.
+        InputError: the loader gave no batch, a checkpoint does not fit, an argument is invalid, or the learning rate
+            changes over epochs of unknown length.
         Stopped: a signal asked to stop, see `Checkpoints`.
     """
-    settings = {"lr": lr, "weight_decay": weight_decay, "clip_norm": clip_norm, "amp": amp, "non_finite": non_finite}
+    settings: dict[str, Any] = {
+        "optimizer": optimizer, "lr": lr, "schedule": schedule, "warmup": warmup, "weight_decay": weight_decay,
+        "clip_norm": clip_norm, "amp": amp, "non_finite": non_finite,
+    }  # fmt: skip
+    if schedule != "constant" or warmup:
+        settings["total_steps"] = _total_steps(loader, epochs) if steps is None else steps
     training = Training(method, loader, first, second, generator, diagnostics, deterministic, settings)
     if checkpoints is not None:
         checkpoints.resume(training.load_state_dict)
-    while training.in_epoch or (training.epoch < epochs if steps is None else training.steps < steps):
+
+    def finished() -> bool:
+        spent = training.epoch >= epochs if steps is None else training.steps >= steps
+        return spent or (patience is not None and training.stale >= patience)
+
+    while training.in_epoch or not finished():
         left = None if steps is None else steps - training.steps
         for view1, view2, ids in training.views(left):  # the next batch, augmented twice
-            training.step(view1, view2, ids)  # encode, project, loss (method); Adam (step.py)
+            training.step(view1, view2, ids)  # encode, project, loss (method); optimiser (step.py)
             if checkpoints is not None and (ranks.size() == 1 or training.steps % _AGREE == 0):
                 _save(training, checkpoints, checkpoints.stops_within_epoch(), checkpoints.due_within_epoch())
         record = training.end_epoch()
         for callback in callbacks:
             callback(record)
         if checkpoints is not None:
-            finished = training.epoch >= epochs if steps is None else training.steps >= steps
-            due = checkpoints.due_after_epoch(training.epoch) or finished
+            due = checkpoints.due_after_epoch(training.epoch) or finished()
             _save(training, checkpoints, checkpoints.stop.wanted, due)
     return training.history
+
+
+def _total_steps(loader: Iterable[Batch], epochs: int) -> int:
+    if not isinstance(loader, Sized):
+        raise InputError("`schedule` and `warmup` need a loader with a length; pass `steps` instead of `epochs`.")
+    return epochs * len(loader)
 
 
 def _save(training: Training, checkpoints: Checkpoints, stop: bool, due: bool) -> None:
@@ -118,16 +150,22 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
         h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none), both on the CPU.
 
     Raises:
-        InputError: the loader gave no batch, or batches without features.
+        InputError: the loader gave no batch, or batches without features, or an embedding is NaN or infinite.
     """
     h, y = [], []
-    for rows, batch in embed_batches(model, loader):
-        h.append(rows)
+    for part, batch in embed_batches(model, loader):
+        h.append(part)
         if batch.get("y") is not None:
             y.append(batch.y)
     if not h:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
-    return torch.cat(h).cpu(), torch.cat(y).cpu() if y else None
+    rows = torch.cat(h).cpu()
+    if not rows.isfinite().all():
+        first = int((~rows.isfinite().all(dim=1)).nonzero()[0])
+        raise InputError(
+            f"the embedding of graph {first} is NaN or infinite; look for NaN or very large values in its features."
+        )
+    return rows, torch.cat(y).cpu() if y else None
 
 
 @torch.no_grad()

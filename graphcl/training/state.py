@@ -14,15 +14,16 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import average_statistics
 from graphcl.errors import InputError
-from graphcl.losses.engine.checks import NonFiniteInputError, check_choice
+from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
 from graphcl.training.checkpoint import OtherTrainingError
 from graphcl.training.epoch import Epoch, measure
 from graphcl.training.non_finite import NonFiniteLossError, all_finite, non_finite_error, step_or_skip
+from graphcl.training.optimiser import rate_factor
 from graphcl.training.randomness import Generators
 from graphcl.training.step import Step
 from graphcl.training.stream import augmented, batches_of_epoch
@@ -39,7 +40,8 @@ class Training:
         generator: source of the views, and of the method's draws.
         diagnostics: whether to record `diagnose`.
         deterministic: see `Step`.
-        settings: of `train`: lr, weight_decay, clip_norm, amp, non_finite.
+        settings: of `train`: optimizer, lr, schedule, warmup, weight_decay, clip_norm, amp, non_finite; and
+            `total_steps`, if the learning rate changes.
 
     Attributes:
         epoch: number of finished epochs.
@@ -51,18 +53,18 @@ class Training:
         self,
         method: Method,
         loader: Iterable[Batch],
-        first: Augmentation,
-        second: Augmentation,
+        first: Augmentation | str,
+        second: Augmentation | str,
         generator: torch.Generator | None,
         diagnostics: bool,
         deterministic: bool,
         settings: dict[str, Any],
     ) -> None:
         self.method, self.loader, self.diagnostics, self.settings = method, loader, diagnostics, settings
-        check_choice("non_finite", settings["non_finite"], ("stop", "skip"))
         self._skips, clip_norm = settings["non_finite"] == "skip", settings["clip_norm"]
         self._step = Step(
             method,
+            optimizer=settings["optimizer"],
             lr=settings["lr"],
             weight_decay=settings["weight_decay"],
             clip_norm=math.inf if clip_norm is None and self._skips else clip_norm,
@@ -70,7 +72,8 @@ class Training:
             generator=generator,
             deterministic=deterministic,
         )
-        self._augmentations = method.augmentations(first, second)
+        views = as_augmentation(first, "first"), as_augmentation(second, "second")
+        self._augmentations = method.augmentations(*views)
         order = getattr(getattr(loader, "batch_sampler", None), "generator", None) or getattr(loader, "generator", None)
         self._generators = Generators(self._step.device, order=order, views=generator)
         self.history: list[Epoch] = []
@@ -87,6 +90,12 @@ class Training:
     def in_epoch(self) -> bool:
         """True between an epoch's first step and its end."""
         return self._done > 0
+
+    @property
+    def stale(self) -> int:
+        """Number of epochs since the lowest loss."""
+        losses = [each.loss for each in self.history]
+        return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
     def views(self, most: int | None = None) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
         """Yield the views and graph ids of the epoch's remaining batches, at most `most`, and record the time.
@@ -110,6 +119,9 @@ class Training:
     def step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> None:
         """Make one step, or skip it, and record its figures."""
         self._done += 1
+        if total := self.settings.get("total_steps"):
+            factor = rate_factor(self.steps, total, self.settings["schedule"], self.settings["warmup"])
+            self._step.set_rate(factor * self.settings["lr"])
         try:
             make_step = partial(step_or_skip, self._step) if self._skips else self._step
             outcome = make_step(view1, view2, ids)
@@ -194,7 +206,7 @@ class Training:
         self.method.load_state_dict(state["method"])
         self._step.optimiser.load_state_dict(state["optimiser"])
         for parameter, found in self._step.optimiser.state.items():
-            if any(found[key].shape != parameter.shape for key in ("exp_avg", "exp_avg_sq")):
+            if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
                 raise InputError("the optimiser's state does not fit the weights")
         self.history = [Epoch(**each) for each in state["history"]]
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]

@@ -7,30 +7,29 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
-from graphcl.errors import InputError
 from graphcl.methods import Method, Outcome
+from graphcl.training.optimiser import OptimizerName, make_optimizer
 
 
 class Step:
-    """A method with its Adam optimiser; a call with two views runs one training step.
+    """A method with its optimiser; a call with two views runs one training step.
 
     Args:
         method: method to train, in place.
-        lr: Adam's learning rate.
-        weight_decay: Adam's L2 penalty.
+        optimizer: name of the optimiser.
+        lr: learning rate.
+        weight_decay: see `make_optimizer`.
         clip_norm: largest allowed norm of the gradient; None disables clipping.
         amp: whether the forward pass uses bfloat16 autocast.
         generator: generator for the method's own random draws.
         deterministic: see `graphcl.distributed.data_parallel.data_parallel`.
-
-    Raises:
-        InputError: `clip_norm` is not above 0.
     """
 
     def __init__(
         self,
         method: Method,
         *,
+        optimizer: OptimizerName,
         lr: float,
         weight_decay: float,
         clip_norm: float | None,
@@ -38,12 +37,10 @@ class Step:
         generator: torch.Generator | None,
         deterministic: bool,
     ) -> None:
-        if clip_norm is not None and not clip_norm > 0:  # a negative norm would flip the gradient's sign
-            raise InputError(f"`clip_norm` must be above 0, or None, got {clip_norm}.")
         self.method, self.clip_norm, self.amp, self.generator = method, clip_norm, amp, generator
         self.parameters = [each for each in method.parameters() if each.requires_grad]
         self.device = self.parameters[0].device
-        self.optimiser = torch.optim.Adam(self.parameters, lr=lr, weight_decay=weight_decay, fused=True)
+        self.optimiser = make_optimizer(optimizer, self.parameters, lr, weight_decay)
         self._parallel = data_parallel(method, self.device, deterministic)
 
     def __call__(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome:
@@ -64,6 +61,11 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         return None if self.clip_norm is None else nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+
+    def set_rate(self, lr: float) -> None:
+        """Set the learning rate of the next step."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
 
     def update(self) -> None:
         """Run the optimiser step, then update the method's state (momentum encoder, queue or memory bank)."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphcl.augment import AttributeMask, Compose, EdgePerturb, Identity, NodeDrop, OneOf, Subgraph, apply
+from graphcl.augment import AttributeMask, Compose, EdgePerturb, Identity, NodeDrop, OneOf, Subgraph, apply, random3
 from graphcl.errors import InputError
 from tests.strategies import (
     QUICK,
@@ -88,7 +88,13 @@ def test_the_list_of_members_is_its_own():
 
 
 @pytest.mark.parametrize("combine", [Compose, OneOf])
-@pytest.mark.parametrize("wrong", [[], [None], [NodeDrop], [NodeDrop(0.1), "subgraph"], None, NodeDrop(0.1)], ids=repr)
+@pytest.mark.parametrize("wrong", [[], [None], [NodeDrop], [random3], ["drop"], [lambda data: data], None])
 def test_members_that_are_no_augmentations(combine, wrong):
-    with pytest.raises(InputError, match="`members` must be a list of one or more augmentations, got"):
+    with pytest.raises(InputError, match=r"`members` must be|unknown augmentation 'drop'; did you mean"):
         combine(wrong)
+
+
+def test_names_of_members():
+    assert repr(OneOf(["node_drop", Subgraph()])) == repr(OneOf([NodeDrop(), Subgraph()]))
+    with pytest.raises(InputError, match="augmentation `one_of` needs `members`; pass an object instead"):
+        Compose(["one_of"])

@@ -228,10 +228,26 @@ def test_the_registry_knows_the_public_augmentations():
     assert len(augmentations) == len(NAMES)
 
 
+PECULIAR = ("x", "edge_attr", "y", "ragged", "name")
+"""Attributes of the peculiar batches; the others have all."""
+BATCHES = {
+    "typical": typical_batch(),
+    "one entry per graph, as many edges": make_batch(*[(5, [(0, 1)])] * 3),
+    "no edge at all": make_batch((3, []), (2, []), (4, []), keys=PECULIAR),
+    "one node": make_batch((1, []), keys=PECULIAR),
+    "single nodes": make_batch((1, []), (1, [(0, 0)]), (1, []), keys=PECULIAR),
+    "as many nodes as edges": make_batch((4, [(0, 1), (1, 2), (2, 3), (3, 0)]), (2, [(1, 0), (0, 1)]), keys=PECULIAR),
+    "self-loops only": make_batch((3, path(3)), (3, [(0, 0), (1, 1), (2, 2)]), (4, []), keys=PECULIAR),
+    "parallel": make_batch((5, [(0, 1)] * 6), (3, [(2, 1), (2, 1), (1, 2)]), keys=PECULIAR),
+    "nodes after the last edge": make_batch(*[(4, path(4))] * 3, (6, []), keys=PECULIAR),
+}
+
+
 @each_variant
-@pytest.mark.parametrize("check", CHECKERS, ids=lambda check: check.__name__)
-def test_typical_batch(check, name, arguments):
-    check(build(name, **arguments), typical_batch())
+@pytest.mark.parametrize("batch", BATCHES)
+def test_known_batches(name, arguments, batch):
+    for check in CHECKERS:
+        check(build(name, **arguments), BATCHES[batch])
 
 
 @each_variant
@@ -241,34 +257,6 @@ def test_any_batch(name, arguments, batch):
     augment = build(name, **arguments)
     for check in CHECKERS:
         check(augment, batch)
-
-
-@each_variant
-@pytest.mark.parametrize(
-    "shapes",
-    [
-        pytest.param([(3, []), (2, []), (4, [])], id="no-edge-at-all"),
-        pytest.param([(1, [])], id="one-node"),
-        pytest.param([(1, []), (1, [(0, 0)]), (1, [])], id="single-nodes"),
-        pytest.param([(4, [(0, 1), (1, 2), (2, 3), (3, 0)]), (2, [(1, 0), (0, 1)])], id="as-many-nodes-as-edges"),
-        pytest.param([(3, path(3)), (3, [(0, 0), (1, 1), (2, 2)]), (4, [])], id="self-loops-only"),
-        pytest.param([(5, [(0, 1)] * 6), (3, [(2, 1), (2, 1), (1, 2)])], id="parallel"),
-        pytest.param([(4, path(4))] * 3 + [(6, [])], id="nodes-after-the-last-edge"),
-    ],
-)
-def test_peculiar_batches(name, arguments, shapes):
-    batch = make_batch(*shapes, keys=("x", "edge_attr", "y", "ragged", "name"))
-    for check in CHECKERS:
-        check(build(name, **arguments), batch)
-
-
-@each_variant
-@pytest.mark.parametrize("count", [1, 3])
-def test_one_entry_per_graph_is_not_mistaken_for_a_label(name, arguments, count):
-    """`y` and the edges both have one part per graph then."""
-    batch = make_batch(*[(5, [(0, 1)])] * count)
-    for check in CHECKERS:
-        check(build(name, **arguments), batch)
 
 
 @pytest.mark.parametrize("name", having("ratio"))
@@ -432,25 +420,6 @@ def with_faces(number=0):
     return graph
 
 
-@pytest.mark.parametrize("name", REMOVES_NODES)
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(Batch.from_data_list([with_faces(0), with_faces(1)]), id="batch"),
-        pytest.param(Batch.from_data_list([with_faces(0)]), id="batch-of-one"),
-        pytest.param(with_faces(), id="single-graph"),
-        pytest.param(
-            Batch(x=torch.ones(4, 1), edge_index=torch.tensor([[0], [1]]), batch=torch.tensor([0, 0, 1, 1]),
-                  face=torch.tensor([[0], [1], [1]])),
-            id="hand-made",
-        ),
-    ],
-)  # fmt: skip
-def test_node_indices_cannot_survive_the_removal_of_nodes(name, data):
-    with pytest.raises(InputError, match=r"`face`.*indices"):
-        build(name)(data, seeded(0))
-
-
 class Paired(Data):
     """Counts nodes in an attribute that PyG does not know of."""
 
@@ -458,13 +427,26 @@ class Paired(Data):
         return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
 
 
+PAIRED = Paired(**make_graph(5, path(5)).to_dict(), partner=torch.tensor([3, 4, 0, 1, 2]))
+INDICES = {
+    "batch": Batch.from_data_list([with_faces(0), with_faces(1)]),
+    "batch of one": Batch.from_data_list([with_faces(0)]),
+    "graph": with_faces(),
+    "hand-made": Batch(
+        x=torch.ones(4, 1), edge_index=torch.tensor([[0], [1]]), batch=torch.tensor([0, 0, 1, 1]),
+        face=torch.tensor([[0], [1], [1]]),
+    ),
+    "batch by its class": Batch.from_data_list([PAIRED] * 3),
+    "batch of one by its class": Batch.from_data_list([PAIRED]),
+    "graph by its class": PAIRED,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", REMOVES_NODES)
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_node_indices_by_a_rule_of_its_class_cannot_survive_either(name, count):
-    graph = Paired(**make_graph(5, path(5)).to_dict(), partner=torch.tensor([3, 4, 0, 1, 2]))
-    data = Batch.from_data_list([graph] * count) if count else graph
-    with pytest.raises(InputError, match=r"`partner`.*indices"):
-        build(name)(data, seeded(0))
+@pytest.mark.parametrize("data", INDICES)
+def test_node_indices_cannot_survive_the_removal_of_nodes(name, data):
+    with pytest.raises(InputError, match=r"`(face|partner)`.*indices"):
+        build(name)(INDICES[data], seeded(0))
 
 
 @pytest.mark.parametrize("name", ["identity", "edge_perturb", "attribute_mask"])
@@ -487,9 +469,14 @@ def hand_made(**more):
 
 
 @each_variant
-def test_hand_made_batches(name, arguments):
+@pytest.mark.parametrize("edges", [8, 3], ids=["more-edges-than-graphs", "as-many-edges-as-graphs"])
+def test_hand_made_batches(name, arguments, edges):
+    """`to_data_list()` either works or, as on the batch itself, says that it cannot."""
     y, edge_attr = torch.tensor([7, 8, 9]), torch.arange(8.0)
-    batch = hand_made(y=y, edge_attr=edge_attr)
+    batch = hand_made(y=y)
+    batch.edge_index, batch.edge_id = batch.edge_index[:, :edges], batch.edge_id[:edges]
+    if edges == 8:
+        batch.edge_attr = edge_attr
     view = build(name, **arguments)(batch, seeded(0))
     assert view.num_graphs == 3
     # Identity hands on what it got, which has no `ptr`.
@@ -497,31 +484,15 @@ def test_hand_made_batches(name, arguments):
     assert torch.equal(view.batch, torch.arange(3).repeat_interleave(sizes))
     assert (sizes >= 1).all()
     assert torch.equal(view.batch, batch.batch[view.node_id])
-    assert torch.equal(view.edge_attr, edge_attr[view.edge_id])
+    assert torch.equal(view.get("edge_attr", edge_attr[view.edge_id]), edge_attr[view.edge_id])
     assert torch.equal(view.y, y)
     assert view.edge_index.shape == (2, view.edge_id.numel())
     assert torch.equal(view.batch[view.edge_index[0]], view.batch[view.edge_index[1]])
     assert "ptr" not in batch
     assert set(view.keys()) - {"ptr"} == set(batch.keys())
-
-
-@each_variant
-def test_a_hand_made_batch_keeps_its_labels_where_there_are_as_many_edges(name, arguments):
-    batch = hand_made(y=torch.arange(8.0))
-    batch.edge_index, batch.edge_id = batch.edge_index[:, :3], batch.edge_id[:3]
-    batch.y = torch.tensor([7, 8, 9])
-    view = build(name, **arguments)(batch, seeded(0))
-    assert torch.equal(view.y, batch.y)
-    assert view.edge_id.numel() == view.edge_index.size(1)
-
-
-@each_variant
-def test_a_hand_made_batch_does_not_pretend_to_know_its_graphs(name, arguments):
-    """`to_data_list()` either works or, as on the batch itself, says that it cannot."""
-    view = build(name, **arguments)(hand_made(y=torch.tensor([7, 8, 9])), seeded(0))
     if hasattr(view, "_slice_dict"):
         assert_true_batch(view)
-        assert all(set(graph.keys()) == {"x", "y", "edge_index", "node_id", "edge_id"} for graph in view.to_data_list())
+        assert all(set(graph.keys()) == set(batch.keys()) - {"batch"} for graph in view.to_data_list())
     else:
         with pytest.raises(RuntimeError, match="from_data_list"):
             view.to_data_list()

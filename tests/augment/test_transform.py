@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import warnings
 
 import pytest
@@ -318,3 +319,22 @@ def test_a_data_set_without_the_features_that_are_masked(name):
     with pytest.raises(InputError, match=r"^attribute_mask needs node features `x`; give the graphs some, as PyG"):
         Held(graphs, transform=build(name))[0]
     assert Held(graphs, transform=T.Compose([T.Constant(), build(name)]))[0].x.size(1) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("mask", "line"),
+    [
+        (
+            torch.tensor([9, 1]),
+            "`graphs` must be a boolean tensor, true for graphs to augment, got a tensor of torch.int64",
+        ),
+        ([True, False], "`graphs` must be a boolean tensor, true for graphs to augment, got list"),
+        (torch.ones(3, dtype=torch.bool), r"`graphs` must have shape [2], one per graph, got [3]"),
+    ],
+)
+def test_masks_that_do_not_fit_are_refused(name, mask, line):
+    """Numbers would remove more nodes than a graph has."""
+    batch = Batch.from_data_list([make_graph(4, []), make_graph(5, [])])
+    with pytest.raises(InputError, match=re.escape(line)):
+        build(name)(batch, seeded(0), graphs=mask)

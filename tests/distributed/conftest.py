@@ -10,9 +10,9 @@ FOLDER = Path(__file__).parent
 
 @pytest.fixture(scope="session")
 def group(request):
-    """`group("losses", 2)` returns the errors of the checks of `losses.py` on two processes, by name.
+    """Return a function `(stem, size)` that returns the errors of the checks in `stem.py` on `size` processes, by name.
 
-    All checks of the session run at once, as starting the processes takes most of the time.
+    All checks of the test session run at once, as starting the processes takes most of the time.
     """
     mine = (item for item in request.session.items if item.path.parent == FOLDER)
     items = [item for item in mine if "group" in getattr(item, "fixturenames", ())]

@@ -1,8 +1,8 @@
-"""Runs checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py [NAME ...]
+"""Run checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py [NAME ...]
 
-One process imports everything and forks the ranks, as importing takes most of the time. A check is a function without
-arguments that all ranks of a gloo group run, an entry of a module's `CHECKS`. Errors are printed as JSON by size, file
-and name; null means passed.
+A check is a function without arguments in a module's dict `CHECKS`, which all ranks of a gloo group call. One process
+imports all modules and forks the ranks, as importing takes most of the time. The errors are printed as JSON by group
+size, file and name; null means passed.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ BROKEN = "not run, as an earlier check broke the group"
 
 
 def load(file):
-    """Import a module by its file."""
+    """Import the module in `file` and return it."""
     spec = importlib.util.spec_from_file_location(f"ranks_{Path(file).stem}", file)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -46,7 +46,7 @@ def run(checks, rank, size, folder):
         except Exception as error:
             found[name] = "".join(traceback.format_exception(error)[-4:])
         (folder / f"{size}-{rank}.json").write_text(json.dumps(found))
-        # If only some ranks failed, the others may be in a collective until its time limit: run no further checks.
+        # If only some ranks failed, other ranks may still wait in a collective: run no further checks.
         passed = [None] * size
         dist.all_gather_object(passed, found[name] is None)
         if len(set(passed)) > 1:
@@ -55,7 +55,7 @@ def run(checks, rank, size, folder):
 
 
 def outcomes(checks, size):
-    """Return the error of each check by name."""
+    """Run `checks` on `size` processes and return the error of each by name; None if it passed."""
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

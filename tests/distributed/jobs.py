@@ -1,6 +1,7 @@
-"""Jobs of two ranks as torchrun starts them, forked from one process: python tests/distributed/jobs.py DATASET FOLDER
+"""Run jobs of two ranks like torchrun: python tests/distributed/jobs.py DATASET FOLDER
 
-Prints as JSON each rank's output and exit code. As under torchrun, the store outlives the ranks.
+The ranks are forked from one process. As under torchrun, the store outlives the ranks. The output and the exit code of
+each rank are printed as JSON.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Losses on several ranks against one process: run by `group.py`, reported by `test_ranks.py`."""
+"""Checks of losses on several ranks against one process. `group.py` runs them, `test_ranks.py` reports them."""
 
 import copy
 import inspect
@@ -17,7 +17,7 @@ from graphcl.losses.engine import pairs, ring, tiled, torch_tiles
 from graphcl.registry import losses
 
 SHARD, FEATURES, WIDTH = 4, 5, 4
-"""Graphs of a rank, columns of a graph, columns of a projection."""
+"""Graphs per rank, features per graph, columns of a projection."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 
 
@@ -33,7 +33,7 @@ TENSORS = [("weight",), ("queue", "ids", "weight")]
 
 
 def variants(name):
-    """Yield a loss's arguments: key sets with both engines, tensors, and each value of its switches."""
+    """Yield (arguments, names of tensors) of a loss: choices of negatives, engines, and each value of its switches."""
     taken = inspect.signature(losses[name]).parameters
 
     def of(**arguments):
@@ -54,7 +54,7 @@ def variants(name):
 
 
 def data(seed=0):
-    """Return both views' features of the global batch `[2, N, F]`, and the further tensors that losses take."""
+    """Return the features of both views of the global batch, `[2, N, F]`, and the other tensors that losses take."""
     generator = torch.Generator().manual_seed(seed)
     count = SHARD * dist.get_world_size()
     x = torch.randn(2, count, FEATURES, generator=generator, dtype=torch.float64)
@@ -75,15 +75,17 @@ def model(seed=0):
 
 
 def arguments_of(name, arguments, tensors, given, part=slice(None)):
-    """Return the arguments of a loss, tensors over graphs restricted to a part."""
+    """Return the arguments of a loss, with tensors over graphs restricted to the slice `part`."""
     tensors = {*tensors, *(["queue_ids"] if "ids" in tensors else [])}
     tensors |= {"labels"} & set(losses.arguments(name).tensors)
     cut = {key: each[part] if key in ("weight", "ids", "labels") else each for key, each in given.items()}
-    return arguments | {key: cut[key] for key in tensors}
+    found = arguments | {key: cut[key] for key in tensors}
+    queued = (losses.arguments(name).defaults | arguments).get("negatives") == "queue"
+    return {"queue": given["queue"][:0], **found} if queued else found
 
 
 def value_and_gradients(network, loss, x):
-    """Return a loss's value and the gradients of the parameters."""
+    """Return the loss, and the gradients of all parameters as one vector."""
     network.zero_grad()
     z = network(x.flatten(0, 1)).view(2, x.size(1), WIDTH)
     value = loss(z[0], z[1])
@@ -97,7 +99,7 @@ def own_part():
 
 
 def compare(networks, name, arguments, tensors, steps=1):
-    """Compare value and gradients, and after several steps of SGD the parameters."""
+    """Compare losses and gradients, and after `steps` > 1 steps of SGD also the parameters, with one process."""
     x, given = data()
     part = own_part()
     plain = {key: value for key, value in arguments.items() if key != "engine"}
@@ -119,14 +121,14 @@ def compare(networks, name, arguments, tensors, steps=1):
 
 
 def every_variant(name):
-    """Compare every variant of a loss, the first for five steps; on more than two ranks a few of them, for one step."""
+    """Compare every variant of a loss, the first for five steps. On more than two ranks, compare only some."""
     alone = model()
     networks = alone, DistributedDataParallel(copy.deepcopy(alone))
     two = dist.get_world_size() == 2
     chosen = list(variants(name))
     if not two:
         chosen = chosen[:2] + chosen[2:][-1:]  # the rest does not depend on the number of ranks
-    # Small tiles and chunks, so that there are several; `auto` then means gathered keys in tiles.
+    # With small limits, there are several tiles and chunks, and `auto` selects gathered keys in tiles.
     small = mock.patch.object(tiled, "ROW_ELEMENTS", 24), mock.patch.object(torch_tiles, "TILE", 3)
     with small[0], small[1], mock.patch.object(pairs, "DENSE_LIMIT", 8):
         for number, (arguments, tensors) in enumerate(chosen):
@@ -140,7 +142,7 @@ CHECKS = {name: partial(every_variant, name) for name in losses}
 
 
 def a_wrong_gradient_is_detected():
-    """Gathered rows without a gradient, keys whose gradients are lost, a sum with a local gradient."""
+    """Test faults: gathered rows without gradient, lost gradients of keys, a sum with a local gradient."""
     wrong = [
         ("infonce", {"engine": "dense"}, mock.patch.object(pairs, "rows_of_others", detached(pairs.rows_of_others))),
         ("infonce", {"engine": "tiled"}, mock.patch.object(ring._Transfer, "wait", keys_only)),

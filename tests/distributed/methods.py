@@ -1,4 +1,4 @@
-"""Methods on several ranks against one process: run by `group.py`, reported by `test_ranks.py`."""
+"""Checks of methods on several ranks against one process. `group.py` runs them, `test_ranks.py` reports them."""
 
 import copy
 import inspect
@@ -21,7 +21,7 @@ from graphcl.registry import methods
 from tests.methods.small import graphs, pick, schedule, seeded
 
 SHARD, COUNT, STEPS = 3, 36, 5
-"""Graphs of a rank in a batch, graphs in total, steps of SGD on two ranks."""
+"""Graphs per rank in a batch, graphs in total, steps of SGD on two ranks."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 SYNC = "forward_sync_buffers"
 if SYNC not in inspect.signature(DistributedDataParallel).parameters:  # in older torch
@@ -42,22 +42,22 @@ CASES = {
 
 
 def build(name, loss, loss_arguments, arguments):
-    """Return the method in float64, with BatchNorm in its encoder and always the same weights."""
+    """Return the method in float64 with fixed initial weights. Its encoder has BatchNorm."""
     known = {"num_graphs": COUNT, "first": Identity(), "second": OneOf([NodeDrop(0.2), Identity()])}
     data = {key: known[key] for key in methods.arguments(name).required if key in known}
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = ContrastiveModel(GIN(4, hidden=8, layers=2))
         with torch.no_grad():
-            for each in model.parameters():  # with zero biases, rounding would decide about units at ReLU's kink
+            for each in model.parameters():  # with zero biases, some units would be at the kink of ReLU
                 each += 0.1 * torch.randn(each.shape)
-        for norm in model.encoder.norms:  # units with little variance would amplify rounding
+        for norm in model.encoder.norms:  # a small variance would amplify rounding errors
             norm.eps = 0.1
         return methods[name](model, Loss(loss, **loss_arguments), **data, **arguments).double().train()
 
 
 def views(numbers):
-    """Return two views that depend only on the graphs' indices."""
+    """Return two views that depend only on the indices of the graphs."""
     view1, view2 = pick(GRAPHS, numbers), pick(GRAPHS, numbers)
     view2.x = (view2.x * 9).sin()
     drawn = torch.tensor(numbers) % 2
@@ -76,7 +76,7 @@ def descend(network, lr=0.01):
 
 
 def one_step(network, numbers, generator):
-    """Return value and gradient of a batch."""
+    """Return the loss and the gradient of a batch."""
     network.zero_grad()
     outcome = network(*views(numbers), ids=torch.tensor(numbers), generator=generator)
     outcome.loss.backward()
@@ -84,12 +84,12 @@ def one_step(network, numbers, generator):
 
 
 def compare(name, loss, loss_arguments, arguments):
-    """Compare values, gradients, parameters and the method's state, step by step."""
+    """Compare loss, gradients, parameters and the method's state with one process after each step."""
     alone = build(name, loss, loss_arguments, arguments)
-    # Buffers are not synchronised: they must become equal by themselves.
+    # Do not synchronise buffers: each rank must compute equal values.
     together = DistributedDataParallel(synchronise(copy.deepcopy(alone)), **{SYNC: False})
     rank, size = dist.get_rank(), dist.get_world_size()
-    # Draws that one process makes once a batch must be those of rank 0.
+    # All ranks must use the draws of rank 0.
     generators = seeded(5), seeded(5 + rank)
     for numbers in schedule(COUNT, SHARD * size, STEPS if size == 2 else 2):
         own = numbers[rank * len(numbers) // size : (rank + 1) * len(numbers) // size]

@@ -1,4 +1,4 @@
-"""A group of one process is the same as no group: it sends nothing and adds no operation."""
+"""Test that a group of one process behaves like no group: nothing is sent and no operation is added."""
 
 import gc
 import weakref
@@ -19,7 +19,7 @@ COLLECTIVES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def world():
-    """A group of one process in which every collective is an error."""
+    """Return a group of one process in which every collective raises an error."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     broken = mock.Mock(side_effect=AssertionError("a collective was called"))
     ours = mock.patch.multiple(ranks, _all_gather=broken, _reduce_scatter=broken)

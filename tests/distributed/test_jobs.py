@@ -1,4 +1,4 @@
-"""Jobs of two ranks from the command line: output, files, and the death of a rank."""
+"""Test jobs of two ranks from the command line: output, files, and a rank that is killed."""
 
 import json
 import subprocess
@@ -21,7 +21,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def jobs(place):
-    """The output and exit codes of the jobs of `jobs.py`."""
+    """Return the output and exit codes of the jobs in `jobs.py`, by name."""
     InMemoryDataset.save(small_graphs(), str(place / "own.pt"))
     command = [sys.executable, str(Path(__file__).parent / "jobs.py"), str(place / "own.pt"), str(place)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
@@ -76,7 +76,7 @@ def environment(monkeypatch, **settings):
 
 
 def test_a_group_of_one(monkeypatch):
-    """Without torchrun, and under torchrun with one process: collectives return what they are given."""
+    """Without torchrun, and with one process under torchrun, collectives return their argument."""
     for settings in ({}, {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}):
         environment(monkeypatch, **settings)
         with launch() as group:

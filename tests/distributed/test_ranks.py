@@ -1,6 +1,6 @@
-"""Losses, methods, training and collectives on 2 and 4 ranks.
+"""Test losses, methods, training and collectives on 2 and 4 ranks.
 
-The checks are the `CHECKS` of `losses.py`, `methods.py`, `training.py` and `whole.py`, of which losses and methods are
+The tests report the `CHECKS` in `losses.py`, `methods.py`, `training.py` and `whole.py`. Losses and methods are
 compared with one process that has the global batch.
 """
 
@@ -14,7 +14,7 @@ CASES = [(stem, name) for stem, names in NAMES.items() for name in names]
 
 @pytest.mark.parametrize(("stem", "name"), CASES)
 def test_on_two_ranks(group, stem, name):
-    """Value, gradients, parameters and the method's state (queue, bank, probabilities, statistics), to 1e-9."""
+    """Compare value, gradients, parameters and the method's state (queue, bank, probabilities, statistics) to 1e-9."""
     assert group(stem, 2)[name] is None
 
 

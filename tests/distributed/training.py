@@ -1,4 +1,4 @@
-"""Training on several ranks, stopped and resumed: run by `group.py`, reported by `test_ranks.py`."""
+"""Checks of training on several ranks, with stop and resume. `group.py` runs them, `test_ranks.py` reports them."""
 
 import math
 import tempfile
@@ -25,7 +25,10 @@ SMALL = {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 16,
 
 
 def trained(settings, folder=None, looks=1000, loss=None):
-    """Return method and history on all ranks; stop at the last rank's given look and resume, until it is over."""
+    """Train on all ranks and return method and history.
+
+    With `folder`, the last rank stops the run at every `looks`-th opportunity, and the run is resumed until it ends.
+    """
     config = make_config({**SMALL, **settings})
     with ranks.across(dist.group.WORLD):
         while True:
@@ -50,7 +53,7 @@ def shared_folder():
 
 
 def resumes(settings):
-    """Stopped at the end of each epoch, which is the last rank's only look, it equals an uninterrupted training."""
+    """Return a check that training stopped and resumed after every epoch equals uninterrupted training."""
 
     def check():
         settings["deterministic"] = True
@@ -64,7 +67,7 @@ def resumes(settings):
 
 
 def resumes_within_an_epoch():
-    """Ranks agree on the step, make the remaining ones with new views, and stay equal."""
+    """Stop within an epoch. All ranks stop at the same step, complete the epoch after resuming, and stay equal."""
     with mock.patch.object(graphcl.training.checkpoint, "GRACE", 0), mock.patch("graphcl.training.loop._AGREE", 2):
         resumed, history = trained({}, shared_folder(), 2)
     assert len(history) == SMALL["epochs"]
@@ -72,7 +75,7 @@ def resumes_within_an_epoch():
 
 
 def all_reduce_of_ddp():
-    """DDP's own all-reduce and the sum in rank order give the same training up to rounding."""
+    """DDP's all-reduce and the sum in rank order agree up to rounding."""
     (plain, history), (_, ordered) = (trained({"deterministic": each}) for each in (False, True))
     for one, other in zip(history, ordered, strict=True):
         assert math.isclose(one.loss, other.loss, rel_tol=1e-3)
@@ -80,7 +83,7 @@ def all_reduce_of_ddp():
 
 
 def plain_differs():
-    """Each rank draws its own views, other than those of one process."""
+    """Each rank draws its own views, so the result differs from training on one process."""
     method, history = trained({"steps": 3})
     config = make_config({**SMALL, "steps": 3})
     model = make_model(config, DATA)
@@ -91,7 +94,7 @@ def plain_differs():
 
 
 class NonFiniteOnOne:
-    """NaN on rank 0 alone at its second call, an error about its input at its third."""
+    """Loss that on rank 0 returns NaN at the second call and raises an error at the third."""
 
     def __init__(self):
         self.calls, self.loss = 0, Loss("infonce")
@@ -100,7 +103,7 @@ class NonFiniteOnOne:
         self.calls += ranks.rank() == 0
         if self.calls == 3:
             raise NonFiniteInputError("`z1` is not finite.")
-        with ranks.across(None):  # the other ranks do not see it
+        with ranks.across(None):  # without collectives
             return self.loss(z1, z2) * (torch.nan if self.calls == 2 else 1.0)
 
 
@@ -111,7 +114,7 @@ def all_ranks_skip():
 
 
 def all_ranks_skip_what_one_has_not_sent():
-    """NaN in rows that stay on their rank, before a collective."""
+    """One rank has NaN in rows that it does not send before the next collective."""
     config = make_config({**SMALL, "non_finite": "skip", "epochs": 1, "method": "moco"})
     calls = []
 

@@ -1,4 +1,4 @@
-"""Collectives, their checks, and BatchNorm across ranks: run by `group.py`, reported by `test_ranks.py`."""
+"""Checks of collectives and BatchNorm on several ranks. `group.py` runs them, `test_ranks.py` reports them."""
 
 import copy
 import math
@@ -42,7 +42,7 @@ def numbers(count, columns=3, seed=0):
 
 
 def message_of(call, kind=InputError):
-    """Return the message of a call that raises on all ranks, so that no rank waits for another."""
+    """Return the message of the error that `call` raises on all ranks. Fail if a rank does not raise."""
     try:
         call()
     except kind as error:
@@ -68,7 +68,7 @@ def rows_come_in_the_order_of_ranks():
         assert ranks.sum_over_ranks(torch.tensor(2.0)) == 2 * size
         assert ranks.largest_over_ranks(torch.tensor(rank)) == size - 1
         assert ranks.broadcast(torch.tensor(rank + 7)) == 7
-        # Means over 1, 2, ... items whose value is the rank.
+        # Rank r has r + 1 items of value r.
         mean = ranks.part_of_mean(torch.tensor(float(rank)), rank + 1)
         expected = sum(number * (number + 1) for number in range(size)) / sum(range(size + 1))
         assert math.isclose(float(ranks.sum_over_ranks(mean)) / size, expected, rel_tol=1e-6)
@@ -93,7 +93,7 @@ def different_batch_sizes_are_refused_by_all():
     expected = f"all ranks must have equally many graphs in a batch, got {sizes} by rank; "
     expected += "make_loader(..., shard=(rank, ranks)) cuts equal shards."
     with across():
-        for _ in range(2):  # before and after ranks have agreed on a number
+        for _ in range(2):  # the first call stores the number of rows
             for loss in (infonce, barlow_twins, vicreg, lambda a, b: infonce(a, b, engine="tiled")):
                 assert message_of(lambda loss=loss: loss(numbers(4 + rank), numbers(4 + rank))) == expected
                 loss(numbers(4), numbers(4))
@@ -137,7 +137,7 @@ def weights_may_be_zero_on_a_rank():
 
 @check
 def the_ring_gathers_nothing():
-    """Messages are no larger than a rank's own rows; only losses that need whole rows of similarities gather."""
+    """No message is larger than a rank's own rows, except for losses that need whole rows of similarities."""
     sizes, sent = [], []
 
     def exchange(self, x, original=ranks.Ranks.exchange):
@@ -154,7 +154,7 @@ def the_ring_gathers_nothing():
             for loss in (infonce, adnce, alpha_cl, mean_variance):
                 loss(*z, engine="tiled", negatives="all").backward()
         assert max(sizes) == 2, "more than the two numbers of the check"
-        # Keys on the way there, keys with their gradients on the way back.
+        # Keys are sent in the forward pass, keys and their gradients in the backward pass.
         assert sent == [2 * 6 * 3] * (3 * 3 * (dist.get_world_size() - 1))
         jsd(*z, engine="tiled").backward()
         assert max(sizes) == 2 * 6 * 3
@@ -164,7 +164,7 @@ def the_ring_gathers_nothing():
 
 
 def batches():
-    """Return all graphs, and this rank's shard of them."""
+    """Return the batch of all graphs, and this rank's shard."""
     part = len(GRAPHS) // dist.get_world_size()
     start = part * dist.get_rank()
     return [pick(GRAPHS, range(len(GRAPHS))), pick(GRAPHS, range(start, start + part))]
@@ -177,7 +177,7 @@ def perturbed(batch):
 
 
 def norm_check(encoder):
-    """Compare gradients of a nonlinear function of two views' embeddings, and the running statistics after it."""
+    """Compare the gradients of a function of two views' embeddings, and the running statistics, with one process."""
     torch.manual_seed(0)
     alone = ContrastiveModel(encoder).double().train()
 
@@ -226,7 +226,7 @@ def norm_of_pyg():
 
 @check
 def norm_of_one_row_and_without_momentum():
-    """A rank may have a single row; without a momentum, running statistics are means."""
+    """A rank can have a single row. With momentum None, running statistics are averages."""
     rank, size = dist.get_rank(), dist.get_world_size()
     rows = torch.arange(2.0 * (size + 1), dtype=torch.float64).view(-1, 2).square()
     alone = nn.BatchNorm1d(2, momentum=None).double()
@@ -243,7 +243,7 @@ def norm_of_one_row_and_without_momentum():
 
 @check
 def compiled_layers_are_not_used_across_ranks():
-    """In float32 they compute alone and in evaluation, but not in training with several ranks."""
+    """Compiled float32 layers run on one process and in evaluation, but not in training on several ranks."""
     encoder = synchronise(GIN(4, hidden=16, layers=2))
     _, own = batches()
     own.x = own.x.float()

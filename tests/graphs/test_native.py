@@ -1,14 +1,18 @@
 """The compiled loops against torch's operations, and what they refuse."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphcl.augment.edge_perturb import _pairs
 from graphcl.graphs import native
+from graphcl.graphs.batching import Layout
 from graphcl.graphs.restrict import restrict
-from graphcl.graphs.segment import pointers
-from tests.strategies import QUICK, seeded
+from graphcl.graphs.segment import pointers, random_sample
+from tests.strategies import QUICK, loops, seeded
 
 pytestmark = pytest.mark.skipif(not native.enabled, reason="the compiled loops are not there")
 
@@ -73,6 +77,29 @@ def test_cutting_takes_rows_and_shifts_pairs(sizes, data):
     assert torch.equal(native.cut_pairs(pairs, start, graphs, rows.numel(), shift), expected)
 
 
+@QUICK
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.data())
+def test_samples_are_those_of_torch(sizes, data):
+    k = long([data.draw(st.integers(0, size)) for size in sizes])
+    ours = random_sample(pointers(long(sizes)), k, seeded(0))
+    with loops(False):
+        assert torch.equal(ours, random_sample(pointers(long(sizes)), k, seeded(0)))
+
+
+@QUICK
+@given(batches(), st.booleans(), st.data())
+def test_pairs_are_those_of_torch(batch, some, data):
+    ptr, edge_ptr, edge_index = batch
+    graphs = ptr.numel() - 1
+    layout = Layout(ptr, torch.arange(graphs).repeat_interleave(ptr.diff()), edge_index, edge_ptr)
+    mask = data.draw(masks(graphs)) if some else None
+    ours = _pairs(layout, mask)
+    with loops(False):
+        for edge_ptr in (layout.edge_ptr, None):
+            reference = _pairs(replace(layout, edge_ptr=edge_ptr), mask)
+            assert all(torch.equal(got, expected) for got, expected in zip(ours, reference, strict=True))
+
+
 LEAVES = "an edge leaves its graph"
 
 
@@ -111,6 +138,20 @@ def test_graphs_that_are_not_there_are_refused(graph):
         native.group(long([graph]), 2)
     with pytest.raises(IndexError, match="a segment index is out of range"):
         native.starts(long([graph]), 2)
+
+
+@pytest.mark.parametrize(
+    ("k", "order"), [([3, 0], [0, 1]), ([-1, 1], [0, 1]), ([1, 0], [0]), ([1, 0], [0, 2]), ([1, 1], [0, 1])], ids=str
+)
+def test_samples_that_do_not_fit_are_refused(k, order):
+    with pytest.raises(IndexError, match="a sample is larger than its segment"):
+        native.sample(long([0, 2, 4]), long(k), long(order))
+
+
+@pytest.mark.parametrize(("edge", "among"), [(4, [0]), (-1, [0]), (1, [1]), (1, [-1])])
+def test_pairs_of_indices_out_of_range_are_refused(edge, among):
+    with pytest.raises(IndexError, match="a node or edge index is out of range"):
+        native.pairs(long([[edge], [0]]), long(among), 4)
 
 
 def test_a_total_that_does_not_fit_is_refused():

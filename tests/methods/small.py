@@ -1,4 +1,4 @@
-"""Small graphs, two small models, and one training step written by hand."""
+"""Helpers for tests of methods: small graphs, two small models, and one training step."""
 
 import io
 
@@ -16,7 +16,7 @@ def seeded(seed):
 
 
 def graphs(n=24, seed=0, dtype=torch.float32):
-    """Random graphs of 5 to 11 nodes with four features and two classes."""
+    """Return n random graphs of 5 to 11 nodes with four features and two classes."""
     generator, found = seeded(seed), []
     for number in range(n):
         size = int(torch.randint(5, 12, (), generator=generator))
@@ -27,7 +27,7 @@ def graphs(n=24, seed=0, dtype=torch.float32):
 
 
 class Summed(nn.Module):
-    """An encoder without BatchNorm: a graph's embedding does not depend on the rest of its batch."""
+    """Encoder without BatchNorm, so that a graph's embedding does not depend on the other graphs of its batch."""
 
     def __init__(self, width=6):
         super().__init__()
@@ -41,7 +41,7 @@ class Summed(nn.Module):
 
 
 def make_model(seed=0, encoder=None, **options):
-    """A model with a seed of its own: `GIN`, or `Summed` for an encoder without BatchNorm."""
+    """Return a model initialised with `seed`, with encoder `GIN` or the class `encoder`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return ContrastiveModel(encoder() if encoder else GIN(4, hidden=8, layers=2), **options)
@@ -52,12 +52,12 @@ def pick(data, ids):
 
 
 def views_of(data, ids, seed):
-    """Two different views of some graphs, always the same of the same seed."""
+    """Return two different views of the graphs `ids`, equal for equal `seed`."""
     return two_views(pick(data, ids), NodeDrop(0.2), NodeDrop(0.3), seeded(seed))
 
 
 def schedule(n, batch_size, steps, seed=0):
-    """`steps` batches of graphs' numbers, epoch by epoch in a new order."""
+    """Return `steps` batches of graph indices, reshuffled every epoch."""
     generator, found = seeded(seed), []
     while len(found) < steps:
         found += [part.tolist() for part in torch.randperm(n, generator=generator).split(batch_size)]
@@ -69,7 +69,7 @@ def trainable(method):
 
 
 def step(method, optimiser, views, ids=None, generator=None):
-    """One step of training as the documentation of `Method` has it; gives the outcome."""
+    """Run one training step as documented in `Method`, and return the outcome."""
     method.train()
     outcome = method(*views, ids=None if ids is None else torch.tensor(ids), generator=generator)
     optimiser.zero_grad()
@@ -80,7 +80,7 @@ def step(method, optimiser, views, ids=None, generator=None):
 
 
 def through_a_file(state):
-    """What `torch.load(weights_only=True)` reads back of what `torch.save` wrote."""
+    """Save `state` with `torch.save` and return it as read by `torch.load(weights_only=True)`."""
     file = io.BytesIO()
     torch.save(state, file)
     file.seek(0)
@@ -88,7 +88,7 @@ def through_a_file(state):
 
 
 def assert_same_state(got, expected):
-    """Equal to the last bit, whatever a state holds besides tensors."""
+    """Assert that two state dicts are bitwise equal. Values need not be tensors."""
     assert list(got) == list(expected)
     for key, value in expected.items():
         if isinstance(value, torch.Tensor):
@@ -99,7 +99,7 @@ def assert_same_state(got, expected):
 
 
 def unit(row):
-    """A row as plain numbers of Euclidean length 1."""
+    """Return `row` scaled to norm 1, as a list of floats."""
     values = [float(each) for each in row]
     length = sum(each * each for each in values) ** 0.5
     return [each / length for each in values]

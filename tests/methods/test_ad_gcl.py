@@ -1,4 +1,4 @@
-"""`ad_gcl`: ADGCL(model, loss), learned weights of edges, by plain loops over edges; both players' gradients."""
+"""Test the method `ad_gcl` against plain loops over edges, and the gradients of the model and the adversary."""
 
 import copy
 import math
@@ -25,7 +25,7 @@ DATA = graphs(dtype=torch.float64)
 LONE = Data(
     x=torch.ones(1, 4, dtype=torch.float64), edge_index=torch.empty(2, 0, dtype=torch.long), y=torch.zeros(1).long()
 )
-# A pair in one direction only, another one in both and twice, and a self-loop.
+# One edge without its reverse, one pair with parallel edges in both directions, and a self-loop.
 ODD = Data(
     x=torch.rand(4, 4, generator=seeded(5), dtype=torch.float64),
     edge_index=torch.tensor([[0, 1, 2, 2, 1, 3], [1, 2, 1, 1, 2, 3]]),
@@ -41,18 +41,18 @@ def build(seed=7, model=None, loss=None, **options):
 
 
 def players(method):
-    """Parameters of the encoder with its projector, and of the adversary."""
+    """Return the parameters of the encoder with its projector, and those of the adversary."""
     return list(method.model.parameters()), [*method.adversary.encoder.parameters(), *method.judge.parameters()]
 
 
 def numbered(edge_index):
-    """Each edge's pair of nodes, the pairs numbered in their order."""
+    """Return, for each edge, the index of its node pair among all sorted node pairs."""
     pairs = [tuple(sorted(edge)) for edge in edge_index.T.tolist()]
     return [sorted(set(pairs)).index(pair) for pair in pairs]
 
 
 def perceptron(judge, u, v):
-    """Linear, ReLU, Linear of two rows side by side."""
+    """Return the logit of an edge from node u to node v: Linear, ReLU, Linear on the concatenated rows."""
     weight = torch.cat([judge.source.weight, judge.target.weight], dim=1)
     hidden = (weight @ torch.cat([u, v]) + judge.source.bias).relu()
     return (judge.last.weight @ hidden + judge.last.bias).item()
@@ -77,7 +77,7 @@ def test_a_weighted_sum_of_neighbours_by_a_plain_loop():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_weights_of_one_and_of_zero(dtype):
-    """1 is no weight, where float32 is compiled; 0 is no edge."""
+    """Weight 1 equals no weights (in float32 computed by compiled layers). Weight 0 removes an edge."""
     torch.manual_seed(0)
     encoder, x = GIN(4, hidden=16, layers=3).to(dtype), BATCH.x.to(dtype)
     keep = torch.rand(BATCH.num_edges, generator=seeded(0)) < 0.6
@@ -97,7 +97,7 @@ def test_the_gradient_of_the_weights():
 
 
 def test_the_compiled_layers_are_left_out(monkeypatch):
-    """They know no weights."""
+    """The compiled layers do not support edge weights."""
 
     def refuse(*_):
         raise AssertionError
@@ -182,7 +182,7 @@ def test_the_adversary_starts_with_weights_of_its_own():
 
 
 def by_hand(method, batch, generator):
-    """The objective with nothing turned round."""
+    """Return the objective without negating any gradient."""
     weight = method.keep(batch, generator)
     z1 = method.model(batch)
     z2 = method.model.projector(method.model.encode(batch, weight))
@@ -218,7 +218,7 @@ def test_each_player_alone_gets_its_way(player, sign):
 
 
 def test_a_graph_is_found_again_after_its_edges_were_dropped_at_random():
-    """The game's value may rise; what the encoder learns from it shows on edges dropped by chance."""
+    """The training loss can rise because of the adversary, so measure the loss on randomly dropped edges."""
     data = graphs(48)
     batch = pick(data, range(48))
     weight = (torch.rand(batch.num_edges, generator=seeded(9)) < 0.7).float()

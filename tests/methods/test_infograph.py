@@ -1,4 +1,4 @@
-"""`infograph`: InfoGraph(model, loss), every node against every graph, by plain loops over nodes and graphs."""
+"""Test the method `infograph` against plain loops over nodes and graphs."""
 
 import copy
 import math
@@ -41,7 +41,7 @@ def softplus(x):
 
 
 def layers_of(encoder, graph_rows, x, edge_index):
-    """All layers of a GIN by plain loops over nodes and neighbours, BatchNorm with the batch's own moments."""
+    """Return the outputs of all layers of a GIN by plain loops. BatchNorm uses the statistics of the batch."""
     rows, levels = list(x), []
     for conv, norm in zip(encoder.convs, encoder.norms, strict=True):
         sums = list(rows)
@@ -57,7 +57,7 @@ def layers_of(encoder, graph_rows, x, edge_index):
 
 
 def sides(method, batch):
-    """Projections of all nodes and of all graphs, and the graph of each node."""
+    """Return the projections of all nodes, the projections of all graphs, and the graph of each node."""
     of = batch.batch.tolist()
     rows = [[v for v, g in enumerate(of) if g == number] for number in range(batch.num_graphs)]
     nodes, pools = layers_of(method.model.encoder, rows, batch.x, batch.edge_index)
@@ -65,7 +65,7 @@ def sides(method, batch):
 
 
 def by_hand(method, batch):
-    """The equation: a sum over nodes for the own graph, another one over nodes and the other graphs."""
+    """Return the InfoGraph loss by its equation: a sum over nodes, and a sum over nodes and other graphs."""
     local, globals_, of = sides(method, batch)
     nodes, graphs_, own, others = local.tolist(), globals_.tolist(), 0.0, 0.0
     for v, row in enumerate(nodes):
@@ -89,7 +89,7 @@ def test_jsd_against_a_plain_loop(head, limit, monkeypatch):
 
 
 def test_the_gradient_is_that_of_the_loop():
-    """The loop with torch's scalars: gradients of encoder and both heads."""
+    """Compare the gradients of the encoder and both projectors with those of a loop over torch scalars."""
     method = build()
     again = copy.deepcopy(method)
     method(BATCH, BATCH).loss.backward()
@@ -106,7 +106,7 @@ def test_the_gradient_is_that_of_the_loop():
 
 @pytest.mark.parametrize("loss", ["infonce", "dcl"])
 def test_other_losses_by_a_plain_loop(loss):
-    """Cosines of a node with its own graph and with the others."""
+    """Compute the loss from the cosines of a node with its own graph and with the other graphs."""
     method = build(loss, temperature=0.3)
     local, globals_, of = sides(method, BATCH)
     nodes, rows, values = [unit(row) for row in local.tolist()], [unit(row) for row in globals_.tolist()], []
@@ -118,7 +118,7 @@ def test_other_losses_by_a_plain_loop(loss):
 
 
 def test_the_gradient_of_the_nodes_representations():
-    """Finite differences through both heads, with respect to the node features."""
+    """Compare with finite differences with respect to the node features."""
     method = build(model=make_model(encoder=NodesAndSums))
     few = Batch.from_data_list([DATA[0], LONE, DATA[1]])
 
@@ -131,7 +131,7 @@ def test_the_gradient_of_the_nodes_representations():
 
 
 class NodesAndSums(Summed):
-    """`Summed` with its nodes."""
+    """`Summed` with the method `with_nodes`."""
 
     def with_nodes(self, x, edge_index, batch):
         nodes = self.map(x.index_add(0, edge_index[1], x[edge_index[0]])).tanh()
@@ -173,7 +173,7 @@ def test_the_outcome_shows_the_first_node_of_each_graph_beside_the_graph():
 
 
 def test_zero_projections_have_a_loss_of_two_log_two():
-    """Where all heads give zero: 2 log 2, whatever the sizes."""
+    """If all projections are 0, the loss is 2 log 2."""
     method = build()
     for head in (method.local, method.model.projector):
         for each in head.parameters():
@@ -186,7 +186,7 @@ def test_zero_projections_have_a_loss_of_two_log_two():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_with_nodes_returns_the_embedding_and_the_rows_it_sums(dtype):
-    """In float32, forward is the compiled path."""
+    """In float32, `forward` uses the compiled layers and `with_nodes` does not."""
     torch.manual_seed(0)
     encoder, batch = GIN(4, hidden=16, layers=3).to(dtype), copy.copy(BATCH)
     batch.x = batch.x.to(dtype)
@@ -211,7 +211,7 @@ def test_gine_has_nodes_too():
 
 
 def test_the_residual_head():
-    """Three times Linear and ReLU, and a linear shortcut, by plain numbers."""
+    """The projector is three times Linear and ReLU, plus a linear shortcut."""
     head = make_projector(3, 2, "residual").double()
     layers = [each for each in head.modules() if isinstance(each, torch.nn.Linear)]
     assert [(each.in_features, each.out_features) for each in layers] == [(3, 3), (3, 3), (3, 2), (3, 2)]

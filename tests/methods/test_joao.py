@@ -1,4 +1,4 @@
-"""`joao`: what was drawn, what it cost, and the step of the probabilities."""
+"""Test the method `joao`: drawn augmentations, their losses, and the update of the probabilities."""
 
 import json
 import math
@@ -27,12 +27,13 @@ IDS = list(range(12))
 TERMWISE = [
     name
     for name in losses
-    if losses.facts(name)["gathering"] != "local"
+    if losses.facts(name)["repels"] == "yes"
     and "reduction" in losses.arguments(name).defaults
     and "labels" not in losses.arguments(name).tensors
+    and losses.arguments(name).defaults.get("negatives") != "queue"
 ]
 MASKS = [AttributeMask(0.9, noise_mean=value, noise_std=0) for value in (10, 20, 30)]
-"""Augmentations that leave a mark: which one a graph drew can be read off its features."""
+"""Augmentations that mark the features, so that a graph's features show which augmentation it drew."""
 
 
 def joao(loss="infonce", first=None, second=None, dtype=torch.float32, **options):
@@ -88,7 +89,7 @@ def test_the_record_of_a_view_in_which_nothing_changed():
 
 
 def test_the_members_do_what_they_do_in_a_pool_that_is_not_learned():
-    """With all the probability on one member, the view is that member's."""
+    """With probability 1 for one member, the view equals the view made by this member."""
     for number, member in enumerate([NodeDrop(0.3), Subgraph(0.3), AttributeMask(0.5)]):
         pool = LearnedPool(OneOf([NodeDrop(0.3), Subgraph(0.3), AttributeMask(0.5)]))
         pool.distribution.p.copy_(torch.eye(3)[number])
@@ -102,7 +103,7 @@ def test_the_members_do_what_they_do_in_a_pool_that_is_not_learned():
 
 
 def test_loader_chunks_keep_graphs_and_records_together():
-    """In `train`, several batches are augmented at once and taken apart: a graph's mark and its record still agree."""
+    """`train` augments several batches at once and splits them. Each graph must keep its index `drawn`."""
     seen = []
 
     class Watched(JOAO):
@@ -134,7 +135,7 @@ def test_the_value_is_that_of_two_views(name):
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_losses_of_augmentations_against_a_plain_loop(symmetric):
-    """InfoNCE of each anchor from its definition, and its mean over the graphs that drew the augmentation."""
+    """Compute InfoNCE of each anchor, and its mean over the graphs that drew each augmentation."""
     method = JOAO(
         make_model().double(), Loss("infonce", temperature=0.3, symmetric=symmetric), random2(), OneOf(MASKS)
     ).double()
@@ -164,7 +165,7 @@ def test_losses_of_augmentations_against_a_plain_loop(symmetric):
 
 
 def test_the_terms_of_both_views_anchors_lie_one_view_after_the_other():
-    """What the method relies on: a loss changes its i-th and its (B + i)-th term only where graph i is the anchor."""
+    """The method relies on this order: only terms i and B + i belong to graph i as the anchor."""
     z1, z2 = torch.randn(2, 5, 4, generator=seeded(0), dtype=torch.float64).requires_grad_()
     for name in TERMWISE:
         terms = losses[name](z1, z2, reduction="none", **({"symmetric": True} if "symmetric" in
@@ -201,7 +202,7 @@ def test_only_training_counts_and_only_after_the_step():
     st.floats(0.01, 2),
 )
 def test_the_step_of_the_probabilities(weights, seed, gamma, step_size):
-    """Against the papers' formula with the projection by bisection, as the released code does it."""
+    """Compare with the formula in the paper, projected by bisection as in the released code."""
     n = len(weights)
     mine = Distribution(weights, n).double()
     drawn = torch.randint(n, (40,), generator=seeded(seed))
@@ -240,7 +241,7 @@ def test_an_epoch_without_graphs_only_pulls():
 
 
 def test_training_moves_towards_the_harder_augmentation():
-    """Of an augmentation that changes nothing and one that removes most, the second has the higher loss."""
+    """The pool contains an augmentation that changes nothing and one that removes most of a graph."""
     pool = OneOf([Identity(), NodeDrop(0.8)])
     method = joao("dcl", second=pool, gamma=0.5, step_size=0.1)
     loader = ResidentLoader(graphs(48), 16, shuffle=True, generator=seeded(0))

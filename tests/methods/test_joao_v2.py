@@ -1,4 +1,4 @@
-"""`joao_v2`: each graph is projected by the projector of its augmentation."""
+"""Test the method `joao_v2`: each graph uses the projector of its augmentation."""
 
 import copy
 

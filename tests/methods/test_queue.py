@@ -1,4 +1,4 @@
-"""KeyQueue against a deque of plain numbers."""
+"""Test `KeyQueue` against a deque of plain numbers."""
 
 from collections import deque
 
@@ -19,7 +19,7 @@ def key_of(number):
 
 
 def rows(queue):
-    """What it holds, in an order of our own."""
+    """Return the (id, key) pairs in the queue, sorted."""
     return sorted(zip(queue.ids.tolist(), queue.keys.double().tolist(), strict=True))
 
 
@@ -48,7 +48,7 @@ def test_it_is_a_deque(size, additions):
 @given(size=st.integers(0, 9), before=ADDITIONS, after=ADDITIONS)
 def test_a_restored_queue_is_identical(size, before, after):
     first, second, total = KeyQueue(size, 3), KeyQueue(size, 3), 0
-    second.add(torch.ones(4, 3), torch.tensor([90, 91, 92, 93]))  # to be forgotten
+    second.add(torch.ones(4, 3), torch.tensor([90, 91, 92, 93]))  # overwritten by the loaded state
     for queues, additions in (((first,), before), ((first, second), after)):
         for count, known in additions:
             keys, ids = numbered(total, count)

@@ -1,4 +1,4 @@
-"""The projection to the simplex: against a solver of quadratic programs, and against what characterises it."""
+"""Test `nearest_distribution` against a quadratic programming solver, and by its optimality condition."""
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ def test_a_quadratic_program_has_the_same_solution(values):
 @settings(max_examples=300, deadline=None)
 @given(points)
 def test_no_vertex_lies_in_the_direction_of_the_point(values):
-    """A convex set's nearest point p to v, and no other: (v - p) (q - p) <= 0 for all its vertices q."""
+    """p is the nearest point to v if and only if (v - p) (q - p) <= 0 for all vertices q of the simplex."""
     v, p = torch.tensor(values, dtype=torch.float64), project(values)
     assert (p >= 0).all()
     assert abs(float(p.sum()) - 1) < 1e-12

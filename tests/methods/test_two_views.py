@@ -1,4 +1,4 @@
-"""`two_views`: the loss of the two views' projections, and labels only where they are asked for."""
+"""Test the method `two_views`: the loss of the two views' projections, and labels only if requested."""
 
 import pytest
 import torch
@@ -20,18 +20,20 @@ def gradients(model):
 
 
 def outcome_of(loss, **options):
-    """Value and gradients by the method, from a fresh model."""
+    """Return the loss and the gradients that the method computes with a new model."""
     model = make_model().double()
     outcome = TwoViews(model, loss, **options)(*views_of(graphs(dtype=torch.float64), IDS, 0))
     outcome.loss.backward()
     return outcome.loss.detach(), gradients(model)
 
 
-# Those that take no labels and push graphs apart by themselves.
+# Losses without labels and without a queue that repel negatives.
 FITTING = [
     name
     for name in losses
-    if "labels" not in losses.arguments(name).tensors and losses.facts(name)["gathering"] != "local"
+    if "labels" not in losses.arguments(name).tensors
+    and losses.arguments(name).defaults.get("negatives") != "queue"
+    and losses.facts(name)["repels"] == "yes"
 ]
 
 
@@ -111,8 +113,8 @@ def test_labels_for_a_loss_that_takes_none(name):
 
 
 def test_an_invalid_loss_is_rejected_and_a_registered_function_becomes_a_loss():
-    with pytest.raises(TypeError, match=r"^`loss` must be a Loss or a function .*, got 'infonce'\.$"):
-        TwoViews(make_model(), "infonce")
+    with pytest.raises(TypeError, match=r"^`loss` must be a Loss, its name, or a function .*, got 3\.$"):
+        TwoViews(make_model(), 3)
     with pytest.raises(InputError, match=r"^`reduction` must be 'mean' for training, got 'none'\.$"):
         TwoViews(make_model(), Loss("infonce", reduction="none"))
-    assert isinstance(TwoViews(make_model(), infonce).loss, Loss)
+    assert all(isinstance(TwoViews(make_model(), each).loss, Loss) for each in (infonce, "infonce"))

@@ -4,7 +4,6 @@ import copy
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -204,6 +203,51 @@ def test_other_columns_are_rejected(columns):
         make_encoder()(torch.ones(7, columns), torch.zeros(2, 0, dtype=torch.long))
 
 
+CHANGED = {
+    "in place": lambda batch: batch.edge_index.fill_(3),
+    "by NumPy": lambda batch: batch.edge_index.numpy().fill(10**9),
+    "graphs in place": lambda batch: batch.batch.fill_(10**9),
+    "edges' storage": lambda batch: batch.edge_index.untyped_storage().resize_(8),
+    "features' storage": lambda batch: batch.x.untyped_storage().resize_(8),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_changes_before_the_backward_pass_raise(change):
+    """Both ends are sorted, so that the encoder keeps views of the user's tensors."""
+    batch = make_batch([4, 4])
+    batch.edge_index = torch.tensor([[0, 1, 2, 4, 5], [1, 2, 3, 5, 6]])
+    h = make_encoder()(batch.x, batch.edge_index, batch.batch, size=2)
+    CHANGED[change](batch)
+    with pytest.raises((InputError, RuntimeError), match=r"was changed between|modified by an inplace operation"):
+        h.sum().backward()
+
+
+def test_resized_running_statistics_raise_as_in_batch_norm():
+    encoder, batch = make_encoder().eval(), make_batch([4, 4])
+    encoder.norms[1].running_mean = torch.zeros(1)
+    with pytest.raises(RuntimeError, match="running_mean should contain 16 elements not 1"):
+        encoder(batch.x, batch.edge_index, batch.batch)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("kind", [torch.long, torch.int])
+@pytest.mark.parametrize(
+    ("graphs", "edge", "line"),
+    [
+        ([0, 0, 1], 0, r"GIN takes `batch` of shape \[4\], one per node, got \[3\]\."),
+        ([0, 0, 1, 2], 0, r"`batch` must be in 0 \.\. 1, got values in 0 \.\. 2\."),
+        ([2, 0, 1, 1], 0, r"`batch` must be in 0 \.\. 1, got values in 0 \.\. 2\."),
+        ([-1, 0, 1, 1], 0, r"`batch` must be in 0 \.\. 1, got values in -1 \.\. 1\."),
+        ([0, 0, 1, 1], 4, r"`edge_index` must be in 0 \.\. 3, got values in 1 \.\. 4\."),
+    ],
+)
+def test_indices_out_of_range_are_named(graphs, edge, line, kind, enabled, monkeypatch):
+    monkeypatch.setattr(native, "enabled", enabled)
+    with pytest.raises(InputError, match=line):
+        make_encoder()(torch.ones(4, 5), torch.tensor([[edge], [1]]), torch.tensor(graphs, dtype=kind), size=2)
+
+
 def test_autocast_is_left_to_the_modules():
     with torch.autocast("cpu", torch.bfloat16):
         assert uses_modules(lambda *_: None)
@@ -303,17 +347,22 @@ def test_the_extension_rejects_wrong_numbers_and_shared_memory():
 
 SHORTER = """
 import sys, torch
-from tests.models.test_compiled import make_batch, make_encoder, outcome_of
-torch.save(outcome_of(make_encoder(37, 48, 2), make_batch([70, 9, 64], 37), True, True), sys.argv[1])
+from graphcl.models.gin import GIN
+x, edge_index, batch, state = torch.load(sys.argv[1])
+encoder = GIN(37, 48, 2)
+encoder.load_state_dict(state)
+h = encoder(x, edge_index, batch, size=3)
+(h * torch.linspace(-1, 1, h.numel()).view_as(h)).sum().backward()
+torch.save([h, *(each.grad for each in encoder.parameters()), *encoder.buffers()], sys.argv[1])
 """
 
 
 def test_the_loops_for_processors_with_shorter_vectors(tmp_path):
     """In a process of its own, as the loops are chosen at import."""
-    environment = os.environ | {"GRAPHCL_AVX2": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
-    file = tmp_path / "outcome.pt"
-    subprocess.run([sys.executable, "-c", SHORTER, str(file)], check=True, env=environment)
     encoder, batch = make_encoder(37, 48, 2), make_batch([70, 9, 64], 37)
+    file = tmp_path / "outcome.pt"
+    torch.save((batch.x, batch.edge_index, batch.batch, encoder.state_dict()), file)
+    subprocess.run([sys.executable, "-c", SHORTER, str(file)], check=True, env=os.environ | {"GRAPHCL_AVX2": "1"})
     exact = outcome_of(encoder, batch, True, False, torch.float64)
     for got, expected in zip(torch.load(file), exact, strict=True):
         error = float((got.double() - expected.double()).abs().max())

@@ -148,22 +148,21 @@ def test_gine_takes_a_single_edge_weight_and_refuses_none():
 
 
 def test_sizes_are_checked():
-    with pytest.raises(InputError, match=r"`hidden` must be in \[1, inf\), got 0\."):
+    with pytest.raises(InputError, match=r"`hidden` must be in \[1, 16384\], got 0\."):
         GIN(3, hidden=0)
 
 
 @pytest.mark.skipif(torch.__version__ < "2.6", reason="torch 2.4's tracer cannot get past a compiled function")
-@pytest.mark.parametrize("training", [True, False])
-def test_traced_by_torchs_compiler_it_is_the_same(training):
-    """`torch.compile` traces the modules; its backend, which would compile them, is left out here."""
+def test_traced_by_torchs_compiler_it_is_the_same():
+    """In one graph; the backend, which would compile it, is left out here."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     batch = Batch.from_data_list(
         [Data(x=torch.randn(n, 4, generator=generator), edge_index=torch.randint(n, (2, 3 * n), generator=generator))
          for n in (5, 8, 3)]
     )  # fmt: skip
-    encoder = GIN(4, hidden=16, layers=2).train(training)
-    traced = torch.compile(copy.deepcopy(encoder), backend="aot_eager", dynamic=True)
+    encoder = GIN(4, hidden=16, layers=2)
+    traced = torch.compile(copy.deepcopy(encoder), backend="eager", dynamic=True, fullgraph=True)
     for module in (encoder, traced):
         module(batch.x, batch.edge_index, batch.batch, size=3).square().sum().backward()
     a, b = (module(batch.x, batch.edge_index, batch.batch, size=3) for module in (encoder, traced))

@@ -7,9 +7,8 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINEConv, global_add_pool, global_mean_pool
 
-from graphcl.augment import AttributeMask, attribute_mask
+from graphcl.augment import AttributeMask
 from graphcl.errors import InputError
-from graphcl.models import molecule
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES, MASK, Categories, MoleculeGINE
 from tests.datasets.ogb_files import make_molecules
@@ -124,10 +123,6 @@ def test_two_views_in_one_pass(batch):
     apart = model.encode(batch), model.encode(view)
     for one, other in zip(model.encode_views(batch, view), apart, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-def test_augmentation_and_encoder_share_the_mask():
-    assert attribute_mask.MASK == molecule.MASK == -1
 
 
 def test_a_batch_without_bonds():

@@ -151,24 +151,27 @@ DAMAGE = {
     "columns": (changed(in_channels="7"), ["is corrupted: `in_channels` must be a whole number, got '7'."]),
     "features": (changed(features="auto"), ["is corrupted: `features` must be 'labels', 'constant', 'degree' or"]),
     "unknown": (changed(extra=1), ["is corrupted: `extra` is not a known key"]),
-    "encoder": (changed(encoder={"name": "gat", "arguments": {}}), ["holds weights of `gat`, which is not registered"]),
+    "encoder": (
+        changed(encoder={"name": "mine", "arguments": {}}),
+        ["holds weights of `mine`, which is not registered"],
+    ),
     "arguments": (
         changed(encoder={"name": "gin", "arguments": {"hidden": 0}}),
-        ["`encoder.arguments.hidden` must be in [1, inf), got 0."],
+        ["`encoder.arguments.hidden` must be in [1, 16384], got 0."],
     ),
     "wide": (
-        changed(encoder={"name": "gin", "arguments": {"hidden": 10**5}}),
-        ["is corrupted: `hidden` is 100000, but no weight is that large."],
+        changed(encoder={"name": "gin", "arguments": {"hidden": 16_000}}),
+        ["is corrupted: `hidden` is 16000, but no weight is that large."],
     ),
     "deep": (
         changed(encoder={"name": "gin", "arguments": {"layers": 10**9}}),
-        ["is corrupted: `layers` is 1000000000, but no weight is that large."],
+        ["`encoder.arguments.layers` must be in [1, 1000], got 1000000000."],
     ),
     "more-layers": (
         changed(encoder={"name": "gin", "arguments": {"layers": 32}}),
         ["that do not fit GIN: `convs.3.nn.0.weight` is only in the module"],
     ),
-    "many-columns": (changed(in_channels=10**9), ["is corrupted: `in_channels` is 1000000000, but no weight"]),
+    "many-columns": (changed(in_channels=10**8), ["is corrupted: `in_channels` is 100000000, but no weight"]),
     "many-degrees": (
         changed(features="degree", label_columns=0, max_degree=1),
         ["is corrupted: 3 columns of degrees do not fit `max_degree` 1."],

@@ -1,38 +1,29 @@
 """Train a given model or method as `run_seed` does, and compare trainings."""
 
+from unittest import mock
+
 import torch
+import torch.distributed as dist
 
-from graphcl.datasets.loader import make_loader
 from graphcl.distributed import ranks
-from graphcl.distributed.batchnorm import synchronise
 from graphcl.distributed.launch import Group
-from graphcl.experiment.build import make_augmentations, make_method
-from graphcl.experiment.seed import reproducible
+from graphcl.experiment import seed as seed_module
+from graphcl.experiment.build import make_method
 from graphcl.system.signals import Stop
-from graphcl.training.loop import train
-
-NAMES = ("epochs", "steps", "lr", "weight_decay", "clip_norm", "amp", "non_finite", "diagnostics", "deterministic")
 
 
-def train_seed(config, dataset, model, seed=0, method=None, checkpoints=None, callbacks=()):
-    """Return the epochs of a training of `model` under the settings of `config`, on the current ranks."""
-    group, device = Group(), next(model.parameters()).device
+def train_seed(config, dataset, model, method=None, checkpoints=None):
+    """Return the epochs of a training of `model` by `run_seed`, on the current ranks."""
+    group = Group()
     group.rank, group.size = ranks.rank(), ranks.size()
-    order = torch.Generator().manual_seed(2 * seed)
-    views = torch.Generator(device).manual_seed(2 * seed + 1 + group.rank * 2**41)
-    shard = (group.rank, group.size)
-    loader = make_loader(dataset, config.batch_size, True, order, device, config.shuffle_window, shard)
-    method = make_method(config, dataset, model, seed) if method is None else method
-    with reproducible(seed, group, device):
-        return train(
-            synchronise(method) if config.sync_batchnorm else method,
-            loader,
-            *make_augmentations(config),
-            **{name: getattr(config, name) for name in NAMES},
-            generator=views,
-            callbacks=callbacks,
-            checkpoints=checkpoints,
-        )
+    group.process_group = dist.group.WORLD if group.size > 1 else None
+    method = make_method(config, dataset, model) if method is None else method
+    with (
+        mock.patch.object(seed_module, "make_model", return_value=model),
+        mock.patch.object(seed_module, "make_method", return_value=method),
+    ):
+        device = next(model.parameters()).device
+        return seed_module.run_seed(config, dataset, 0, device, group=group, rows=(), checkpoints=checkpoints).history
 
 
 class StopAfter(Stop):

@@ -72,6 +72,7 @@ VARIANTS = {
     "plain": {},
     "chunks": {"batch_size": 16, "shuffle_window": 16},
     "steps": {"steps": 12},
+    "schedule": {"optimizer": "sgd", "schedule": "cosine", "warmup": 0.2, "patience": 2},
     "skip": {"non_finite": "skip", "clip_norm": 0.5},
     **{name: {"method": {"name": name}, "loss": "adnce"} for name in methods},
 }

@@ -114,9 +114,8 @@ def test_degenerate_batches_have_finite_diagnostics():
         assert all(torch.isfinite(value) for value in diagnose(z, z, z, 0.2).values())
 
 
-def test_diagnostics_are_logged(tmp_path):
-    arguments = ["--epochs", "1", "--seeds", "0", "--evaluation.folds", "2", "--evaluation.inner_folds", "2"]
-    arguments += ["--report", "false"]
+def test_diagnostics_are_logged(tmp_path, saved_graphs):
+    arguments = ["--dataset", saved_graphs(), "--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
     assert main([*arguments, "--diagnostics", "true", "--out", str(tmp_path / "run")]) == 0
     (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert set(diagnose(torch.eye(3), torch.eye(3), torch.eye(3), 0.2)) <= set(json.loads(line))

@@ -1,10 +1,12 @@
 """The training loop: learning, reproducibility, non-finite steps, clipping, bfloat16, any PyG encoder and loader."""
 
 import copy
+import math
 
 import pytest
 import torch
 import torch_geometric
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv, global_mean_pool
@@ -33,30 +35,6 @@ def test_it_learns():
     assert history[-1].loss < 0.85 * history[0].loss
     assert [record.epoch for record in history] == list(range(1, 21))
     assert all(0 < record.data_seconds < record.seconds for record in history)
-
-
-def test_it_is_reproducible_bit_for_bit():
-    first, second = run(graphs(40))[0].state_dict(), run(graphs(40))[0].state_dict()
-    assert all(torch.equal(first[key], second[key]) for key in first)
-    other = run(graphs(40), generator=torch.Generator().manual_seed(2))[0].state_dict()
-    assert not all(torch.equal(first[key], other[key]) for key in first)
-
-
-def test_labels_are_not_used():
-    data, flipped = graphs(40), graphs(40)
-    for graph in flipped:
-        graph.y = 1 - graph.y
-    unlabelled = [Data(x=graph.x, edge_index=graph.edge_index) for graph in graphs(40)]
-    states = [run(data)[0].state_dict() for data in (data, flipped, unlabelled)]
-    for key in states[0]:
-        assert torch.equal(states[0][key], states[1][key])
-        assert torch.equal(states[0][key], states[2][key])
-
-
-def test_the_global_generator_is_not_used():
-    before = torch.get_rng_state()
-    run(graphs(40))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_embed_drops_the_projector_and_keeps_the_order():
@@ -170,16 +148,91 @@ def test_a_skipped_step_changes_no_momentum_encoder_and_no_queue():
     assert all(torch.equal(one, other) for one, other in zip(method.parameters(), wanted.parameters(), strict=True))
 
 
-def test_invalid_non_finite():
-    with pytest.raises(InputError, match=r"^`non_finite` must be 'stop' or 'skip', got 'ignore'\.$"):
-        run(graphs(40), non_finite="ignore")
+INVALID = {
+    "non_finite": ("ignore", r"`non_finite` must be 'stop' or 'skip', got 'ignore'\."),
+    "clip_norm": (-1.0, r"`clip_norm` must be in \(0, inf\), got -1\.0\."),
+    "lr": (-1, r"`lr` must be in \(0, inf\), got -1"),
+    "weight_decay": (float("nan"), r"`weight_decay` must be in \[0, inf\), got nan\."),
+    "schedule": ("step", r"`schedule` must be 'constant' or 'cosine', got 'step'\."),
+    "optimizer": ("lbfgs", r"`optimizer` must be 'adam', 'adamw' or 'sgd', got 'lbfgs'\."),
+    "warmup": (1.0, r"`warmup` must be in \[0, 1\), got 1\.0\."),
+    "view": (random4, r"`second` must be an augmentation; call random4, as in random4\(\)\."),
+    "momentum": (0.9, r"`train` has no argument `momentum`; .*choose from: "),
+}
 
 
-@pytest.mark.parametrize("norm", [0.0, -1.0, float("nan")])
-def test_invalid_clip_norm(norm):
-    """A negative one would reverse the gradient."""
-    with pytest.raises(InputError, match=r"^`clip_norm` must be above 0, or None, got "):
-        run(graphs(40), clip_norm=norm)
+@pytest.mark.parametrize("name", INVALID)
+def test_invalid_arguments(name):
+    value, line = INVALID[name]
+    with pytest.raises(InputError, match=f"^{line}"):
+        run(graphs(40), **{name: value})
+
+
+def rates_of(**options):
+    """Return the learning rate of each step, and the number of epochs."""
+    rates = []
+
+    def note(optimizer, args, kwargs):
+        rates.append(optimizer.param_groups[0]["lr"])
+
+    hook = register_optimizer_step_pre_hook(note)
+    try:
+        _, history = run(graphs(40), lr=0.1, **options)  # three steps an epoch
+    finally:
+        hook.remove()
+    return rates, len(history)
+
+
+def test_the_learning_rate_rises_and_falls():
+    rates, _ = rates_of(epochs=4, schedule="cosine", warmup=0.25)
+    wanted = [0.1 * (1 + math.cos(math.pi * step / 9)) / 2 for step in range(9)]
+    assert rates == pytest.approx([0.1 / 3, 0.2 / 3, 0.1, *wanted])
+    assert rates_of(steps=4, warmup=0.5)[0] == pytest.approx([0.05, 0.1, 0.1, 0.1])
+    with pytest.raises(InputError, match=r"^`schedule` and `warmup` need a loader with a length; pass `steps`"):
+        train(TwoViews(make_model(), infonce), iter([]), "identity", "identity", warmup=0.5)
+
+
+def test_patience_counts_epochs_without_a_lower_loss():
+    losses = iter([3.0] * 3 + [2.0] * 3 + [2.5] * 3 + [2.1] * 3 + [1.0] * 3)
+
+    def loss(z1, z2):
+        return infonce(z1, z2) * 0 + next(losses)
+
+    assert rates_of(epochs=5, patience=2, loss=loss)[1] == 4
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_each_optimizer_is_torchs(name):
+    def model_after(**options):
+        return run(graphs(16), epochs=1, steps=1, lr=0.1, weight_decay=0.5, **options)[0]
+
+    start, ours = make_model(), model_after(optimizer=name)
+    gradients = [each.grad for each in ours.parameters()]
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    reference = kinds[name](start.parameters(), lr=0.1, weight_decay=0.5)
+    for each, gradient in zip(start.parameters(), gradients, strict=True):
+        each.grad = gradient
+    reference.step()
+    for got, expected in zip(ours.parameters(), start.parameters(), strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_names_stand_for_losses_and_augmentations():
+    by_name = run(graphs(40), loss="infonce", view="node_drop")[0].state_dict()
+    by_object = run(graphs(40), loss=Loss("infonce"), view=NodeDrop())[0].state_dict()
+    assert all(torch.equal(by_name[key], by_object[key]) for key in by_object)
+    with pytest.raises(InputError, match="`loss` must be a Loss, its name, or a function"):
+        TwoViews(make_model(), Loss)
+
+
+def test_an_embedding_that_is_not_finite_is_refused():
+    data = graphs(8)
+    data[5].x[0, 0] = 1e38
+    model = make_model()
+    for parameter in model.parameters():
+        parameter.data.mul_(100)
+    with pytest.raises(InputError, match="the embedding of graph 5 is NaN or infinite; look for NaN or very large"):
+        embed(model, ResidentLoader(data, 4))
 
 
 def test_an_epoch_of_skipped_steps_stops():

@@ -1,0 +1,111 @@
+"""`graphcl export`: write a trained encoder as a file that runs without this library."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from graphcl.config.command_line import Command
+from graphcl.config.settings import Seed, Settings
+from graphcl.errors import InputError
+from graphcl.models.interface import accepts, takes_categories
+from graphcl.models.saved import EncoderDescription, load_encoder
+from graphcl.system.entry_point import entry_point
+from graphcl.system.files import new_file, write_whole
+from graphcl.system.optional import import_onnx
+
+NODES, EDGES = 7, 11
+"""Sizes of the graphs with which the encoder is traced; the file takes graphs of any size."""
+
+
+class Export(Settings):
+    """The settings of `graphcl export`."""
+
+    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
+    format: Literal["onnx", "pt2"] = Field(
+        "onnx", description='onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load'
+    )
+    out: str | None = Field(None, title="FILE", description="new file; default: encoder.onnx or .pt2 beside encoder.pt")
+    seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
+
+
+COMMAND = Command(
+    "graphcl export ENCODER [--format onnx|pt2] [--out FILE]",
+    "Write a trained encoder for ONNX Runtime or for torch.export.load. The file maps node features, edges and the\n"
+    "graph of each node to embeddings, for any number of graphs; node features must be made as for its training.",
+    Export,
+    positional="encoder",
+)
+
+
+@entry_point("nothing was written")
+def main(arguments: Sequence[str]) -> None:
+    """Parse the arguments of `graphcl export` and run the command."""
+    settings = COMMAND.parse(arguments)
+    if settings is not None:
+        print(export(settings))
+
+
+def export(settings: Export) -> str:
+    """Write an encoder to a new file and return a description of its inputs and output.
+
+    Raises:
+        InputError: the file exists or cannot be written, the encoder cannot be used, or onnx is not installed.
+    """
+    if settings.format == "onnx":
+        import_onnx()
+    source = Path(settings.encoder).expanduser()
+    folder = source if source.is_dir() else source.parent
+    out = new_file(settings.out or folder / f"encoder.{settings.format}")
+    encoder, description = load_encoder(settings.encoder, settings.seed)
+    inputs = example_inputs(encoder, description)
+    program = exported_program(encoder, inputs)
+    write_whole(out, lambda file: _write(program, file, list(inputs), settings.format))
+    shapes = {"x": f"N, {description.in_channels}", "edge_index": "2, E", "batch": "N"}
+    shapes["edge_attr"] = f"E, {description.edge_dim}"
+    kinds = [f"{name} [{shapes[name]}] {str(each.dtype).removeprefix('torch.')}" for name, each in inputs.items()]
+    return (
+        f"inputs {', '.join(kinds)}; output h [graphs, {description.out_channels}]; "
+        f"x: {description.columns()}; in {out}"
+    )
+
+
+def example_inputs(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
+    """Return example inputs of the encoder for two small graphs, as name -> tensor."""
+    kind = torch.long if takes_categories(description.encoder.name) else torch.float32
+    inputs = {
+        "x": torch.zeros(NODES, description.in_channels, dtype=kind),
+        "edge_index": torch.arange(2 * EDGES).view(2, EDGES) % NODES,
+        "batch": (torch.arange(NODES) > NODES // 2).long(),
+    }
+    if description.edge_dim and accepts(encoder, "edge_attr"):
+        inputs["edge_attr"] = torch.zeros(EDGES, description.edge_dim, dtype=kind)
+    return inputs
+
+
+def exported_program(encoder: nn.Module, inputs: dict[str, Tensor]) -> Any:
+    """Return the encoder as a `torch.export.ExportedProgram` of `inputs`, for any number of nodes, edges and graphs."""
+    nodes, edges = torch.export.Dim("nodes"), torch.export.Dim("edges")
+    sizes = {"x": {0: nodes}, "edge_index": {1: edges}, "batch": {0: nodes}, "edge_attr": {0: edges}}
+    dynamic = {name: sizes[name] for name in inputs}
+    return torch.export.export(encoder, (), inputs, dynamic_shapes=dynamic)
+
+
+def _write(program: Any, file: IO[bytes], names: list[str], form: str) -> None:
+    if form == "pt2":
+        torch.export.save(program, file)
+        return
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # torch.onnx warns of optional packages that are not needed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of its own deprecated calls
+        model = torch.onnx.export(program, dynamo=True, input_names=names, output_names=["h"], verbose=False)
+    if model is None:
+        raise InputError("ONNX files need torch 2.5 or newer; update torch, or pass --format pt2.")
+    file.write(model.model_proto.SerializeToString())

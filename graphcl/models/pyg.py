@@ -1,0 +1,54 @@
+"""PyG's GCN, GAT, GraphSAGE and PNA as encoders by name: BatchNorm after every layer, a sum over all layers' nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch_geometric.nn import GAT, GCN, PNA, GraphSAGE
+
+from graphcl.arguments import Channels, Count, Layers
+from graphcl.errors import InputError
+from graphcl.models.encoder import Readout
+from graphcl.models.pooled import Pooled
+from graphcl.registry import encoders
+
+
+@encoders.register("gcn")
+def gcn(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
+    """Graph convolutional network (Kipf and Welling 2017): PyG's `GCN`."""
+    return _pooled(GCN, in_channels, hidden, layers, readout)
+
+
+@encoders.register("gat")
+def gat(
+    in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum", heads: Count = 4
+) -> nn.Module:
+    """Graph attention network (Velickovic et al. 2018): PyG's `GAT`; `heads` divides `hidden`."""
+    if hidden % heads:
+        raise InputError(f"`hidden` must be a multiple of `heads`, got {hidden} and {heads}.")
+    return _pooled(GAT, in_channels, hidden, layers, readout, heads=heads)
+
+
+@encoders.register("sage")
+def sage(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
+    """GraphSAGE (Hamilton et al. 2017): PyG's `GraphSAGE`, with the mean over neighbours."""
+    return _pooled(GraphSAGE, in_channels, hidden, layers, readout)
+
+
+@encoders.register("pna")
+def pna(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
+    """Principal neighbourhood aggregation (Corso et al. 2020): PyG's `PNA`, without its scalers by degree."""
+    aggregators = ["mean", "min", "max", "std"]
+    # the scaler `identity` does not use the degrees' histogram, which the layer requires all the same
+    degrees = torch.ones(2, dtype=torch.long)
+    return _pooled(
+        PNA, in_channels, hidden, layers, readout, aggregators=aggregators, scalers=["identity"], deg=degrees
+    )
+
+
+def _pooled(model: Any, in_channels: int, hidden: int, layers: int, readout: Readout, **options: Any) -> nn.Module:
+    """Return an encoder whose embeddings have `layers * hidden` columns, as those of `gin`."""
+    width = hidden * layers
+    return Pooled(model(in_channels, hidden, layers, width, norm="batch_norm", jk="cat", **options), readout)
