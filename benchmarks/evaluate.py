@@ -24,7 +24,7 @@ from graphcl.evaluate.folds import C_GRID
 
 
 def untrained(name, mirror, root):
-    dataset = load_dataset(name, root=root, mirror=mirror)
+    dataset = load_dataset(name, data_root=root, mirror=mirror)
     torch.manual_seed(0)
     h, y = embed(ContrastiveModel(GIN(dataset.num_features)), make_loader(dataset, 1024))
     return h.double().numpy(), y.numpy()

@@ -92,7 +92,7 @@ def dataset(name: str, given: argparse.Namespace) -> Any:
         if name not in shapes.SHAPES:
             raise SystemExit(f"suite: unknown generated set {name!r}; choose from: {', '.join(shapes.SHAPES)}.")
         return shapes.generate(name, TINY[name] if given.quick else given.molpcba if name == "molpcba" else None)
-    whole = load_dataset(REAL[name], root=given.root, mirror=given.mirror)
+    whole = load_dataset(REAL[name], data_root=given.root, mirror=given.mirror)
     keys = ("x", "edge_index", "y")
     data = Data(**{key: whole._data[key] for key in keys})
     return shapes.Generated(data, {key: whole.slices[key] for key in keys})

@@ -34,7 +34,7 @@ dataset = load_dataset("MUTAG" if molecules else "synthetic", arguments.data_roo
 graphs = [graph.clone() for graph in dataset]
 for graph in graphs:
     del graph.y
-h = make_pipeline(GraphCL(epochs=20), StandardScaler()).fit_transform(graphs)
+h = make_pipeline(GraphCL(loss="adnce", epochs=20), StandardScaler()).fit_transform(graphs)
 distance, index = NearestNeighbors(n_neighbors=6, metric="cosine").fit(h).kneighbors(h)
 classes = dataset.y.numpy()[index]  # first use of labels
 print(f"{100 * (classes[:, 1:] == classes[:, :1]).mean():.1f} % of the five nearest neighbours share the graph's class")

@@ -14,92 +14,22 @@ Two augmented views of every graph, an encoder that makes them agree, and an hon
 torch.Size([600, 96])
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
-from graphcl import losses
-from graphcl.augment import (
-    AttributeMask,
-    Augmentation,
-    Compose,
-    Decision,
-    EdgePerturb,
-    Identity,
-    NodeDrop,
-    OneOf,
-    Subgraph,
-    apply,
-    random2,
-    random3,
-    random4,
-    two_views,
-)
-from graphcl.config import Config, make_config, read_config
-from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
-from graphcl.datasets.loader import make_loader
-from graphcl.datasets.resident import ResidentLoader
-from graphcl.errors import InputError
-from graphcl.evaluate import knn, logreg, svm
-from graphcl.losses import Loss
-from graphcl.methods import TwoViews
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.gin import GIN, GINE
-from graphcl.models.molecule import MoleculeGINE
-from graphcl.models.pooled import Pooled
-from graphcl.models.saved import load_encoder
-from graphcl.training.loop import embed, train
-from graphcl.version import __version__
+from graphcl.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from graphcl.estimator import GraphCL
+    from graphcl.api import *  # noqa: F403
+    from graphcl.api import __all__ as __all__
 else:
 
     def __getattr__(name: str) -> Any:
-        if name == "GraphCL":  # not before it is asked for, as it loads scikit-learn
-            from graphcl.estimator import GraphCL
+        """Return a public name; torch is loaded here, so that `graphcl --help` answers at once."""
+        if name.startswith("_") and name != "__all__":
+            raise AttributeError(f"module 'graphcl' has no attribute {name!r}")
+        api = importlib.import_module("graphcl.api")
+        return globals().get(name) or getattr(api, name)  # a package such as `graphcl.evaluate` is loaded by now
 
-            return GraphCL
-        raise AttributeError(f"module 'graphcl' has no attribute {name!r}")
-
-
-__all__ = [
-    "GIN",
-    "GINE",
-    "AttributeMask",
-    "Augmentation",
-    "Compose",
-    "Config",
-    "ContrastiveModel",
-    "Decision",
-    "EdgePerturb",
-    "GraphCL",
-    "Identity",
-    "InputError",
-    "Loss",
-    "MoleculeGINE",
-    "NodeDrop",
-    "OneOf",
-    "Pooled",
-    "ResidentLoader",
-    "Subgraph",
-    "TwoViews",
-    "__version__",
-    "apply",
-    "dataset_names",
-    "embed",
-    "knn",
-    "load_dataset",
-    "load_encoder",
-    "logreg",
-    "losses",
-    "make_config",
-    "make_loader",
-    "open_on_disk",
-    "random2",
-    "random3",
-    "random4",
-    "read_config",
-    "svm",
-    "train",
-    "two_views",
-    "write_on_disk",
-]
+    def __dir__() -> list[str]:
+        return importlib.import_module("graphcl.api").__all__

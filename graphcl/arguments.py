@@ -1,4 +1,4 @@
-"""Argument types with a range, and validation of arguments by a function's signature.
+"""Define argument types with a range, and validate arguments by a function's signature.
 
 A range is written once, in the signature (`temperature: Temperature = 0.2`). It applies to direct calls, to the
 configuration file and to the command line, and the help text shows it.
@@ -11,11 +11,10 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import PydanticCustomError
-from torch import Tensor
 
 from graphcl.errors import InputError, InputTypeError, one_line
 
@@ -24,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers in the usual notation, such as `[0, 1)`, with an optional reason."""
+    """A range of numbers in the usual notation, such as `[0, 1)`; messages give the optional reason `why`."""
 
     notation: str
     why: str = ""
@@ -44,7 +43,7 @@ class Interval:
 
 
 def interval(notation: str, why: str = "") -> AfterValidator:
-    """Return a validator of the range `notation`, to write in a type: `Annotated[float, interval("[0, 1)")]`."""
+    """Return a pydantic validator of a range, for a type such as `Annotated[float, interval("[0, 1)")]`."""
     return AfterValidator(Interval(notation, why).check)
 
 
@@ -52,14 +51,19 @@ Ratio = Annotated[float, interval("[0, 1)")]
 """The fraction of a graph that an augmentation changes."""
 Fraction = Annotated[float, interval("[0, 1]")]
 """A fraction or a probability."""
-Temperature = Annotated[float, interval("(0, inf)")]
-"""The temperature (tau in the papers), by which the cosines are divided."""
+Temperature = Annotated[float, interval("[1e-6, inf)")]
+"""The temperature (tau in the papers), a divisor of cosine similarities; below 1e-6, float32 would overflow."""
 Width = Annotated[float, interval("(0, inf]")]
 """The standard deviation of a Gaussian; `inf` gives every value the same weight."""
 Finite = Annotated[float, interval("(-inf, inf)")]
 NonNegative = Annotated[float, interval("[0, inf)")]
 Positive = Annotated[float, interval("(0, inf)")]
-Count = Annotated[int, interval("[1, inf)")]
+Count = Annotated[int, interval("[1, 1e9)")]
+Channels = Annotated[int, interval("[1, 16384]")]
+"""The width of a layer; a layer from 16384 to 16384 channels holds a gigabyte of weights."""
+Layers = Annotated[int, interval("[1, 1000]")]
+ProjectorName = Literal["mlp", "linear", "residual"]
+"""Names of the projectors that `graphcl.models.projector.make_projector` returns."""
 
 
 _WANTED = {
@@ -74,23 +78,63 @@ _WANTED = {
 }
 
 
+MOST_NAMES = 30
+"""Largest number of valid names that a message lists."""
+_SYNONYMS = {"simclr": ("ntxent", "twoviews"), "tau": ("temperature",), "p": ("ratio",), "graphsage": ("sage",)}
+"""Name in the literature -> names in this library, all in lower case without `_` and `-`."""
 MOST_PROBLEMS = 20
 """Largest number of mistakes that one message lists."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """Return all valid names for a message, after "did you mean ...? " if some of them resemble `name`."""
+    """Return advice on an unknown `name` for a message: similar names ("did you mean ...?") and all valid names.
+
+    If there are more than `MOST_NAMES` valid names, list only the three most similar names.
+    """
     names = sorted(set(valid))
-    close = difflib.get_close_matches(str(name)[:100], names, n=3, cutoff=0.5)
+    if len(names) > MOST_NAMES:
+        return f"did you mean {' or '.join(resembling(name, names, 0))}? there are {len(names)} names"
+    close = resembling(name, names)
     return (f"did you mean {' or '.join(close)}? " if close else "") + f"choose from: {', '.join(names) or 'nothing'}"
 
 
+def resembling(name: object, valid: Iterable[str], cutoff: float = 0.5) -> list[str]:
+    """Return up to three valid names that resemble `name`, best first; ignore case, `_`, `-` and the order of words.
+
+    Example:
+        >>> resembling("NTXent", ["adnce", "nt_xent"]), resembling("drop_nodes", ["node_drop", "identity"])
+        (['nt_xent'], ['node_drop'])
+    """
+    given = plain(str(name)[:100])
+    by_plain = {plain(each): each for each in valid}
+    if same := [by_plain[each] for each in (given, *_SYNONYMS.get(given, ())) if each in by_plain]:
+        return same
+    likeness = {
+        each: max(_ratio(given, key), _ratio(_sorted(str(name)), _sorted(each))) for key, each in by_plain.items()
+    }
+    best = sorted(likeness, key=lambda each: -likeness[each])[:3]
+    return [each for each in best if likeness[each] >= cutoff]
+
+
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+def _sorted(name: str) -> str:
+    return "".join(sorted(name[:100].lower().replace("-", "_").split("_")))
+
+
+def plain(name: str) -> str:
+    """Return a name in lower case, without `_` and `-`."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
 def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable[str]], prefix: str = "") -> list[str]:
-    """Return the problems that a failed validation found, one line each; at most `MOST_PROBLEMS`, then their number.
+    """Return one line for each problem of a failed validation; a last line counts problems beyond `MOST_PROBLEMS`.
 
     Args:
         error: the error that pydantic raised.
-        valid: function from the path of a mapping to its valid keys, which are listed if a key in it is unknown.
+        valid: function that takes the path of a mapping and returns its valid keys, for messages on unknown keys.
         prefix: dotted path put before each name.
     """
     lines = []
@@ -131,9 +175,12 @@ class Arguments:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        from torch import Tensor  # not at the top, because help texts must not import torch
+
         hints = get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters
         self.required = [name for name, parameter in parameters.items() if parameter.default is parameter.empty]
+        self._tensor = Tensor
         self.tensors = [name for name in parameters if Tensor in (hints.get(name), *get_args(hints.get(name)))]
         fields: dict[str, Any] = {
             name: (hints.get(name, Any), parameter.default)
@@ -149,8 +196,8 @@ class Arguments:
         return {name: field.default for name, field in self.model.model_fields.items()}
 
     def problems(self, values: Mapping[str, Any], prefix: str = "") -> list[str]:
-        """Return what is wrong with `values` as arguments of the function, one line for each problem."""
-        tensors = [name for name, value in values.items() if isinstance(value, Tensor)]
+        """Return one error message per problem with `values` as arguments of the function; an empty list if valid."""
+        tensors = [name for name, value in values.items() if isinstance(value, self._tensor)]
         found = [f"`{prefix}{name}` must be a plain value, got a tensor." for name in tensors]
         try:
             self.model.model_validate({name: value for name, value in values.items() if name not in tensors})
@@ -159,14 +206,21 @@ class Arguments:
         return found
 
     def guard(self, function: F) -> F:
-        """Return `function` with its arguments validated; a wrong type or value raises InputTypeError or InputError."""
+        """Return a wrapper of `function` that raises InputError for an argument of a wrong name, type or value."""
         signature = inspect.signature(function)
 
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            bound = signature.bind(*args, **kwargs).arguments
+            try:
+                bound = signature.bind(*args, **kwargs).arguments
+            except TypeError as error:
+                callee = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+                known = [name for name in signature.parameters if name != "self"]
+                wrong = next((name for name in kwargs if name not in known), None)
+                line = f" has no argument `{wrong}`; {nearest(wrong, known)}" if wrong else f": {error}"
+                raise InputTypeError(f"`{callee}`{line}.") from None
             given = {name: value for name, value in bound.items() if name in self.model.model_fields}
-            if any(isinstance(value, Tensor) for value in given.values()):  # refused: pydantic reads it as a number
+            if any(isinstance(value, self._tensor) for value in given.values()):  # pydantic would accept it as a number
                 raise InputTypeError(" ".join(self.problems(given)))
             try:
                 self.model.model_validate(given)

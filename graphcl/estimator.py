@@ -1,4 +1,4 @@
-"""`GraphCL`: contrastive training as a scikit-learn transformer, from graphs to embeddings."""
+"""Define `GraphCL`, a scikit-learn transformer that trains a graph encoder and embeds graphs."""
 
 from __future__ import annotations
 
@@ -26,43 +26,57 @@ from graphcl.training.loop import embed
 
 Named = str | dict[str, Any]
 """A registered name, without or with arguments: `"adnce"` or `{"name": "adnce", "mu": 0.5}`."""
+_RUN = Config()
+"""Default settings, as on the command line."""
+_NAMED = ("loss", "method", "first", "second", "encoder")
 
 
 class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Scikit-learn transformer that trains a graph encoder by contrastive learning and embeds graphs with it.
 
     `fit` trains as `python -m graphcl.run` does: the same settings and seed give the same embeddings. `transform`
-    returns a float32 array `[n, H]`; put a `StandardScaler` between it and a scikit-learn classifier.
+    returns a float32 array `[n, H]`, where H is the encoder's `out_channels`. In a pipeline, put a `StandardScaler`
+    between this transformer and a classifier.
 
     `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, a name, or a
-    path. Labels are optional, and training does not use them. `GridSearchCV` and similar tools can split a list or a
-    PyG data set. `transform` builds node features in the same way as `fit` did.
+    path. Labels are optional, and training does not use them. `GridSearchCV` and similar tools can split a list, a
+    pandas Series or a PyG data set. `transform` builds node features in the same way as `fit` did.
+
+    The arguments of a loss, method, view or encoder are parameters too: `set_params(loss__temperature=0.5)`, or
+    `graphcl__loss__temperature` in the grid of a pipeline. scikit-learn's scores are fractions in [0, 1]; the scores of
+    `graphcl.svm` and of a run are percentages.
 
     Args:
-        loss: the loss, by name or as `{"name": "adnce", "mu": 0.5}`; "auto": the method's usual loss, else infonce.
-        method: the method, which says how views are contrasted; "auto": the loss's usual method.
+        loss: name of a loss, or a dict with its arguments: `{"name": "adnce", "mu": 0.5}`; "auto": the usual loss of
+            the method, else infonce.
+        method: contrastive method, by name or as a dict; "auto": the usual method of the loss.
         first: augmentation for the first view, such as `{"name": "node_drop", "ratio": 0.1}`; default: `random4`, or
             the only kind that the method accepts.
         second: augmentation for the second view; default as for `first`.
-        encoder: a registered encoder; or your own module, of which a copy is trained; or a function that creates a
-            module from the number of node feature columns. See `ContrastiveModel` for how the module is called. H is
-            the module's `out_channels`.
+        encoder: name of a registered encoder, or a dict with its arguments; "auto": molecule_gine if `X` is the name of
+            an OGB set of molecules, else gin. Or a module of your own, which is copied before training. Or a function
+            that takes the number of node feature columns and returns a module. `ContrastiveModel` documents the call.
         features: node features, see `load_dataset`.
-        max_degree: larger degrees share the last column.
+        max_degree: degrees of `max_degree` and more share the last column.
         projection: width of the projection; default: the encoder's width.
         projector: mlp, linear or residual.
         epochs: passes over the data.
         steps: optimiser steps in total, instead of `epochs`.
         batch_size: graphs in a batch.
         shuffle_window: graphs shuffled together, for data sets larger than the memory; default: all.
-        lr: Adam's learning rate.
+        optimizer: `adam`, `adamw` or `sgd`.
+        lr: learning rate.
+        schedule: `constant` or `cosine`, see `graphcl.train`.
+        warmup: fraction of the steps in which the learning rate rises from 0.
+        patience: number of epochs without a lower training loss after which training stops; None for no limit.
         weight_decay: Adam's L2 penalty.
         clip_norm: largest allowed norm of the gradient; default: no clipping.
         amp: whether to compute in bfloat16.
         non_finite: action on a NaN or infinite loss or gradient: stop, or skip the step and count it.
-        precise_bn: recompute BatchNorm statistics over all graphs after training, see `graphcl.models.calibrate`.
+        precise_bn: whether to recompute BatchNorm statistics over all graphs after training, see
+            `graphcl.models.calibrate`.
         device: auto, cpu, cuda or cuda:N; auto uses CUDA if available.
-        random_state: the seed; None or a `RandomState` draws a new seed at each `fit`.
+        random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
     Attributes:
         model_: the trained `ContrastiveModel`, in evaluation mode.
@@ -84,28 +98,32 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        loss: Named = "adnce",
+        loss: Named = "auto",
         method: Named = "auto",
         first: Named | None = None,
         second: Named | None = None,
-        encoder: Named | OwnEncoder = "gin",
+        encoder: Named | OwnEncoder = "auto",
         *,
-        features: str = "auto",
-        max_degree: int = 64,
-        projection: int | None = None,
-        projector: str = "mlp",
-        epochs: int = 20,
-        steps: int | None = None,
-        batch_size: int = 128,
-        shuffle_window: int | None = None,
-        lr: float = 0.01,
-        weight_decay: float = 0.0,
-        clip_norm: float | None = None,
-        amp: bool = False,
-        non_finite: str = "stop",
-        precise_bn: bool = False,
-        device: str = "auto",
-        random_state: int | np.random.RandomState | None = 0,
+        features: str = _RUN.features,
+        max_degree: int = _RUN.max_degree,
+        projection: int | None = _RUN.projection,
+        projector: str = _RUN.projector,
+        epochs: int = _RUN.epochs,
+        steps: int | None = _RUN.steps,
+        batch_size: int = _RUN.batch_size,
+        shuffle_window: int | None = _RUN.shuffle_window,
+        optimizer: str = _RUN.optimizer,
+        lr: float = _RUN.lr,
+        schedule: str = _RUN.schedule,
+        warmup: float = _RUN.warmup,
+        patience: int | None = _RUN.patience,
+        weight_decay: float = _RUN.weight_decay,
+        clip_norm: float | None = _RUN.clip_norm,
+        amp: bool = _RUN.amp,
+        non_finite: str = _RUN.non_finite,
+        precise_bn: bool = _RUN.precise_bn,
+        device: str = _RUN.device,
+        random_state: int | np.random.RandomState | None = _RUN.seeds[0],
     ) -> None:
         self.loss = loss
         self.method = method
@@ -120,7 +138,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.steps = steps
         self.batch_size = batch_size
         self.shuffle_window = shuffle_window
+        self.optimizer = optimizer
         self.lr = lr
+        self.schedule = schedule
+        self.warmup = warmup
+        self.patience = patience
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
         self.amp = amp
@@ -129,11 +151,24 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
+    def set_params(self, **params: Any) -> GraphCL:
+        """Set parameters, including arguments of a loss, method, view or encoder (`loss__temperature`); return self."""
+        inner = {key: value for key, value in params.items() if key.partition("__")[0] in _NAMED and "__" in key}
+        super().set_params(**{key: value for key, value in params.items() if key not in inner})
+        for key, value in inner.items():
+            part, _, argument = key.partition("__")
+            named = getattr(self, part)
+            if not isinstance(named, str | dict):
+                raise InputError(f"`{key}` needs a named {part}, got {named!r}; set `{part}` to a name too.")
+            named = {"name": named} if isinstance(named, str) else named
+            setattr(self, part, {**named, argument: value})
+        return self
+
     def fit(self, X: Any, y: Any = None) -> GraphCL:
         """Train on the graphs `X` and return the estimator; `y` is ignored."""
         own = None if isinstance(self.encoder, str | dict) else self.encoder
         seed = self._seed()
-        config = self._config(seed)
+        config = self._config(seed, X)
         device = pick_device(config.device)
         categories = own is None and takes_categories(config.encoder["name"])
         dataset = load_dataset(
@@ -178,9 +213,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
         Args:
             path: path of the file, or of a run folder.
-            encoder: if your own encoder was trained, a module like it, or a function that creates one.
-            seed: seed of the encoder to load, if the file contains several; default: the first.
-            device: device of the loaded model, as for the class.
+            encoder: needed only if the trained encoder is a module of your own: a module of the same architecture, or a
+                function that creates the module.
+            seed: seed of the encoder to load, if the file contains several encoders; default: the first seed.
+            device: device of the loaded model: auto, cpu, cuda or cuda:N.
 
         Raises:
             InputError: see `graphcl.load_encoder`.
@@ -223,7 +259,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _config(self, seed: int) -> Config:
+    def _config(self, seed: int, X: Any) -> Config:
         names = {*TRAINING, "features", "max_degree", "device"} - {"views"}
         values = {name: _plain(getattr(self, name)) for name in names}
         views = {"first": _plain(self.first), "second": _plain(self.second)}
@@ -231,20 +267,20 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if isinstance(self.encoder, str | dict):
             values["encoder"] = _plain(self.encoder)
         try:
-            return make_config({**values, "seeds": [seed]})
+            return make_config({**values, "seeds": [seed], **({"dataset": X} if isinstance(X, str) else {})})
         except InputError as error:
-            # the message names the settings of a run, so replace the names that differ from this class's arguments
+            # the message names settings of a run, some of which this class names differently
             text = str(error).replace("`views.", "`").replace("`seeds.0`", "`random_state`")
             raise InputError(text) from None
 
 
 def _listed(X: Any) -> Any:
-    """Return an object array of graphs as a list, as scikit-learn's splitters may produce one; else `X` unchanged."""
-    return list(X) if isinstance(X, np.ndarray) and X.dtype == object else X
+    """Return `X` as a list if it is an object array or pandas Series, as from scikit-learn's splitters; else `X`."""
+    return list(X) if str(getattr(X, "dtype", "")) == "object" else X
 
 
 def _plain(value: Any) -> Any:
-    """Return a setting with NumPy scalars, as in a parameter grid, converted to Python numbers."""
+    """Return `value` with NumPy scalars, which parameter grids may contain, converted to Python numbers."""
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Contrastive pretraining in PyG's GraphGym: `import graphcl.graphgym` registers it; needs the extra `graphgym`.
+"""Add contrastive pretraining to PyG's GraphGym, on import; needs the extra `graphgym`.
 
 | GraphGym's key    | effect                                                                                 |
 |-------------------|----------------------------------------------------------------------------------------|
@@ -10,9 +10,9 @@
 | `graphcl`         | `encoder`, `projection`, `projector`, `loss`, `method`, `views`, `features`, `max_degree`,  |
 |                   | `mirror` as in a `Config`, always as mappings: `encoder: {name: gin, hidden: 64}`      |
 
-GraphGym does the rest: optimiser, schedule, epochs, loggers, checkpoints. See examples/graphgym for a script and a
-configuration. GraphGym calls the functions of `register_config` when it is imported, which is before this module
-registers its function; therefore this module also adds its keys to GraphGym's global `cfg`.
+GraphGym provides the optimiser, schedule, epochs, loggers and checkpoints. See examples/graphgym for a script and a
+configuration. GraphGym fills its global `cfg` when GraphGym is imported, before this module can register its keys.
+Therefore this module also adds its keys to `cfg` itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from graphcl.experiment.build import edge_columns, make_method
 from graphcl.losses import Loss
 from graphcl.methods import Outcome, TwoViews
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.interface import make_encoder
+from graphcl.models.interface import make_encoder, takes_categories
 from graphcl.registry import losses, methods
 from graphcl.training.diagnostics import alignment, uniformity
 
@@ -67,7 +67,7 @@ def add_keys(cfg: CfgNode) -> None:
 
 
 def settings(cfg: CfgNode) -> Config:
-    """Return the section `graphcl` as a validated `Config`, with the loss that `model.loss_fun` names.
+    """Return a validated `Config` from the section `graphcl` of `cfg`, with the loss named by `model.loss_fun`.
 
     Raises:
         ConfigError: a setting is invalid; the message has one line per problem.
@@ -94,7 +94,7 @@ class Network(nn.Module):
         dim_out: number of classes, which GraphGym passes; ignored.
 
     Raises:
-        InputError: the encoder requires edge attributes and the graphs have none; or see `settings`.
+        InputError: the encoder requires edge attributes and the graphs have none, or `settings` raises it.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
@@ -109,7 +109,7 @@ class Network(nn.Module):
 
     @property
     def encoder(self) -> nn.Module:
-        """The encoder, which is what remains useful after training."""
+        """The graph encoder, without projector and method."""
         encoder: nn.Module = self.method.model.encoder
         return encoder
 
@@ -158,7 +158,7 @@ class Pretraining(GraphGymModule):
 def pretrain(
     model: GraphGymModule, datamodule: Any, logger: bool = True, trainer_config: dict[str, Any] | None = None
 ) -> None:
-    """Train `model` by its method, for `train.mode: graphcl`; the arguments are those of GraphGym's `train`."""
+    """Train `model` with its contrastive method; GraphGym calls this function if `train.mode` is `graphcl`."""
     train(Pretraining(model), datamodule, logger, trainer_config)
 
 
@@ -168,12 +168,14 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
     The graphs are split at random into training, validation and test parts, by `dataset.split` and `seed`.
 
     Raises:
-        InputError: a part would have fewer than two graphs; or see `load_dataset`.
+        InputError: a part would have fewer than two graphs, or `load_dataset` raises it.
     """
     if format != "graphcl":
         return None
     section = cfg.graphcl
-    dataset = copy.copy(load_dataset(name, folder, section.mirror, section.features, section.max_degree))
+    categories = takes_categories(section.encoder["name"])
+    dataset = load_dataset(name, folder, section.mirror, section.features, section.max_degree, categories=categories)
+    dataset = copy.copy(dataset)
     dataset._data = copy.copy(dataset._data)
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(cfg.seed))
     sizes = [int(part * len(dataset)) for part in cfg.dataset.split[1:]]
@@ -202,7 +204,7 @@ def _mean(measure: Any, true: list[Tensor], pred: list[Tensor], task: str) -> fl
 
 
 def _node(values: dict[str, Any]) -> CfgNode:
-    """Return nested settings as a yacs `CfgNode` to which configuration files may add keys."""
+    """Return nested settings as a yacs `CfgNode`; configuration files may add keys to it."""
     node = CfgNode(new_allowed=True)
     for key, value in values.items():
         node[key] = _node(value) if isinstance(value, dict) else value

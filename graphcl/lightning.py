@@ -1,6 +1,6 @@
-"""Contrastive training with Lightning's `Trainer` instead of `graphcl.train`; needs the extra `lightning`.
+"""Train contrastively with Lightning's `Trainer` instead of `graphcl.train`; needs the extra `lightning`.
 
-`pl` is `lightning.pytorch` if it is installed, as in PyG, else `pytorch_lightning`.
+Like PyG, this module imports `lightning.pytorch` if it is installed, else `pytorch_lightning`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.augment.transform import Augmentation
+from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.augment.views import two_views
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
@@ -28,20 +28,20 @@ except ImportError:
 
 
 class ContrastiveModule(pl.LightningModule):
-    """LightningModule that trains a method: `pl.Trainer(max_epochs=20).fit(module, loader)`.
+    """LightningModule for a contrastive method: `pl.Trainer(max_epochs=20).fit(module, loader)` trains it.
 
     The loader is PyG's `DataLoader` or a `ResidentLoader`. Some arguments of `graphcl.train` are arguments of the
     `Trainer` instead: `gradient_clip_val` for `clip_norm`, `precision="bf16-mixed"` for `amp`, `max_steps` for `steps`.
     The module logs loss, alignment and uniformity as means over an epoch's steps, and the method's own metrics.
     `trainer.predict(module, loader)` returns the embeddings `[B, H]` of each batch.
 
-    With PyG's `DataLoader` and the same seeds, results equal those of `graphcl.train`. With a `ResidentLoader` they
-    differ, as `graphcl.train` then augments several batches at once.
+    With PyG's `DataLoader` and the same seeds, results equal those of `graphcl.train`. With a `ResidentLoader` the
+    results differ, because `graphcl.train` then augments several batches at once.
 
     Args:
         method: method to train, such as `TwoViews(model, Loss("adnce"))`.
-        first: augmentation for the first views; the method may replace it.
-        second: augmentation for the second views; the method may replace it.
+        first: augmentation for the first views, or its name; the method may replace it.
+        second: augmentation for the second views, or its name; the method may replace it.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         generator: generator for the views and the method's random draws, on the training device.
@@ -56,8 +56,8 @@ class ContrastiveModule(pl.LightningModule):
     def __init__(
         self,
         method: Method,
-        first: Augmentation,
-        second: Augmentation,
+        first: Augmentation | str,
+        second: Augmentation | str,
         *,
         lr: float = 0.01,
         weight_decay: float = 0.0,
@@ -65,7 +65,8 @@ class ContrastiveModule(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.method = method
-        self.first, self.second = method.augmentations(first, second)
+        views = as_augmentation(first, "first"), as_augmentation(second, "second")
+        self.first, self.second = method.augmentations(*views)
         self.lr, self.weight_decay, self.generator = lr, weight_decay, generator
 
     def forward(self, batch: Batch) -> Tensor:
@@ -73,7 +74,7 @@ class ContrastiveModule(pl.LightningModule):
         return self.method.model.encode(batch)
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
-        """Augment a batch twice, log its metrics, and return the loss of the two views."""
+        """Augment a batch twice, log metrics of the two views, and return their loss."""
         check_batch(batch)
         views = two_views(batch, self.first, self.second, self.generator)
         ids = graph_ids(self.trainer.train_dataloader, number, self.device)

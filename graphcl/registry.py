@@ -1,4 +1,4 @@
-"""Registries of losses, augmentations, encoders, methods and data sets, by name; their arguments are validated.
+"""Register losses, augmentations, encoders, methods and data sets by name, and validate their arguments.
 
 A file in `graphcl/losses/` or `graphcl/augment/` registers its functions; the command line, the help text and the
 contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
@@ -30,9 +30,9 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     Args:
         kind: what the registry holds, such as "loss"; for messages.
-        *packages: packages or modules whose functions register themselves on import; imported at the first look-up.
-        group: entry point group in which other packages add names, also read at the first look-up; default: none.
-        **facts: default facts for every name, see the method `facts`.
+        *packages: packages or modules that register functions when they are imported; the first look-up imports them.
+        group: entry point group in which other packages add names; the first look-up reads it. Default: none.
+        **facts: default metadata of every name, see the method `facts`.
     """
 
     def __init__(self, kind: str, *packages: str, group: str | None = None, **facts: str) -> None:
@@ -49,7 +49,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
         Args:
             name: name by which the function or class is looked up.
-            **facts: facts about it, see the method `facts`.
+            **facts: metadata of `name`, see the method `facts`.
         """
 
         def decorate(target: T) -> T:
@@ -70,7 +70,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         return decorate
 
     def reserve(self, *names: str) -> None:
-        """Refuse later registrations under `names`, which the registry does not hold itself."""
+        """Reserve `names`, so that `register` raises InputError for them."""
         self._owners.update(dict.fromkeys(names, "graphcl"))
 
     def arguments(self, name: str) -> Arguments:
@@ -79,7 +79,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         return self._arguments[name]
 
     def facts(self, name: str) -> Mapping[str, str]:
-        """Return the facts registered with `name`, such as a loss's `method`: the method that the loss is made for."""
+        """Return the metadata registered with `name`, for example `{"method": "two_views", ...}` for a loss."""
         self[name]
         return self._facts[name]
 
@@ -88,7 +88,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         return (inspect.getdoc(self[name]) or "").split("\n")[0]
 
     def problems(self, name: str, values: Mapping[str, Any], prefix: str = "") -> list[str]:
-        """Return what is wrong with `values` as arguments of `name`, one line for each problem."""
+        """Return one error message per problem with `values` as arguments of `name`; an empty list if valid."""
         try:
             return self.arguments(name).problems(values, prefix)
         except InputError as error:
@@ -125,7 +125,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 self._plug_in(point)
 
     def _plug_in(self, point: metadata.EntryPoint) -> None:
-        """Register the function or class that an entry point of another package names; warn and skip it if it fails."""
+        """Register the function or class of another package's entry point; if this fails, warn and continue."""
         package, known = _package(point), set(self._targets)
         try:
             target = point.load()
@@ -145,7 +145,7 @@ def _package(point: metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-losses = Registry("loss", "graphcl.losses", group="graphcl.losses", method="two_views", gathering="gather_negatives")
+losses = Registry("loss", "graphcl.losses", group="graphcl.losses", method="two_views", repels="yes")
 augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augmentations")
 encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")

@@ -1,4 +1,4 @@
-"""`GraphCL` among scikit-learn's estimators, and beside the command line."""
+"""Test `GraphCL` with scikit-learn's tools, and compare it with the command line."""
 
 import re
 
@@ -17,18 +17,16 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GINConv, global_add_pool
 
-from graphcl import GraphCL, Pooled, load_dataset, load_encoder
+from graphcl import Config, GraphCL, Pooled, knn, load_dataset, load_encoder
 from graphcl.errors import InputError
 from graphcl.run import main
 from tests.conftest import small_graphs
 
 QUICK = {"encoder": {"name": "gin", "hidden": 4}, "epochs": 1, "batch_size": 12}
 
-STEPS = ["--steps=4", "--lr=0.02"]
-
 
 class Own(nn.Module):
-    """An encoder from PyG's parts; it takes no `size` and no `edge_attr`."""
+    """Encoder made from PyG's layers; its `forward` has no arguments `size` and `edge_attr`."""
 
     def __init__(self, in_channels, out_channels=6):
         super().__init__()
@@ -43,7 +41,7 @@ def fitted():
     return GraphCL(**QUICK).fit(small_graphs())
 
 
-# -- beside the command line -------------------------------------------------------------------------------------------
+# -- comparison with the command line ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -69,20 +67,20 @@ def fitted():
 def test_the_same_embeddings_as_the_command_line(settings, words, saved_graphs, tmp_path):
     path, out = saved_graphs(), str(tmp_path / "run")
     features = ["--features", settings.get("features", "auto"), "--encoder.hidden", "4", "--batch-size", "12"]
-    rest = ["--epochs", "3", "--seeds", "5", "--eval", "knn", "--out", out]
+    rest = ["--epochs", "3", "--seeds", "5", "--eval", "knn", "--report", "false", "--out", out]
     assert main(["--dataset", path, *words, *features, *rest]) == 0
     with np.load(f"{out}/embeddings.npz") as arrays:
         h = arrays["h"][0]
     estimator = GraphCL(**{**QUICK, "epochs": 3, **settings}, random_state=5)
     assert np.array_equal(estimator.fit_transform(small_graphs()), h)
     assert len(estimator.history_) == (2 if "steps" in settings else 3)
-    # The run's own file makes an estimator, which embeds alike and would be trained alike.
+    # An estimator loaded from the run folder gives the same embeddings, also after training again.
     loaded = GraphCL.load(out)
     assert np.array_equal(loaded.transform(small_graphs()), h)
     assert np.array_equal(clone(loaded).fit_transform(small_graphs()), h)
 
 
-# -- among scikit-learn's ----------------------------------------------------------------------------------------------
+# -- scikit-learn's checks and tools -----------------------------------------------------------------------------------
 
 PLAIN_CHECKS = [
     "check_do_not_raise_errors_in_init_or_set_param",
@@ -100,7 +98,7 @@ PLAIN_CHECKS = [
     "check_transformers_unfitted",
     "check_valid_tag_types",
 ]
-"""Of `check_estimator`, what does not fit an estimator on arrays."""
+"""Checks of scikit-learn's `check_estimator` that do not call `fit` on arrays."""
 
 ARRAY_CHECKS = [
     "check_dict_unchanged",
@@ -123,13 +121,13 @@ ARRAY_CHECKS = [
     "check_transformer_general",
     "check_transformer_get_feature_names_out",
 ]
-"""Of the rest, what holds for graphs as well, here made of an array's rows. Not applicable: what asks for refusals of
-sparse, complex, one-dimensional or empty arrays by certain words; names of a data frame's columns; sample weights,
-which `fit` does not take."""
+"""Checks of `check_estimator` that call `fit` on arrays; `OfRows` converts each row to a graph. Left out: checks that
+require certain messages for sparse, complex, one-dimensional or empty arrays, column names of data frames, or sample
+weights, which `fit` does not accept."""
 
 
 class OfRows(GraphCL):
-    """`GraphCL` for arrays: a row is a graph of one node."""
+    """`GraphCL` for arrays: converts each row to a graph of one node with the row as features."""
 
     def fit(self, X, y=None):
         return super().fit(self.graphs(X))
@@ -146,7 +144,7 @@ class OfRows(GraphCL):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", PLAIN_CHECKS)
 def test_scikit_learns_checks(name):
-    if check := getattr(estimator_checks, name, None):  # some are newer than the oldest release that is supported
+    if check := getattr(estimator_checks, name, None):  # the oldest supported release lacks some checks
         check("GraphCL", GraphCL(epochs=1))
 
 
@@ -158,7 +156,7 @@ def test_scikit_learns_checks_on_rows(name):
 
 
 def test_there_are_checks():
-    assert sum(hasattr(estimator_checks, name) for name in PLAIN_CHECKS + ARRAY_CHECKS) >= 25  # scikit-learn 1.4's
+    assert sum(hasattr(estimator_checks, name) for name in PLAIN_CHECKS + ARRAY_CHECKS) >= 25  # as in scikit-learn 1.4
 
 
 def in_an_array(graphs):
@@ -167,9 +165,9 @@ def in_an_array(graphs):
     return array
 
 
-@pytest.mark.parametrize("given", [list, load_dataset, in_an_array], ids=["list", "data set", "array of objects"])
+@pytest.mark.parametrize("given", [load_dataset, in_an_array], ids=["data set", "array of objects"])
 def test_searching_a_grid(given):
-    """Over graphs in any form, the loss's arguments, numpy's numbers; folds differ in their degrees."""
+    """GridSearchCV works with data sets and object arrays of graphs, and with dicts and NumPy numbers in the grid."""
     graphs, y = small_graphs(), np.arange(36) % 2
     embedder = GraphCL(**QUICK, features="degree")
     pipeline = make_pipeline(embedder, StandardScaler(), KNeighborsClassifier(3))
@@ -182,7 +180,45 @@ def test_searching_a_grid(given):
     assert search.best_score_ > 0.8
     fitted = search.best_estimator_["graphcl"]
     assert fitted.transform(graphs).shape == (36, 9)
-    assert embedder.get_params()["encoder"] == QUICK["encoder"]  # which the search cloned
+    assert embedder.get_params()["encoder"] == QUICK["encoder"]  # unchanged, as the search trains clones
+
+
+def test_arguments_of_named_parts_are_parameters():
+    """`loss__temperature` works in `set_params` and in a pipeline's grid, and leaves the given dicts unchanged."""
+    encoder = QUICK["encoder"].copy()
+    pipeline = make_pipeline(GraphCL(**QUICK), KNeighborsClassifier(3))
+    grid = {"graphcl__loss__temperature": [0.2, 0.5], "graphcl__loss": ["dcl"], "graphcl__encoder__hidden": [3]}
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(small_graphs(), np.arange(36) % 2)
+    fitted = search.best_estimator_["graphcl"]
+    assert (fitted.loss["name"], fitted.loss.keys(), fitted.encoder) == (
+        "dcl", {"name", "temperature"}, {"name": "gin", "hidden": 3},
+    )  # fmt: skip
+    assert QUICK["encoder"] == encoder
+    assert 0 <= search.best_score_ <= 1  # a fraction, as scikit-learn's scores are
+    with pytest.raises(InputError, match="`first__ratio` needs a named first, got None; set `first` to a name too"):
+        GraphCL().set_params(first__ratio=0.1)
+    with pytest.raises(InputError, match=r"`loss\.tau` is not a known key"):
+        GraphCL().set_params(loss__tau=0.1).fit(small_graphs())
+
+
+def test_defaults_are_those_of_the_command_line():
+    usual = Config().model_dump()
+    given = GraphCL().get_params() | {"random_state": usual["seeds"][0]}
+    named = {name: {"name": given.pop(name)} for name in ("loss", "method", "encoder")}
+    assert named == {name: usual[name] for name in named}
+    assert (given.pop("first"), given.pop("second"), given.pop("random_state")) == (None, None, 0)
+    assert given == {name: usual[name] for name in given}
+
+
+def test_pandas_series_of_graphs_and_labels():
+    pd = pytest.importorskip("pandas")
+    graphs, y = pd.Series(small_graphs()), pd.Series(["ring", "star"] * 18)
+    pipeline = make_pipeline(GraphCL(**QUICK), KNeighborsClassifier(3))
+    assert set(pipeline.fit(graphs, y).predict(graphs[::-1])) <= {"ring", "star"}
+    h = pipeline[0].transform(graphs)
+    of_numbers = knn(h, np.arange(36) % 2, folds=3, inner_folds=2).accuracy
+    for labels in (y, y.astype("category"), y.to_numpy(dtype=object), np.arange(36) % 2 * 1.0):
+        assert knn(h, labels, folds=3, inner_folds=2).accuracy == of_numbers
 
 
 def test_labels_teach_nothing(fitted):
@@ -193,18 +229,15 @@ def test_labels_teach_nothing(fitted):
 
 
 def test_networkx_graphs():
-    """Rings and stars, told apart across folds, though no fold has the degrees of another."""
+    """A pipeline separates rings and stars in cross-validation, although the test graphs have new degrees."""
     graphs = [make(n) for n in range(4, 16) for make in (nx.cycle_graph, nx.star_graph)]
     pipeline = make_pipeline(GraphCL(**QUICK, features="degree"), StandardScaler(), KNeighborsClassifier(1))
     assert cross_val_score(pipeline, graphs, np.arange(24) % 2, cv=4, error_score="raise").mean() > 0.9
 
 
 def test_molecules_stay_categories():
-    """In lists too, as folds give them, and one alone."""
-    graphs = small_graphs()
-    for graph in graphs:
-        graph.x = torch.cat([graph.x, graph.x, graph.x], dim=1).long()
-        graph.edge_attr = torch.zeros(graph.num_edges, 3, dtype=torch.long)
+    """Category features are kept for a list of graphs and for a single graph; other features raise InputError."""
+    graphs = small_graphs(molecules=True)
     embedder = GraphCL(**QUICK | {"encoder": {"name": "molecule_gine", "hidden": 4, "layers": 2}})
     h = embedder.fit_transform(graphs)
     np.testing.assert_allclose(embedder.transform(graphs[3:4])[0], h[3], rtol=1e-4, atol=1e-5)
@@ -213,7 +246,7 @@ def test_molecules_stay_categories():
 
 
 def test_an_encoder_of_ones_own_that_computes_with_categories_is_refused():
-    """In one line; one that embeds them is trained."""
+    """An encoder that computes with integer `x` raises InputError; an encoder that converts `x` is trained."""
     graphs = small_graphs()
     for graph in graphs:
         graph.x = graph.x.long()
@@ -250,7 +283,7 @@ def test_seeds():
     assert again.tobytes() == outcomes["drawn"]
 
 
-# -- files, and modules of one's own -----------------------------------------------------------------------------------
+# -- files, and the user's own modules ---------------------------------------------------------------------------------
 
 
 def test_saving_and_loading(fitted, tmp_path):
@@ -261,7 +294,7 @@ def test_saving_and_loading(fitted, tmp_path):
     assert np.array_equal(loaded.transform(small_graphs()), fitted.transform(small_graphs()))
     assert loaded.get_feature_names_out().tolist() == fitted.get_feature_names_out().tolist()
     assert (loaded.n_features_in_, loaded.history_) == (3, [])
-    assert loaded.loss["name"] == "adnce"
+    assert loaded.loss["name"] == "infonce"
     assert clone(loaded).get_params() == loaded.get_params()
     loaded.save(tmp_path / "again.pt")
     with pytest.raises(InputError, match="exists already, and nothing is ever overwritten; give another file"):
@@ -311,7 +344,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("settings", "says"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes(settings, says):
-    """They are said at `fit`, as scikit-learn wants it, in one line."""
+    """Invalid settings raise a one-line error in `fit`, not in the constructor, as scikit-learn requires."""
     estimator = GraphCL(**settings)
     with pytest.raises(ValueError, match=re.escape(says)) as caught:
         estimator.fit(small_graphs())

@@ -1,4 +1,4 @@
-"""Data sets: TU, OGB, generated, memory-mapped, and the user's own graphs."""
+"""Load and store data sets of graphs: TU and OGB sets, a generated set, and the user's own graphs."""
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES

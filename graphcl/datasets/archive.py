@@ -1,4 +1,4 @@
-"""Safe extraction of zip archives: all entries are checked before any file is written."""
+"""Extract zip archives safely: check all entries before writing any file."""
 
 from __future__ import annotations
 
@@ -22,76 +22,98 @@ MOST_ENTRIES = 1000
 MOST_BYTES = 8 * 2**30
 """Largest total size of the unpacked files, in bytes."""
 FREE_BYTES, MOST_RATIO = 16 * 2**20, 200
-"""An archive that unpacks to more than `FREE_BYTES` bytes may unpack to at most `MOST_RATIO` times its own size."""
+"""An archive may unpack to at most `FREE_BYTES` bytes or `MOST_RATIO` times its own size, whichever is larger."""
+
+
+Entries = list[zipfile.ZipInfo]
+Chosen = dict[str, zipfile.ZipInfo]
 
 
 class DamagedArchiveError(InputError):
-    """Bytes of an archive are missing or wrong, as after an incomplete download."""
+    """An archive is corrupted, for example by an incomplete download."""
 
 
-def unpack(archive: Path, name: str, target: Path, origin: str) -> None:
-    """Extract the text files `NAME_*.txt` of a TU archive into a new folder.
-
-    Args:
-        archive: path of the zip archive.
-        name: name of the data set, with which its file names begin.
-        target: the new folder.
-        origin: the source of the archive, for messages.
-
-    Raises:
-        InputError: the archive is not a zip, is corrupted or unsafe (escaping paths, links, a zip bomb), or lacks
-            `NAME_A.txt`.
-    """
-    wanted = {f"{name}_{part}.txt" for part in PARTS}
-
-    def choose(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-        chosen: dict[str, zipfile.ZipInfo] = {}
-        for entry in entries:
-            file_name = PurePosixPath(entry.filename).name
-            if file_name in chosen:
-                raise InputError(f"{origin} is ambiguous: it holds {file_name} twice.")
-            if file_name in wanted:
-                chosen[file_name] = entry
-        for part in ("A", "graph_indicator"):
-            if f"{name}_{part}.txt" not in chosen:
-                there = listing(entry.filename for entry in entries)
-                raise InputError(
-                    f"{origin} is not an archive of {name}: no {name}_{part}.txt in it. It holds: {there}."
-                )
-        return chosen
-
-    _extract(archive, origin, target, choose)
-
-
-def unpack_folder(archive: Path, folder: str, keep: Sequence[str], target: Path, origin: str) -> None:
-    """Extract the files of one folder in an archive into a new folder.
+def unpack(archive: Path, target: Path, origin: str, choose: Callable[..., Chosen]) -> None:
+    """Check all entries of a zip archive, then extract the entries that `choose` selects into a new folder.
 
     Args:
         archive: path of the zip archive.
-        folder: name of a top-level folder in the archive.
-        keep: patterns for the names of the files to extract, relative to `folder`; the first must match a file.
         target: the new folder.
         origin: the source of the archive, for messages.
+        choose: function that takes a list of the file entries and `origin`, and returns a dict from the new file name
+            to the entry to extract.
 
     Raises:
-        InputError: the archive is not a zip, is corrupted or unsafe (escaping paths, links, a zip bomb), or nothing
-            matches the first pattern.
+        InputError: the archive is not a zip file, is corrupted, or is unsafe (escaping paths, links, a zip bomb); or
+            `choose` raises it.
     """
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            entries = zipped.infolist()
+            _check_safe(entries, archive.stat().st_size, origin)
+            chosen = choose([entry for entry in entries if not entry.is_dir()], origin=origin)
+            target.mkdir(parents=True)
+            for name, entry in chosen.items():
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                # zipfile verifies the CRC and never returns more than the declared size, so the check above suffices
+                with zipped.open(entry) as source, (target / name).open("wb") as sink:
+                    shutil.copyfileobj(source, sink, 2**20)
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error, OSError) as error:
+        # EINVAL comes from an invalid offset in the archive; any other OSError comes from the disk
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        with archive.open("rb") as file:
+            start = file.read(16)
+        if not start.startswith(b"PK"):
+            raise InputError(f"{origin} is not a zip archive: it starts with {start!r}.") from None
+        raise DamagedArchiveError(f"{origin} is damaged: {reason(error)}; fetch the file again.") from None
 
-    def choose(entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
-        top = f"{folder}/"
-        inside = {each.filename.removeprefix(top): each for each in entries if each.filename.startswith(top)}
-        chosen = {name: each for name, each in inside.items() if any(fnmatch.fnmatch(name, rule) for rule in keep)}
-        if not fnmatch.filter(chosen, keep[0]):
+
+def tu_files(entries: Entries, name: str, origin: str) -> Chosen:
+    """Return a dict from file name to entry of the text files `NAME_*.txt` in a TU archive.
+
+    Raises:
+        InputError: a file occurs twice, or `NAME_A.txt` or `NAME_graph_indicator.txt` is missing.
+    """
+    wanted, chosen = {f"{name}_{part}.txt" for part in PARTS}, {}
+    for entry in entries:
+        file_name = PurePosixPath(entry.filename).name
+        if file_name in chosen:
+            raise InputError(f"{origin} is ambiguous: it holds {file_name} twice.")
+        if file_name in wanted:
+            chosen[file_name] = entry
+    for part in ("A", "graph_indicator"):
+        if f"{name}_{part}.txt" not in chosen:
             there = listing(entry.filename for entry in entries)
-            raise InputError(f"{origin} is the wrong archive: no {folder}/{keep[0]} in it. It holds: {there}.")
-        return chosen
+            raise InputError(f"{origin} is not an archive of {name}: no {name}_{part}.txt in it. It holds: {there}.")
+    return chosen
 
-    _extract(archive, origin, target, choose)
+
+def folder_files(entries: Entries, folder: str, keep: Sequence[str], origin: str) -> Chosen:
+    """Return a dict from path to entry of the files that match a pattern, in one folder of an archive.
+
+    Args:
+        entries: all file entries of the archive.
+        folder: name of a top-level folder in the archive.
+        keep: patterns of paths within the folder, such as `raw/*`.
+        origin: the source of the archive, for messages.
+
+    Raises:
+        InputError: no entry matches the first pattern.
+    """
+    top = f"{folder}/"
+    inside = {each.filename.removeprefix(top): each for each in entries if each.filename.startswith(top)}
+    chosen = {name: each for name, each in inside.items() if any(fnmatch.fnmatch(name, rule) for rule in keep)}
+    if not fnmatch.filter(chosen, keep[0]):
+        there = listing(entry.filename for entry in entries)
+        raise InputError(f"{origin} is the wrong archive: no {folder}/{keep[0]} in it. It holds: {there}.")
+    return chosen
 
 
 def note_checksum(archive: Path, name: str, origin: str) -> None:
-    """Print a line if the checksum of a TU archive differs from the tested one; the server may have repacked it."""
+    """Print a note if the checksum of a TU archive is not the tested checksum; the server may have repacked it."""
     if name not in TESTED_ARCHIVES:
         return
     digest = hashlib.sha256()
@@ -106,43 +128,12 @@ def note_checksum(archive: Path, name: str, origin: str) -> None:
         )
 
 
-def _extract(
-    archive: Path,
-    origin: str,
-    target: Path,
-    choose: Callable[[list[zipfile.ZipInfo]], dict[str, zipfile.ZipInfo]],
-) -> None:
-    """Check all entries, then write those that `choose` returns, each as the file `target/NAME` for its key NAME."""
-    try:
-        with zipfile.ZipFile(archive) as zipped:
-            entries = zipped.infolist()
-            _check_safe(entries, archive.stat().st_size, origin)
-            chosen = choose([entry for entry in entries if not entry.is_dir()])
-            target.mkdir(parents=True)
-            for name, entry in chosen.items():
-                (target / name).parent.mkdir(parents=True, exist_ok=True)
-                # zipfile verifies the CRC and never returns more than the declared size, so the check above suffices
-                with zipped.open(entry) as source, (target / name).open("wb") as sink:
-                    shutil.copyfileobj(source, sink, 2**20)
-    except InputError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, struct.error, OSError) as error:
-        # EINVAL comes from an invalid offset in the archive; other OSErrors come from the disk, so they pass
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:
-            raise
-        with archive.open("rb") as file:
-            start = file.read(16)
-        if not start.startswith(b"PK"):
-            raise InputError(f"{origin} is not a zip archive: it starts with {start!r}.") from None
-        raise DamagedArchiveError(f"{origin} is damaged: {reason(error)}; fetch the file again.") from None
-
-
 def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> None:
-    """Raise InputError if an entry escapes the folder, is not a plain file, or would fill the disk."""
+    """Raise InputError if an entry has an unsafe path, type or encoding, or if the unpacked files are too large."""
     if len(entries) > MOST_ENTRIES:
         raise InputError(f"{origin} is refused: {len(entries)} entries, such an archive has a dozen.")
     for entry in entries:
-        # not `filename`, which zipfile has already normalised, so that it hides backslashes and NUL
+        # `filename` cannot be used: zipfile normalises it, which hides backslashes and NUL
         told = one_line(repr(entry.orig_filename), 100)
         path, kind = PurePosixPath(entry.orig_filename), stat.S_IFMT(entry.external_attr >> 16)
         drive = len(entry.orig_filename) > 1 and entry.orig_filename[1] == ":"

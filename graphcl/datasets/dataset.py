@@ -1,4 +1,4 @@
-"""The data set class of this library, and the split and metric of a benchmark."""
+"""Define the data set class `GraphDataset` and `Benchmark`, the split and metric of a benchmark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Benchmark:
 
     Args:
         name: name of the data set in the benchmark's own evaluator.
-        split: graph indices of the parts `train`, `valid` and `test`.
-        task_type: the benchmark's name for the kind of task, such as "binary classification".
+        split: indices of the graphs in each part; the keys are `train`, `valid` and `test`.
+        task_type: kind of task in the benchmark's terms, such as "binary classification".
         eval_metric: `rocauc`, `ap`, `acc` or `rmse`.
         num_tasks: number of targets, the columns of `y`.
     """
@@ -34,16 +34,16 @@ class GraphDataset(InMemoryDataset):
 
     Attributes:
         name: name of the data set.
-        features: what the columns of `x` are: "labels", "constant", "degree" or "labels+degree".
-        labelled: whether every graph has one integer class `y`.
-        classes: the original class values, `[C]`; `y` is an index into them. `None` if not labelled.
-        degree_columns: how many of the last columns of `x` are one-hot degrees.
+        features: kind of node features in `x`: "labels", "constant", "degree" or "labels+degree".
+        labelled: whether every graph has one class `y`, a whole number.
+        classes: the original class values, `[C]`; `y` holds indices into this tensor. `None` if not labelled.
+        degree_columns: number of one-hot degree columns; they are the last columns of `x`.
         benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
             `y [n, tasks]` is floating-point, NaN where a target is missing; `x` may hold category indices (integers).
 
     Args:
         data: all graphs, collated.
-        slices: attribute -> the first row of each graph in it, `[n + 1]`; `None` for one graph.
+        slices: attribute -> index of each graph's first row, and the number of rows, `[n + 1]`; `None` for one graph.
         name: see above.
         features: see above.
         classes: see above.
@@ -76,37 +76,43 @@ class GraphDataset(InMemoryDataset):
 
     @property
     def labelled(self) -> bool:
-        """Whether every graph has one integer class `y`."""
+        """Whether every graph has one class `y`, a whole number."""
         return self.classes is not None
 
     @property
     def scored(self) -> bool:
-        """Whether an embedding can be scored: the graphs are labelled, or belong to a benchmark."""
+        """Whether an embedding can be scored: the data set has classes or a benchmark's targets."""
         return self.labelled or self.benchmark is not None
 
     @property
     def num_classes(self) -> int:
-        """Number of classes; 0 if the graphs have no `y`, or `y` is not one integer class."""
+        """Number of classes; 0 if the data set is not labelled."""
         return 0 if self.classes is None else self.classes.numel()
 
     def __repr__(self) -> str:
         width = self.num_features
         graphs = f"{len(self)} graph{'s' * (len(self) != 1)}"
         columns = f"x: {width} column{'s' * (width != 1)} ({self.features})"
+        if edges := self.num_edge_features:
+            columns += f", edge_attr: {edges} column{'s' * (edges != 1)}"
         if self.benchmark is not None:
             tasks = f"{self.benchmark.num_tasks} task{'s' * (self.benchmark.num_tasks != 1)}"
             targets = f"{tasks} ({self.benchmark.task_type})"
+        elif self.labelled:
+            targets = f"{self.num_classes} classes"
         else:
-            targets = f"{self.num_classes or 'no'} classes"
+            targets = "no classes" + (", as `y` is not one whole number a graph" if "y" in self._data else "")
         return f"{type(self).__name__}({self.name!r}, {graphs}, {columns}, {targets})"
 
 
 def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[Tensor, Tensor] | None:
-    """Return `(y, classes)` with `y [n]` in 0..C-1 if `y` is one integer per graph, else `None`.
+    """Return class indices `[n]` and class values `[C]`; `None` if `y` is not one whole number per graph.
 
-    Classes are numbered in ascending order of their values, as in PyG's TU reader.
+    A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
     """
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.numel() != num_graphs:
+    if not isinstance(y, Tensor) or y.is_complex() or y.numel() != num_graphs:
+        return None
+    if y.is_floating_point() and not torch.equal(y, y.trunc()):  # NaN is unequal to itself
         return None
     if y_slices is None or not torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1)):
         return None

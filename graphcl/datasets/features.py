@@ -1,16 +1,19 @@
-"""Node features, computed for all graphs at once.
+"""Compute node features for all graphs at once.
 
 | `features` | columns |
 |---|---|
 | `labels` | the given `x` (TU sets: one-hot node labels) |
 | `constant` | one column of ones |
 | `degree` | one-hot node degree; degrees of `max_degree` and more share the last column |
-| `labels+degree` | the columns of `labels`, then those of `degree` |
+| `labels+degree` | the columns of `labels`, then the columns of `degree` |
 | `auto` | `labels` if the graphs have `x`, else `constant` |
 | `auto+degree` | `labels+degree` if the graphs have `x`, else `degree` |
 """
 
 from __future__ import annotations
+
+import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +21,7 @@ from torch_geometric.data import Data
 
 from graphcl.errors import InputError, InputTypeError
 
+_WARNED: dict[Any, Any] = {}
 FEATURES = ("auto", "labels", "constant", "degree", "labels+degree", "auto+degree")
 
 
@@ -55,7 +59,8 @@ def node_features(
         what: the name of the data set, for messages.
         degree_columns: number of degree columns; larger degrees share the last column. Default: as many as these
             graphs need, at most `max_degree + 1`.
-        categories: whether integers in `x` are category indices, for embedding tables, and stay integers.
+        categories: True keeps integers in `x`, as category indices for embedding tables; False converts integers to
+            floating point and warns if any is not 0 or 1.
 
     Returns:
         `x [N, F]` in torch's default floating type (or as category indices), `features` with `auto` resolved, and the
@@ -81,6 +86,7 @@ def node_features(
         return data.x, features, 0
     kind, columns = torch.get_default_dtype(), []
     if "labels" in features:
+        _warn_of_magnitudes(data.x, what)
         columns.append(data.x.to(kind))
     if features == "constant":
         columns.append(torch.ones(int(ptr[-1]), 1, dtype=kind, device=ptr.device))
@@ -92,6 +98,20 @@ def node_features(
         one_hot = torch.zeros(degree.numel(), degrees, dtype=kind, device=ptr.device)
         columns.append(one_hot.scatter_(1, degree.unsqueeze(1), 1.0))
     return (columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)), features, degrees
+
+
+def _warn_of_magnitudes(x: Tensor, what: str) -> None:
+    """Warn if an integer `x` has values other than 0 and 1: they may be categories, but are used as magnitudes."""
+    if x.is_floating_point() or x.dtype == torch.bool or not x.numel():
+        return
+    low, high = (int(each) for each in x.aminmax())
+    if low < 0 or high > 1:
+        # `warn_explicit` shows no source line, and its registry shows each message only once
+        text = (
+            f"`x` of {what} holds whole numbers from {low} to {high}, which are read as magnitudes; if they are "
+            "categories, one-hot encode them or use an encoder with embedding tables, such as molecule_gine"
+        )
+        warnings.warn_explicit(text, UserWarning, "graphcl", 0, registry=_WARNED)
 
 
 def node_degrees(edge_index: Tensor, edge_slices: Tensor, ptr: Tensor) -> Tensor:

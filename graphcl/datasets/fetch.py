@@ -1,4 +1,4 @@
-"""Find or download a data set's archive NAME.zip: in a local mirror, or from a server."""
+"""Find a data set's archive NAME.zip in a local mirror, or download it from a server."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from urllib.request import (
 
 from torch_geometric.datasets import TUDataset
 
-from graphcl.datasets.archive import DamagedArchiveError
+from graphcl.datasets.archive import Chosen, DamagedArchiveError, unpack
 from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, nearest
 from graphcl.errors import InputError, InputTypeError, one_line, reason
 
 TIMEOUT = 30.0
-"""Seconds without a received byte after which an attempt fails."""
+"""Timeout of a download attempt: seconds without a received byte."""
 ATTEMPTS, PAUSE = 4, 1.0
 """Number of attempts if the connection breaks off, and the seconds between two attempts."""
 MOST_SECONDS = 6 * 3600.0
@@ -44,10 +44,10 @@ MOST_BYTES = 4 * 2**30
 
 
 def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tuple[Path, str]:
-    """Return the local path of the TU archive NAME.zip and its source, see `fetch_archive`.
+    """Return the local path of the TU archive NAME.zip, and the path or URL that it came from.
 
     Raises:
-        InputError: `name` is not a known TU set and `mirror` is None; or see `fetch_archive`.
+        InputError: `mirror` is None and `name` is not a known TU set; or `fetch_archive` raises it.
     """
     if mirror is None and name not in TU_NAMES:
         here = f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
@@ -62,7 +62,7 @@ def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tu
 def fetch_archive(
     name: str, server: str, mirror: str | os.PathLike[str] | None, staging: Path, most: int | None = None
 ) -> tuple[Path, str]:
-    """Return the local path of the archive NAME.zip, and its path or URL of origin for messages.
+    """Return the local path of the archive NAME.zip, and the path or URL that it came from.
 
     Args:
         name: name of the archive, without `.zip`.
@@ -73,7 +73,8 @@ def fetch_archive(
         most: largest download in bytes; default: `MOST_BYTES`.
 
     Raises:
-        InputError: the mirror, the file or the server is not found; the message says how to get the file.
+        InputError: the mirror is invalid, or the archive cannot be found or downloaded; the message says how to get
+            the archive.
     """
     most = MOST_BYTES if most is None else most
     if mirror is None:
@@ -95,25 +96,25 @@ def fetch_archive(
 
 
 def fetch_unpacked(
-    get: Callable[[], tuple[Path, str]], unpack: Callable[[Path, str], None], staging: Path, target: Path
+    get: Callable[[], tuple[Path, str]], choose: Callable[..., Chosen], staging: Path, target: Path
 ) -> tuple[Path, str]:
-    """Fetch an archive and unpack it; if the download is damaged, repeat it once.
+    """Fetch an archive and unpack it; if the downloaded archive is damaged, download it once more.
 
     Args:
         get: function that returns the path of the archive and its origin, as `fetch_archive` does.
-        unpack: function that unpacks the archive with this path and origin into `target`.
+        choose: function that selects the archive's entries to unpack; see `unpack`.
         staging: folder of downloads; an archive in another folder belongs to the user and is not deleted.
-        target: the new folder.
+        target: the new folder for the unpacked files.
 
     Returns:
         The path of the archive and its origin, from `get`.
 
     Raises:
-        InputError: see `get` and `unpack`.
+        InputError: `get` or `unpack` raises it.
     """
     archive, origin = get()
     try:
-        unpack(archive, origin)
+        unpack(archive, target, origin, choose)
     except DamagedArchiveError as error:
         if archive.parent != staging:
             raise
@@ -121,7 +122,7 @@ def fetch_unpacked(
         archive.unlink()
         shutil.rmtree(target, ignore_errors=True)
         archive, origin = get()
-        unpack(archive, origin)
+        unpack(archive, target, origin, choose)
     return archive, origin
 
 

@@ -27,7 +27,7 @@ from graphcl.registry import datasets
 
 def load_dataset(
     source: object,
-    root: str | os.PathLike[str] = "datasets",
+    data_root: str | os.PathLike[str] = "datasets",
     mirror: str | os.PathLike[str] | None = None,
     features: str = "auto",
     max_degree: int = 64,
@@ -38,27 +38,28 @@ def load_dataset(
 
     | source | meaning |
     |---|---|
-    | `"PROTEINS"` | a TU set: from the cache `root/PROTEINS`, else from `mirror`, else from the server |
-    | `"ogbg-molhiv"` | an OGB set with its split: from `root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
+    | `"PROTEINS"` | a TU set: from the cache `data_root/PROTEINS`, else from `mirror`, else from the server |
+    | `"ogbg-molhiv"` | an OGB set with its split: from `data_root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
     | `"synthetic"` | generated graphs: no file, no network |
     | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
     | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (`x` on nodes, `y` in `G.graph`) |
     | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
     | `"graphs.pt"` | a file of PyG's `InMemoryDataset.save`; code in it is never run |
-    | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `root` |
+    | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
 
     Args:
         source: see the table. A string without a path separator that does not end in ".pt" is a name.
-        root: folder for downloads and caches.
+        data_root: folder for downloads and caches.
         mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; read only if the data set is not yet
-            under `root`, and never written to.
+            under `data_root`, and never written to.
         features: "labels" (`x` as given; TU sets: one-hot node labels), "constant", "degree", "labels+degree", "auto"
             (labels if the graphs have `x`, else constant) or "auto+degree" (labels+degree, else degree).
         max_degree: degrees of `max_degree` and more share a column.
         degree_columns: number of degree columns, e.g. the number that an encoder trained on other graphs expects;
             larger degrees share the last column. Default: as many as these graphs need, at most `max_degree + 1`.
-        categories: whether integers in `x` are category indices and stay integers, as in OGB's sets.
+        categories: True keeps integers in `x`, as category indices for an encoder with embedding tables. False converts
+            integers to floating point, and warns if any is not 0 or 1.
 
     Returns:
         The data set; every graph has `x`, in torch's default floating type (OGB's molecules: category indices).
@@ -74,18 +75,18 @@ def load_dataset(
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
     check_features(features, max_degree, degree_columns)
-    if not isinstance(root, str | os.PathLike):
-        raise InputTypeError(f"`root` must be a folder, got {type(root).__name__}.")
-    for name, given in (("root", root), ("mirror", mirror)):
+    if not isinstance(data_root, str | os.PathLike):
+        raise InputTypeError(f"`data_root` must be a folder, got {type(data_root).__name__}.")
+    for name, given in (("data_root", data_root), ("mirror", mirror)):
         if isinstance(given, str | os.PathLike) and "\0" in str(given):
             raise InputError(f"`{name}` {str(given)!r} holds a NUL character, which no file name can.")
     if isinstance(source, str) and not _is_path(source) and source in datasets:
-        return _load_plugged_in(source, root, mirror, features, max_degree)
+        return _load_plugged_in(source, data_root, mirror, features, max_degree, categories)
     if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
         return source
     if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
         return _with_its_features(open_on_disk(source), features, degree_columns)
-    folder = Path(os.path.abspath(os.path.expanduser(root)))
+    folder = Path(os.path.abspath(os.path.expanduser(data_root)))
     # a subset has no benchmark, as the split refers to the whole data set
     benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
     try:
@@ -93,7 +94,7 @@ def load_dataset(
             name = str(source)
             (data, slices), benchmark = load_ogb(name, folder, mirror)
         else:
-            name, (data, slices) = _collate(source, folder, mirror)
+            name, (data, slices) = _collate(source, folder, mirror, features)
         categories = categories or benchmark is not None or isinstance(source, GraphDataset)
         return prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
     except InputError:
@@ -103,7 +104,7 @@ def load_dataset(
     except Exception as error:
         if not isinstance(source, str | os.PathLike):
             raise
-        # a file has a defect that no check found, so the exception is chained for debugging
+        # no check found this defect of the file, so chain the exception for debugging
         raise InputError(f"cannot load {str(source)!r}, its parts are inconsistent: {reason(error)}.") from error
 
 
@@ -120,17 +121,18 @@ def prepare(
     """Check a collated data set and return it with node features and class indices; the inputs are not modified.
 
     Args:
-        given: all graphs, as `InMemoryDataset._data`.
-        slices: where each graph starts in each attribute, as `InMemoryDataset.slices`.
+        given: all graphs, collated, as in `InMemoryDataset._data`.
+        slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         name: name of the data set.
         features: see `load_dataset`.
         max_degree: see `load_dataset`.
         degree_columns: see `load_dataset`.
-        benchmark: split and metric of a benchmark's data set; `y` is then only converted to floating point.
-        categories: whether integers in `x` are category indices and stay integers, see `node_features`.
+        benchmark: split and metric of a benchmark's data set; if given, `y` becomes floating-point targets instead of
+            class indices.
+        categories: whether to keep integers in `x` as category indices, see `load_dataset`.
 
     Raises:
-        InputError: see `check_store` and `node_features`.
+        InputError: `check_store` or `node_features` raises it, or a class in `y` is a string.
     """
     data, slices, ptr = check_store(given, slices, name)
     num_graphs = ptr.numel() - 1
@@ -139,7 +141,7 @@ def prepare(
     )
     check_finite(x, ptr, "x", name)
     data.x, slices["x"] = x, ptr.cpu()
-    # removed, as a stored node count would be wrong in views that drop nodes
+    # a stored number of nodes would be wrong in views that drop nodes
     del data.num_nodes
     if hasattr(data, "_num_nodes"):
         del data._num_nodes
@@ -147,7 +149,12 @@ def prepare(
     if benchmark is not None:
         data.y = data.y.float()
         return GraphDataset(data, slices, name, features, degree_columns=degrees, benchmark=benchmark)
-    if isinstance(data.y, list):  # a list of numpy numbers, which PyG does not collate into a tensor
+    if isinstance(data.y, list):  # PyG collates strings and NumPy numbers into a list
+        for number, each in enumerate(data.y):
+            if isinstance(each, str):
+                raise InputError(
+                    f"{name}: `y` of graph {number} must be a number, got {each[:60]!r}; number the classes."
+                )
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
     labels = class_labels(data.y, slices.get("y"), num_graphs)
@@ -158,8 +165,8 @@ def prepare(
     return GraphDataset(data, slices, name, features, classes, degrees)
 
 
-def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) -> tuple[str, Collated]:
-    """Return the name and the collated graphs of `source`, read from the cache under `root` if it has them."""
+def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None, features: str) -> tuple[str, Collated]:
+    """Return the name and the collated graphs of `source`; TU sets and folders are cached under `root`."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         if not isinstance(text, str):
@@ -177,7 +184,7 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) 
         return name, collate_dataset(source, name)
     if isinstance(source, list | tuple):
         if any(is_networkx(graph) for graph in source):
-            source = convert_networkx(source, "own")
+            source = convert_networkx(source, "own", features)
         return "own", collate_graphs(source, "own")
     wrap = "; put it into a list with others" if isinstance(source, Data) or is_networkx(source) else ""
     raise InputTypeError(
@@ -187,16 +194,21 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None) 
 
 
 def _load_plugged_in(
-    name: str, root: str | os.PathLike[str], mirror: str | os.PathLike[str] | None, features: str, max_degree: int
+    name: str,
+    root: str | os.PathLike[str],
+    mirror: str | os.PathLike[str] | None,
+    features: str,
+    max_degree: int,
+    categories: bool,
 ) -> GraphDataset:
-    """Load the data set that another package registered under `name`."""
+    """Return the data set that another package registered under `name`."""
     try:
         given = datasets[name](root)
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"cannot load {name!r} from {datasets[name].__module__}: {reason(error)}.") from error
-    dataset = copy.copy(load_dataset(given, root, mirror, features, max_degree))
+    dataset = copy.copy(load_dataset(given, root, mirror, features, max_degree, categories=categories))
     dataset.name = name
     return dataset
 

@@ -24,19 +24,19 @@ def make_loader(
 ) -> ResidentLoader | StreamingLoader | DataLoader:
     """Return the loader that suits `dataset` and `device`; all loaders yield the same batches in the same order.
 
-    | loader | for |
-    |---|---|
-    | `ResidentLoader` | a data set of at most half of the GPU's free memory; on the CPU, one in memory |
-    | `StreamingLoader` | a larger data set; on the CPU, a memory-mapped one |
-    | PyG's `DataLoader` | a data set that `not_resident` rejects; its batches are on the CPU |
+    | loader | on a GPU | on the CPU |
+    |---|---|---|
+    | `ResidentLoader` | data sets of at most half of the GPU's free memory | data sets in memory |
+    | `StreamingLoader` | larger data sets | memory-mapped data sets |
+    | PyG's `DataLoader` | data sets that `not_resident` rejects; batches are on the CPU | the same |
 
     Args:
         dataset: a PyG data set or a list of `Data`.
-        batch_size: number of graphs in a batch, over all ranks, >= 1.
+        batch_size: number of graphs in a batch, summed over all ranks, >= 1.
         shuffle: whether each epoch draws a new order.
         generator: CPU generator that draws the orders; all ranks need the same seed.
-        device: device of the batches.
-        window: number of graphs that are shuffled together; default: all. See `batch_indices`.
+        device: device of the batches; PyG's `DataLoader` ignores it.
+        window: number of graphs that are shuffled together; default: all. See `EpochBatches`.
         shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch.
 
     Raises:

@@ -42,13 +42,13 @@ TESTED_ARCHIVES = {
     "NCI1": "5d2820d9caf54b6a66c99478b4c8d44a0e7ca6d2bd123ed63e721ab4062851b6",
     "PROTEINS": "2da8de15284b88edabca2888ce5444d62f364ed41159260977088c4e53d4d848",
 }
-"""Name -> SHA-256 of the archive that the tests ran with. The server may repack it; a different archive loads too."""
+"""Name -> SHA-256 of the archive that the tests use. An archive with another checksum is loaded too."""
 
 
 def dataset_names() -> list[str]:
     """Return the names of the generated data set, the well-known TU sets, OGB's sets and sets of installed packages.
 
-    A TU set that is not listed loads from a mirror.
+    Other TU sets can be loaded from a mirror.
 
     >>> dataset_names()[0], "PROTEINS" in dataset_names()
     ('synthetic', True)
@@ -65,7 +65,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise InputError if `name` has characters other than letters, digits and `_-+.`, which could leave a folder."""
+    """Raise InputError unless `name` is a safe file name: letters, digits and `_-+.`, first a letter or digit."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}", name):
         raise InputError(
             f"data set name {name[:100]!r} is not usable: a TU name has at most 100 letters, digits, '_', '-', '+', "

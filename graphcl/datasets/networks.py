@@ -1,4 +1,4 @@
-"""Conversion of networkx graphs to PyG's `Data`, without importing networkx."""
+"""Convert networkx graphs to PyG's `Data`, without importing networkx."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ def is_networkx(graph: object) -> bool:
     return networkx is not None and isinstance(graph, networkx.Graph)
 
 
-def convert_networkx(graphs: Sequence[Any], what: str) -> list[Data]:
-    """Return `graphs`, which are networkx graphs, as PyG's `Data`.
+def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -> list[Data]:
+    """Return networkx graphs converted to PyG's `Data`.
 
-    Nodes keep their order; an undirected edge is listed in both directions. Node attributes "x" become rows of `x`, the
-    graph attribute "y" becomes `y`. Other attributes are dropped.
+    Nodes keep their order. An undirected edge is listed in both directions. The node attribute "x" becomes a row of
+    `x`, and the graph attribute "y" becomes `y`. Other attributes are dropped.
 
     Args:
         graphs: networkx graphs, directed or not.
         what: a name for the graphs, for messages.
+        features: see `load_dataset`.
 
     Raises:
-        InputError: "x" is missing on some nodes, differs in length or is not numeric; "y" is not numeric.
+        InputError: "x" differs in length between nodes, is not numeric, or is missing on some nodes; "y" is not
+            numeric; or nodes have attributes but no "x", unless `features` is "constant" or "degree".
     """
     result = []
     for number, graph in enumerate(graphs):
@@ -39,15 +41,21 @@ def convert_networkx(graphs: Sequence[Any], what: str) -> list[Data]:
             raise InputTypeError(f"{what}: graph {number} must be a networkx graph, got {type(graph).__name__}.")
         if graph.number_of_nodes() == 0:
             raise InputError(f"{what}: graph {number} has no node; leave empty graphs out.")
-        bare = type(graph)()  # without attributes, as PyG's converter refuses those that only some nodes have
+        bare = type(graph)()  # without attributes: PyG's converter refuses attributes that only some nodes have
         bare.add_nodes_from(graph)
         bare.add_edges_from(graph.edges())
         data = from_networkx(bare)
         rows = [values["x"] for _, values in graph.nodes(data=True) if "x" in values]
         if rows and len(rows) != len(graph):
             raise InputError(f"{what}: {len(graph) - len(rows)} of {len(graph)} nodes of graph {number} have no 'x'.")
+        other = sorted({str(key) for _, values in graph.nodes(data=True) for key in values})
+        if other and not rows and features not in ("constant", "degree"):
+            raise InputError(
+                f"{what}: the nodes of graph {number} have {' and '.join(map(repr, other[:3]))}, but no 'x'; set 'x' "
+                "of each node to its numbers (categories one-hot), or choose features 'constant' or 'degree'."
+            )
         if rows:
-            data.x = _numbers(rows, f"{what}: node attribute 'x' of graph {number}").reshape(len(rows), -1).float()
+            data.x = _numbers(rows, f"{what}: node attribute 'x' of graph {number}").reshape(len(rows), -1)
             del data.num_nodes
         if graph.graph.get("y") is not None:
             y = _numbers(graph.graph["y"], f"{what}: graph attribute 'y' of graph {number}")

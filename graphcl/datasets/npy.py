@@ -1,4 +1,4 @@
-"""Numpy's `.npy` files as memory-mapped tensors."""
+"""Read NumPy's `.npy` files as memory-mapped tensors, and make headers of such files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphcl.errors import InputError, reason
 _INTEGERS, _FLOATS = ("uint8", "int8", "int16", "int32", "int64"), ("float16", "float32", "float64")
 _NAMES = ("bool", *_INTEGERS, *_FLOATS, "complex64", "complex128")
 _DTYPES: dict[str, torch.dtype] = {np.dtype(name).str: getattr(torch, name) for name in _NAMES}
-"""numpy's code for a type in native byte order -> torch dtype."""
+"""NumPy's type code in native byte order, such as `<f4` -> torch dtype."""
 CODES = {dtype: code for code, dtype in _DTYPES.items()}
 HEADER = 256
 """Number of bytes in a header that `npy_header` returns."""
@@ -57,13 +57,13 @@ def map_npy(file: Path) -> Tensor:
 
 
 def npy_header(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
-    """Return the header of a `.npy` file, format version 1.0; it has `HEADER` bytes, whatever the shape."""
+    """Return the header of a `.npy` file, format version 1.0; its length is `HEADER` bytes for any shape."""
     text = repr({"descr": CODES[dtype], "fortran_order": False, "shape": shape}).encode()
     return b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + text.ljust(HEADER - 11) + b"\n"
 
 
 def _copy_on_write() -> Mapping[str, int]:
-    """Return the `mmap` options for a private mapping that reserves no memory, so that a file may exceed the memory."""
+    """Return `mmap` options for a private mapping that reserves no memory, so that files may exceed the memory."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return {"access": mmap.ACCESS_COPY}
     nothing_reserved = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)

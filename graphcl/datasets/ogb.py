@@ -1,11 +1,14 @@
-"""Data sets of the Open Graph Benchmark (OGB) for graph property prediction, and their splits.
+"""Load data sets of the Open Graph Benchmark (OGB) for graph property prediction, with their splits.
 
     root/ogbg_molhiv/raw/*.csv.gz, split/scaffold/*.csv.gz, mapping/*, RELEASE_v1.txt      files of OGB's archive
     root/ogbg_molhiv/processed/geometric_data_processed.pt      PyG's collated form, read by later loads
 
-OGB's own reader reads the files, so `PygGraphPropPredDataset(name, root)` finds the same cache. This module differs
-from that class: a data set may come from a `mirror`; it is prepared in a hidden folder and appears when it is complete;
-nothing is asked on standard input; torch files are read with `weights_only=True`, so that no code in them is run.
+The layout is OGB's own, so `PygGraphPropPredDataset(name, root)` reads the same cache. Differences from that class:
+
+- The archive may come from a `mirror`.
+- The files are prepared in a hidden folder, which is moved into the cache when it is complete.
+- There is no prompt on standard input.
+- Torch files are read with `weights_only=True`, so code in them is never run.
 """
 
 from __future__ import annotations
@@ -19,25 +22,25 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphcl.datasets.archive import FREE_BYTES, MOST_RATIO, unpack_folder
+from graphcl.datasets.archive import FREE_BYTES, MOST_RATIO, folder_files
 from graphcl.datasets.dataset import Benchmark
 from graphcl.datasets.fetch import fetch_archive, fetch_unpacked
 from graphcl.datasets.names import OGB_NAMES, listing, nearest
-from graphcl.datasets.staging import check_room, staged
+from graphcl.datasets.staging import load_cached
 from graphcl.datasets.tu import Collated, allow_pyg_containers
-from graphcl.errors import InputError, reason
+from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
 
 MOST_BYTES = 2**30
-"""Largest archive that is downloaded, in bytes; a larger archive loads from a mirror."""
+"""Largest download, in bytes; a larger archive loads from a local mirror."""
 _PARTS = ("raw/*", "split/*", "mapping/*", "RELEASE_v*.txt")
-_PROCESSED = Path("processed") / "geometric_data_processed.pt"
 
 
 def is_ogb(source: object) -> bool:
@@ -54,21 +57,17 @@ def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None
         mirror: folder or URL that holds the archive under OGB's file name (such as `hiv.zip`); it is only read.
 
     Raises:
-        InputError: the name is unknown or not supported, ogb is not installed, or the files cannot be read; or see
-            `fetch_archive` and `unpack_folder`.
+        InputError: the name is unknown or not supported, ogb is not installed, or the files cannot be fetched or read.
     """
     _check_name(name)
     facts = _facts(name)
     home = root / name.replace("-", "_")
     release = f"RELEASE_v{facts['version']}.txt"
     if home.is_dir() and any(home.iterdir()) and not (home / release).is_file():
-        # refused, as OGB's reader would ask on standard input whether to delete the folder
+        # raise an error, because OGB's reader would ask on standard input whether to delete the folder
         raise InputError(f"the folder {home} has no {release}, so it is another release of {name}; delete it.")
-    if (home / _PROCESSED).is_file():
-        return _read_made(name, root, facts, home)
-    with staged(name, root) as staging:
-        if (home / _PROCESSED).is_file():  # another process prepared the set while this one waited
-            return _read_made(name, root, facts, home)
+
+    def fill(staging: Path) -> str:
         made = staging / home.name
         if (home / "raw").is_dir():
             origin = f"{home} (delete this folder to fetch {name} again)"
@@ -77,34 +76,25 @@ def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None
             server, _, file = facts["url"].rpartition("/")
             _, origin = fetch_unpacked(
                 lambda: fetch_archive(file.removesuffix(".zip"), server, mirror, staging, MOST_BYTES),
-                lambda archive, origin: unpack_folder(archive, facts["download_name"], _PARTS, made, origin),
+                partial(folder_files, folder=facts["download_name"], keep=_PARTS),
                 staging,
                 made,
             )
             if not (made / release).is_file():
                 raise InputError(f"{origin} has no {release} in it: it is another release of {name}.")
         print(f"graphcl: preparing {name}, once", file=sys.stderr)
-        try:
-            _check_packed(made)
-            found = _read(name, staging, facts)
-        except Exception as error:
-            check_room(staging)
-            raise InputError(f"{origin}: OGB's reader cannot make graphs of {name}: {reason(error)}.") from None
-        _move(made, home)
-        return found
+        return origin
 
-
-def _read_made(name: str, root: Path, facts: Mapping[str, str], home: Path) -> tuple[Collated, Benchmark]:
-    try:
+    def read(root: Path) -> tuple[Collated, Benchmark]:
+        if root != home.parent:
+            _check_packed(root / home.name)
         return _read(name, root, facts)
-    except Exception as error:
-        raise InputError(
-            f"the cached copy of {name} cannot be read ({reason(error)}): delete the folder {home} and load again."
-        ) from None
+
+    return load_cached(name, root, home, "geometric_data_processed.pt", "OGB's", fill, read)
 
 
 def _check_packed(folder: Path) -> None:
-    """Raise InputError if a table unpacks to far more than its size, as OGB's reader unpacks it in memory."""
+    """Raise InputError if a gzip file unpacks to far more than its size; OGB's reader unpacks files in memory."""
     for file in sorted(folder.rglob("*.gz")):
         size, most = 0, max(FREE_BYTES, MOST_RATIO * file.stat().st_size)
         with gzip.open(file) as table:
@@ -129,7 +119,7 @@ def _check_name(name: str) -> None:
 
 
 def _facts(name: str) -> dict[str, str]:
-    """Return OGB's facts about the set `name` (version, URL, ...), from the table that the package ogb ships."""
+    """Return the metadata of the set `name` (version, URL, ...) from the table in the package ogb."""
     table = Path(str(import_ogb().__file__)).parent / "master.csv"
     with table.open(newline="") as file:
         rows = list(csv.reader(file))
@@ -138,7 +128,7 @@ def _facts(name: str) -> dict[str, str]:
 
 
 def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Benchmark]:
-    """Return the graphs, split and metric under `root`; OGB's reader first processes the text files if necessary."""
+    """Return the graphs, split and metric of a set under `root`; process its text files first if necessary."""
 
     class Reader(import_ogb().PygGraphPropPredDataset):  # type: ignore[misc]
         """OGB's reader without download and console output."""
@@ -177,7 +167,7 @@ def _checked(split: Mapping[str, Any], num_graphs: int) -> dict[str, Tensor]:
 
 
 def _check_categories(data: Any) -> None:
-    """Raise InputError if atom or bond features have columns or values outside OGB's tables."""
+    """Raise InputError if atom or bond features have a wrong number of columns or an unknown category."""
     from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
     for key, sizes in (("x", get_atom_feature_dims()), ("edge_attr", get_bond_feature_dims())):
@@ -191,7 +181,7 @@ def _check_categories(data: Any) -> None:
 
 @contextlib.contextmanager
 def _safely() -> Iterator[None]:
-    """Within the block, keep `torch.load` from running code (also with torch < 2.6) and discard console output."""
+    """Within the block, prevent `torch.load` from running code, also with torch < 2.6, and discard console output."""
     allow_pyg_containers()
     variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(variable)
@@ -199,18 +189,9 @@ def _safely() -> Iterator[None]:
     try:
         silent = io.StringIO()
         with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # pandas' arrays are read-only, which torch warns about
+            warnings.simplefilter("ignore")  # torch warns that pandas' arrays are read-only
             yield
     finally:
         del os.environ[variable]
         if before is not None:
             os.environ[variable] = before
-
-
-def _move(made: Path, home: Path) -> None:
-    """Move the prepared set `made` into the cache, or only its processed part if the rest is there already."""
-    with contextlib.suppress(OSError):
-        if home.is_dir() and any(home.iterdir()):
-            os.replace(made / "processed", home / "processed")
-        else:
-            os.replace(made, home)

@@ -1,12 +1,12 @@
-"""Memory-mapped data sets: a loop over the graphs loads only the pages that it touches.
+"""Open data sets on disk as memory-mapped files; only the pages that are accessed are loaded.
 
-    FOLDER/graphcl.json     name, features, numbers of degree columns and graphs, classes; slices file per attribute
-    FOLDER/x.npy            an attribute of all graphs, concatenated, as PyG collates it
-    FOLDER/x.slices.npy     start of each graph's part, `[n + 1]`; attributes with equal slices share the file
+    FOLDER/graphcl.json     name, features, classes, number of graphs, slices file of each attribute, ...
+    FOLDER/x.npy            the attribute `x` of all graphs, concatenated as in PyG's `InMemoryDataset`
+    FOLDER/x.slices.npy     start of each graph in `x`, `[n + 1]`; attributes with equal slices share one file
     FOLDER/split.train.npy  benchmark only: indices of the training graphs; also split.valid.npy, split.test.npy
 
-`numpy.load(file, mmap_mode="r")` reads each `.npy` file. `graphcl.datasets.write` checks all values when it writes the
-folder. Opening a folder checks `graphcl.json`, file headers, sizes, slices, classes and splits.
+`numpy.load(file, mmap_mode="r")` reads each `.npy` file. Writing a folder checks all values. Opening a folder checks
+`graphcl.json`, file headers, sizes, slices, classes and splits; edges are checked when they are read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Meta(_Model):
     num_graphs: Annotated[int, interval("[2, 1e15)")]
     classes: list[_Int64] | None = None
     attributes: dict[str, str]
-    """Attribute -> the attribute whose slices file it uses, itself or one with equal slices."""
+    """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""
     benchmark: _BenchmarkMeta | None = None
 
 
@@ -85,17 +85,17 @@ class MappedDataset(GraphDataset):
     folder: Path
 
     def get(self, idx: int) -> Data:
-        """Return graph `idx`; unlike PyG's `InMemoryDataset`, keep no copy of it.
+        """Return graph `idx` without caching the graph, unlike PyG's `InMemoryDataset`.
 
         Raises:
-            InputError: an edge leaves the graph, as in a damaged file.
+            InputError: an edge ends outside the graph, so the file is damaged.
         """
         graph: Data = separate(Data, self._data, idx, self.slices, decrement=False)
         self.check_edges(graph.edge_index, torch.tensor([0, graph.x.size(0)]), torch.tensor([0, graph.num_edges]))
         return graph
 
     def check_edges(self, edge_index: Tensor, ptr: Tensor, edge_ptr: Tensor) -> None:
-        """Raise InputError if an edge leaves its graph, as in a damaged file.
+        """Raise InputError if an edge ends outside its graph, which shows a damaged file.
 
         Args:
             edge_index: edges of a batch of B graphs, `[2, E]`.
@@ -111,18 +111,18 @@ class MappedDataset(GraphDataset):
 
 
 def is_on_disk(path: str | os.PathLike[str]) -> bool:
-    """Return True if `path` is a folder that `write_on_disk` made."""
+    """Return True if `path` is a folder written by `write_on_disk`."""
     return os.path.isfile(os.path.join(path, META))
 
 
 def open_on_disk(folder: str | os.PathLike[str]) -> MappedDataset:
-    """Return the data set in a folder that `write_on_disk` made, memory-mapped.
+    """Return the memory-mapped data set in a folder written by `write_on_disk`.
 
     Args:
         folder: path of the folder, which is only read.
 
     Raises:
-        InputError: the folder is not found, or a file is missing, damaged or inconsistent with the others.
+        InputError: the folder is not found, or a file is missing, damaged or inconsistent with another file.
 
     Example:
         >>> import tempfile
@@ -150,7 +150,7 @@ def absolute(folder: object) -> Path:
 
 
 def check_attribute(key: str, what: str) -> None:
-    """Raise InputError if the attribute name `key` is not a plain file name, or is a name that PyG's batches use."""
+    """Raise InputError if the attribute name `key` is not a valid file name, or if PyG's batches use this name."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", key) or "batch" in key or key in ("ptr", "num_nodes"):
         raise InputError(
             f"{what}: attribute {one_line(repr(key), 100)} cannot be stored: a name has letters, digits and '_', "
@@ -202,7 +202,7 @@ def _open(path: Path) -> MappedDataset:
 
 
 def _read_meta(file: Path) -> Meta:
-    """Return the validated content of `graphcl.json`; file names in it must not lead out of the folder."""
+    """Return the validated content of `graphcl.json`; reject attribute names that lead out of the folder."""
     if not file.is_file():
         raise InputError(f"{file.parent} is not a data set on disk: {META} not found; write one with graphcl pack.")
     content: Any = read_json(file)

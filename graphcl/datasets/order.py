@@ -1,4 +1,4 @@
-"""The order of an epoch: which graphs each batch holds, and which of them each rank takes."""
+"""Define the batches of an epoch: the order of the graphs, and each rank's part of each batch."""
 
 from __future__ import annotations
 
@@ -18,53 +18,8 @@ _BLOCKS = 16
 """Number of blocks of consecutive graphs in a window."""
 
 
-def batch_indices(
-    num_graphs: int,
-    batch_size: int,
-    shuffle: bool = False,
-    generator: torch.Generator | None = None,
-    window: int | None = None,
-) -> EpochOrder:
-    """Return the graph indices of each batch of one epoch; every graph occurs once.
-
-    A last batch of a single graph, which has no negatives, is merged into the batch before it.
-
-    With a `window` the shuffle is only local, so that reads from disk stay close together: blocks of `window // 16`
-    consecutive graphs are put into a random order, and graphs are shuffled within each run of 16 blocks. Each
-    position is still equally likely for each graph (except in the last, shorter block). But neighbours in the file end
-    up in the same batch of B graphs with probability about B / window instead of B / n, for n graphs in all. So shuffle
-    sorted graphs once before writing the file.
-
-    Args:
-        num_graphs: number of graphs n in the data set.
-        batch_size: number of graphs in a batch, >= 1.
-        shuffle: whether to draw a new order.
-        generator: CPU generator that draws the order; default: torch's global one.
-        window: number of graphs that are shuffled together, >= 16; `None`: all graphs together.
-
-    Raises:
-        InputError: `batch_size` is below 1, or `window` is below 16.
-    """
-    _check_sizes(batch_size, window)
-    if not shuffle:
-        order = torch.arange(num_graphs)
-    elif window is None or window >= num_graphs:
-        order = torch.randperm(num_graphs, generator=generator)
-    else:
-        block = window // _BLOCKS
-        order = torch.empty(num_graphs, dtype=torch.long)
-        done = 0
-        # window by window, so that no tensor but the order itself grows with the number of graphs
-        for start in (block * torch.randperm(-(-num_graphs // block), generator=generator)).split(_BLOCKS):
-            part = ranges(start, (num_graphs - start).clamp(max=block))
-            part = part[torch.randperm(part.numel(), generator=generator)]
-            order[done : done + part.numel()] = part
-            done += part.numel()
-    return EpochOrder(order, batch_size)
-
-
 def num_batches(num_graphs: int, batch_size: int, ranks: int = 1) -> int:
-    """Return the number of batches in an epoch, after the merging and dropping that `EpochOrder` describes."""
+    """Return the number of batches in an epoch; `EpochOrder` may merge or drop the last batch."""
     batches = -(-num_graphs // batch_size)
     batches -= batches > 1 and batch_size > 1 and num_graphs % batch_size == 1
     last = num_graphs - (batches - 1) * batch_size
@@ -82,13 +37,14 @@ def check_shard(shard: Shard, batch_size: int, num_graphs: int) -> None:
 
 
 class EpochOrder(Sequence[Tensor]):
-    """The batches of one epoch as a sequence of index tensors, slices of one tensor.
+    """Sequence of the batches of one epoch, as index tensors that are slices of one tensor.
 
     Args:
         graphs: indices of all graphs, in the order of the epoch.
         batch_size: number of graphs in a batch; a last batch of a single graph is merged into the batch before it.
-        shard: `(rank, ranks)`: the rank whose part of each batch to return, and the number of ranks. Parts have equal
-            sizes: the remainder of a batch is dropped, as is a last batch of fewer than two graphs per rank.
+        shard: `(rank, ranks)`: the rank and the number of ranks. Each batch is divided into one part per rank, all of
+            equal size; the sequence has the part of `rank`. The remainder of a batch is dropped. A last batch with
+            fewer than two graphs per rank is dropped as a whole.
     """
 
     def __init__(self, graphs: Tensor, batch_size: int, shard: Shard = WHOLE) -> None:
@@ -111,24 +67,46 @@ class EpochOrder(Sequence[Tensor]):
 
 
 class EpochBatches:
-    """The batch sampler of all loaders: each iteration is an epoch, in a newly drawn order of `batch_indices`.
+    """Batch sampler of all loaders; each iteration is one epoch, in which every graph occurs once.
 
-    Every rank draws the same order, from a generator with the same seed, and takes its own shard of each batch.
+    With several ranks, all ranks draw the same order, from generators with the same seed. Each rank takes its own part
+    of each batch.
+
+    A `window` restricts the shuffle, so that reads from disk stay close together. Blocks of `window // 16` consecutive
+    graphs are put into a random order, and graphs are shuffled within every 16 blocks. Each graph is still equally
+    likely at each position, except in the last, shorter block. But two neighbours in the file share a batch of B graphs
+    with probability of about B / window, instead of B / n for n graphs. So if the graphs are sorted, shuffle them once
+    before writing the file.
+
+    Args:
+        num_graphs: number of graphs n in the data set.
+        batch_size: number of graphs in a batch over all ranks, >= 1.
+        shuffle: whether each epoch draws a new order.
+        generator: CPU generator that draws the order; default: torch's global one.
+        window: number of graphs that are shuffled together, >= 16; `None`: all graphs together.
+        shard: see `EpochOrder`.
 
     Attributes:
         current: the batches of the current epoch, as index tensors.
+
+    Raises:
+        InputError: `batch_size` is below 1, `window` is below 16, `shard` is invalid, or a rank would get fewer than
+            two graphs of a batch.
     """
 
     def __init__(
         self,
         num_graphs: int,
         batch_size: int,
-        shuffle: bool,
-        generator: torch.Generator | None,
+        shuffle: bool = False,
+        generator: torch.Generator | None = None,
         window: int | None = None,
         shard: Shard = WHOLE,
     ) -> None:
-        _check_sizes(batch_size, window)
+        if batch_size < 1:
+            raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
+        if window is not None and window < _BLOCKS:
+            raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
         check_shard(shard, batch_size, num_graphs)
         self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
         self.window, self.shard = window, shard
@@ -141,15 +119,24 @@ class EpochBatches:
         for graphs in self.draw():
             yield graphs.tolist()
 
-    def draw(self) -> Sequence[Tensor]:
+    def draw(self) -> EpochOrder:
         """Draw the order of a new epoch and return the epoch's batches as index tensors."""
-        order = batch_indices(self.num_graphs, self.batch_size, self.shuffle, self.generator, self.window)
-        self.current = EpochOrder(order.graphs, self.batch_size, self.shard)
+        self.current = EpochOrder(self._order(), self.batch_size, self.shard)
         return self.current
 
-
-def _check_sizes(batch_size: int, window: int | None) -> None:
-    if batch_size < 1:
-        raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
-    if window is not None and window < _BLOCKS:
-        raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
+    def _order(self) -> Tensor:
+        n = self.num_graphs
+        if not self.shuffle:
+            return torch.arange(n)
+        if self.window is None or self.window >= n:
+            return torch.randperm(n, generator=self.generator)
+        block = self.window // _BLOCKS
+        order = torch.empty(n, dtype=torch.long)
+        done = 0
+        # window by window, so that no tensor but the order itself grows with the number of graphs
+        for start in (block * torch.randperm(-(-n // block), generator=self.generator)).split(_BLOCKS):
+            part = ranges(start, (n - start).clamp(max=block))
+            part = part[torch.randperm(part.numel(), generator=self.generator)]
+            order[done : done + part.numel()] = part
+            done += part.numel()
+        return order

@@ -1,14 +1,15 @@
-"""Collation of the user's own graphs: lists of `Data`, PyG data sets, and files saved by PyG."""
+"""Collate the user's own graphs: lists of `Data`, PyG data sets, and files saved by PyG."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
+import torch.utils.data
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
+from graphcl.datasets.store import check_edge_index
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.graphs.batching import unsupported
@@ -44,7 +45,7 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
 
 
 def hint(graph: object) -> str:
-    """Return advice for a message about `graph`, which is not a `Data`; an empty string if none applies."""
+    """Return advice for a message that `graph` is not a `Data`; an empty string if there is no advice."""
     return unsupported(graph) or ("; use its to_data_list()" if isinstance(graph, Batch) else "")
 
 
@@ -55,15 +56,9 @@ def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
         raise InputError(
             f"{what}: graph {lacks} has no `{key}`, graph {has} has one; give it to all graphs or to none."
         )
-    for key, shape in (("edge_index", "[2, E] of int64"), ("x", "[N, F]")):
-        value = graph.get(key)
-        if (value is not None or key == "edge_index") and not isinstance(value, Tensor):
-            got = "none" if value is None else type(value).__name__
-            raise InputError(f"{what}: `{key}` of graph {number} must be a torch tensor {shape}, got {got}.")
-    edge_index = graph.edge_index
-    if edge_index.dtype != torch.long or edge_index.dim() != 2 or edge_index.size(0) != 2:
-        got = f"{list(edge_index.shape)} of {str(edge_index.dtype).removeprefix('torch.')}"
-        raise InputError(f"{what}: `edge_index` of graph {number} must be [2, E] of int64, got {got}.")
+    check_edge_index(graph.get("edge_index"), f"{what}: `edge_index` of graph {number}")
+    if (x := graph.get("x")) is not None and not isinstance(x, Tensor):
+        raise InputError(f"{what}: `x` of graph {number} must be a torch tensor [N, F], got {type(x).__name__}.")
     for key in ("x", "edge_attr"):
         value, model = graph.get(key), first.get(key)
         if isinstance(value, Tensor) and isinstance(model, Tensor) and value.shape[1:] != model.shape[1:]:
@@ -76,7 +71,8 @@ def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
 def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:
     """Return the collated graphs of a PyG data set.
 
-    An in-memory data set without transform and selection is collated already; others are read graph by graph.
+    An `InMemoryDataset` without a transform or a selection of graphs is already collated. Other data sets are read
+    graph by graph.
     """
     if isinstance(dataset, InMemoryDataset) and dataset.transform is None and dataset._indices is None:
         if isinstance(dataset._data, Data):
@@ -95,7 +91,7 @@ def collate_file(path: Path) -> Collated:
     Only tensors and PyG's containers are read; code in the file is never run.
 
     Raises:
-        InputError: the file is corrupted, not from PyG, or holds code.
+        InputError: the file is corrupted, was not written by PyG, or contains code.
     """
     allow_pyg_containers()
     content = read_torch_file(path, "save plain graphs with InMemoryDataset.save([data, ...], path)")

@@ -1,4 +1,4 @@
-"""Reading of graphs piece by piece, with at most one piece in memory."""
+"""Read graphs in pieces of consecutive graphs, with at most one piece in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GROUP = 4096
 
 
 def in_pieces(source: object) -> bool:
-    """Return True if `source` is to be read by `pieces`, False if `load_dataset` reads it as a whole."""
+    """Return True if `source` must be read by `pieces`, False if `load_dataset` can read the whole source."""
     if isinstance(source, str | os.PathLike | bytes | Data | InMemoryDataset):
         return isinstance(source, GraphDataset) and source._indices is not None  # in a subset, `_data` has all graphs
     if isinstance(source, list | tuple):
@@ -29,11 +29,13 @@ def in_pieces(source: object) -> bool:
     return isinstance(source, Iterable | Dataset) and not is_networkx(source)
 
 
-def pieces(source: Iterable[object], name: str, features: str) -> Iterator[tuple[GraphDataset, int]]:
-    """Yield data sets of consecutive graphs; with each, the number of its first graphs to take.
+def pieces(
+    source: Iterable[object], name: str, features: str, categories: bool = False
+) -> Iterator[tuple[GraphDataset, int]]:
+    """Yield `(dataset, count)` for each piece of consecutive graphs; use only the first `count` graphs of `dataset`.
 
     Raises:
-        InputError: `features` asks for degrees, or there are fewer than two graphs; or see `prepare`.
+        InputError: `features` includes degrees, there are fewer than two graphs, or `prepare` raises it.
     """
     if "degree" in features:
         raise InputError(f"`features` {features!r} needs all graphs at once; give `x` in the graphs.")
@@ -42,7 +44,7 @@ def pieces(source: Iterable[object], name: str, features: str) -> Iterator[tuple
     def prepared(data: Data, slices: dict[str, Tensor] | None) -> GraphDataset:
         nonlocal chosen
         what = name if done == 0 else f"{name} (graphs from {done} on)"
-        shard = prepare(data, slices, what, chosen, categories=isinstance(source, GraphDataset))
+        shard = prepare(data, slices, what, chosen, categories=categories or isinstance(source, GraphDataset))
         chosen = shard.features
         return shard
 
@@ -62,7 +64,7 @@ def pieces(source: Iterable[object], name: str, features: str) -> Iterator[tuple
 
 
 def _groups(source: Iterable[object]) -> Iterator[list[Data] | InMemoryDataset]:
-    """Yield the graphs of `source` in lists of at most `_GROUP`; data sets that are already collated as they are."""
+    """Yield the graphs of `source` in lists of at most `_GROUP`; yield an `InMemoryDataset` in `source` unchanged."""
     if isinstance(source, OnDiskDataset):
         for start in range(0, len(source), _GROUP):
             yield source.multi_get(range(start, min(start + _GROUP, len(source))))

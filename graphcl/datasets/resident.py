@@ -1,4 +1,4 @@
-"""Loader for a data set that is on the device as a whole."""
+"""Define the loader for a data set that fits on the device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphcl.graphs.batching import assemble, counts_nodes, unsupported
 from graphcl.graphs.segment import pick, pointers, ranges
 
 _CHUNK = 200_000
-"""Number of nodes and edges, together, at which a chunk of batches is complete."""
+"""Number of nodes plus edges at which a chunk of batches is complete."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class _Level:
 
 
 class ResidentLoader:
-    """Loader for a data set that is collated once and is on the device as a whole.
+    """Loader that collates a data set once and keeps the whole data set on the device.
 
-    A batch is made by indexing: without `Data` objects, loops over graphs or device synchronisation. It is a PyG
-    `Batch`, equal to `Batch.from_data_list` of the same graphs.
+    Each batch is a PyG `Batch`, equal to `Batch.from_data_list` of the same graphs. Batches are made by indexing the
+    collated tensors, without `Data` objects, loops over graphs or device synchronisation.
 
     Args:
         dataset: a PyG data set or a list of `Data`.
@@ -44,7 +44,7 @@ class ResidentLoader:
         shuffle: whether each epoch draws a new order.
         generator: CPU generator that draws the orders.
         device: device of the data set and the batches.
-        window: number of graphs that are shuffled together; default: all. See `batch_indices`.
+        window: number of graphs that are shuffled together; default: all. See `EpochBatches`.
         shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch. See
             `EpochOrder`.
 
@@ -94,7 +94,7 @@ class ResidentLoader:
                 data.edge_index[:, slices["edge_index"][0] : slices["edge_index"][-1]] + shift, ptr, edge_ptr
             )
             self._mapped = None
-        # graphs whose edges are unchecked, so that each graph is checked once and not in every epoch
+        # marks the graphs with unchecked edges, so that each graph is checked only once
         self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
         self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, shard)
 
@@ -106,16 +106,20 @@ class ResidentLoader:
             yield self.batch(graphs)
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """Yield the batches of a new epoch in chunks: several batches as one `Batch`, and their numbers of graphs.
+        """Yield the batches of a new epoch in chunks `(chunk, sizes)`.
 
-        Augmenting a chunk costs less than augmenting its batches one by one: with small batches, most of the time goes
-        into launching operations. `graphcl.graphs.batching.split` splits the chunk. A chunk ends with the batch that
-        brings it to `least` graphs, or to so many nodes and edges that a larger chunk gains nothing.
+        `chunk` is one `Batch` with the graphs of several batches, and `sizes` holds the number of graphs of each batch.
+        `graphcl.graphs.batching.split` splits a chunk into its batches. Augmenting a chunk is faster than augmenting
+        small batches one by one, because fewer operations are launched.
+
+        Args:
+            least: number of graphs at which a chunk is complete. A chunk is also complete when it has so many nodes and
+                edges that a larger chunk would not be faster.
         """
         yield from self.chunks_of(self.batch_sampler.draw(), least)
 
     def chunks_of(self, order: Sequence[Tensor], least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """Yield the batches of `order`, index tensors, in chunks; see `chunks`."""
+        """Yield the chunks of `chunks`, but for the batches in `order`, a sequence of graph indices `[B]`."""
         group: list[Tensor] = []
         graphs = elements = 0
         for number, batch in enumerate(order, start=1):
@@ -127,7 +131,7 @@ class ResidentLoader:
                 group, graphs, elements = [], 0, 0
 
     def batch(self, graphs: Tensor) -> Batch:
-        """Return the batch, on the loader's device, of the graphs with indices `graphs [B]`, which are on the CPU."""
+        """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor)."""
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)

@@ -1,4 +1,4 @@
-"""Checks of a collated data set, vectorised over all graphs."""
+"""Check a collated data set, vectorised over all graphs."""
 
 from __future__ import annotations
 
@@ -14,28 +14,31 @@ from torch_geometric.utils import cumsum
 from graphcl.errors import InputError, InputTypeError
 
 MOST_LONELY = 2**22
-"""Most nodes with neither features nor edges in a data set; without a limit, a small file could claim any number."""
+"""Largest number of nodes with neither features nor edges, as a small file could claim any number of such nodes."""
+
+LARGEST = 1e15
+"""Largest magnitude of a feature: BatchNorm squares sums of features, which overflows in float32 beyond 1e19."""
 
 
 def check_store(
     given: object, slices: Mapping[str, Tensor] | None, what: str
 ) -> tuple[Data, dict[str, Tensor], Tensor]:
-    """Check and complete a collated data set and return it; the inputs are not modified, but tensors are shared.
+    """Return a checked and completed copy of a collated data set, which shares the tensors of the inputs.
 
-    A one-dimensional `x` gets a second axis, and an `x` without columns is removed. If the last graphs have no edges,
-    PyG's TU reader omits them from the edge slices; they are added.
+    A one-dimensional `x` gets a second axis, and an `x` without columns is removed. PyG's TU reader omits the last
+    graphs from the edge slices if these graphs have no edges; the missing slices are added.
 
     Args:
-        given: all graphs, as `InMemoryDataset._data`.
-        slices: where each graph starts in each attribute, as `InMemoryDataset.slices`.
+        given: all graphs, collated, as in `InMemoryDataset._data`.
+        slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         what: the name of the data set, for messages.
 
     Returns:
         `(data, slices, ptr)`; `ptr [n + 1]` is the index of the first node of each graph, and the number of nodes.
 
     Raises:
-        InputError: there are fewer than two graphs, a graph has no nodes, an edge leaves its graph, a value is NaN or
-            infinite, or the attributes are inconsistent.
+        InputError: there are fewer than two graphs, a graph has no nodes, an edge ends outside its graph, a value is
+            NaN or infinite, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {type(given).__name__}.")
@@ -66,7 +69,7 @@ def _complete_slices(data: Data, slices: Mapping[str, Tensor] | None, what: str)
         raise InputError(f"{what} holds {graphs}; contrasting graphs needs at least two.")
     if isinstance(data.edge_index, EdgeIndex):
         data.edge_index = data.edge_index.as_tensor()
-    _check_edge_index(data.edge_index, what)
+    check_edge_index(data.edge_index, f"{what}: `edge_index`")
     for key, cut in flat.items():
         if key.startswith("edge_") and cut.numel() <= num_graphs:
             cut = flat[key] = torch.cat([cut, cut[-1:].expand(num_graphs + 1 - cut.numel())])
@@ -90,25 +93,28 @@ def _is_cut(cut: object) -> bool:
 
 
 def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
-    """Raise InputError if `values` has NaN or infinite entries; graph i has its rows `ptr[i]` to `ptr[i + 1] - 1`."""
-    if not values.is_floating_point() or values.isfinite().all():
+    """Raise InputError if `values` has NaN, infinite or too large entries; the rows of graph i start at `ptr[i]`."""
+    if not values.is_floating_point() or not (bad := ~(values.abs() <= LARGEST)).any():
         return
-    bad = ~values.isfinite()
+    kind = (
+        f"values beyond {LARGEST:.0e}, whose squares overflow" if values.isfinite().all() else "NaN or infinite values"
+    )
     row = int(bad.flatten(1).any(1).nonzero()[0]) if bad.dim() > 1 else int(bad.nonzero()[0])
     graph = int(torch.searchsorted(ptr, torch.tensor(row, device=ptr.device), right=True)) - 1
     raise InputError(
-        f"{what}: `{name}` has {int(bad.sum())} NaN or infinite values, the first in graph {graph}; "
+        f"{what}: `{name}` has {int(bad.sum())} {kind}, the first in graph {graph}; "
         "replace them, or leave these graphs out."
     )
 
 
-def _check_edge_index(edge_index: object, what: str) -> None:
+def check_edge_index(edge_index: object, name: str) -> None:
+    """Raise InputError if `edge_index` is not a dense tensor `[2, E]` of int64; `name` begins the message."""
     if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
         got = "none" if edge_index is None else type(edge_index).__name__
-        raise InputError(f"{what}: graphs need `edge_index`, a dense torch tensor [2, E] of int64, got {got}.")
+        raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {got}.")
     if edge_index.dtype != torch.long or edge_index.dim() != 2 or edge_index.size(0) != 2:
         got = f"{list(edge_index.shape)} of {str(edge_index.dtype).removeprefix('torch.')}"
-        raise InputError(f"{what}: `edge_index` must be [2, E] of int64, got {got}.")
+        raise InputError(f"{name} must be [2, E] of int64, got {got}.")
 
 
 def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: str) -> Tensor:
@@ -139,7 +145,7 @@ def _check_lonely(data: Data, counts: Tensor, what: str) -> None:
     """Raise InputError if more than `MOST_LONELY` nodes have neither features nor edges."""
     if data.x is not None:
         return
-    # in floating point, as a sum of integers may overflow
+    # floating point, because a sum of integers could overflow
     lonely = float(counts.double().sum()) - 2 * data.edge_index.size(1)
     if lonely > MOST_LONELY:
         graph = int(counts.argmax())
@@ -150,7 +156,7 @@ def _check_lonely(data: Data, counts: Tensor, what: str) -> None:
 
 
 def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
-    """Raise InputError if an edge leaves its graph, or if edge attributes do not have one finite row per edge."""
+    """Raise InputError if an edge ends outside its graph, or edge attributes do not have one finite row per edge."""
     edges = slices["edge_index"].diff().to(counts.device)
     limit = counts.repeat_interleave(edges)
     wrong = ((data.edge_index < 0) | (data.edge_index >= limit)).any(0)

@@ -1,11 +1,11 @@
-"""Loader for a data set that is larger than the device's memory: a thread prepares the batches."""
+"""Define the loader for a data set that is larger than the device's memory; a thread prepares its batches."""
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import torch
 from torch_geometric.data import Batch
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class StreamingLoader:
-    """Loader for which a thread prepares batches ahead of time, using a `ResidentLoader` on the CPU.
+    """Loader that prepares batches ahead of time in a thread, with a `ResidentLoader` on the CPU.
 
-    The data set stays in host memory or memory-mapped. With CUDA the thread copies batches through pinned memory on a
-    separate stream, so that copying overlaps with the training step.
+    The data set stays in host memory or in memory-mapped files. With CUDA the thread copies batches through pinned
+    memory on a separate stream, so that copying overlaps with the training step.
 
     The thread ends with the epoch, with an exception (which the iterator then raises), or when the iterator is closed
     or garbage-collected.
@@ -52,11 +52,17 @@ class StreamingLoader:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        order = self.batch_sampler.draw()  # not in the thread, so that the draw has a fixed place in the run
+        order = self.batch_sampler.draw()  # not in the thread, which would use the generator at any time
         return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
+        """Yield the batches of a new epoch in chunks `(chunk, sizes)`.
+
+        `chunk` is one `Batch` with the graphs of several batches, and `sizes` holds the number of graphs of each batch.
+
+        Args:
+            least: number of graphs at which a chunk is complete, see `ResidentLoader.chunks`.
+        """
         return self._moved(self._loader.chunks_of(self.batch_sampler.draw(), least))
 
     def _moved(self, cut: Iterator[tuple[Batch, list[int]]]) -> Iterator[tuple[Batch, list[int]]]:
@@ -74,42 +80,18 @@ class StreamingLoader:
         for batch, sizes, arrived in ahead_of(sent(), self.ahead):
             current = torch.cuda.current_stream(self.device)
             current.wait_event(arrived)
-            batch.record_stream(current)  # else the side stream, which allocated it, could reuse its memory too early
+            batch.record_stream(current)  # else the side stream, which allocated the batch, could reuse its memory
             yield batch, sizes
 
 
 def ahead_of(items: Iterator[T], depth: int = 2) -> Iterator[T]:
     """Yield the items of `items`, which a thread computes at most `depth` ahead; raise the thread's exceptions."""
-    ready: queue.Queue[Callable[[], T] | None] = queue.Queue(depth)
-    stopped = threading.Event()
-
-    def put(result: Callable[[], T] | None) -> bool:
-        while not stopped.is_set():
-            try:
-                ready.put(result, timeout=0.1)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not put(lambda item=item: item):  # type: ignore[misc]
-                    return
-            put(None)
-        except BaseException as error:
-            put(lambda error=error: _raise(error))  # type: ignore[misc]
-
-    thread = threading.Thread(target=work, name="graphcl-loader", daemon=True)
-    thread.start()
+    end = object()
+    pool = ThreadPoolExecutor(1, "graphcl-loader")
+    ready = deque(pool.submit(next, items, end) for _ in range(depth))
     try:
-        while (result := ready.get()) is not None:
-            yield result()
+        while (item := ready.popleft().result()) is not end:
+            ready.append(pool.submit(next, items, end))
+            yield item  # type: ignore[misc]
     finally:
-        stopped.set()
-        thread.join()
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
+        pool.shutdown(cancel_futures=True)

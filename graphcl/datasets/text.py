@@ -1,4 +1,4 @@
-"""The text layout of TU data sets, and checks of its files.
+"""Check the text files of a TU data set, which have this layout:
 
 | file | one line per | content of a line |
 |---|---|---|
@@ -42,7 +42,7 @@ FREE_ONE_HOT_BYTES, MOST_COLUMNS = 16 * 2**20, 4096
 
 
 def check_text(folder: Path, name: str, origin: str) -> None:
-    """Check TU text files and normalise their line ends in place, as PyG drops a last line without a line end.
+    """Check TU text files and normalise their line ends in place; PyG drops a last line without a line end.
 
     Args:
         folder: folder that holds `NAME_A.txt` and so on; a copy, as its files are rewritten.
@@ -50,7 +50,8 @@ def check_text(folder: Path, name: str, origin: str) -> None:
         origin: the source of the files, for messages.
 
     Raises:
-        InputError: a file is missing, empty, damaged or inconsistent with the others; the message names file and line.
+        InputError: a file is missing, empty, damaged or inconsistent with another file; the message names file and
+            line.
     """
     values = {}
     for part in PARTS:
@@ -135,7 +136,7 @@ def _read(path: Path, part: str, origin: str) -> NDArray[Any]:
 def _find_bad_line(body: bytes, kind: type, columns: int | None, what: str) -> None:
     """Raise InputError for the first invalid line of `body`; slow, so call it for invalid files only."""
     noun = "whole number" if kind is int else "number"
-    for number, ended in enumerate(io.BytesIO(body), 1):  # lazily: a list takes many times the memory
+    for number, ended in enumerate(io.BytesIO(body), 1):  # not a list of lines, which takes many times the memory
         line = ended.removesuffix(b"\n")
         fields = line.split(b",")
         columns = columns or len(fields)

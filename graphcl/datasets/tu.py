@@ -1,20 +1,20 @@
-"""TU data sets: fetched, checked and processed in a hidden folder, then moved into the cache.
+"""Load TU data sets: fetch, check and process them in a hidden folder, then move them into the cache.
 
     root/NAME/raw/NAME_*.txt       the checked text files
     root/NAME/processed/data.pt    PyG's collated form of the text files, read by later loads
 
-The layout is PyG's own, so `TUDataset(root, NAME)` reads the same cache. `staged` makes processes that load the same
-set at the same time wait for each other.
+The layout is PyG's own, so `TUDataset(root, NAME)` reads the same cache. If several processes load the same set at the
+same time, one prepares it and the other processes wait.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +25,15 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.datasets import TUDataset
 
-from graphcl.datasets.archive import note_checksum, unpack
+from graphcl.datasets.archive import note_checksum, tu_files
 from graphcl.datasets.fetch import fetch, fetch_unpacked
 from graphcl.datasets.names import check_name, listing
-from graphcl.datasets.staging import check_room, staged
+from graphcl.datasets.staging import load_cached
 from graphcl.datasets.text import PARTS, check_text
-from graphcl.errors import InputError, reason
+from graphcl.errors import InputError
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
-Filled = tuple[str, Path | None]
-"""The source of text files, for messages, and the archive that they were unpacked from, if any."""
 
 
 class _Reader(TUDataset):
@@ -59,24 +57,21 @@ def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None)
         mirror: folder or URL that holds `NAME.zip`; it is only read.
 
     Raises:
-        InputError: the cache is damaged; or see `fetch`, `unpack` and `check_text`.
+        InputError: the cache is damaged, or the archive cannot be fetched or has invalid files.
     """
     check_name(name)
-    home = root / name
-    raw = home / "raw"
+    raw = root / name / "raw"
 
-    def fill(staging: Path) -> Filled:
+    def fill(staging: Path) -> str:
         target = staging / name / "raw"
         if raw.is_dir() and any(raw.iterdir()):
-            _copy_text(raw, name, target)
-            return f"{raw} (delete this folder to fetch {name} again)", None
+            return _copied_text(raw, name, target, f"{raw} (delete this folder to fetch {name} again)")
         archive, origin = fetch_unpacked(
-            lambda: fetch(name, mirror, staging),
-            lambda archive, origin: unpack(archive, name, target, origin),
-            staging,
-            target,
+            lambda: fetch(name, mirror, staging), partial(tu_files, name=name), staging, target
         )
-        return origin, archive
+        check_text(target, name, origin)
+        note_checksum(archive, name, origin)
+        return origin
 
     return _load(name, root, fill)
 
@@ -92,7 +87,7 @@ def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
         root: absolute path of the folder of all data sets.
 
     Raises:
-        InputError: the files are not found, or belong to several sets; or see `check_text`.
+        InputError: the files are not found, belong to several sets, or are invalid.
     """
     names = [file.removesuffix("_A.txt") for file in os.listdir(folder) if file.endswith("_A.txt")]
     if len(names) != 1:
@@ -108,92 +103,42 @@ def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
         path = folder / f"{name}_{part}.txt"
         digest.update(f"{part}:{path.stat().st_size}\n".encode() + path.read_bytes() if path.is_file() else b"")
 
-    def fill(staging: Path) -> Filled:
-        _copy_text(folder, name, staging / name / "raw")
-        return str(folder), None
+    def fill(staging: Path) -> str:
+        return _copied_text(folder, name, staging / name / "raw", str(folder))
 
     return name, _load(name, root / f"{name}-{digest.hexdigest()[:12]}", fill)
 
 
-def _load(name: str, root: Path, fill: Callable[[Path], Filled]) -> Collated:
+def _load(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
     """Return the graphs cached in `root/name`; if not cached, prepare them from the text files that `fill` provides."""
     if set("*?[") & set(str(root)) or "::" in str(root):
-        raise InputError(f"`root` {str(root)!r} must not contain '*', '?', '[' or '::': PyG's reader expands them.")
-    if not _is_made(name, root):
-        return _build(name, root, fill)
-    return _read_made(name, root)
-
-
-def _is_made(name: str, root: Path) -> bool:
-    return os.path.isfile(root / name / "processed" / "data.pt")
-
-
-def _read_made(name: str, root: Path) -> Collated:
-    processed = root / name / "processed"
-    try:
-        return _read(root, name)
-    except Exception as error:
-        raise InputError(
-            f"the cached copy of {name} cannot be read ({reason(error)}): delete the folder {processed} and load again."
-        ) from None
-
-
-def _build(name: str, root: Path, fill: Callable[[Path], Filled]) -> Collated:
-    with staged(name, root) as staging:
-        if _is_made(name, root):  # another process prepared the set while this one waited
-            return _read_made(name, root)
-        origin, archive = fill(staging)
-        check_text(staging / name / "raw", name, origin)
-        collated = _process(name, staging, origin)
-        if archive is not None:
-            note_checksum(archive, name, origin)
-        _move(staging / name, root / name)
-        return collated
-
-
-def _process(name: str, staging: Path, origin: str) -> Collated:
-    try:
-        return _read(staging, name)
-    except Exception as error:
-        check_room(staging)
-        raise InputError(f"{origin}: PyG's reader cannot make graphs of {name}: {reason(error)}.") from None
+        raise InputError(f"`data_root` {str(root)!r} must not hold '*', '?', '[' or '::': PyG's reader expands them.")
+    return load_cached(name, root, root / name, "data.pt", "PyG's", fill, lambda root: _read(root, name))
 
 
 def _read(root: Path, name: str) -> Collated:
     allow_pyg_containers()
     with warnings.catch_warnings():
-        # an error, as after this warning PyG would unpickle the file and so run code in it
+        # raise it as an error: after this warning PyG would unpickle the file and so run code in it
         warnings.filterwarnings("error", message="Weights only load failed")
         reader: Any = _Reader(str(root), name)
     return reader._data, reader.slices
 
 
 def allow_pyg_containers() -> None:
-    """Permanently let `torch.load(weights_only=True)` create PyG's plain containers, as importing PyG does.
+    """Allow `torch.load(weights_only=True)` to create PyG's plain containers, for the rest of the process.
 
-    The context manager `torch.serialization.safe_globals` would, at its end, also forbid the classes that PyG allowed.
+    The context manager `torch.serialization.safe_globals` would also revoke classes that PyG itself has allowed.
     """
     torch.serialization.add_safe_globals([Data, HeteroData, GlobalStorage, DataEdgeAttr, DataTensorAttr])
 
 
-def _copy_text(source: Path, name: str, target: Path) -> None:
+def _copied_text(source: Path, name: str, target: Path, origin: str) -> str:
+    """Copy the text files of a set from `source` to `target`, check the copies, and return `origin`."""
     target.mkdir(parents=True)
     for part in PARTS:
         path = source / f"{name}_{part}.txt"
         if path.is_file():
             shutil.copyfile(path, target / path.name)
-
-
-def _move(made: Path, home: Path) -> None:
-    """Move the prepared set `made` to the cache folder `home`; if `home` exists, move the two subfolders one by one."""
-    if not home.exists():
-        with contextlib.suppress(OSError):  # another process was first, so its set stays
-            os.replace(made, home)
-            return
-    for part in ("raw", "processed"):
-        target = home / part
-        if not target.exists() or not any(target.iterdir()):
-            with contextlib.suppress(OSError):
-                os.replace(made / part, target)
-    if not (home / "processed" / "data.pt").is_file():
-        raise InputError(f"the folder {home / 'processed'} holds no data.pt: delete it and load again.")
+    check_text(target, name, origin)
+    return origin

@@ -33,32 +33,34 @@ _PIECE = 2**24
 def write_on_disk(
     source: object,
     folder: str | os.PathLike[str],
-    root: str | os.PathLike[str] = "datasets",
+    data_root: str | os.PathLike[str] = "datasets",
     mirror: str | os.PathLike[str] | None = None,
     features: str = "auto",
     max_degree: int = 64,
     name: str | None = None,
+    categories: bool = False,
 ) -> MappedDataset:
-    """Write graphs into a new folder for memory-mapping by `open_on_disk` and `load_dataset`; return the data set.
+    """Write graphs into a new folder, which `open_on_disk` and `load_dataset` memory-map, and return the data set.
 
-    The folder appears when it is complete. Until then the files are in a hidden folder next to it. The hidden folder is
+    The files are written into a hidden folder, which is renamed to `folder` when it is complete. The hidden folder is
     removed after an error, but remains if the process is killed.
 
     Args:
         source: any source of `load_dataset`; or an iterable or generator of `Data`, batches or PyG data sets, read one
             at a time. A PyG `OnDiskDataset` is read in pieces too.
         folder: path of the new folder, which must not exist.
-        root: see `load_dataset`.
+        data_root: see `load_dataset`.
         mirror: see `load_dataset`.
         features: see `load_dataset`. An iterable cannot have degrees, as they need all graphs at once.
         max_degree: see `load_dataset`.
         name: name of the data set; default: the name that `load_dataset` gives it.
+        categories: see `load_dataset`.
 
     Returns:
         The data set, opened with `open_on_disk`.
 
     Raises:
-        InputError: the folder exists or cannot be written; or see `load_dataset`.
+        InputError: the folder exists or cannot be written, or `source` cannot be used.
     """
     check_features(features, max_degree)
     path = absolute(folder)
@@ -67,9 +69,9 @@ def write_on_disk(
     if in_pieces(source):
         given = getattr(source, "name", None)
         name = name or (given if isinstance(given, str) else "own")
-        shards = pieces(source, name, features)  # type: ignore[arg-type]
+        shards = pieces(source, name, features, categories)  # type: ignore[arg-type]
     else:
-        whole = load_dataset(source, root, mirror, features, max_degree)
+        whole = load_dataset(source, data_root, mirror, features, max_degree, categories=categories)
         name, shards = name or whole.name, iter([(whole, len(whole))])
 
     staging = path.parent / f".{path.name}-{uuid.uuid4().hex[:12]}"
@@ -128,7 +130,7 @@ class _Writer:
         self._num_graphs += count
 
     def finish(self) -> None:
-        """Complete the attributes' files; write the splits and `graphcl.json`."""
+        """Complete the files of all attributes, and write the splits and `graphcl.json`."""
         cut_as: dict[str, str] = {}
         for key, column in self._columns.items():
             column.finish(self._num_graphs)
@@ -166,7 +168,11 @@ class _Writer:
 
 
 class _Column:
-    """Writer for one attribute's files, concatenated along `dim`; each index of earlier axes has a temporary file."""
+    """Writer that appends one attribute of the graphs to a `.npy` file, along the axis `dim`.
+
+    The file is in C order, so only the first axis can grow. If `dim` is not the first axis, the values for each index
+    of the earlier axes are written into a file of their own, and `finish` joins these files.
+    """
 
     def __init__(self, folder: Path, key: str, value: Tensor, dim: int, what: str, files: contextlib.ExitStack) -> None:
         self.values, self.cuts = folder / f"{key}.npy", folder / f"{key}.slices.npy"
@@ -184,7 +190,13 @@ class _Column:
         self._cut.write(bytes(HEADER + 8))  # 8 bytes of zeros after the header: the first graph starts at 0
 
     def add(self, value: Tensor, cut: Tensor, first: int) -> None:
-        """Append values of graphs, whose slices are `cut`; `first` is the index of the first graph, for messages."""
+        """Append the values of consecutive graphs.
+
+        Args:
+            value: values of the graphs, concatenated along `dim`; entries from `cut[-1]` on are ignored.
+            cut: start of each graph in `value`, and the end of the last graph, `[graphs + 1]`.
+            first: index of the first graph, for messages.
+        """
         size = int(cut[-1])
         expected = (*self._before, value.size(self._dim) if value.dim() > self._dim else 0, *self._after)
         if value.shape != expected or value.dtype != self._dtype:

@@ -33,7 +33,7 @@ def found(tmp_path_factory):
     command = [
         "--quick",
         "--sets",
-        "molpcba,proteins",
+        "molpcba",
         "--threads",
         "1",
         "--cpu-time",

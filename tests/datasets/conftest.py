@@ -1,4 +1,4 @@
-"""A TU set of three tiny graphs: a path of 3 nodes, an edge, an edge and an isolated node."""
+"""Fixtures that write TINY, a TU set of three graphs: a path of 3 nodes; an edge; an edge and an isolated node."""
 
 import zipfile
 from pathlib import Path
@@ -14,7 +14,7 @@ TINY = {
 
 
 def files_of(name="TINY", **changes):
-    """Return the files of the set by name; `part=text` replaces a part, `part=None` removes it."""
+    """Return a dict from file name to text of TINY; `part=text` replaces one file, `part=None` removes one file."""
     parts = {**TINY, **changes}
     return {f"{name}_{part}.txt": text for part, text in parts.items() if text is not None}
 
@@ -27,7 +27,14 @@ def write_folder(folder, name="TINY", **changes):
 
 
 def write_zip(folder, name="TINY", extra=(), **changes):
-    """Write NAME.zip into `folder` in the layout of the public server; `extra` holds more (entry, content) pairs."""
+    """Write NAME.zip into `folder` in the layout of the public server, and return `folder`.
+
+    Args:
+        folder: folder of the archive.
+        name: NAME.
+        extra: pairs (entry, content) to add to the archive.
+        **changes: changes of the files, see `files_of`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in files_of(name, **changes).items():
@@ -67,7 +74,10 @@ def _write_folder():
 
 @pytest.fixture(name="refused")
 def _refused(root):
-    """Return a check that a load is refused with one line that has the given words, and leaves no files."""
+    """Return a function that asserts that `load_dataset` raises a one-line InputError and leaves no files.
+
+    The message must contain all `words`. The function returns the message.
+    """
     from graphcl.datasets import load_dataset
     from graphcl.errors import InputError
 

@@ -1,4 +1,4 @@
-"""Sets of random molecules in OGB's raw layout, for the tests of OGB's sets."""
+"""Write random molecules in the file layout of OGB's archives."""
 
 import csv
 import gzip
@@ -12,7 +12,15 @@ ATOMS, BONDS = (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
 
 
 def make_molecules(n: int, tasks: int = 1, metric: str = "rocauc", missing: float = 0.0, seed: int = 0):
-    """Return rings and chains of different elements; the first task is to tell them apart."""
+    """Return random molecules `(x, edges, edge features, y)`, rings (`y[0] = 1`) and chains (`y[0] = 0`).
+
+    Args:
+        n: number of molecules.
+        tasks: length of `y`.
+        metric: "rmse" adds noise to `y`, for regression.
+        missing: probability that an entry of `y` is NaN.
+        seed: seed of the random generator.
+    """
     generator = np.random.default_rng(seed)
     graphs = []
     for number in range(n):
@@ -38,7 +46,7 @@ def _gz(rows) -> bytes:
 
 
 def files_of(graphs, split_name: str = "scaffold", split=None) -> dict[str, bytes]:
-    """Return the content of each file by its path in the archive's folder."""
+    """Return a dict from the path in an OGB archive's folder to the file's content."""
     n = len(graphs)
     cut = [int(0.6 * n), int(0.8 * n)]
     split = split or dict(zip(("train", "valid", "test"), np.split(np.arange(n), cut), strict=True))
@@ -58,7 +66,7 @@ def files_of(graphs, split_name: str = "scaffold", split=None) -> dict[str, byte
 
 
 def write_archive(folder: Path, files: dict[str, bytes], name: str = "hiv") -> Path:
-    """Write NAME.zip into `folder` in the layout of OGB's server."""
+    """Write NAME.zip into `folder` in the layout of OGB's server, and return `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in files.items():
@@ -68,7 +76,7 @@ def write_archive(folder: Path, files: dict[str, bytes], name: str = "hiv") -> P
 
 
 def write_home(folder: Path, files: dict[str, bytes]) -> Path:
-    """Write the files unpacked into a folder, as OGB's own reader does."""
+    """Write the unpacked files into `folder`, as OGB's own reader does, and return `folder`."""
     for path, content in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(content)

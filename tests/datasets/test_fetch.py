@@ -1,4 +1,4 @@
-"""Mirrors and downloads, from a local server."""
+"""Test mirrors, and downloads from a local server that answers correctly or fails in various ways."""
 
 import contextlib
 import gzip
@@ -11,12 +11,12 @@ import pytest
 from torch_geometric.datasets import TUDataset
 
 import graphcl.datasets.fetch as fetch
-from graphcl.datasets import dataset_names, load_dataset
+from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Handler that answers a request by the function in `BEHAVIOURS` that the first part of the path names."""
+    """HTTP handler: the first part of a request's path names the function in `BEHAVIOURS` that answers."""
 
     def do_GET(self):
         self.server.asked.append(self.path)
@@ -86,7 +86,7 @@ def endless(handler, content):
 
 
 def chunks(handler, content):
-    """Send an incomplete chunk without a length."""
+    """Send an incomplete chunk by chunked transfer encoding, without a Content-Length."""
     handler.protocol_version = "HTTP/1.1"
     handler.answer(b"1000\r\nPK", length="none", Transfer_Encoding="chunked")
     handler.close_connection = True
@@ -230,20 +230,6 @@ def test_from_https_nothing_leads_to_http():
     assert fetch._Redirects().redirect_request(request, None, 302, "", {}, "https://b/").full_url == "https://b/"
 
 
-def test_missing_on_the_server_names_the_nearest(server, refused):
-    refused("PROTIENS", "HTTP 404", "did you mean PROTEINS", mirror=f"{server.url}/missing")
-
-
-def test_login_page_instead_of_the_archive(server, refused):
-    server.content = b"<!DOCTYPE html>please log in"
-    refused("TINY", "is not a zip archive", "<!DOCTYPE", mirror=server.url)
-
-
-def test_too_large_download(server, refused, monkeypatch):
-    monkeypatch.setattr(fetch, "MOST_BYTES", 100)
-    refused("TINY", "larger than 100 bytes", mirror=server.url)
-
-
 def test_a_download_says_its_size_and_stops_at_a_limit(server, tmp_path, capfd):
     path, origin = fetch.fetch_archive("TINY", server.url, None, tmp_path)
     assert (path.read_bytes(), origin) == (server.content, f"{server.url}/TINY.zip")
@@ -269,28 +255,6 @@ def test_file_url(mirror, root):
     assert len(load_dataset("TINY", root, mirror.as_uri())) == 3
 
 
-def test_other_urls(refused):
-    refused("TINY", "file:// or an http(s):// URL", "s3://bucket", mirror="s3://bucket")
-    refused("TINY", "names another machine", mirror="file://host/folder")
-
-
-def test_mirror_of_the_wrong_type(refused):
-    refused("TINY", "`mirror` must be a folder or a URL, got int", mirror=3)
-
-
-def test_mirror_does_not_exist(refused, tmp_path):
-    refused("TINY", str(tmp_path / "none"), "does not exist", "TINY.zip", mirror=tmp_path / "none")
-
-
-def test_mirror_is_the_archive(refused, mirror):
-    refused("TINY", "is a file", "give the folder", mirror=mirror / "TINY.zip")
-
-
-def test_mirror_lacks_the_file(refused, mirror, write_zip):
-    write_zip(mirror, "PROTEINS")
-    refused("PROTIENS", "no PROTIENS.zip", "did you mean PROTEINS?", "Archives there: PROTEINS, TINY", mirror=mirror)
-
-
 @pytest.mark.parametrize(("name", "near"), [("PROTIENS", "PROTEINS"), ("mutag", "MUTAG"), ("Synthetic", "synthetic")])
 def test_unknown_name_without_mirror(name, near, refused):
     refused(name, f"unknown data set {name!r}", near, "dataset_names()", f"{name}.zip", "--mirror FOLDER")
@@ -302,8 +266,19 @@ def test_folder_of_that_name(refused, tmp_path, monkeypatch):
     refused("graphs", "write './graphs'")
 
 
-def test_names():
-    names = dataset_names()
-    assert names[0] == "synthetic"
-    assert len(names) == len(set(names)) > 60
-    assert {"PROTEINS", "REDDIT-MULTI-12K", "COLLAB", "DD", "PTC_FM"} <= set(names)
+@pytest.mark.parametrize(
+    ("name", "place", "words"),
+    [
+        ("TINY", "s3://bucket", ["file:// or an http(s):// URL", "s3://bucket"]),
+        ("TINY", "file://host/folder", ["names another machine"]),
+        ("TINY", 3, ["`mirror` must be a folder or a URL, got int"]),
+        ("TINY", "{mirror}/none", ["none", "does not exist", "TINY.zip"]),
+        ("TINY", "{mirror}/TINY.zip", ["is a file", "give the folder"]),
+        ("PROTIENS", "{mirror}", ["no PROTIENS.zip", "did you mean PROTEINS?", "Archives there: PROTEINS, TINY"]),
+        ("PROTIENS", "{server}/missing", ["HTTP 404", "did you mean PROTEINS"]),
+    ],
+)
+def test_mirrors_without_the_archive(name, place, words, refused, mirror, server, write_zip):
+    write_zip(mirror, "PROTEINS")
+    place = place.format(mirror=mirror, server=server.url) if isinstance(place, str) else place
+    refused(name, *words, mirror=place)

@@ -1,4 +1,4 @@
-"""networkx graphs against PyG's own converter."""
+"""Test the conversion of networkx graphs; the reference is PyG's own converter."""
 
 import networkx as nx
 import numpy as np
@@ -16,12 +16,12 @@ def with_x(graph, value=lambda node: [1.0, 0.0]):
     return graph
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(sizes=st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1), st.booleans()), min_size=2, max_size=4))
 def test_nodes_and_edges_as_in_pyg(sizes):
     graphs = [nx.gnp_random_graph(n, p, seed=n, directed=directed) for n, p, directed in sizes]
     for own, graph in zip(load_dataset(graphs), map(from_networkx, graphs), strict=True):
-        assert own.num_nodes == graph.num_nodes  # isolated nodes too
+        assert own.num_nodes == graph.num_nodes  # including isolated nodes
         assert torch.equal(own.edge_index, graph.edge_index)
 
 
@@ -35,7 +35,7 @@ def test_features_labels_and_order():
     assert dataset.y.tolist() == [1, 0]
     assert dataset.classes.tolist() == [1, 3]
     assert dataset.features == "labels"
-    assert "x" in first.nodes["a"]  # the input stays
+    assert "x" in first.nodes["a"]  # the input is not modified
 
 
 @pytest.mark.parametrize("kind", [float, np.float32, lambda v: np.array([v]), lambda v: torch.tensor([float(v)])])
@@ -44,17 +44,20 @@ def test_kinds_of_numbers(kind):
     assert load_dataset(graphs)[1].x.tolist() == [[0.0], [1.0], [2.0]]
 
 
-def test_other_attributes_do_not_matter():
-    graph = nx.path_graph(3)
-    graph.nodes[1]["colour"] = "red"
-    graph.edges[0, 1]["weight"] = 2.0
-    dataset = load_dataset([graph, nx.MultiGraph([(0, 1), (0, 1)])])
+@pytest.mark.parametrize("wanted", ["constant", "labels"])
+def test_other_attributes_do_not_matter_beside_x_or_without_need_of_it(wanted):
+    graphs = [nx.path_graph(3), nx.MultiGraph([(0, 1), (0, 1)])]
+    graphs[0].nodes[1]["colour"] = "red"
+    graphs[0].edges[0, 1]["weight"] = 2.0
+    dataset = load_dataset(graphs if wanted == "constant" else [*map(with_x, graphs)], features=wanted)
     assert [g.num_edges for g in dataset] == [4, 4]
     assert set(dataset[0].keys()) == {"edge_index", "x"}
 
 
-def changed(**graph):
+def changed(nodes=None, **graph):
     result = nx.path_graph(3)
+    if nodes:
+        nx.set_node_attributes(result, {0: {"symbol": nodes, "charge": 0}})
     result.graph.update(graph)
     return result
 
@@ -64,6 +67,7 @@ ERRORS = {
     "empty": ([nx.path_graph(2), nx.Graph()], "graph 1 has no node"),
     "one": ([nx.path_graph(2)], "holds 1 graph"),
     "x on some nodes": ([nx.path_graph(2), nx.Graph()], "1 of 2 nodes of graph 1 have no 'x'"),
+    "no x": ([changed(nodes="C"), changed()], "nodes of graph 0 have 'charge' and 'symbol', but no 'x'; set 'x'"),
     "x on some graphs": ([with_x(nx.path_graph(2)), nx.path_graph(2)], "graph 1 has no `x`, graph 0 has one"),
     "x of words": ([with_x(nx.path_graph(2), str), nx.path_graph(2)], "attribute 'x' of graph 0 must be numbers"),
     "ragged x": ([with_x(nx.path_graph(3), range), nx.path_graph(2)], "attribute 'x' of graph 0 must be numbers"),

@@ -1,15 +1,16 @@
-"""Data sets on disk: the same graphs as in memory, in constant memory, and one line for each kind of damage."""
+"""Test data sets on disk: same graphs as in memory, constant memory use, one-line messages for damaged files."""
 
 import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch, Data, InMemoryDataset, OnDiskDataset
+from torch_geometric.data import Batch, OnDiskDataset
 
 from graphcl.commands.pack import main as pack
 from graphcl.datasets import MappedDataset, load_dataset, open_on_disk, pieces, write, write_on_disk
@@ -19,19 +20,12 @@ from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.run import main as run
 from tests.conftest import small_graphs
+from tests.datasets.graphs import Held
+from tests.datasets.graphs import graphs_with as any_graphs
 from tests.strategies import assert_same_batch, assert_same_graphs, make_graph, path, seeded
 
+graphs_with = partial(any_graphs, keys=("x", "y"))
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "on_disk.py"
-
-
-def graphs_with(keys=("x", "y"), more=lambda i: {}, count=7):
-    graphs = []
-    for i in range(count):
-        graph = make_graph(i + 2, [] if i == 3 else path(i + 2), i, keys)
-        for key, value in more(i).items():
-            graph[key] = value
-        graphs.append(graph)
-    return graphs
 
 
 def whole(dataset):
@@ -49,8 +43,8 @@ def refused(make, *words):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Return the folder of a data set on disk."""
-    graphs = graphs_with(("x", "y", "edge_attr"))
+    """Return a folder with a data set on disk."""
+    graphs = graphs_with(keys=("x", "y", "edge_attr"))
     for graph in graphs:
         del graph.node_id, graph.edge_id
     write_on_disk(graphs, tmp_path / "graphs")
@@ -101,12 +95,6 @@ def test_features_are_stored(features, tmp_path):
     refused(lambda: load_dataset(tmp_path / "graphs", features=other), f"{other!r}", f"{features!r}", "'auto'")
 
 
-class Held(InMemoryDataset):
-    def __init__(self, graphs):
-        super().__init__()
-        self.data, self.slices = self.collate(graphs)
-
-
 class Database(OnDiskDataset):
     """PyG's own on-disk data set."""
 
@@ -124,16 +112,14 @@ def pygs(graphs, tmp_path):
 
 FORMS = {
     "generator": lambda graphs, tmp_path: iter(graphs),
-    "lists": lambda graphs, tmp_path: [graphs[:1], graphs[1:5], graphs[5:]],
     "batches": lambda graphs, tmp_path: (Batch.from_data_list(graphs[i : i + 3]) for i in (0, 3, 6)),
-    "data-sets": lambda graphs, tmp_path: (Held(part) for part in (graphs[:2], graphs[2:6], graphs[6:])),
     "data-sets-and-graphs": lambda graphs, tmp_path: iter([graphs[0], Held(graphs[1:5]), graphs[5], graphs[6]]),
     "subset": lambda graphs, tmp_path: iter([Held(graphs)[:4], Held(graphs)[4:]]),
     "pygs-on-disk": pygs,
 }
 
 
-@pytest.mark.parametrize("group", [1, 2, 3, 4096])
+@pytest.mark.parametrize("group", [1, 3, 4096])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
 def test_every_form_of_a_source(form, group, tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "_GROUP", group)
@@ -181,7 +167,7 @@ def test_numpy_reads_the_files(folder):
     mapped = open_on_disk(folder)
     for key in ("x", "edge_index", "edge_attr", "y"):
         assert np.array_equal(np.load(folder / f"{key}.npy", allow_pickle=False), mapped._data[key].numpy())
-    # Attributes that are cut alike share their slices.
+    # Attributes with equal slices (`edge_index` and `edge_attr`) share one file.
     assert sorted(file.name for file in folder.glob("*.slices.npy")) == [
         "edge_index.slices.npy",
         "x.slices.npy",
@@ -196,12 +182,6 @@ def test_writing_into_a_tensor_leaves_the_files_alone(folder):
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
-def test_graphs_are_not_cached(folder):
-    mapped = open_on_disk(folder)
-    list(mapped)
-    assert mapped._data_list is None
-
-
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
@@ -214,7 +194,8 @@ UNWRITABLE = {
     "one": (lambda: iter(graphs_with(count=1)), ["1 graph", "at least two"]),
     "no-graph": (lambda: iter([*graphs_with(), "text"]), ["graph", "str"]),
     "number": (lambda: 5, ["`source`", "int"]),
-    "text": (lambda: graphs_with(("x", "name")), ["`name`", "tensors and numbers"]),
+    "graph": (lambda: graphs_with(count=1)[0], ["Data", "list"]),
+    "text": (lambda: graphs_with(keys=("x", "name")), ["`name`", "tensors and numbers"]),
     "mixed-types": (lambda: iter(mixed(more=lambda i: {"y": 0.5})), ["cannot be put together"]),
     "missing-attribute": (lambda: iter(mixed(keys=("x",))), ["`y`", "none"]),
     "other-width": (lambda: iter(mixed(more=lambda i: {"x": torch.ones(i + 2, 5)})), ["`x`", "5", "2"]),
@@ -232,10 +213,6 @@ def test_a_failed_write_leaves_nothing(source, words, tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "_GROUP", 2)
     refused(lambda: write_on_disk(source(), tmp_path / "graphs"), *words)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_degrees_need_all_graphs_at_once(tmp_path):
-    refused(lambda: write_on_disk(iter(graphs_with()), tmp_path / "graphs", features="degree"), "'degree'", "at once")
 
 
 def test_an_interrupted_writer_leaves_nothing(tmp_path, monkeypatch):
@@ -288,11 +265,6 @@ def cut_off(folder):
         file.truncate((folder / "x.npy").stat().st_size - 1)
 
 
-def too_long(folder):
-    with (folder / "edge_index.npy").open("ab") as file:
-        file.write(b"\0")
-
-
 def other_slices(folder):
     content = json.loads((folder / "graphcl.json").read_text())
     content["attributes"]["edge_attr"] = "edge_attr"
@@ -303,16 +275,14 @@ def other_slices(folder):
 
 
 def empty_file(folder):
-    """Write an array of no rows and 10^15 columns."""
+    """Replace `x.npy` by an array with 0 rows and 10^15 columns."""
     (folder / "x.npy").write_bytes(npy_header(torch.float32, (0, 10**15)))
 
 
 SAME = {"x": "x", "edge_index": "edge_index"}
 DAMAGE = {
     "no-file": (lambda folder: (folder / "x.npy").unlink(), ["file x.npy not found"]),
-    "no-slices": (lambda folder: (folder / "x.slices.npy").unlink(), ["file x.slices.npy not found"]),
     "cut-off": (cut_off, ["x.npy", "bytes"]),
-    "too-long": (too_long, ["edge_index.npy", "bytes"]),
     "no-npy": (lambda folder: (folder / "x.npy").write_bytes(b"text" * 99), ["x.npy", "is not a .npy file"]),
     "empty": (lambda folder: (folder / "x.npy").write_bytes(b""), ["x.npy", "is not a .npy file"]),
     "pickle": (array("x.npy", np.array([{}, "a"])), ["x.npy", "'|O'"]),
@@ -320,7 +290,6 @@ DAMAGE = {
     "fortran": (array("x.npy", np.ones((35, 2), np.float32, "F")), ["x.npy", "Fortran"]),
     "whole-numbers": (array("x.npy", np.ones((35, 2), np.int32)), ["x.npy", "floating numbers or int64", "int32"]),
     "other-length": (array("x.npy", np.ones((34, 2), np.float32)), ["x.npy", "34", "35"]),
-    "narrow-edges": (array("edge_index.npy", np.ones((2, 48), np.int32)), ["edge_index.npy", "int64", "int32"]),
     "edges-across": (array("edge_index.npy", np.ones((3, 48), np.int64)), ["edge_index.npy", "[2, E]", "[3, 48]"]),
     "classes": (array("y.npy", np.ones(7, np.float32)), ["y.npy", "[7] of int64", "float32"]),
     "slices": (array("x.slices.npy", np.ones(8, np.int64)), ["x.slices.npy", "start at 0"]),
@@ -332,16 +301,12 @@ DAMAGE = {
     "other-slices": (other_slices, ["slices of edge_attr.npy and edge_index.npy differ"]),
     "huge-and-empty": (empty_file, ["x.npy", "of shape (0, 1000000000000000)"]),
     "other-classes": (array("y.npy", np.full(7, 99)), ["y.npy must be in [0, 7)"]),
-    "other-format": (meta(format="other"), ["`format`"]),
     "version": (meta(version=1), ["`version`", "1", "2"]),
     "features": (meta(features="pretty"), ["`features`", "pretty"]),
     "degree-columns": (meta(degree_columns=-1), ["`degree_columns`", "-1"]),
-    "true-graphs": (meta(num_graphs=True), ["`num_graphs`", "True"]),
     "other-count": (meta(num_graphs=8), ["slices.npy", "8 graphs"]),
     "huge-count": (meta(num_graphs=10**30), ["`num_graphs`"]),
-    "class-names": (meta(classes=["a", "b"]), ["`classes.0`", "whole number"]),
     "no-edges": (meta(attributes={"x": "x"}), ["`attributes`", "edge_index"]),
-    "nested-slices": (meta(attributes={"x": ["x"], "edge_index": "x"}), ["`attributes.x`"]),
     "escape": (meta(attributes={**SAME, "../../etc/passwd": "x"}), ["'../../etc/passwd'", "letters"]),
     "pygs-own": (meta(attributes={**SAME, "ptr": "x"}), ["'ptr'"]),
 }
@@ -361,34 +326,21 @@ def test_missing_folders(tmp_path):
     refused(lambda: open_on_disk(tmp_path), "not a data set on disk", "graphcl pack")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read(folder):
-    (folder / "x.npy").chmod(0)
-    refused(lambda: open_on_disk(folder), "cannot open", "ermission")
-
-
 # -- command lines -----------------------------------------------------------------------------------------------------
 
 
-def test_pack_and_run(tmp_path, capsys, saved_graphs):
-    out = str(tmp_path / "graphs")
-    assert pack(["--dataset", saved_graphs(), "--out", out, "--features", "constant"]) == 0
-    assert "36 graphs, x: 1 column (constant), 2 classes" in capsys.readouterr().out
-    words = ["--epochs", "1", "--seeds", "0", "--batch-size", "16", "--encoder.hidden", "8", "--evaluation.folds", "2"]
-    words += ["--evaluation.inner-folds", "2"]
-    assert run(["--dataset", out, "--out", str(tmp_path / "run"), "--shuffle-window", "16", *words]) == 0
-    assert np.load(tmp_path / "run" / "embeddings.npz")["h"].shape == (1, 36, 24)
-
-
-def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, saved_graphs):
-    words = ["--epochs", "2", "--seeds", "0", "--batch-size", "16", "--encoder.hidden", "8", "--evaluation.folds", "2"]
-    words += ["--evaluation.inner-folds", "2", "--report", "false"]
-    held = saved_graphs()
-    write_on_disk(held, tmp_path / "graphs")
-    for dataset, out in ((held, "a"), (str(tmp_path / "graphs"), "b")):
+def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_graphs):
+    """With category features, a run gives equal embeddings from a .pt file and from a folder on disk."""
+    held, packed = saved_graphs(molecules=True), str(tmp_path / "graphs")
+    assert pack(["--dataset", held, "--out", packed, "--categories"]) == 0
+    assert "36 graphs, x: 9 columns (labels), edge_attr: 3 columns, 2 classes" in capsys.readouterr().out
+    words = ["--encoder", "molecule_gine", "--encoder.hidden", "8", "--encoder.layers", "2", "--epochs", "2"]
+    words += ["--seeds", "0", "--batch-size", "16", "--eval", "knn", "--report", "false"]
+    for dataset, out in ((held, "a"), (packed, "b")):
         assert run(["--dataset", dataset, "--out", str(tmp_path / out), *words]) == 0
     a, b = (np.load(tmp_path / out / "embeddings.npz")["h"] for out in "ab")
     assert np.array_equal(a, b)
+    assert run(["--dataset", packed, "--out", str(tmp_path / "c"), "--shuffle-window", "16", *words]) == 0
 
 
 @pytest.mark.parametrize(
@@ -398,7 +350,6 @@ def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, saved_graphs):
         (["--dataset", "synthetic"], "--out"),
         (["--dataset", "synthetic", "--out", "EXISTS"], "exists already"),
         (["--dataset", "./nowhere", "--out", "new"], "'nowhere'"),
-        (["--dataset", "synthetic", "--out", "new", "--features", "pretty"], "pretty"),
         (["--dataset", "synthetic", "--out", "new", "--max-degree", "0"], "max_degree"),
         (["--dataset", "synthetic", "--out", "new", "--data", "x"], "--data"),
     ],
@@ -419,7 +370,7 @@ def test_mistakes_on_packs_command_line(words, told, tmp_path, capsys, monkeypat
 
 @pytest.mark.parametrize("end", [-1, 10**15, 30])
 def test_edges_that_leave_their_graph(end, tmp_path, capfd):
-    """No memory is written out of bounds, and no edge joins other graphs; one line names the damaged file."""
+    """Every way to read the graphs raises an InputError that names `edge_index.npy`, without out-of-bounds access."""
     folder = write_on_disk(small_graphs(12, labelled=False), tmp_path / "graphs").folder
     edges = np.load(folder / "edge_index.npy")
     edges[1, 40] = end
@@ -438,21 +389,21 @@ def test_edges_that_leave_their_graph(end, tmp_path, capfd):
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells memory on Linux only")
 def test_memory_does_not_grow_with_the_graphs(tmp_path):
-    """Measured without the pages of mapped files, which the system can reclaim."""
-    words = ["--graphs", "150000", "--shard", "10000", "--steps", "40", "--out", str(tmp_path / "graphs")]
+    """Test anonymous memory only: the system can reclaim the pages of mapped files."""
+    words = ["--graphs", "60000", "--shard", "5000", "--steps", "20", "--out", str(tmp_path / "graphs")]
     environment = {**os.environ, "PYTHONPATH": str(BENCHMARK.parents[1])}
     done = subprocess.run(
         [sys.executable, str(BENCHMARK), *words], capture_output=True, text=True, check=True, env=environment
     )
     found = json.loads(done.stdout)
-    assert found["disk_mb"] > 190
+    assert found["disk_mb"] > 75
     assert found["train_anonymous_mb"] < 64
-    assert found["write_anonymous_mb"] < 160  # a shard, several times over while it is generated
+    assert found["write_anonymous_mb"] < 160  # one shard, in several copies while it is generated
     assert not (tmp_path / "graphs").exists()
 
 
 def test_a_set_far_larger_than_the_memory_can_be_mapped(folder):
-    """A sparse file of 8 TB: nothing is read or reserved until it is touched."""
+    """Map a sparse file of 8 TB; its pages are neither read nor reserved before the first access."""
     rows = 2**40
     header = npy_header(torch.float32, (rows, 2))
     try:
@@ -473,11 +424,3 @@ def test_a_set_far_larger_than_the_memory_can_be_mapped(folder):
 def test_a_set_in_tu_layout_is_not_mapped(tmp_path, write_folder, root):
     write_folder(tmp_path / "own")
     assert not isinstance(load_dataset(tmp_path / "own", root), MappedDataset)
-
-
-def test_a_single_graph_cannot_be_written(tmp_path):
-    refused(lambda: write_on_disk(Data(edge_index=torch.zeros(2, 0).long()), tmp_path / "graphs"), "Data", "list")
-
-
-def test_labelled_small_graphs(tmp_path):
-    assert write_on_disk(iter(small_graphs()), tmp_path / "graphs").num_classes == 2

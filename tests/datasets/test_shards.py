@@ -1,4 +1,4 @@
-"""Shards of each batch: disjoint, of equal sizes, and together the batch of one process except for the remainder."""
+"""Test shards, the ranks' parts of a batch: equal in size, disjoint, and complete except for the remainder."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_shards(ranks, batch, count, seed):
         parts = [[graphs.tolist() for graphs in each.draw()] for each in shards]
         assert [each.current.graphs.tolist() for each in shards] == [whole.current.graphs.tolist()] * ranks
         assert {len(each) for each in parts} == {len(each) for each in shards} == {len(shards[0])}
-        # Only a last batch that leaves a rank without a pair is dropped as a whole.
+        # Only a last batch with fewer than two graphs per rank is dropped as a whole.
         assert len(expected) - len(shards[0]) == (len(expected[-1]) < 2 * ranks)
         for number, of_ranks in enumerate(zip(*parts, strict=True)):
             size = len(expected[number]) // ranks
@@ -47,7 +47,7 @@ LOADERS = {
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_every_loader_takes_its_shard(kind, monkeypatch):
-    """`current` tells which graphs it gave."""
+    """The batches of both ranks have the graphs that `batch_sampler.current` lists, together every graph once."""
     data = graphs(22)
     monkeypatch.setattr("graphcl.datasets.loader.not_resident", lambda _: "a reason")
     found = []
@@ -75,7 +75,3 @@ def test_invalid_shards(sizes, line):
     known = {"num_graphs": 30, "batch_size": 8, "shuffle": True, "generator": None, "shard": (0, 4)} | sizes
     with pytest.raises(InputError, match=f"^{line}$"):
         EpochBatches(**known)
-
-
-def test_a_single_process_may_have_a_single_graph():
-    assert len(EpochBatches(1, 1, True, None, shard=(0, 1))) == 1

@@ -1,14 +1,12 @@
-"""The streaming loader gives the batches of the resident loader; its thread ends when it is no longer needed."""
+"""Test that `StreamingLoader` yields the batches of `ResidentLoader`, and that its thread ends."""
 
 import gc
-import itertools
 import threading
 import time
 
 import pytest
 import torch
 
-from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, TwoViews, embed, train
 from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.datasets.loader import make_loader
 from graphcl.datasets.resident import ResidentLoader
@@ -26,12 +24,11 @@ def dataset():
 @pytest.fixture(autouse=True)
 def _no_thread_is_left():
     yield
-    gc.collect()
     assert threads() == []
 
 
 def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "graphcl-loader"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("graphcl-loader")]
 
 
 def streaming(*args, **options):
@@ -43,7 +40,7 @@ each_order = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys()
 
 
 @each_order
-@pytest.mark.parametrize("batch_size", [1, 4, 6, 100])
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_batches_equal_those_of_the_resident_loader(order, batch_size, dataset):
     resident = ResidentLoader(dataset, batch_size, generator=seeded(0), **order)
     ahead = streaming(dataset, batch_size, generator=seeded(0), **order)
@@ -51,12 +48,6 @@ def test_batches_equal_those_of_the_resident_loader(order, batch_size, dataset):
     for _ in range(2):
         for got, expected in zip(ahead, resident, strict=True):
             assert_same_batch(got, expected)
-
-
-@each_order
-def test_chunks_equal_those_of_the_resident_loader(order, dataset):
-    resident = ResidentLoader(dataset, 4, generator=seeded(0), **order)
-    ahead = streaming(dataset, 4, generator=seeded(0), **order)
     for least in (1, 10, 1000):
         pairs = list(zip(ahead.chunks(least), resident.chunks(least), strict=True))
         for (got, got_sizes), (expected, sizes) in pairs:
@@ -66,24 +57,8 @@ def test_chunks_equal_those_of_the_resident_loader(order, dataset):
         assert told == [graphs.tolist() for graphs in resident.batch_sampler.current]
 
 
-def test_training_is_the_same(dataset):
-    histories, embeddings = [], []
-    for kind in (ResidentLoader, streaming):
-        torch.manual_seed(0)
-        model = ContrastiveModel(GIN(dataset.num_features, hidden=8))
-        loader = kind(dataset, 8, True, seeded(0))
-        history = train(
-            TwoViews(model, Loss("infonce")), loader, NodeDrop(0.2), NodeDrop(0.2), epochs=2, generator=seeded(1)
-        )
-        histories.append([epoch.loss for epoch in history])
-        embeddings.append(embed(model, kind(dataset, 16)))
-    assert histories[0] == histories[1]
-    assert torch.equal(embeddings[0][0], embeddings[1][0])
-    assert torch.equal(embeddings[0][1], embeddings[1][1])
-
-
 def test_the_order_is_drawn_by_the_caller(dataset):
-    """The thread would draw from a shared generator at any time."""
+    """The order is drawn when the iterator is created, and the thread leaves the generator unchanged."""
     generator = seeded(0)
     before = iter(streaming(dataset, 4, True, generator))
     state = generator.get_state()
@@ -95,23 +70,13 @@ def test_a_set_on_disk_streams_on_the_cpu(tmp_path, dataset):
     mapped = write_on_disk(dataset, tmp_path / "graphs")
     assert isinstance(make_loader(mapped, 4), StreamingLoader)
     assert isinstance(make_loader(dataset, 4), ResidentLoader)
+    with pytest.raises(InputError, match="`ahead` must be at least 1, got 0"):
+        StreamingLoader(ResidentLoader(dataset, 4), ahead=0)
     for got, expected in zip(make_loader(mapped, 4, True, seeded(0)), make_loader(dataset, 4, True, seeded(0))):  # noqa: B905
         assert_same_batch(got, expected)
 
 
-def test_at_least_one_batch_ahead(dataset):
-    with pytest.raises(InputError, match="`ahead` must be at least 1, got 0"):
-        StreamingLoader(ResidentLoader(dataset, 4), ahead=0)
-
-
 # -- the thread --------------------------------------------------------------------------------------------------------
-
-
-def test_no_thread_is_left_after_an_epoch(dataset):
-    loader = streaming(dataset, 4)
-    for _ in range(3):
-        assert sum(batch.num_graphs for batch in loader) == 37
-        assert threads() == []
 
 
 def test_an_iterator_that_is_closed_or_forgotten_ends_its_thread(dataset):
@@ -146,25 +111,6 @@ def test_an_exception_is_raised_in_order():
     assert threads() == []
 
 
-def test_an_exception_of_the_consumer_ends_the_thread():
-    def consume():
-        for item in ahead_of(itertools.count()):
-            if item == 3:
-                raise KeyError(item)
-
-    with pytest.raises(KeyError):
-        consume()
-    gc.collect()
-    assert threads() == []
-
-
-def test_batches_that_fail_to_be_cut(dataset, monkeypatch):
-    loader = streaming(dataset, 4)
-    monkeypatch.setattr(loader._loader, "batch", lambda graphs: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        list(loader)
-
-
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_at_most_depth_items_are_made_ahead(depth):
     made = []
@@ -173,24 +119,8 @@ def test_at_most_depth_items_are_made_ahead(depth):
     for taken in range(1, 20):
         assert next(items) == taken - 1
         time.sleep(0.002)
-        assert taken <= len(made) <= taken + depth + 1
+        assert taken <= len(made) <= taken + depth
     items.close()
-
-
-def test_items_are_made_while_the_consumer_is_busy():
-    def slow():
-        for number in range(5):
-            time.sleep(0.05)
-            yield number
-
-    start = time.perf_counter()
-    for _ in ahead_of(slow()):
-        time.sleep(0.05)
-    assert time.perf_counter() - start < 0.45  # one after the other it would be 0.5 s
-
-
-def test_an_empty_iterator():
-    assert list(ahead_of(iter([]))) == []
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------

@@ -1,14 +1,11 @@
-"""TU sets: reading, the cache, and every kind of invalid text file."""
+"""Test TU sets: reading, the cache, and every kind of invalid text file."""
 
 import os
 import shutil
-import threading
-import time
 
 import pytest
 import torch
 from torch_geometric.datasets import TUDataset
-from torch_geometric.loader import DataLoader
 
 import graphcl.datasets.tu as tu
 from graphcl.datasets import load_dataset
@@ -27,20 +24,9 @@ def test_graphs_and_node_labels(mirror, root):
     dataset = load_dataset("TINY", root, mirror)
     assert_tiny(dataset)
     assert dataset.features == "labels"
-    # Labels 0, 3, 5: PyG gives one column for every value from the smallest to the largest.
+    # The labels are 0, 3 and 5; PyG makes one column for every value from 0 to 5.
     assert dataset._data.x.argmax(1).tolist() == [0, 5, 0, 5, 5, 0, 0, 3]
     assert dataset[2].edge_index.tolist() == [[0, 1], [1, 0]]
-
-
-def test_collated_data_behaves_as_in_pyg(mirror, root):
-    dataset = load_dataset("TINY", root, mirror)
-    assert len(dataset[1:]) == 2
-    assert dataset[1:][0].num_nodes == 2
-    assert len(dataset.copy([0])) == 1
-    batch = next(iter(DataLoader(dataset, batch_size=3)))
-    assert batch.ptr.tolist() == [0, 3, 5, 8]
-    assert batch.y.tolist() == [1, 0, 1]
-    assert repr(dataset) == "GraphDataset('TINY', 3 graphs, x: 6 columns (labels), 2 classes)"
 
 
 def test_same_cache_as_pyg(mirror, root):
@@ -75,21 +61,15 @@ def test_raw_files_put_there_by_hand(root, write_folder):
     assert (root / "TINY" / "processed" / "data.pt").is_file()
 
 
-def test_relative_root(mirror, root, monkeypatch):
-    monkeypatch.chdir(root.parent)
-    load_dataset("TINY", "some/where", "mirror")
-    assert (root.parent / "some" / "where" / "TINY").is_dir()
-
-
 @pytest.mark.parametrize("ending", ["", "\n\n \n", "\r\n"])
 def test_line_ends_lose_nothing(ending, root, tmp_path, write_zip):
-    # PyG's reader drops a last line that has no line end, and trips over blank ones.
+    # PyG's reader drops a last line without a line end, and fails on blank lines.
     write_zip(tmp_path / "m", graph_labels=f"1\r\n-1\r\n1{ending}", A="1,2\n2,1\n2,3\n3,2\n4,5\n5,4\n6,7\n7,6" + ending)
     assert_tiny(load_dataset("TINY", root, tmp_path / "m"))
 
 
 def test_last_graphs_without_edges_are_kept(root, tmp_path, write_zip):
-    # PyG's reader loses them: its edge slices end with the last edge.
+    # PyG's reader drops these graphs, because its edge slices end with the last edge.
     write_zip(tmp_path / "m", A="1, 2\n2, 1\n", edge_labels="1\n2\n")
     dataset = load_dataset("TINY", root, tmp_path / "m")
     assert [graph.num_nodes for graph in dataset] == [3, 2, 3]
@@ -112,17 +92,12 @@ def test_attributes_are_left_out(root, tmp_path, write_zip):
     assert [graph.num_nodes for graph in dataset] == [3, 2, 3]
 
 
-def test_no_graph_labels(root, tmp_path, write_zip):
-    dataset = load_dataset("TINY", root, write_zip(tmp_path / "m", graph_labels=None))
-    assert (dataset.labelled, dataset.num_classes, dataset[0].y) == (False, 0, None)
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_regression_is_kept_but_not_labelled(columns, root, tmp_path, write_zip):
-    numbers = "".join(",".join(["0.5"] * columns) + "\n" for _ in range(3))
-    dataset = load_dataset("TINY", root, write_zip(tmp_path / "m", graph_labels=None, graph_attributes=numbers))
-    assert not dataset.labelled
-    assert dataset[1].y.tolist() == ([0.5] if columns == 1 else [[0.5, 0.5]])
+@pytest.mark.parametrize(("numbers", "kept"), [(None, None), ("0.5\n", [0.5]), ("0.5,0.5\n", [[0.5, 0.5]])])
+def test_regression_is_kept_but_not_labelled(numbers, kept, root, tmp_path, write_zip):
+    parts = {"graph_labels": None, "graph_attributes": numbers and 3 * numbers}
+    dataset = load_dataset("TINY", root, write_zip(tmp_path / "m", **parts))
+    assert (dataset.labelled, dataset.num_classes) == (False, 0)
+    assert (None if dataset[1].y is None else dataset[1].y.tolist()) == kept
 
 
 TEXT_ERRORS = {
@@ -162,6 +137,10 @@ TEXT_ERRORS = {
     "too few edge labels": ({"edge_labels": "1\n"}, "TINY_edge_labels.txt has 1 lines", "8 edges"),
     "binary attributes": ({"node_attributes": b"1\n\xff\xfe\n"}, "TINY_node_attributes.txt line 2", "number"),
     "few attributes": ({"node_attributes": "0.5\n"}, "TINY_node_attributes.txt has 1 lines", "8 nodes"),
+    "one graph": (
+        {"A": "1, 2\n2, 1\n", "graph_indicator": "1\n1\n", "graph_labels": "1\n", "node_labels": "1\n0\n"},
+        "TINY holds 1 graph; contrasting graphs needs at least two",
+    ),
     "no indicator": ({"graph_indicator": None}, "no TINY_graph_indicator.txt"),
 }
 
@@ -172,20 +151,13 @@ def test_wrong_text_files(case, refused, tmp_path, write_zip):
     refused("TINY", "TINY.zip", *words, mirror=write_zip(tmp_path / "m", **changes))
 
 
-def test_one_graph(refused, tmp_path, write_zip):
-    one = {"A": "1, 2\n2, 1\n", "graph_indicator": "1\n1\n", "graph_labels": "1\n", "node_labels": "1\n0\n"}
-    refused(
-        "TINY", "TINY holds 1 graph; contrasting graphs needs at least two", mirror=write_zip(tmp_path / "m", **one)
-    )
-
-
-@pytest.mark.parametrize("content", [b"", b"not a file of torch", b"PK\x03\x04 half"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half"])
 def test_damaged_cache_says_what_to_delete(content, mirror, root, refused):
     load_dataset("TINY", root, mirror)
     (root / "TINY" / "processed" / "data.pt").write_bytes(content)
     refused("TINY", "cached copy of TINY", f"delete the folder {root / 'TINY' / 'processed'} and load again")
     shutil.rmtree(root / "TINY" / "processed")
-    assert_tiny(load_dataset("TINY", root))  # from the raw files that are still there
+    assert_tiny(load_dataset("TINY", root))  # processed again from the remaining raw files
 
 
 def test_code_in_the_cache_is_not_run(mirror, root, refused, tmp_path):
@@ -211,7 +183,7 @@ def test_half_written_raw_folder(root, refused):
 
 def test_paths_with_a_nul_character(refused, mirror):
     refused("TINY", "`mirror` 'a\\x00b' holds a NUL character", mirror="a\0b")
-    with pytest.raises(ValueError, match=r"`root` 'a\\x00b' holds a NUL character"):
+    with pytest.raises(ValueError, match=r"`data_root` 'a\\x00b' holds a NUL character"):
         load_dataset("TINY", "a\0b", mirror)
 
 
@@ -233,21 +205,6 @@ def test_failure_of_the_reader_is_one_line(mirror, refused, monkeypatch):
     refused("TINY", "PyG's reader cannot make graphs of TINY", "first second", mirror=mirror)
 
 
-def test_processes_at_the_same_time(mirror, root, monkeypatch):
-    checked, check = [], tu.check_text
-    monkeypatch.setattr(tu, "check_text", lambda *args: (checked.append(1), time.sleep(0.1), check(*args)))
-    loaded = []
-    threads = [
-        threading.Thread(target=lambda: loaded.append(load_dataset("TINY", root, mirror).num_features))
-        for _ in range(3)
-    ]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert loaded == [6, 6, 6]
-    assert len(checked) == 1  # the others wait, and read what it made
-    assert os.listdir(root) == ["TINY"]
-
-
 def test_root_is_a_file(mirror, tmp_path, refused):
     (tmp_path / "root").write_text("")
     refused("TINY", "cannot prepare TINY", "root", mirror=mirror)
@@ -255,15 +212,15 @@ def test_root_is_a_file(mirror, tmp_path, refused):
 
 @pytest.mark.parametrize("folder", ["a[1]", "a*", "a::b"])
 def test_root_that_pyg_would_expand(folder, mirror, tmp_path):
-    with pytest.raises(ValueError, match=r"must not contain"):
+    with pytest.raises(ValueError, match=r"must not hold"):
         load_dataset("TINY", tmp_path / folder, mirror)
 
 
-@pytest.mark.parametrize("name", ["..", ".", "", ".hidden", "a\\b", "C:x", "a b", "x" * 200, "a\0b"])
+@pytest.mark.parametrize("name", ["..", "", ".hidden", "a\\b", "x" * 200, "a\0b"])
 def test_names_stay_under_root(name, mirror, refused):
     refused(name, "data set name", mirror=mirror)
 
 
-@pytest.mark.parametrize("name", ["../TINY", "/TINY", "a/../../TINY"])
+@pytest.mark.parametrize("name", ["/TINY", "a/../../TINY"])
 def test_names_with_separators_are_paths(name, mirror, refused):
     refused(name, "file or folder", "not found", mirror=mirror)

@@ -1,0 +1,34 @@
+"""Helpers: graphs with chosen attributes, and PyG data sets of given graphs."""
+
+from torch_geometric.data import InMemoryDataset
+
+from tests.strategies import make_graph, path
+
+
+class Held(InMemoryDataset):
+    def __init__(self, graphs, transform=None):
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(graphs)
+
+
+class Saved(InMemoryDataset):
+    def __init__(self, file):
+        super().__init__()
+        self.load(str(file))
+
+
+def graphs_with(more=lambda i: {}, count=7, keys=()):
+    """Return path graphs with 2, 3, ... nodes; graph 3 has no edges.
+
+    Args:
+        more: function that takes the number of a graph and returns a dict of additional attributes.
+        count: number of graphs.
+        keys: names of attributes to add, see `make_graph`.
+    """
+    graphs = []
+    for i in range(count):
+        graph = make_graph(i + 2, [] if i == 3 else path(i + 2), i, keys)
+        for key, value in more(i).items():
+            graph[key] = value
+        graphs.append(graph)
+    return graphs
