@@ -6,9 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from graphcl.arguments import nearest
-from graphcl.config.entry_point import entry_point
 from graphcl.errors import InputError
+from graphcl.system.entry_point import entry_point
 from graphcl.version import __version__
 
 COMMANDS = {
@@ -17,24 +16,31 @@ COMMANDS = {
     "embed": ("graphcl.commands.embed", "embed graphs with a trained encoder"),
     "transfer": ("graphcl.commands.transfer", "probe or fine-tune a trained encoder on another data set"),
     "show": ("graphcl.commands.show", "draw graphs under augmentations, or a run's report again"),
+    "export": ("graphcl.commands.export", "write a trained encoder as ONNX or pt2, to run without this library"),
     "pack": ("graphcl.commands.pack", "write a data set to disk, to be memory-mapped from there"),
+    "completion": ("graphcl.completion", "print a script for tab completion in bash, zsh or tcsh"),
 }
-"""Name of a command -> (module, summary); `main(arguments)` in the module runs it and returns the exit code."""
+"""Command -> (module, summary); the module's `main(arguments)` runs the command and returns the exit code."""
 
 
 @entry_point("nothing was started")
 def main(arguments: Sequence[str]) -> int:
     """Run the command named by the first argument with the remaining arguments, and return the exit code."""
+    if len(arguments) > 1 and arguments[0] == "--help":  # as in graphcl --help losses
+        arguments = ["run", *arguments]
     if not arguments or arguments[0] in ("--help", "-h"):
-        lines = [f"  {name:8} {summary}" for name, (_, summary) in COMMANDS.items()]
+        lines = [f"  {name:10} {summary}" for name, (_, summary) in COMMANDS.items()]
         print("usage: graphcl COMMAND ...     (or python -m graphcl COMMAND ...)\n", *lines, sep="\n")
-        print("\n`graphcl COMMAND --help` prints a command's options, `graphcl --version` the version.")
+        print("\n`graphcl COMMAND --help` prints a command's options, `graphcl --help losses` the losses;")
+        print("`graphcl --version` prints the version. Start with: graphcl run --seeds 0")
         return 0 if arguments else 2
     name, *rest = arguments
     if name == "--version":
         print(f"graphcl {__version__}")
         return 0
     if name not in COMMANDS:
+        from graphcl.arguments import nearest  # imported here, as it loads pydantic
+
         raise InputError(f"unknown command `{name}`; {nearest(name, COMMANDS)}.")
     code: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return code

@@ -1,9 +1,9 @@
-"""The exception for a user's mistake, and helpers that keep messages on one printable line."""
+"""Define the exception for invalid user input, and helpers that make messages printable and short."""
 
 from __future__ import annotations
 
 MOST = 2000
-"""Number of characters after which a line of a message is cut; only text quoted from a file makes it so long."""
+"""Largest number of characters in a line of a message; longer lines are cut."""
 
 EXIT_CODE = 75
 """Exit code (BSD's EX_TEMPFAIL) of a run that a signal stopped and that can be resumed."""
@@ -28,7 +28,7 @@ class InputTypeError(InputError, TypeError):
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal stopped the program, whose state is saved; the program exits with `EXIT_CODE`."""
+    """A signal stopped the program, and its state is saved; the program exits with `EXIT_CODE`."""
 
 
 def one_line(text: object, most: int = 200) -> str:
@@ -38,7 +38,7 @@ def one_line(text: object, most: int = 200) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of `error`, or the type's name if it is empty, as one line of at most 200 characters."""
+    """Return the message of `error` as one line of at most 200 characters, or the type's name without a message."""
     return one_line(error) or type(error).__name__
 
 

@@ -8,23 +8,35 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.datasets import load_dataset
 
-torch.set_num_threads(1)  # small tensors gain nothing from more, and lose much beside another busy program
+torch.set_num_threads(1)  # more threads do not help small tensors, and are much slower on a busy machine
 
-# The same examples at each run; `pytest --hypothesis-profile default` draws others.
+# Same examples in each run; `pytest --hypothesis-profile default` draws new examples.
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
 SHARED = Path(__file__).parents[2] / "shared" / "tu"
+NO_LABELS = {"COLLAB", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY", "REDDIT-MULTI-5K"}
+"""TU sets whose nodes have no labels."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """`pytest -n auto`: a worker a core, and no more than eight, as each of them takes memory for itself."""
+    """Return the number of workers for `pytest -n auto`: one per core, at most eight to limit memory."""
     return min(cpu_count(), 8)
 
 
-def small_graphs(n: int = 36, classes: int = 2, labelled: bool = True, edge_attr: bool = False) -> list[Data]:
-    """Rings and stars with a few random edges: two classes that an encoder tells apart."""
+def small_graphs(
+    n: int = 36, classes: int = 2, labelled: bool = True, edge_attr: bool = False, molecules: bool = False
+) -> list[Data]:
+    """Return rings and stars with a few random edges, two classes that an encoder can separate.
+
+    Args:
+        n: number of graphs.
+        classes: number of classes; rings are labelled 1 or more, stars 0.
+        labelled: whether the graphs have `y`.
+        edge_attr: whether the graphs have `edge_attr [E, 2]`, all ones.
+        molecules: whether `x [N, 9]` and `edge_attr [E, 3]` hold category indices, as in OGB's molecules.
+    """
     generator = torch.Generator().manual_seed(0)
     graphs = []
     for number in range(n):
@@ -41,13 +53,15 @@ def small_graphs(n: int = 36, classes: int = 2, labelled: bool = True, edge_attr
             graph.y = torch.tensor([label])
         if edge_attr:
             graph.edge_attr = torch.ones(graph.num_edges, 2)
+        if molecules:
+            graph.x, graph.edge_attr = graph.x.repeat(1, 3).long(), torch.zeros(graph.num_edges, 3, dtype=torch.long)
         graphs.append(graph)
     return graphs
 
 
 @pytest.fixture
 def saved_graphs(tmp_path):
-    """Saves small graphs as a .pt file, as a user would, and gives its path."""
+    """Return a function that saves `small_graphs` as a .pt file and returns its path."""
 
     def save(**options) -> str:
         path = tmp_path / "own.pt"
@@ -59,7 +73,7 @@ def saved_graphs(tmp_path):
 
 @pytest.fixture
 def mirror():
-    """The folder with the public archives, where it lies beside the checkout."""
+    """Return the folder of public TU archives next to the checkout; skip the test if there is none."""
     if not SHARED.is_dir():
         pytest.skip("the public archives are not beside this checkout (../shared/tu)")
     return str(SHARED)
@@ -67,17 +81,22 @@ def mirror():
 
 @pytest.fixture(scope="session")
 def few(tmp_path_factory):
-    """Saves forty graphs of a data set that is beside the checkout, or small made-up ones, and gives the path."""
+    """Return a function that saves about forty graphs of a data set and returns the path of the file.
+
+    The graphs are from MUTAG for the name MUTAG if its archive is found, else generated.
+    """
     files = {}
 
     def save(name: str) -> str:
         if name not in files:
             files[name] = str(tmp_path_factory.mktemp("few") / f"{name}.pt")
-            if (SHARED / f"{name}.zip").is_file():
+            graphs = small_graphs()
+            if name == "MUTAG" and SHARED.is_dir():
                 dataset = load_dataset(name, tmp_path_factory.getbasetemp() / "data", str(SHARED))
                 graphs = [dataset[i] for i in range(0, len(dataset), len(dataset) // 40)]
-            else:
-                graphs = small_graphs()
+            elif name in NO_LABELS:
+                for graph in graphs:
+                    del graph.x
             InMemoryDataset.save(graphs, files[name])
         return files[name]
 

@@ -1,4 +1,4 @@
-"""Memory of the test process."""
+"""Measure the memory of the test process."""
 
 import contextlib
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def peak():
-    """Yield a list that afterwards holds by how many bytes the process grew at most; 0 on other systems than Linux."""
+    """Yield a list; after the block, it holds the peak growth of the process in bytes (0 if not on Linux)."""
     found = []
     try:
         Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM

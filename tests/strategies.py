@@ -1,4 +1,4 @@
-"""Graphs and batches for property tests, what it means for two of them to be the same, and the chi-square test."""
+"""Helpers for property tests: random graphs and batches, exact comparison of batches, and a chi-square test."""
 
 import math
 from collections import Counter
@@ -37,7 +37,7 @@ def seeded(seed, device="cpu"):
 
 
 def ratio_count(ratio, count):
-    """Return floor(ratio * count) in exact arithmetic, with `ratio` read as the decimal that it is printed as."""
+    """Return floor(ratio * count) in exact arithmetic, where `ratio` is the decimal number that `repr` prints."""
     return math.floor(Decimal(repr(ratio)) * count)
 
 
@@ -45,7 +45,7 @@ def ratio_count(ratio, count):
 
 
 def both_ways(pairs):
-    """The entries of undirected edges; a self-loop is one entry."""
+    """Return the edges `(u, v)` and `(v, u)` for each pair; a self-loop is listed once."""
     return [entry for u, v in pairs for entry in dict.fromkeys([(u, v), (v, u)])]
 
 
@@ -58,12 +58,19 @@ def star(leaves):
 
 
 def lollipop():
-    """A triangle 0 1 2 with a tail 2 3 4."""
+    """Return the edges of a triangle 0-1-2 with a tail 2-3-4."""
     return both_ways([(0, 1), (1, 2), (2, 0), (2, 3), (3, 4)])
 
 
 def make_graph(num_nodes, entries, number=0, keys=OPTIONAL):
-    """A graph with attributes of every level. Nodes and edges carry numbers that no other graph's have."""
+    """Return a graph with node, edge and graph attributes; `node_id` and `edge_id` are unique over all graphs.
+
+    Args:
+        num_nodes: number of nodes.
+        entries: directed edges `(source, target)`.
+        number: number of the graph.
+        keys: names of the attributes, out of `OPTIONAL`.
+    """
     entries = list(entries)
     node_id = 100 * number + torch.arange(num_nodes)
     edge_id = 100 * number + torch.arange(len(entries))
@@ -75,7 +82,7 @@ def make_graph(num_nodes, entries, number=0, keys=OPTIONAL):
         "edge_weight": edge_id.double() + 0.5,
         "y": torch.tensor([number]),
         "target": torch.full((1, 3), number + 0.5),
-        # As long as neither the nodes nor the edges, else nothing could tell it from these.
+        # A length other than the numbers of nodes and edges, so that it is not taken for a node or edge attribute.
         "ragged": torch.full((num_nodes + len(entries) + 2,), number),
         "name": f"graph {number}",
         "scale": number + 0.5,
@@ -90,12 +97,12 @@ def make_graph(num_nodes, entries, number=0, keys=OPTIONAL):
 
 
 def make_batch(*shapes, keys=OPTIONAL):
-    """A batch of the graphs `(number of nodes, entries)`."""
+    """Return a batch of one graph for each `(number of nodes, edges)` in `shapes`."""
     return Batch.from_data_list([make_graph(n, entries, i, keys) for i, (n, entries) in enumerate(shapes)])
 
 
 def copies(count, num_nodes, entries):
-    """A batch of equal graphs, put together by hand: so many independent draws in one go."""
+    """Return a batch of `count` equal graphs, to draw many independent augmentations at once."""
     batch = torch.arange(count).repeat_interleave(num_nodes)
     ends = torch.tensor(entries, dtype=torch.long).view(-1, 2).t()
     shift = (torch.arange(count) * num_nodes).repeat_interleave(len(entries))
@@ -110,7 +117,7 @@ def copies(count, num_nodes, entries):
 
 
 def kept_sets(view):
-    """The nodes that each graph of a view of `copies` still has, as frozensets."""
+    """Return the frozenset of remaining nodes of each graph in `view`, a view of a batch from `copies`."""
     found = [[] for _ in range(view.num_graphs)]
     for g, node in zip(view.batch.tolist(), view.node_id.tolist(), strict=True):
         found[g].append(node)
@@ -118,7 +125,7 @@ def kept_sets(view):
 
 
 def shapes(min_nodes=1, max_nodes=6):
-    """Number of nodes, and directed entries with self-loops and repetitions; half of the graphs undirected."""
+    """Return a strategy for `(number of nodes, edges)`, with self-loops and repeated edges; half are undirected."""
 
     def with_entries(n):
         end = st.integers(0, n - 1)
@@ -136,7 +143,7 @@ def attribute_sets(needs=()):
 
 @st.composite
 def batches(draw, needs=(), min_nodes=1):
-    """One to five graphs that share a drawn set of attributes, those in `needs` among them."""
+    """Draw a batch of one to five graphs with the same random attributes, which include all in `needs`."""
     drawn = draw(st.lists(shapes(min_nodes), min_size=1, max_size=5))
     return make_batch(*drawn, keys=draw(attribute_sets(needs)))
 
@@ -151,7 +158,7 @@ TYPICAL = (
     (6, both_ways([(0, 1), (1, 2), (2, 0), (3, 4)])),
     (3, []),
 )
-"""A path, a single node, parallel and directed edges and a self-loop, two components and an isolated node, no edge."""
+"""(number of nodes, edges) of a path, a single node, a multigraph with a self-loop, two components, and no edges."""
 
 
 def typical_batch(keys=OPTIONAL):
@@ -191,7 +198,7 @@ def assert_same_graphs(got, expected):
 
 
 def assert_same_batch(got, expected):
-    """Every attribute and all of PyG's bookkeeping, from which `to_data_list` makes the graphs."""
+    """Assert that two batches have equal attributes and equal internal slices, which `to_data_list` uses."""
     assert type(got) is type(expected)
     assert set(got.keys()) == set(expected.keys())
     for key in expected.keys():  # noqa: SIM118
@@ -203,7 +210,7 @@ def assert_same_batch(got, expected):
 
 
 def assert_true_batch(batch):
-    """`batch` is what PyG itself makes of the batch's graphs, each of which lies by itself."""
+    """Assert that `batch` equals PyG's batch of its graphs, and that every edge stays within its graph."""
     graphs = batch.to_data_list()
     for i, graph in enumerate(graphs):
         assert graph.num_nodes == int(batch.ptr[i + 1] - batch.ptr[i]), f"graph {i}"
@@ -215,18 +222,18 @@ def assert_true_batch(batch):
 
 
 def snapshot(batch):
-    """A copy of everything that the batch holds."""
+    """Return a copy of all attributes and internal slices of `batch`."""
     held = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in batch._store.items()}
     return held, dict(batch._slice_dict), dict(batch._inc_dict), batch.num_graphs
 
 
 def kept_nodes(graph):
-    """The nodes of the original graph that `graph` still has."""
+    """Return the indices, in the original graph, of the nodes that remain in the view `graph`."""
     return (graph.node_id % 100).tolist()
 
 
 def induced(graph, kept):
-    """What is left of `graph` when only the nodes `kept` stay: a plain loop."""
+    """Return the subgraph of `graph` induced by the nodes `kept`, computed by a plain loop."""
     new_name = {old: new for new, old in enumerate(kept)}
     edges = [i for i, (u, v) in enumerate(graph.edge_index.t().tolist()) if u in new_name and v in new_name]
     out = graph.clone()
@@ -246,9 +253,9 @@ def induced(graph, kept):
 
 
 def assert_law(outcomes, law):
-    """The `outcomes` are as frequent as `law`, a mapping to probabilities, has it: chi-square, alpha = 1e-6.
+    """Assert by a chi-square test (alpha = 1e-6) that `outcomes` follow `law`, a dict from outcome to probability.
 
-    Draws are made with fixed seeds, so a correct law passes for ever once it has passed.
+    The callers use fixed seeds, so the result is the same in each run.
     """
     counts = Counter(outcomes)
     total = sum(counts.values())

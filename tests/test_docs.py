@@ -1,4 +1,4 @@
-"""Check the documentation: its examples run, its commands parse, its links resolve, its figures agree."""
+"""Test the documentation: examples run, commands parse, links resolve, and tables agree with the configurations."""
 
 import functools
 import importlib
@@ -35,22 +35,22 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def commands(page: Path) -> list[list[str]]:
-    """Return the arguments of each command on a page, without comments."""
+    """Return each command on a page as a list of words, without comments."""
     text = "\n".join(blocks(page, "", "sh"))
     lines = [part for line in text.split("\n") for part in line.split("&&")]
     return [shlex.split(line, comments=True) for line in lines if re.match(r"\s*(python3?|graphcl) ", line)]
 
 
 def options(page: Path) -> list[str]:
-    """Return the options named in the text, `--like this`."""
+    """Return the command-line options in the text of a page, outside code blocks."""
     return re.findall(r"`(--[^`]+)`", BLOCK.sub("", page.read_text()).replace("\n", " "))
 
 
 @pytest.fixture
 def own_names(monkeypatch):
-    """Restore the registries after a page."""
+    """Restore the registries after the test."""
     for each in (registry.losses, registry.augmentations, registry.encoders, registry.methods):
-        len(each)  # imports everything of the package
+        len(each)  # imports all modules that register names
         for kept in ("_targets", "_arguments", "_facts"):
             monkeypatch.setattr(each, kept, dict(getattr(each, kept)))
 
@@ -62,7 +62,7 @@ def synthetic():
 
 @pytest.fixture
 def quick(monkeypatch, synthetic):
-    """Share one embedded set between all pages, and score on fewer folds."""
+    """Load the data set "synthetic" only once for all pages, and use fewer folds in `svm`."""
     load = graphcl.load_dataset
 
     def known(source, **others):
@@ -81,7 +81,7 @@ def test_the_python_of_a_page_runs_as_one_script(page, tmp_path, monkeypatch, ow
 
 @pytest.fixture
 def parse(tmp_path, monkeypatch):
-    """Return a function that parses a command as its program does, without running it."""
+    """Return a function that parses a command like its program, without running the command."""
 
     def parsed(words: list[str]) -> None:
         words = words if words[0] == "graphcl" else words[2:] if words[1] == "-m" else words[1:]
@@ -94,7 +94,7 @@ def parse(tmp_path, monkeypatch):
             return
         module = importlib.import_module(COMMANDS[words[1]][0])
         if words[1] != "sweep":
-            (RUN if words[1] == "run" else module.COMMAND).parse(words[2:])
+            module.COMMAND.parse(words[2:])
             return
         found = module.parse(words[2:])
         make_plan(found.spec)
@@ -106,7 +106,7 @@ def parse(tmp_path, monkeypatch):
 
 
 def names_of_script(words: list[str]) -> None:
-    """Check that a script exists and that it, or another script in its folder, has each option; do not run it."""
+    """Assert that a script exists, and that each option is in the source of a script in its folder."""
     script = ROOT / words[0]
     assert script.is_file(), f"{words[0]} not found"
     sources = script.read_text() + "".join(each.read_text() for each in script.parent.glob("*.py"))
@@ -144,9 +144,9 @@ def test_a_wrong_command_fails(parse, words, reason):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if options(page)], ids=name)
 def test_the_options_in_the_text_exist(page):
-    """Parse options of `graphcl.run` with their values; look up others by name in the programs."""
+    """Options of `graphcl.run` are parsed with their values; other options must occur in the package's source."""
     programs = "".join(each.read_text() for each in (ROOT / "graphcl").rglob("*.py"))
-    text = RUN.help()
+    text = RUN.help(True)
     for option in options(page):
         key, *values = shlex.split(option)
         if f"  {key.split('.')[0]} " not in text:
@@ -156,7 +156,7 @@ def test_the_options_in_the_text_exist(page):
 
 
 def slug(heading: str) -> str:
-    """Return the anchor of a heading, as GitHub and MkDocs make it."""
+    """Return the anchor of a heading by the rules of GitHub and MkDocs."""
     text = re.sub(r"[`*]|\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
@@ -194,7 +194,7 @@ def test_the_reference_has_no_name_that_is_gone():
 
 
 def results(page: Path, mark: str) -> dict[tuple[str, str], str]:
-    """Return the cells of the table between `<!-- mark -->` and `<!-- end -->`, by recipe and data set."""
+    """Return a dict from (recipe, data set) to cell of the table between `<!-- mark -->` and `<!-- end -->`."""
     table = re.search(rf"<!-- {mark} -->\n(.*?)<!-- end -->", page.read_text(), re.S)[1]
     head, *rows = [
         line.strip("| ").split(" | ") for line in table.split("\n") if line.startswith(("| row", "| `"))

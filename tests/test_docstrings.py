@@ -1,4 +1,4 @@
-"""Every example in a docstring is run, and every public callable has a docstring."""
+"""Run every example in a docstring, and check that every public name has a docstring."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Which package may import which, and what importing the library costs."""
+"""Test which packages may import which, and that importing the library loads no heavy optional library."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ import graphcl
 PACKAGE = Path(graphcl.__file__).parent
 
 GROUND = {"errors", "arguments", "registry", "version"}
-"""Modules that everything may import; they import only each other."""
+"""Modules that every module may import; they import only each other."""
 ALLOWED = {
     "system": set(),
     "graphs": set(),
@@ -32,8 +32,8 @@ ALLOWED = {
     "commands": {"config", "datasets", "evaluate", "experiment", "models", "system", "training"},
     "sweep": {"config", "datasets", "evaluate", "experiment", "system", "training"},
 }  # fmt: skip
-"""Package -> the packages that it may import besides the ground."""
-ENTRY_POINTS = {"__init__", "__main__", "run", "estimator", "lightning", "graphgym"}
+"""Package -> packages that it may import, in addition to `GROUND`."""
+ENTRY_POINTS = {"__init__", "__main__", "api", "completion", "run", "estimator", "lightning", "graphgym"}
 """Top-level modules that may import everything; nothing imports them."""
 
 HEAVY = ["sklearn", "scipy", "joblib", "networkx", "matplotlib", "pandas", "pyarrow", "ogb", "lightning"]
@@ -41,7 +41,7 @@ HEAVY += ["pytorch_lightning", "yacs", "tensorboard", "wandb", "mlflow"]
 
 
 def imported(source: str) -> set[str]:
-    """Return the parts of the package that a source imports."""
+    """Return the names of the packages and top-level modules of graphcl that the code `source` imports."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -73,7 +73,8 @@ def test_the_table_has_no_circle():
 def test_a_package_imports_only_what_lies_below_it(path):
     own = part(path)
     if own in ENTRY_POINTS:
-        assert imported(path.read_text()) & ENTRY_POINTS <= {"estimator"} if own == "__init__" else True
+        doors = {"__init__": {"api"}, "api": {"estimator"}, "completion": {"__main__"}, "graphgym": {"lightning"}}
+        assert imported(path.read_text()) & ENTRY_POINTS <= doors.get(own, set())
         return
     allowed = GROUND if own in GROUND else GROUND | ALLOWED[own] | {own}
     assert imported(path.read_text()) <= allowed
@@ -97,12 +98,19 @@ def test_losses_and_evaluation_know_nothing_of_graphs():
 
 
 def test_importing_the_package_loads_no_heavy_optional_library():
-    modules = "graphcl, graphcl.run, graphcl.sweep, graphcl.experiment.tracking"
-    # PyG's loaders import pandas themselves where it is installed.
+    modules = "graphcl.api, graphcl.experiment.run, graphcl.sweep, graphcl.experiment.tracking"
+    # PyG's loaders import pandas if it is installed.
     code = f"import sys, torch_geometric.loader; before = {{*sys.modules}}; import {modules}; "
     code += f"print(*[name for name in {HEAVY} if name in sys.modules and name not in before])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("code", ["import graphcl", "from graphcl.__main__ import main; main(['--help'])",
+                                  "from graphcl.run import main; main(['--help'])"])  # fmt: skip
+def test_help_loads_no_torch(code):
+    code += "; import sys; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_public_names_exist_and_are_sorted():

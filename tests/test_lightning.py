@@ -1,4 +1,4 @@
-"""Lightning's trainer does what `graphcl.training.loop` does, number by number."""
+"""Test that Lightning's trainer gives the same numbers as `graphcl.train`."""
 
 import copy
 import sys
@@ -37,7 +37,7 @@ def trainer(**options):
 
 
 class Watch(pl.callbacks.Checkpoint):
-    """Keeps what was logged of each epoch; callbacks of this kind are called when the module has logged, too."""
+    """Callback that stores the metrics of each epoch; `Checkpoint` callbacks run after the module has logged."""
 
     def __init__(self):
         self.epochs = []
@@ -47,7 +47,7 @@ class Watch(pl.callbacks.Checkpoint):
 
 
 def loader(seed=0):
-    """Return a loader that shuffles every epoch and knows the graphs' indices."""
+    """Return a loader that shuffles each epoch, with a batch sampler that knows the indices of the graphs."""
     order = EpochBatches(len(GRAPHS), 7, True, torch.Generator().manual_seed(seed))
     return DataLoader(GRAPHS, batch_sampler=order)
 
@@ -63,7 +63,7 @@ def made(name):
 
 @pytest.mark.parametrize("name", ["two_views", "moco", "memory_bank", "joao"])
 def test_the_same_numbers_as_train(name):
-    """Keys, momentum encoder, probabilities and graph indices are passed on."""
+    """Logged metrics and final states equal those of `graphcl.train`, also for methods with a state."""
     method, *views = made(name)
     other, *same = copy.deepcopy((method, *views)) if name != "joao" else made(name)
     options = {"lr": 0.02, "weight_decay": 0.001}

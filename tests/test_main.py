@@ -1,8 +1,6 @@
-"""`graphcl COMMAND`: what it passes on, what it prints, and the exit codes that all commands share."""
+"""Test `graphcl COMMAND`: passed arguments, output, and the exit codes of all commands."""
 
-import io
 import os
-import runpy
 import subprocess
 import sys
 import types
@@ -11,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphcl import __main__ as front
-from graphcl.config.entry_point import entry_point
 from graphcl.errors import InputError, Stopped
+from graphcl.system.entry_point import entry_point
 from graphcl.version import __version__
 
 
@@ -35,6 +33,8 @@ def test_what_it_prints(capsys):
     assert front.main(["--help"]) == 0
     printed = capsys.readouterr().out
     assert all(f"  {name} " in printed and summary in printed for name, (_, summary) in front.COMMANDS.items())
+    assert front.main(["--help", "losses"]) == 0
+    assert capsys.readouterr().out.startswith("losses:\n  adnce ")
     assert front.main([]) == 2
     assert capsys.readouterr().out == printed
     assert front.main(["--version"]) == 0
@@ -43,26 +43,20 @@ def test_what_it_prints(capsys):
     assert capsys.readouterr().err.startswith("graphcl: unknown command `rnu`; did you mean run? choose from: ")
 
 
-def test_as_a_module(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["graphcl", "--help"])
-    with pytest.raises(SystemExit, match="0"):
-        runpy.run_module("graphcl", run_name="__main__")
-    assert capsys.readouterr().out.startswith("usage: graphcl COMMAND ...")
-
-
-class Gone(io.StringIO):
-    def write(self, text):
-        raise BrokenPipeError
-
-
-def test_a_reader_that_is_gone_is_not_an_error(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", Gone())
-    assert front.main(["--help"]) == 0
+def test_a_completion_script_has_every_command_option_and_name(capsys, monkeypatch):
+    pytest.importorskip("shtab")
+    assert front.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    for text in (*front.COMMANDS, "--batch-size", "--views.second", "adnce", "PROTEINS", "graphcl/MUTAG"):
+        assert text in script
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert front.main(["completion", "bash"]) == 2
+    assert capsys.readouterr().err == "graphcl: tab completion needs shtab: pip install 'graphcl[completion]'.\n"
 
 
 @pytest.mark.parametrize(("place", "code", "line"), [("pipe", 0, ""), ("/dev/full", 2, "No space left on device")])
 def test_nothing_is_left_to_flush_at_shutdown(place, code, line):
-    """In a process of its own, because the interpreter flushes stdout when it ends, and would complain."""
+    """With a closed pipe or a full disk, the interpreter raises no error when it flushes stdout at shutdown."""
     if place == "pipe":
         reader, writer = os.pipe()
         os.close(reader)
@@ -89,6 +83,13 @@ def test_nothing_is_left_to_flush_at_shutdown(place, code, line):
         (Stopped(), 75, ""),
         (OSError(28, "No space left on device", "x/table.md"), 2, "graphcl: No space left on device: x/table.md.\n"),
         (BrokenPipeError(), 0, ""),
+        (MemoryError(), 2, "graphcl: out of memory (MemoryError); use smaller batches or a smaller model.\n"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"),
+            2,
+            "graphcl: out of memory (DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte); use "
+            "smaller batches or a smaller model.\n",
+        ),
     ],
 )
 def test_exit_codes_and_messages(raised, code, message, capfd):

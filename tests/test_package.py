@@ -1,4 +1,4 @@
-"""What the package says of itself: the oldest versions, the extras, the packages that are shipped."""
+"""Test the package metadata: oldest versions of dependencies, extras, and shipped packages."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ PROJECT = (ROOT / "pyproject.toml").read_text()
 
 
 def listed(key: str) -> list[str]:
-    """The first list of that name in pyproject.toml; Python 3.10 has no reader of its own for TOML."""
+    """Return the first list named `key` in pyproject.toml, without tomllib, which Python 3.10 lacks."""
     found = re.search(rf"^{key} = \[(.*?)\]$", PROJECT, re.M | re.S)
     return re.findall(r'"([^"]+)"', found[1])
 

@@ -1,4 +1,4 @@
-"""Entry points of other packages: examples/plugin_package, and packages with defects."""
+"""Test entry points of other packages: examples/plugin_package, and packages with defects."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin_package"
 
 
 def install(folder, name, code, points):
-    """Write the files of an installed package of one module into a folder on the path."""
+    """Install a package into `folder`: write its module `code` and its metadata with the entry points `points`."""
     module = name.replace("-", "_")
     (folder / f"{module}.py").write_text(code)
     info = folder / f"{module}-0.1.dist-info"
@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def toys(folder):
-    """Return a new registry with one name of its own."""
+    """Return a new registry that holds one name, `own`."""
     (folder / "toys.py").write_text(
         "from graphcl.registry import Registry\n"
         "toys = Registry('toy', 'toys', group='graphcl.toys', method='two_views')\n"
@@ -61,7 +61,7 @@ ADDS = (
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="reads pyproject.toml with tomllib")
 def test_the_example_package_adds_its_names(tmp_path):
-    """In a separate process, as it adds to the registries."""
+    """Run in a separate process, because the example adds names to the registries."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())
     code = (EXAMPLE / "graphcl_plugin_example.py").read_text()
     install(tmp_path, "graphcl-plugin-example", code, project["project"]["entry-points"])
@@ -71,12 +71,13 @@ def test_the_example_package_adds_its_names(tmp_path):
         "assert 'graphcl_plugin_example' not in sys.modules  # not before something is looked up\n"
         "from graphcl import Loss, dataset_names, load_dataset\n"
         "from graphcl.augment import two_views, Identity\n"
-        "from graphcl.config.run_command import RUN\n"
+        "from graphcl.config.help import topic\n"
         "from graphcl.errors import InputError\n"
         "from graphcl.registry import augmentations\n"
         "from graphcl.run import main\n"
         "assert 'rings_and_stars' in dataset_names()\n"
-        "assert all(name in RUN.help() for name in ('rings_and_stars', 'cosine_margin', 'feature_noise'))\n"
+        "listed = topic('datasets') + topic('losses') + topic('augmentations')\n"
+        "assert all(name in listed for name in ('rings_and_stars', 'cosine_margin', 'feature_noise'))\n"
         "data = load_dataset('rings_and_stars', features='degree')\n"
         "assert (data.name, len(data), data.num_classes, data.features) == ('rings_and_stars', 120, 2, 'degree')\n"
         "noisy = augmentations['feature_noise'](std=0.1)(data[0])\n"
@@ -89,7 +90,11 @@ def test_the_example_package_adds_its_names(tmp_path):
         "more = '--seeds 0 --epochs 1 --eval knn --encoder.hidden 8 --encoder.layers 2'\n"
         "assert main([*words.split(), *more.split()]) == 0\n"
     )
-    given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    given = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
         [sys.executable, "-W", "error::UserWarning:graphcl", "-c", script],
         capture_output=True, text=True, env=given, cwd=tmp_path,
@@ -173,7 +178,7 @@ def test_of_two_packages_with_one_name_the_first_in_order_wins(folder, toys):
 
 @pytest.fixture
 def known(monkeypatch, folder):
-    """Replace the library's registry of data sets by a new one that reads a package's entry points."""
+    """Replace the library's registry of data sets by a new registry, which reads the installed entry points."""
     fresh = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
     fresh.reserve("synthetic", "MUTAG")
     for place in ("load", "names"):

@@ -1,4 +1,4 @@
-"""Registries, and the validation of arguments."""
+"""Test registries and the validation of arguments."""
 
 import sys
 
@@ -11,7 +11,7 @@ from graphcl.registry import Registry, augmentations, encoders, losses
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Return the registry of a package of one file that registers itself, as a new loss does."""
+    """Yield a registry of one package; the only module of the package registers the function `plain`."""
     folder = tmp_path / "toy_losses"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -56,15 +56,15 @@ def test_a_name_is_registered_once(package):
 def test_all_problems_are_reported_at_once(package):
     found = package.problems("plain", {"temperature": -1.0, "flag": "x", "tau": 1}, "loss.")
     assert found == [
-        "`loss.temperature` must be in (0, inf), got -1.0.",
+        "`loss.temperature` must be in [1e-6, inf), got -1.0.",
         "`loss.flag` must be true or false, got 'x'.",
-        "`loss.tau` is not a known key; choose from: flag, temperature.",
+        "`loss.tau` is not a known key; did you mean temperature? choose from: flag, temperature.",
     ]
     assert package.problems("plain", {"temperature": 1}) == []
 
 
 def test_direct_calls_are_guarded(package):
-    with pytest.raises(InputError, match=r"`temperature` must be in \(0, inf\), got 0\.0\."):
+    with pytest.raises(InputError, match=r"`temperature` must be in \[1e-6, inf\), got 0\.0\."):
         package["plain"](None, None, temperature=0.0)
     with pytest.raises(InputTypeError, match="`temperature` must be a number, got 'a'"):
         package["plain"](None, None, temperature="a")

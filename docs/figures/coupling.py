@@ -18,7 +18,7 @@ TEMPERATURE = 0.1
 
 def projections(name, mirror, root):
     """Return the projections of all graphs in both views, after training."""
-    dataset = load_dataset(name, root=root, mirror=mirror)
+    dataset = load_dataset(name, data_root=root, mirror=mirror)
     torch.manual_seed(0)
     model = ContrastiveModel(GIN(dataset.num_features))
     loader = ResidentLoader(dataset, 128, shuffle=True, generator=torch.Generator().manual_seed(0))

@@ -1,1 +1,1 @@
-"""The commands embed, show, pack and transfer; run and sweep are in `graphcl.run` and `graphcl.sweep`."""
+"""The commands embed, export, pack, show and transfer; run and sweep are in `graphcl.run` and `graphcl.sweep`."""

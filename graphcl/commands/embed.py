@@ -15,13 +15,13 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Count
 from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
 from graphcl.config.command_line import Command
-from graphcl.config.entry_point import entry_point
-from graphcl.config.settings import DataRoot, DatasetName, Device, Mirror, Seed, Settings, Threads
+from graphcl.config.settings import DataRoot, DatasetName, Device, Force, Mirror, Seed, Settings, Threads
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
 from graphcl.models.saved import load_encoder
+from graphcl.system.entry_point import entry_point
 from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed_batches
 
@@ -36,6 +36,7 @@ class Embed(Settings):
         description="new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .parquet with the "
         'columns id, y, h0, h1, ... (pip install "graphcl[parquet]")',
     )
+    force: Force = False
     seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
     mirror: Mirror = None
     data_root: DataRoot = "datasets"
@@ -70,7 +71,9 @@ def embed(settings: Embed) -> str:
     suffix = Path(settings.out).suffix
     if suffix not in WRITERS:
         raise InputError(f"`out` must end in {' or '.join(WRITERS)}, got {settings.out!r}.")
-    out, write = new_file(settings.out), WRITERS[suffix]
+    if Path(settings.out).is_file() and not settings.force:
+        raise InputError(f"{settings.out} exists already; pass --force to replace it, or another file with --out.")
+    out, write = new_file(settings.out, settings.force), WRITERS[suffix]
     if write is write_parquet and importlib.util.find_spec("pyarrow") is None:
         raise InputError('.parquet files need pyarrow: pip install "graphcl[parquet]", or pass an .npz file.')
     device = pick_device(settings.device)

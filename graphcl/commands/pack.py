@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from graphcl.config.command_line import Command
-from graphcl.config.entry_point import entry_point
 from graphcl.config.settings import DataRoot, DatasetName, Features, MaxDegree, Mirror, Settings
 from graphcl.datasets import write_on_disk
+from graphcl.system.entry_point import entry_point
 
 
 class Pack(Settings):
@@ -21,6 +21,7 @@ class Pack(Settings):
     mirror: Mirror = None
     features: Features = "auto"
     max_degree: MaxDegree = 64
+    categories: bool = Field(False, description="keep whole numbers in `x` as categories, as molecule_gine takes them")
 
 
 COMMAND = Command(
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str]) -> None:
     given = COMMAND.parse(arguments)
     if given is None:
         return
-    dataset = write_on_disk(given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree)
+    dataset = write_on_disk(
+        given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree,
+        categories=given.categories,
+    )  # fmt: skip
     size = sum(file.stat().st_size for file in dataset.folder.iterdir())
     print(f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {given.out}")

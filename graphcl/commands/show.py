@@ -11,12 +11,12 @@ from pydantic import BeforeValidator, Field
 from graphcl.arguments import Ratio
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.config.command_line import Command
-from graphcl.config.entry_point import entry_point
-from graphcl.config.settings import DataRoot, DatasetName, Features, MaxDegree, Mirror, Seed, Settings
+from graphcl.config.settings import DataRoot, DatasetName, Features, Force, MaxDegree, Mirror, Seed, Settings
 from graphcl.config.specs import as_spec
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
+from graphcl.system.entry_point import entry_point
 from graphcl.system.files import write_whole
 
 
@@ -32,6 +32,7 @@ class Show(Settings):
     ratio: Ratio = Field(0.2, description="ratio of every augmentation that has one and does not set it")
     seed: Seed = Field(0, description="seed of the random draws")
     out: str | None = Field(None, title="FILE", description="new .svg or .png; default: DATASET-augmentations.svg")
+    force: Force = False
     data_root: DataRoot = "datasets"
     mirror: Mirror = None
     features: Features = "auto"
@@ -64,9 +65,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def show_run(folder: str) -> str:
-    """Write `report.html` again from the files in the run folder, and return its path."""
+    """Write `report.html` again from the files in the run folder, and return the path of the report."""
     from graphcl.experiment.viz.run_report import write_report
 
+    if not Path(folder).exists():
+        raise InputError(f"folder {folder!r} not found; pass that of a run, or --dataset {folder} to draw its graphs.")
     return str(write_report(folder))
 
 
@@ -74,7 +77,7 @@ def show_augmentations(given: Show) -> str:
     """Draw graphs of a data set under augmentations into a new file.
 
     Returns:
-        A text with one line per view, on how it differs from its graph, and a last line with the file's path.
+        A text with one line per view, its difference from the graph, and a last line with the path of the file.
 
     Raises:
         InputError: a setting is invalid, or the file exists or cannot be written.
@@ -83,8 +86,8 @@ def show_augmentations(given: Show) -> str:
     out = Path(given.out or f"{Path(name).stem}-augmentations.svg")
     if out.suffix not in (".svg", ".png"):
         raise InputError(f"`out` must end in .svg or .png, got {str(out)!r}.")
-    if out.exists():
-        raise InputError(f"{out} exists already, and nothing is ever overwritten; pass another file with --out.")
+    if out.exists() and not given.force:
+        raise InputError(f"{out} exists already; pass --force to replace it, or another file with --out.")
     specs = [check_augmentation(_with_ratio(each, given.ratio), "augmentations") for each in given.augmentations]
     views = dict(zip(_labels(specs), map(build_augmentation, specs), strict=True))
 
@@ -92,7 +95,7 @@ def show_augmentations(given: Show) -> str:
     from graphcl.experiment.viz.style import style
     from graphcl.experiment.viz.svg import to_png, to_svg
 
-    with style():  # enter it first: without matplotlib it fails, before a large data set is loaded
+    with style():
         dataset = load_dataset(name, given.data_root, given.mirror, given.features, given.max_degree)
         graphs = {}
         for number in given.graph:
@@ -110,7 +113,7 @@ def show_augmentations(given: Show) -> str:
 
 
 def _with_ratio(spec: Any, ratio: float) -> Any:
-    """Return a specification in which every augmentation that takes a `ratio` and sets none gets `ratio`.
+    """Return a copy of a specification, with `ratio` added to every augmentation that takes a ratio but has none.
 
     Members of composed augmentations are included.
     """

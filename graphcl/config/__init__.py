@@ -1,4 +1,4 @@
-"""Settings of runs and commands: their types, YAML files, and the command line."""
+"""Settings of runs and commands: types, checks, YAML files, and parsing of command-line arguments."""
 
 from graphcl.config.completion import make_config, to_yaml
 from graphcl.config.files import read_config

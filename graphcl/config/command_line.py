@@ -1,8 +1,9 @@
-"""The parser of all commands' arguments: `--key value value`, dotted keys, `--config FILE`, `--help`."""
+"""Parse the arguments of every command: `--key value value`, dotted keys, `--config FILE`, `--help`."""
 
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from graphcl.arguments import nearest, problems
+from graphcl.arguments import problems, resembling
 from graphcl.config.completion import valid_keys
 from graphcl.config.files import parse_value, read_config
 from graphcl.config.nested import set_value
@@ -22,20 +23,20 @@ from graphcl.version import __version__
 
 S = TypeVar("S", bound=BaseModel)
 Options = list[tuple[str, list[str]]]
-"""Pairs of an option's key and its values, in the order given."""
+"""Options of a command line in the given order, each as a pair of its key and its values."""
 GENERAL = {
     "--config FILE": "YAML file with settings, or the name of a shipped configuration; options override it",
     "--print-config": "print the complete settings and exit",
     "--version": "print the version and exit",
     "--help": "print this help and exit",
 }
-"""Options of every command."""
+"""Options that every command accepts, with their help texts."""
 _METAVARS = {bool: "", int: "N", float: "X", str: "TEXT"}
 
 
 @dataclass(frozen=True)
 class Command(Generic[S]):
-    """A command of the command line: it parses arguments into settings, and prints help.
+    """Parser of the arguments of one command, such as `graphcl run`, with its help text.
 
     Every field of `model` is an option `--field`; nested settings have dotted names. Options override `--config FILE`
     regardless of their order. If a setting is given several times, the last value is used.
@@ -45,9 +46,12 @@ class Command(Generic[S]):
         summary: description of the command in the help text.
         model: pydantic model of the settings.
         positional: field that the first argument sets if it does not begin with `--`.
-        validate: function that makes settings from nested values; default: `Command.model_validate`.
-        rewrite: function that replaces the given options before they are read.
+        validate: function that converts nested values into settings; default: `Command.model_validate`.
+        rewrite: function that takes the given options and returns the options to use instead.
         details: function that returns further help text.
+        common: fields that the short help lists; default: all. `--help all` always lists all.
+        topic: function that takes the NAME of `--help NAME` and returns a help text.
+        similar: function that takes an unknown key and returns options with a similar name.
     """
 
     usage: str
@@ -57,6 +61,9 @@ class Command(Generic[S]):
     validate: Callable[[dict[str, Any]], S] | None = None
     rewrite: Callable[[Options], Options] | None = None
     details: Callable[[], str] | None = None
+    common: Sequence[str] | None = None
+    topic: Callable[[str], str] | None = None
+    similar: Callable[[str], list[str]] | None = None
 
     def parse(self, arguments: Sequence[str]) -> S | None:
         """Parse arguments and return the settings.
@@ -78,6 +85,8 @@ class Command(Generic[S]):
         for key, given in options:
             if key not in ("config", "print_config"):
                 set_value(values, key.split("."), read_value(self.model, key, given), defaults)
+        if "torch" not in sys.modules and sys.stderr.isatty():
+            print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
         settings = (self.validate or self.model_validate)(values)
         if "print_config" in dict(options):
             print(yaml.safe_dump(settings.model_dump(), sort_keys=False, allow_unicode=True), end="")
@@ -85,9 +94,10 @@ class Command(Generic[S]):
         return settings
 
     def answers(self, arguments: Sequence[str]) -> bool:
-        """Print the help text or the version if an argument requests it, and return whether one does."""
-        if "--help" in arguments or "-h" in arguments:
-            print(self.help(), end="")
+        """Print the help text or the version if an argument requests it; return whether anything was printed."""
+        if asked := [place for place, argument in enumerate(arguments) if argument in ("--help", "-h")]:
+            name = next(iter(arguments[asked[0] + 1 :]), "").replace("--", "")
+            print(self.topic(name) if self.topic and name not in ("", "all") else self.help(name == "all"), end="")
         elif "--version" in arguments:
             print(f"graphcl {__version__}")
         else:
@@ -95,7 +105,7 @@ class Command(Generic[S]):
         return True
 
     def split(self, arguments: Sequence[str], *more: str) -> tuple[str | None, Options]:
-        """Split arguments into the positional argument, or None, and the options.
+        """Return the positional argument (None if it is not given) and the options.
 
         Args:
             arguments: arguments of the command line.
@@ -108,7 +118,7 @@ class Command(Generic[S]):
         if self.positional is not None and arguments and not arguments[0].startswith("--"):
             first, *arguments = arguments
         known = [name for name in self.model.model_fields if name != self.positional]
-        return first, split_options(arguments, [*known, *more, "config", "print_config"])
+        return first, split_options(arguments, [*known, *more, "config", "print_config"], self.similar)
 
     def model_validate(self, values: dict[str, Any]) -> S:
         """Validate nested values and return them as settings.
@@ -125,10 +135,12 @@ class Command(Generic[S]):
         except ValidationError as error:
             raise InputError("\n".join(problems(error, valid_keys(self.model)))) from None
 
-    def help(self) -> str:
-        """Return the help text of the command."""
+    def help(self, every: bool = False) -> str:
+        """Return the help text of the command; it lists every option if `every`, else the common options."""
         lines = [f"usage: {self.usage}", "", self.summary, ""]
-        for name, field in self.model.model_fields.items():
+        fields = self.model.model_fields
+        for name in fields if every or self.common is None else self.common:
+            field = fields[name]
             title = field.title or metavar(field.annotation)
             option = field.title or name.upper() if name == self.positional else f"{flag(name)} {title}".rstrip()
             lines.append(_option_line(option, f"{field.description}{_default(field)}"))
@@ -136,41 +148,51 @@ class Command(Generic[S]):
         return "\n".join([*lines, *(["", self.details()] if self.details else [])]) + "\n"
 
 
-def split_options(arguments: Iterable[str], known: Sequence[str]) -> Options:
-    """Split `--key value value ...` and `--key=value` into options; dashes in keys become underscores.
+def split_options(
+    arguments: Iterable[str], known: Sequence[str], similar: Callable[[str], list[str]] | None = None
+) -> Options:
+    """Return the options in arguments such as `--key value value` and `--key=value`.
+
+    Dashes in keys are replaced by underscores.
 
     Args:
         arguments: arguments of the command line.
-        known: valid keys; a dotted key is valid if its first part is.
+        known: valid keys; of a dotted key, only the part before the first dot is checked.
+        similar: function that takes an unknown key and returns options with a similar name, for the message.
 
     Raises:
         InputError: an argument belongs to no option, or an option is unknown.
     """
     options: Options = []
     for argument in arguments:
+        if "\0" in argument:
+            raise InputError(f"`{argument}` holds a NUL character, which no setting may.")
         if argument.startswith("--") and len(argument) > 2:
             key, equals, value = argument[2:].partition("=")
             options.append((key.replace("-", "_"), [value] if equals else []))
         elif options:
             options[-1][1].append(argument)
         else:
-            raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE, see --help.")
+            hint = f", such as --dataset {argument}" if "dataset" in known else ""
+            raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
     for key, _ in options:
         if key.split(".")[0] not in known:
-            raise InputError(f"`{flag(key)}` is not a known option; {nearest(key, known)}.".replace("_", "-"))
+            options_meant = similar(key) if similar else [flag(each) for each in resembling(key, known)]
+            guess = f"did you mean {' or '.join(options_meant)}? " if options_meant else ""
+            raise InputError(f"`{flag(key)}` is not a known option; {guess}see --help all.")
     return options
 
 
 def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
-    """Convert the values of an option to the value of the setting, and return it.
+    """Convert the values given for an option to the type of the setting, and return the result.
 
-    A list of names may be separated by commas or blanks; any other list has one element per value. A text setting keeps
-    its text, so `--dataset 123` is "123". An option without a value is true.
+    Names in a list may be separated by commas or blanks; in other lists, every value is one element. A string setting
+    is not converted, so `--dataset 123` gives "123". An option without a value gives True.
 
     Args:
-        model: settings that contain the field.
-        key: name of the field, or a dotted key below it.
-        given: values of the option, as texts.
+        model: settings model with the field.
+        key: name of a field, or a dotted key such as `loss.mu`.
+        given: values of the option, as strings.
 
     Raises:
         InputError: the number of values is wrong.
@@ -185,9 +207,13 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
             return whole
         names = _base(get_args(kind)[0]) is str or get_origin(_base(get_args(kind)[0])) is Literal
         return re.findall(r"[^\s,]+", text) if names else [parse_value(each) for each in given]
-    if not given:
+    if not given and kind in (None, bool):
         return True
     value = parse_value(one_value(key, given))
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and not isinstance(value, dict):
+        raise InputError(
+            f"`{flag(key)}` is a group; set {' or '.join(f'{flag(key)}.{each}' for each in kind.model_fields)}."
+        )
     return given[0] if kind is str and value is not None else value
 
 
@@ -203,7 +229,7 @@ def one_value(key: str, given: Sequence[str]) -> str:
 
 
 def flag(name: str) -> str:
-    """Return the option of a setting: `--batch-size` for `batch_size`."""
+    """Return the option that sets the setting `name`, such as `--batch-size` for `batch_size`."""
     return "--" + name.replace("_", "-")
 
 
@@ -244,7 +270,7 @@ def _plain(value: Any) -> Any:
 
 
 def _base(annotation: Any) -> Any:
-    """Return the type inside `Annotated[...]` and `... | None`."""
+    """Return the type without `Annotated` and `None`: `int` for `Annotated[int | None, ...]`."""
     while True:
         if get_origin(annotation) is Annotated:
             annotation = get_args(annotation)[0]

@@ -12,7 +12,6 @@ from pydantic import BaseModel, ValidationError
 from graphcl.arguments import nearest, problems
 from graphcl.config.settings import Config, Views
 from graphcl.config.specs import ConfigError, complete_spec, spec_problems
-from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
 
 
@@ -59,7 +58,7 @@ def to_yaml(config: Config) -> str:
 
 
 def valid_keys(model: type[BaseModel]) -> Callable[[tuple[Any, ...]], list[str]]:
-    """Return a function that maps a path of keys in `model` to the keys valid there; `arguments.problems` needs it."""
+    """Return a function from a path of keys in `model` to the valid keys at that path, for `arguments.problems`."""
 
     def at(parents: tuple[Any, ...]) -> list[str]:
         inner: Any = model
@@ -87,7 +86,7 @@ def _choose_method(config: Config) -> dict[str, Any]:
 
 
 def _choose_views(config: Config) -> dict[str, Any]:
-    """If the method accepts only one kind of view, return it for the views that the user did not set."""
+    """Return the views. If the method accepts only one augmentation, use it for each view that the user did not set."""
     only = _facts(config.method, methods).get("views")
     given = config.views.model_fields_set if "views" in config.model_fields_set else set()
     update = {key: {"name": only} for key in Views.model_fields if only and key not in given}
@@ -107,7 +106,7 @@ def _choose_evaluator(config: Config) -> dict[str, Any]:
 
 
 def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
-    """Return the registry's facts on the name in `spec`; empty for an unknown name, which `spec_problems` reports."""
+    """Return the metadata registered for the name in `spec`, such as a method's usual loss; {} for an unknown name."""
     name = spec.get("name")
     return registry.facts(name) if isinstance(name, str) and name in registry else {}
 
@@ -125,6 +124,8 @@ def _check_values(config: Config) -> list[str]:
 
 
 def _check_evaluators(config: Config) -> list[str]:
+    from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS  # imported here, as help needs no torch
+
     names, known = config.eval, [*EVALUATORS, *SPLIT_EVALUATORS]
     found = [f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}." for name in names if name not in known]
     if config.evaluation.scale and "svm" not in names:
@@ -133,7 +134,7 @@ def _check_evaluators(config: Config) -> list[str]:
 
 
 def _check_views(config: Config) -> list[str]:
-    """Return a problem if the method accepts only one kind of view and a view is of another kind."""
+    """Return a problem if the method accepts only one augmentation and a view uses another one; else an empty list."""
     method = config.method["name"]
     only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
     if only is None or set(names) == {only}:
@@ -143,14 +144,15 @@ def _check_views(config: Config) -> list[str]:
 
 def _check_loss(config: Config) -> list[str]:
     loss, method, negatives = config.loss["name"], config.method["name"], config.loss.get("negatives")
-    if "labels" in losses.arguments(loss).tensors:
+    known = losses.arguments(loss)
+    if "labels" in known.tensors:
         return [
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
             "use it from Python, on training graphs only."
         ]
     if method == "memory_bank" and negatives not in (None, "queue"):
         return [f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."]
-    if negatives == "queue" and method not in ("memory_bank", "moco"):
+    if (negatives or known.defaults.get("negatives")) == "queue" and method not in ("infograph", "memory_bank", "moco"):
         return [f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."]
     return []
 
@@ -166,7 +168,7 @@ def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
 
 
 def _without_errors(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
-    """Return `values` without the settings that `error` reports, so that the others can be checked too."""
+    """Return `values` without the settings that `error` reports, so that the remaining settings can be checked."""
     rest = copy.deepcopy(dict(values))
     for item in error.errors():
         *parents, last = item["loc"]

@@ -21,7 +21,7 @@ _SHIPPED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Read and return settings from a YAML file, a run's `result.json` or the result file of a sweep's cell.
+    """Read settings from a YAML file, or from the result file of a run or of a sweep's cell, and return them.
 
     Args:
         path: path of the file, or the name of a shipped configuration such as `graphcl/MUTAG`.
@@ -33,11 +33,30 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if not file.exists():
         name, shipped = str(path).removesuffix(".yaml").removeprefix("configs/"), shipped_configs()
         if name not in shipped:
-            raise InputError(f"file or configuration {str(path)!r} not found; {nearest(name, shipped)}.")
+            known = [*shipped, *(each.split("/")[0] for each in shipped)]
+            raise InputError(f"file or configuration {str(path)!r} not found; {nearest(name, known)}.")
         file = shipped[name]
     values = read_yaml(file)
     kept = values.get("config")  # result files contain the settings under `config`
     return kept if isinstance(kept, dict) else values
+
+
+def find_recipe(name: str, dataset: str) -> str:
+    """Return the name or path of the configuration to use for a data set.
+
+    If `name` is a folder, this is `name/DATASET`, else `name/default`. If `name` is a file, this is `name`.
+
+    Raises:
+        InputError: `name` is a folder without a configuration for `dataset`.
+    """
+    shipped = shipped_configs()
+    for file in (Path(dataset).stem, "default"):
+        for each in (f"{name}/{file}", f"{name}/{file}.yaml"):
+            if each in shipped or Path(each).is_file():
+                return each
+    if name not in shipped and (Path(name).is_dir() or any(each.startswith(f"{name}/") for each in shipped)):
+        raise InputError(f"recipe {name!r} has no configuration for {dataset!r}; write one, or omit the data set.")
+    return name
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -56,17 +75,17 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def shipped_configs() -> dict[str, Path]:
-    """Return name -> file of the configurations shipped with the package."""
+    """Return the configurations shipped with the package, as a dict from name to file."""
     return {name: file for name, file in _shipped().items() if not name.startswith("sweeps/")}
 
 
 def shipped_sweeps() -> dict[str, Path]:
-    """Return name -> file of the sweeps shipped with the package."""
+    """Return the sweeps shipped with the package, as a dict from name to file."""
     return {name.removeprefix("sweeps/"): file for name, file in _shipped().items() if name.startswith("sweeps/")}
 
 
 def parse_value(text: str) -> Any:
-    """Parse a command-line value as YAML (`0.7`, `1e-3`, `[1, 2]`, `null`) or `inf`; return invalid YAML unchanged."""
+    """Parse a command-line value such as `0.7`, `1e-3`, `inf`, `[1, 2]` or `null`; return invalid YAML as a string."""
     if text in ("inf", "+inf", "-inf"):
         return float(text)
     try:
@@ -83,7 +102,7 @@ def _load(text: str) -> Any:
     """Parse a YAML text and return its value.
 
     Raises:
-        yaml.YAMLError: the text is invalid, nested too deeply, or expands to far more than its size.
+        yaml.YAMLError: the text is invalid, is nested too deeply, or expands to far more than its size by aliases.
     """
     try:
         return yaml.load(text, _Loader)
@@ -93,10 +112,10 @@ def _load(text: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML safe loader that reads 1e-3 as a number, as YAML 1.2 does, and rejects alias bombs and deep nesting."""
+    """YAML loader without code execution; it reads 1e-3 as a number and rejects alias bombs and deep nesting."""
 
     def get_single_node(self) -> yaml.Node | None:
-        """Return the node tree of the text after checking its size with all aliases expanded."""
+        """Return the node tree of the text; raise YAMLError if it is too deep, or too large with aliases expanded."""
         tree: yaml.Node | None = super().get_single_node()
         _check_size(tree, self.get_mark().index)
         return tree
@@ -119,7 +138,7 @@ _Loader.add_implicit_resolver(
 
 
 def _check_size(tree: yaml.Node | None, length: int) -> None:
-    """Raise YAMLError if a tree is too deep, or has far more nodes than `length`, the characters of its text.
+    """Raise YAMLError if a tree is too deep, or has far more nodes than its text has characters (`length`).
 
     Nested aliases can expand a short text to a huge tree.
     """

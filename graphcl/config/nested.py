@@ -7,10 +7,10 @@ from typing import Any
 
 
 def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults: Mapping[str, Any]) -> None:
-    """Set a nested value in place, and create the mappings on its path.
+    """Set a nested value in place, and create missing mappings on its path.
 
-    On the path, a bare name `adnce` becomes `{name: adnce}`. A missing mapping is created with its default if the
-    default has a `name`, else empty.
+    A bare name on the path, such as `adnce`, becomes `{name: adnce}`. A missing mapping starts as a copy of its default
+    if the default has a `name`; otherwise it starts empty.
 
     Args:
         values: nested settings, changed in place.
@@ -21,7 +21,7 @@ def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults:
     default: Any = defaults
     for key in path[:-1]:
         default = default.get(key) if isinstance(default, dict) else None
-        # do not fill in the defaults of a group without a `name`, so that only given settings count as set by the user
+        # leave out the defaults of groups such as `evaluation`, so that only given settings count as set by the user
         group = isinstance(default, dict) and "name" not in default
         inner = values.get(key, {} if group else default)
         values[key] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, dict) else {}

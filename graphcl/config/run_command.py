@@ -1,25 +1,26 @@
-"""Parser of the arguments of `graphcl run`, and its help text."""
+"""Parse the arguments of `graphcl run`, and print its help text."""
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 
-from graphcl.config.command_line import Command, Options, one_value, shown_default
+from graphcl.config.command_line import Command, Options, one_value
 from graphcl.config.completion import make_config
-from graphcl.config.files import shipped_configs
+from graphcl.config.files import find_recipe, shipped_configs
 from graphcl.config.settings import Config
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS
-from graphcl.registry import Registry, augmentations, encoders, losses, methods
+
+COMMON = (
+    "dataset", "mirror", "features", "encoder", "loss", "method", "views", "epochs", "batch_size", "lr", "seeds",
+    "eval", "device", "threads", "report", "out", "resume",
+)  # fmt: skip
+"""Settings that the short help lists."""
 
 
 def _resume(options: Options) -> Options:
-    """Replace `--resume FOLDER` with `--out FOLDER`, a bare `--resume` and the folder's settings.
+    """Replace `--resume FOLDER` with `--out FOLDER --resume`, and return the options.
 
-    The settings are `FOLDER/config.yaml`, if it exists and `--config` is not given.
+    Without `--config`, also add `--config FOLDER/config.yaml` if this file exists.
 
     Raises:
         InputError: `--out` names another folder.
@@ -37,48 +38,52 @@ def _resume(options: Options) -> Options:
     return [*base, *rest, ("out", [folder]), ("resume", [])]
 
 
-def _details() -> str:
-    """Return help text that lists all registered names, with arguments and defaults."""
-    from graphcl.datasets import dataset_names  # imported here, as only the help text needs it
+def _recipe(options: Options) -> Options:
+    """Replace `--config RECIPE` with the recipe's configuration for the data set, and return the options.
 
-    evaluators = {**EVALUATORS, **SPLIT_EVALUATORS}
-    lines = [f"  {name:15} {(inspect.getdoc(each) or '').splitlines()[0]}" for name, each in evaluators.items()]
-    return "\n\n".join(
-        [
-            "Dotted options set the arguments of a loss, a method, an augmentation or the encoder:\n"
-            "  --loss adnce --loss.mu 0.5 --views.first identity --views.second node_drop --views.second.ratio 0.1",
-            _list_registry("losses", losses),
-            _list_registry("methods", methods),
-            _list_registry("augmentations", augmentations),
-            _list_registry("encoders", encoders),
-            "\n".join(["evaluators:", *lines]),
-            _list_names("data sets", dataset_names()),
-            _list_names("configurations", sorted(shipped_configs())),
-        ]
+    A recipe is a folder with one configuration per data set. A shipped recipe also sets `--name`.
+    """
+    given = dict(options)
+    if "config" not in given or given["config"] == []:
+        return options
+    dataset = one_value("dataset", given.get("dataset", ["synthetic"]))
+    found = find_recipe(one_value("config", given["config"]), dataset)
+    short = found.removesuffix(".yaml").removeprefix("configs/")
+    shipped = short in shipped_configs() and not Path(found).is_file()
+    named = [("name", [short.split("/")[0]])] if shipped else []
+    return [*named, *(("config", [found]) if key == "config" else (key, values) for key, values in options)]
+
+
+def _details() -> str:
+    return (
+        "Arguments of a loss, a method, a view or the encoder are options with dots:\n"
+        "  graphcl run --dataset MUTAG --loss adnce --loss.mu 0.5 --views.second node_drop --views.second.ratio 0.1\n"
+        "--help all lists every option; --help losses, methods, augmentations, encoders, evaluators, datasets or\n"
+        "configurations lists names; --help adnce explains one."
     )
 
 
-def _list_registry(title: str, registry: Registry) -> str:
-    lines = [f"{title}:"]
-    for name in registry:
-        defaults = registry.arguments(name).defaults
-        arguments = [f"{key}={shown_default(value)}" for key, value in defaults.items() if key != "reduction"]
-        lines.append(f"  {name:15} {registry.summary(name)}")
-        if arguments:
-            lines.append(f"  {'':15} {', '.join(arguments)}")
-    return "\n".join(lines)
+def _topic(name: str) -> str:
+    from graphcl.config.help import topic
+
+    return topic(name)
 
 
-def _list_names(title: str, names: Sequence[str]) -> str:
-    body = textwrap.fill(", ".join(names), 110, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    return f"{title}:\n{body}"
+def similar(key: str) -> list[str]:
+    """Return options of `graphcl run` that the user may have meant by the unknown `key`."""
+    from graphcl.config.help import similar_options  # imported here, as only an error needs it
+
+    return similar_options(key)
 
 
 RUN = Command(
-    "graphcl run [--dataset NAME] [--loss NAME] [--KEY VALUE ...] [--KEY.KEY VALUE ...]",
+    "graphcl run [--dataset NAME] [--loss NAME] [--KEY VALUE ...]",
     "Train a graph encoder by contrastive learning, embed the data set, and score the embedding.",
     Config,
     validate=make_config,
-    rewrite=_resume,
+    rewrite=lambda options: _recipe(_resume(options)),
     details=_details,
+    common=COMMON,
+    topic=_topic,
+    similar=similar,
 )

@@ -9,15 +9,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from graphcl.arguments import Count, NonNegative, Positive, interval, shown
+from graphcl.arguments import Channels, Count, NonNegative, Positive, ProjectorName, Ratio, interval, shown
 from graphcl.config.specs import Named
-from graphcl.models.projector import ProjectorName
 
 
 class Settings(BaseModel):
-    """Base class of all settings models: frozen, strictly typed, unknown keys are errors.
+    """Base class of all settings models. Values are immutable and never converted; unknown keys are errors.
 
-    On the command line, a field's description is its help text, and its title is the placeholder for the value.
+    On the command line, the description of a field is its help text, and the title is the placeholder for the value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -27,8 +26,19 @@ def _split(value: Any) -> Any:
     return re.findall(r"[^\s,]+", value) if isinstance(value, str) else value
 
 
+def _without_ranges(value: Any) -> Any:
+    """Return `value` as a list, with strings such as `3` and `0-4` replaced by the integers in that range."""
+    found: list[Any] = []
+    for each in value if isinstance(value, list) else [value]:
+        for part in each.split(",") if isinstance(each, str) else [each]:
+            ends = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part) if isinstance(part, str) else None
+            numbers = range(int(ends[1]), int(ends[2] or ends[1]) + 1) if ends else ()
+            found += numbers if 0 < len(numbers) <= 10_000 else [part]
+    return found
+
+
 def _must_be(rule: str, holds: Callable[[Any], object]) -> AfterValidator:
-    """Return a validator that raises "must be `rule`, got ..." for a value for which `holds` is false."""
+    """Return a validator that raises the error "must be RULE, got VALUE" unless `holds(value)` is true."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -43,7 +53,7 @@ def _different(values: list[Any]) -> bool:
 
 
 Names = Annotated[list[str], BeforeValidator(_split)]
-"""A list of names, or a text of names separated by commas or blanks."""
+"""A list of names; a string is split at commas and blanks."""
 DatasetName = Annotated[
     str, Field(title="NAME", description="TU or OGB name, `synthetic`, a .pt file, a TU folder or a packed one")
 ]
@@ -59,14 +69,17 @@ Evaluators = Annotated[
     _must_be("one or more different evaluators", _different),
     Field(title="NAME ...", description="evaluators, one or more: knn, logreg, svm; for OGB's sets: ogb"),
 ]
-Threads = Annotated[Count, Field(description="CPU threads of training; 1 is robust on a shared machine")]
+Threads = Annotated[
+    int, interval("[1, 1024]"), Field(description="CPU threads of training; 1 is robust on a shared machine")
+]
 Device = Annotated[
     str,
-    _must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d+)?").fullmatch),
+    _must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch),
     Field(title="NAME", description="auto, cpu, cuda or cuda:N; auto: CUDA if available"),
 ]
+Force = Annotated[bool, Field(description="replace the file if it exists")]
 Seed = Annotated[int, interval("[0, 4294967296)")]
-Seeds = Annotated[list[Seed], _must_be("one or more different numbers", _different)]
+Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), _must_be("one or more different numbers", _different)]
 
 
 class Views(Settings):
@@ -77,15 +90,15 @@ class Views(Settings):
 
 
 class Evaluation(Settings):
-    """The evaluation protocol, see `graphcl.evaluate.svm`; folds apply to every evaluator, `scale` to the SVM only."""
+    """Settings of the evaluation protocol, see `graphcl.evaluate.svm`. Only the SVM uses `scale`."""
 
-    folds: Annotated[int, interval("[2, inf)")] = 10
-    inner_folds: Annotated[int, interval("[2, inf)")] = 5
+    folds: Annotated[int, interval("[2, 1e9)")] = 10
+    inner_folds: Annotated[int, interval("[2, 1e9)")] = 5
     scale: bool = False
 
 
 class CheckpointRule(Settings):
-    """Number of epochs or minutes between checkpoints, see `graphcl.training.checkpoint.Checkpoints`."""
+    """Interval between checkpoints, in epochs or minutes; see `graphcl.training.checkpoint.Checkpoints`."""
 
     epochs: Count | None = None
     minutes: Positive | None = 10.0
@@ -100,23 +113,37 @@ class Config(Settings):
     features: Features = "auto"
     max_degree: MaxDegree = 64
     views: Views = Field(Views(), description="the augmentations `first` and `second`")
-    encoder: Named = Field({"name": "auto"}, description="the encoder; auto: gin, for OGB's molecules molecule_gine")
-    projection: Count | None = Field(None, description="width of the projection; default: the encoder's")
+    encoder: Named = Field(
+        {"name": "auto"}, title="NAME", description="the encoder; auto: gin, for OGB's molecules molecule_gine"
+    )
+    projection: Channels | None = Field(None, description="width of the projection; default: the encoder's")
     projector: ProjectorName = Field(
         "mlp", title="NAME", description="the projector: mlp, linear (one layer) or residual (InfoGraph's)"
     )
-    loss: Named = Field({"name": "auto"}, description="the loss; auto: the method's usual loss, else infonce")
-    method: Named = Field({"name": "auto"}, description="how views are contrasted; auto: the loss's usual method")
-    epochs: Annotated[int, interval("[0, inf)")] = Field(20, description="passes over the data")
+    loss: Named = Field(
+        {"name": "auto"}, title="NAME", description="the loss; auto: the method's usual loss, else infonce"
+    )
+    method: Named = Field(
+        {"name": "auto"}, title="NAME", description="how views are contrasted; auto: the loss's usual method"
+    )
+    epochs: Annotated[int, interval("[0, 1e9)")] = Field(20, description="passes over the data")
     steps: Count | None = Field(None, description="optimiser steps in all, instead of `epochs`")
-    batch_size: Annotated[int, interval("[2, inf)", "a contrastive loss compares at least two graphs")] = Field(
+    batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = Field(
         128, description="graphs in a batch, at least two"
     )
-    shuffle_window: Annotated[int, interval("[16, inf)")] | None = Field(
+    shuffle_window: Annotated[int, interval("[16, 1e12)")] | None = Field(
         None, description="graphs shuffled together, for data sets larger than the memory; default: all"
     )
-    lr: Positive = Field(0.01, description="Adam's learning rate")
-    weight_decay: NonNegative = Field(0.0, description="Adam's L2 penalty")
+    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", title="NAME", description="adam, adamw or sgd")
+    lr: Positive = Field(0.01, description="learning rate")
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant", title="NAME", description="learning rate over time: constant, or cosine, which falls to 0"
+    )
+    warmup: Ratio = Field(0.0, description="fraction of the steps in which the learning rate rises from 0")
+    patience: Count | None = Field(
+        None, description="stop after so many epochs without a lower training loss; default: never"
+    )
+    weight_decay: NonNegative = Field(0.0, description="L2 penalty; for adamw: decoupled weight decay")
     clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")
     amp: bool = Field(False, description="compute in bfloat16")
     non_finite: Literal["stop", "skip"] = Field(
@@ -129,7 +156,7 @@ class Config(Settings):
         False, description="recompute BatchNorm statistics over all graphs after training, before embedding"
     )
     diagnostics: bool = Field(False, description="log ranks, negatives and weights of each epoch too")
-    seeds: Seeds = Field([0, 1, 2, 3, 4], description="seeds; one training each")
+    seeds: Seeds = Field([0, 1, 2, 3, 4], description="seeds, as 0 1 2 or 0-4; one training each")
     eval: Evaluators = ["svm"]
     evaluation: Evaluation = Field(Evaluation(), description="folds of the scores; whether the SVM scales columns")
     score_every: Count | None = Field(
@@ -140,20 +167,27 @@ class Config(Settings):
     sync_batchnorm: bool = Field(
         False, description="with several ranks: BatchNorm statistics over the graphs of all ranks"
     )
-    rank_timeout: Positive = Field(300.0, description="seconds after which a silent rank ends the whole job")
+    rank_timeout: Annotated[float, interval("(0, 1e6]")] = Field(
+        300.0, description="seconds after which a silent rank ends the whole job"
+    )
     checkpoint: CheckpointRule = Field(
         CheckpointRule(), description="save training every so many epochs or minutes, see --resume"
     )
-    report: bool = Field(True, title="true|false", description="draw report.html into the run folder, with matplotlib")
+    report: bool = Field(True, title="true|false", description="draw report.html into the run folder")
     track: Annotated[list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_split)] = Field(
         [], title="NAME ...", description="more logs than the run folder's: tensorboard, wandb, mlflow"
     )
-    out: str | None = Field(None, title="FOLDER", description="new run folder; default: runs/DATASET-LOSS-N")
+    name: (
+        Annotated[str, _must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)] | None
+    ) = Field(
+        None, description="name in the folder and the title; default: the shipped configuration's, else the loss's"
+    )
+    out: str | None = Field(None, title="FOLDER", description="new run folder; default: runs/DATASET-NAME-N")
     resume: bool = Field(False, title="FOLDER", description="resume the run in that folder, or start it there")
 
 
 RUNTIME_SETTINGS = (
     "data_root", "mirror", "threads", "device", "deterministic", "rank_timeout", "checkpoint", "report", "track",
-    "out", "resume",
+    "name", "out", "resume",
 )  # fmt: skip
-"""Settings that say where and how a run is computed; they do not affect its result, so they may change on resume."""
+"""Settings that do not affect the result of a run, such as paths and devices; they may change on resume."""

@@ -22,22 +22,27 @@ def as_spec(value: Any) -> Any:
 
 
 Named = Annotated[dict[str, Any], BeforeValidator(as_spec)]
-"""A registered name with arguments, `{name: adnce, mu: 0.7}`, or a bare name, whose arguments are the defaults."""
+"""A registered name with its arguments, as in `{name: adnce, mu: 0.7}`; a bare name has the default arguments."""
+
+
+def choices(registry: Registry) -> list[str]:
+    """Return the registered names that a run accepts: all except losses that need labels."""
+    return [name for name in registry if registry.kind != "loss" or "labels" not in registry.arguments(name).tensors]
 
 
 def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
-    """Return the problems of a specification, one line each.
+    """Check a specification such as `{name: adnce, mu: 0.7}` and return one message line per problem.
 
     Args:
         spec: value to check.
-        registry: registry in which the specification's name is looked up.
+        registry: registry in which to look up the name.
         prefix: name of the setting, for the messages.
     """
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         return [f"`{prefix}` must be a name or a mapping with a `name`, got {spec!r}."]
     arguments = {key: value for key, value in spec.items() if key != "name"}
     if spec["name"] not in registry:
-        return [f"`{prefix}`: unknown {registry.kind} {spec['name']!r}; {nearest(spec['name'], registry)}."]
+        return [f"`{prefix}`: unknown {registry.kind} {spec['name']!r}; {nearest(spec['name'], choices(registry))}."]
     found = []
     if "members" in registry.arguments(spec["name"]).required:
         members = arguments.pop("members", None)
@@ -74,7 +79,7 @@ def check_augmentation(value: Any, label: str) -> dict[str, Any]:
 
 
 def build_augmentation(spec: Mapping[str, Any]) -> Any:
-    """Build and return the augmentation that a valid specification describes, including its members."""
+    """Return the augmentation described by a valid specification; members of a composed augmentation are built too."""
     arguments = {key: value for key, value in spec.items() if key != "name"}
     if "members" in arguments:
         arguments["members"] = [build_augmentation(as_spec(member)) for member in arguments["members"]]

@@ -1,4 +1,4 @@
-"""Build the parts of a run from its settings: device, model, method, batches, views."""
+"""Build the parts of a run from its settings: device, model, method and augmentations."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from graphcl.models.saved import EncoderDescription, EncoderName
 from graphcl.registry import encoders, methods
 
 TRAINING = {
-    "views", "projection", "projector", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window", "lr",
-    "weight_decay", "clip_norm", "amp", "non_finite", "precise_bn",
+    "views", "projection", "projector", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window",
+    "optimizer", "lr", "schedule", "warmup", "patience", "weight_decay", "clip_norm", "amp", "non_finite", "precise_bn",
 }  # fmt: skip
-"""The settings that an encoder's weights depend on, besides those of the encoder and of the data."""
+"""Settings of training, saved with the weights of an encoder. Encoder and data are described separately."""
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of that name; `auto` is CUDA where there is a CUDA device.
+    """Return the torch device called `name`; `auto` is CUDA if available, else the CPU.
 
     Raises:
-        InputError: there is no CUDA device of that number.
+        InputError: the CUDA device is not available.
     """
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -45,21 +45,21 @@ def pick_device(name: str) -> torch.device:
 
 
 def setup_runtime(config: Config, local_rank: int | None = None) -> torch.device:
-    """Set threads and determinism of this process and return its device.
+    """Set the number of threads and the determinism of this process, and return its device.
 
     Args:
-        config: the settings.
-        local_rank: number of this process on its machine, where there are several; each takes a CUDA device.
+        config: settings of the run.
+        local_rank: index of this process on its machine, which selects the CUDA device; None for a single process.
     """
     device = pick_device(config.device)
     if local_rank is not None and device.type == "cuda":
         device = pick_device(f"cuda:{local_rank}")
         torch.cuda.set_device(device)
-    # Two threads gain a fifth on small graphs, but wait for each other many times a step: on busy cores they lose a
-    # hundredfold. One thread also gives the same figures on any number of cores. The SVM uses all cores.
+    # The default is one thread: two threads are 20 % faster on small graphs, but 100 times slower on busy cores, where
+    # they wait for each other. With one thread, results also do not depend on the number of cores.
     torch.set_num_threads(config.threads)
     if config.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it at its first use
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads this at its first use
     torch.use_deterministic_algorithms(config.deterministic)
     return device
 
@@ -67,16 +67,17 @@ def setup_runtime(config: Config, local_rank: int | None = None) -> torch.device
 def make_model(
     config: Config, dataset: GraphDataset, seed: int = 0, encoder: OwnEncoder | None = None
 ) -> ContrastiveModel:
-    """Return the untrained model of a seed, on the CPU; torch's global generator keeps its state.
+    """Return an untrained model on the CPU, without changing the state of torch's global generator.
 
     Args:
-        config: names the encoder and the projector's form.
-        dataset: gives the numbers of columns.
-        seed: of the weights.
-        encoder: a module, or a function that makes one, instead of the named encoder.
+        config: settings of the encoder and the projector.
+        dataset: data set with the numbers of node and edge columns.
+        seed: seed of the initial weights.
+        encoder: module to copy, or function from the number of columns to a module; default: the encoder in `config`.
 
     Raises:
-        InputError: the encoder needs edge attributes that the graphs lack, or features that are not categories.
+        InputError: the encoder needs edge attributes but the graphs have none, or `x` holds categories but the encoder
+            needs real numbers.
     """
     name, columns, edge_dim = config.encoder["name"], dataset.num_features, edge_columns(dataset)
     if encoder is None and not dataset[0].x.is_floating_point() and not takes_categories(name):
@@ -96,10 +97,16 @@ def make_model(
 
 
 def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> Method:
-    """Return the method of a seed around its model; torch's global generator keeps its state.
+    """Return the method that trains `model`, without changing the state of torch's global generator.
+
+    Args:
+        config: settings of the method, the loss and the views.
+        dataset: graphs to train on.
+        model: model to train; the method is moved to its device.
+        seed: seed of the initial weights of the method.
 
     Raises:
-        InputError: the loss does not fit the method.
+        InputError: the method does not accept the loss.
     """
     arguments = arguments_of(config.method)
     wanted = methods.arguments(config.method["name"]).required
@@ -115,16 +122,16 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
 
 
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
-    """Return the two augmentations."""
+    """Return the augmentations of the first and the second view."""
     return build_augmentation(config.views.first), build_augmentation(config.views.second)
 
 
 def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None) -> None:
-    """Run one step on two graphs and discard it, so that settings that do not fit fail before anything is written.
+    """Compute the loss of two graphs, to find settings that do not fit together before a run writes any file.
 
     Args:
-        config: the settings.
-        dataset: the graphs.
+        config: settings of the run.
+        dataset: graphs to train on.
         encoder: see `make_model`.
 
     Raises:
@@ -151,7 +158,7 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
 
 
 def edge_columns(dataset: GraphDataset) -> int | None:
-    """Return the number of columns of the edge attributes, or None if there are no attributes."""
+    """Return the number of columns of `edge_attr`, or None if the graphs have no `edge_attr`."""
     values = dataset[0].get("edge_attr")
     if not isinstance(values, Tensor):
         return None
@@ -161,7 +168,7 @@ def edge_columns(dataset: GraphDataset) -> int | None:
 def describe(
     config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoder | None = None
 ) -> EncoderDescription:
-    """Return the description saved with the weights of a model that `make_model` made of the same arguments."""
+    """Return the description that is saved with the weights of `model`; for other arguments, see `make_model`."""
     if encoder is None:
         name = EncoderName(name=config.encoder["name"], arguments=arguments_of(config.encoder))
     else:
@@ -172,7 +179,7 @@ def describe(
         out_channels=model.width,
         edge_dim=edge_columns(dataset) if model.accepts("edge_attr") else None,
         dataset=dataset.name,
-        features=cast(Any, dataset.features),  # of which there are four
+        features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
         settings=config.model_dump(include=TRAINING),
@@ -180,5 +187,5 @@ def describe(
 
 
 def arguments_of(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a `{name: ..., argument: ...}` without its name."""
+    """Return the arguments in a specification `{name: ..., argument: ...}`, without the name."""
     return {key: value for key, value in named.items() if key != "name"}

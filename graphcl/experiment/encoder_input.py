@@ -1,4 +1,4 @@
-"""Load graphs for a trained encoder, with node features built as they were for its training."""
+"""Load graphs for a trained encoder, with the same kind of node features as in its training."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from graphcl.models.saved import EncoderDescription
 
 
 def load_for(
-    description: EncoderDescription, source: object, root: str = "datasets", mirror: str | None = None
+    description: EncoderDescription, source: object, data_root: str = "datasets", mirror: str | None = None
 ) -> GraphDataset:
-    """Load graphs with the node features that a trained encoder expects.
+    """Load graphs, and return a data set with the node features that a trained encoder expects.
 
     Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
     already has all of the encoder's columns (labels and degrees) are used unchanged.
@@ -22,7 +22,7 @@ def load_for(
     Args:
         description: description of the encoder.
         source: see `load_dataset`; a list of one graph is also accepted.
-        root: see `load_dataset`.
+        data_root: see `load_dataset`.
         mirror: see `load_dataset`.
 
     Raises:
@@ -30,9 +30,13 @@ def load_for(
     """
     if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1:
         # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
-        return load_for(description, [source[0], source[0]], root, mirror)[:1]
-    given = dataset = load_dataset(source, root, mirror, categories=takes_categories(description.encoder.name))
-    features, trained = description.features, f"the encoder was trained on {description.dataset} with"
+        return load_for(description, [source[0], source[0]], data_root, mirror)[:1]
+    features = description.features
+    # graphs in a list may lack `x` if the encoder does not use node labels
+    first = features if isinstance(source, list | tuple) and "labels" not in features else "auto"
+    categories = takes_categories(description.encoder.name)
+    given = dataset = load_dataset(source, data_root, mirror, first, categories=categories)
+    trained = f"the encoder was trained on {description.dataset} with"
     if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):
         raise InputError(f"{given.name} has no node labels (no `x`); {trained} {description.columns()}.")
     complete = "labels" in features and given.num_features == description.in_channels

@@ -1,4 +1,4 @@
-"""The log of a run's epochs: `metrics.jsonl`, and the same metrics as a table in `metrics.csv`."""
+"""Log the metrics of every epoch of a run in `metrics.jsonl`, and as a table in `metrics.csv`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 class EpochLog:
-    """The log of a run's metrics, with one row per seed and epoch, appended as soon as the epoch ends.
+    """Log of a run's metrics, with one row per seed and epoch.
 
     Args:
         folder: run folder.
@@ -30,7 +30,7 @@ class EpochLog:
         self._rows: dict[tuple[int, int], Row] = {}
 
     def read(self) -> None:
-        """Read the rows that an earlier process wrote, and remove an incomplete line, as a killed process leaves."""
+        """Read the rows that an earlier process wrote; remove an incomplete last line, left by a killed process."""
         for line in read_text(self._lines, MOST_METRICS).splitlines() if self._lines.exists() else []:
             try:
                 row = parse_json(line, str(self._lines))
@@ -46,11 +46,13 @@ class EpochLog:
         return [_epoch(row) for (seed, _), row in self._rows.items() if seed in seeds]
 
     def add(self, seed: int, epoch: Epoch) -> None:
-        """Append a row to both files; the columns of `metrics.csv` are those of the first row.
+        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`.
 
-        Resumed training repeats the epochs since the checkpoint, whose rows are then in the log already. If an existing
-        row equals the new one except for the times, it is kept. Otherwise, for example after a change of the number of
-        ranks, the new row replaces it, and the seed's later rows are removed.
+        The columns of `metrics.csv` are the columns of its first row.
+
+        A resumed run repeats the epochs since its checkpoint, so the log may already have a row for the epoch. If both
+        rows are equal except for the times, the earlier row is kept. Otherwise, for example after a change of the
+        number of ranks, the new row replaces the earlier row, and the seed's later rows are removed.
         """
         row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
         before = self._rows.get((seed, epoch.epoch))

@@ -1,4 +1,4 @@
-"""What a run prints and keeps: lines and progress bars, logs of trackers, and the run folder."""
+"""Output of a run: printed lines, progress bars, tracker logs, and the files in the run folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,48 +25,50 @@ from graphcl.experiment.summary import ROWS, compared, environment, protocol, sc
 from graphcl.experiment.tracking import Tracker, tracking
 from graphcl.losses import Loss
 from graphcl.methods import Method
+from graphcl.registry import encoders
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.diagnostics import widest_share
 from graphcl.training.epoch import Epoch
 
 _WIDEST = 0.9
-"""Fraction of the variance in one column beyond which a warning is printed; sound trainings have about 0.05."""
+"""If one column holds at least this fraction of the variance, a warning is printed; usual values are about 0.05."""
 
 
 class Output:
-    """The output of a rank that only trains: no files, no lines, no scores; the base of `RunOutput`."""
+    """Output of a rank other than 0, which writes no files and prints nothing. Base class of `RunOutput`."""
 
     rows: tuple[str, ...] = ()
     unfinished: tuple[int, ...] = ()
+    path: Path | None = None
 
     def __init__(self, config: Config) -> None:
         self.config, self.stop = config, Stop(quiet=True)
 
     @contextmanager
     def of_seed(self, seed: int) -> Iterator[tuple[Observer, Checkpoints]]:
-        """Yield the hooks and the checkpoints of a seed."""
+        """Yield the observer and the checkpoints for training a seed."""
         rule = self.config.checkpoint
         with self.stop.deferred():
             yield Observer(), Checkpoints("unused: rank 0 reads and writes", rule.epochs, rule.minutes, self.stop)
 
     def add(self, seed: int, result: SeedResult) -> None:
-        """Keep the outcome of a seed."""
+        """Write the result of a seed; here, do nothing."""
 
     def finish(self) -> dict[str, Any]:
-        """Print the summary and return what `result.json` holds."""
+        """Finish the run and return the content of `result.json`; here, return an empty dict."""
         return {}
 
 
 class RunOutput(Output):
-    """The output of a run: its folder, its lines, its trackers.
+    """Output of rank 0, which writes the run folder, prints lines, and logs to trackers.
 
     Args:
-        config: the settings.
-        dataset: the graphs.
-        device: where the model is trained.
-        group: the ranks.
-        seconds: wall time by stage so far.
+        config: settings of the run.
+        dataset: graphs of the run.
+        device: device of the model.
+        group: ranks that train together.
+        seconds: stage -> wall time so far in seconds; updated in place.
     """
 
     rows = tuple(ROWS)
@@ -77,25 +80,31 @@ class RunOutput(Output):
         self.dataset, self.device, self.group, self.seconds = dataset, device, group, seconds
         self.stop = Stop()
         self.folder = RunFolder(config)
+        self.path = self.folder.path
         self.history = self.folder.history()
         self.scores = {name: self.folder.scores(name) for name in config.eval}
         self.epoch_scores: dict[str, Any] = self.folder.result.get("epoch_scores", {})
         self._add_seconds(self.folder.result.get("seconds", {}))
         ranks = f"; ranks: {group.size}" if group.size > 1 else ""
-        how = f"method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}{ranks}"
-        print(f"{dataset}, features: {dataset.features}; {how}; {self.folder.path}/")
+        name = config.encoder["name"]
+        unused = dataset.num_edge_features and "edge_dim" not in encoders.arguments(name).required
+        how = f"encoder: {name}{' (does not use edge_attr, gine does)' if unused else ''}"
+        how += f"; method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}{ranks}"
+        print(f"{dataset}; {how}; {self.folder.path}/")
+        if config.resume and self.folder.is_new:
+            print(f"{self.folder.path} did not exist: this is a new run")
         for seed in self.folder.finished:
             print(f"seed {seed}: finished before")
             self.folder.checkpoints(config, seed, self.stop).clear()
 
     @property
     def unfinished(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seeds that are left to run."""
+        """Seeds that are not finished yet."""
         return tuple(seed for seed in self.config.seeds if seed not in self.folder.finished)
 
     @contextmanager
     def of_seed(self, seed: int) -> Iterator[tuple[Observer, Checkpoints]]:
-        """Yield the hooks and the checkpoints of a seed; signals are noted while it trains and saves."""
+        """Yield the observer and the checkpoints for training a seed; the observer defers signals during training."""
         config, folder = self.config, self.folder
         with ExitStack() as stack:
             trackers = stack.enter_context(tracking(config.track, folder.path, seed, config.model_dump()))
@@ -104,11 +113,11 @@ class RunOutput(Output):
             observer.finish()
 
     def add(self, seed: int, result: SeedResult) -> None:
-        """Keep the encoder, the embeddings and the scores of a seed, before the next one starts."""
+        """Write the encoder, the embeddings and the scores of a seed into the run folder."""
         config, folder, dataset = self.config, self.folder, self.dataset
         if warning := _one_column(config, result.h):
             print(f"graphcl: seed {seed}: {warning}", file=sys.stderr)
-        for epoch in result.history:  # epochs before a checkpoint whose lines were lost
+        for epoch in result.history:  # adds epochs before the checkpoint if their rows were lost
             folder.add_epoch(seed, epoch)
         folder.add_seed(seed, result.model.encoder, describe(config, dataset, result.model), result.h, result.y)
         for name, rows in result.scores.items():
@@ -126,7 +135,7 @@ class RunOutput(Output):
         folder.checkpoints(config, seed, self.stop).clear()
 
     def finish(self) -> dict[str, Any]:
-        """Print the summary, draw the report and return what `result.json` holds."""
+        """Print the summary, write the report, and return the content of `result.json`."""
         result = self.folder.result
         if self.dataset.scored:
             print("\n".join(score_lines(result)))
@@ -136,6 +145,8 @@ class RunOutput(Output):
         print(f"kept in {self.folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
         if self.config.report:
             print(_write_report(self.folder))
+        if self.config.seeds == [0]:
+            print(f"one seed of five: graphcl run --resume {self.folder.path} --seeds 0-4 adds the others")
         return result
 
     def _add_seconds(self, spent: dict[str, float]) -> None:
@@ -143,7 +154,7 @@ class RunOutput(Output):
             self.seconds[stage] = self.seconds.get(stage, 0.0) + value
 
     def _summary(self, seeds: list[int]) -> dict[str, Any]:
-        """Return what `result.json` holds of the finished seeds."""
+        """Return the content of `result.json` for the finished seeds."""
         config, history = self.config, self.history
         scores = {name: compared(rows) for name, rows in self.scores.items() if rows}
         how = protocol(config.evaluation.folds, config.evaluation.inner_folds, self.dataset.benchmark)
@@ -163,7 +174,7 @@ class RunOutput(Output):
 
 
 class _RunObserver(Observer):
-    """The hooks of one seed of a run: log epochs, show progress, keep snapshots for the report."""
+    """Observer of one seed: log epochs and scores, show progress, and take snapshots for the report."""
 
     def __init__(self, output: RunOutput, seed: int, trackers: list[Tracker], stack: ExitStack) -> None:
         self.output, self.seed, self.trackers = output, seed, trackers
@@ -197,7 +208,7 @@ class _RunObserver(Observer):
         self._snapshot("after", method, h)
 
     def finish(self) -> None:
-        """Keep the snapshots for the report."""
+        """Write the snapshots for the report into the run folder."""
         if self._snapshots:
             self.output.folder.add_snapshots(**self._snapshots)
 
@@ -211,7 +222,7 @@ class _RunObserver(Observer):
 def open_output(
     config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: dict[str, float]
 ) -> Iterator[Output]:
-    """Yield the output of this rank; on an interruption or a full disk, say how to resume."""
+    """Yield the output of this rank; on an interruption or a full disk, raise an error that says how to resume."""
     if not group.is_main:
         output = Output(config)
         with output.stop.listening():
@@ -237,7 +248,10 @@ def open_output(
 
 
 def _one_column(config: Config, h: Tensor) -> str | None:
-    """Return a warning if one column holds nearly all variance, so that an unscaled SVM effectively uses it only."""
+    """Return a warning if one column of `h [n, H]` holds nearly all variance, else None.
+
+    An SVM on unscaled columns would effectively use this column only.
+    """
     fraction = float(widest_share(h))
     if fraction < _WIDEST or h.size(1) < 8 or "svm" not in config.eval or config.evaluation.scale:
         return None
@@ -248,7 +262,7 @@ def _one_column(config: Config, h: Tensor) -> str | None:
 
 
 def _write_report(folder: RunFolder) -> str:
-    """Write report.html and return a status line. A failure to draw it does not fail the run."""
+    """Write report.html and return a status line; a failure to draw the report does not fail the run."""
     from graphcl.experiment.viz.run_report import write_report  # matplotlib is loaded only here
 
     try:

@@ -1,4 +1,4 @@
-"""Progress of a run: bars on a terminal, one line an epoch elsewhere."""
+"""Show the progress of a run: bars on a terminal; otherwise, one line per epoch."""
 
 from __future__ import annotations
 
@@ -11,24 +11,35 @@ from graphcl.config import Config
 from graphcl.system.signals import Stop
 from graphcl.training.epoch import Epoch
 
+_EPOCHS = "{desc} {n_fmt}/{total_fmt} {bar}{postfix}, {remaining} left"
+_FOLDS = "{desc} {n_fmt}/{total_fmt} {bar} {elapsed}"
+
 
 @contextmanager
-def fold_bar(label: str) -> Iterator[Callable[[str, int, int], object] | None]:
-    """Show finished folds on a terminal, as in "seed 0, svm, untrained: 3/10"; elsewhere nothing."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from tqdm import tqdm
+def fold_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function `show(row, done, total)` that shows how many folds of a row are finished.
 
+    On a terminal, the function updates a bar such as "seed 0: svm, untrained 3/10". Otherwise, the first call prints
+    one line.
+    """
     bar: Any = None
+    shown = ""
+    terminal = sys.stderr.isatty()
 
     def show(row: str, done: int, total: int) -> None:
-        nonlocal bar
-        if bar is None or bar.desc != f"{label}, {row}":
+        nonlocal bar, shown
+        if not terminal:
+            if not shown:
+                print(f"{label}: scoring ...", flush=True)
+            shown = row
+            return
+        from tqdm import tqdm
+
+        if row != shown:
             if bar is not None:
                 bar.close()
-            form = "{desc}: {n_fmt}/{total_fmt} {bar}"
-            bar = tqdm(desc=f"{label}, {row}", total=total, leave=False, mininterval=0, bar_format=form)
+            bar = tqdm(desc=f"{label}: {row}", total=total, leave=False, mininterval=0, bar_format=_FOLDS)
+            shown = row
         bar.update(done - bar.n)
 
     try:
@@ -40,13 +51,16 @@ def fold_bar(label: str) -> Iterator[Callable[[str, int, int], object] | None]:
 
 @contextmanager
 def epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoch], None]]:
-    """Show a progress bar on a terminal, print one line an epoch elsewhere; ask to stop when the reader has gone."""
-    line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}, {0.seconds:.2f} s"
+    """Yield a function that shows a finished epoch: in a bar on a terminal; otherwise, as a printed line.
+
+    If the output was closed, for example by `| head`, the function sets `stop.wanted`.
+    """
+    line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}"
     if not sys.stderr.isatty():
 
         def log(epoch: Epoch) -> None:
             try:
-                print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}", flush=True)
+                print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}, {epoch.seconds:.2f} s", flush=True)
             except BrokenPipeError:
                 stop.wanted = True
 
@@ -54,10 +68,11 @@ def epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoc
         return
     from tqdm import tqdm
 
-    with tqdm(total=None if config.steps else config.epochs, desc=label, leave=False) as bar:
+    total = None if config.steps else config.epochs
+    with tqdm(total=total, desc=f"{label}, epoch", leave=False, bar_format=_EPOCHS) as bar:
 
         def show(epoch: Epoch) -> None:
-            bar.update(epoch.epoch - bar.n)  # a resumed training has epochs behind it
+            bar.update(epoch.epoch - bar.n)  # more than 1 at the start of resumed training
             bar.set_postfix_str(line.format(epoch))
 
         yield show

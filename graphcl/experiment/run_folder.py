@@ -25,31 +25,33 @@ from graphcl.training.epoch import Epoch
 
 
 class RunFolder:
-    """The folder of a run, locked while this object is in use.
+    """The folder of a run; it is locked until the `with` block of this object ends.
 
     The folder contains `config.yaml`, `metrics.jsonl`, `metrics.csv`, `encoder.pt`, `embeddings.npz`, `result.json`,
-    and `report.npz`, the input of `report.html`. Except for the metrics, to which rows are appended, files are written
-    atomically, and a finished seed is written before the next seed starts. The checkpoints of an unfinished seed are in
-    `checkpoints/`. The operating system releases the lock when the process ends, even if it is killed.
+    and `report.npz`, the input of `report.html`. Rows are appended to the metrics; all other files are
+    written atomically. A finished seed is written before the next seed starts. The checkpoints of an unfinished seed
+    are in `checkpoints/`. If the process is killed, the operating system releases the lock.
 
     Args:
         config: settings of the run, written to a new folder immediately. With `config.resume`, the folder may already
             contain a run with the same settings; otherwise it must not exist.
 
     Raises:
-        InputError: the folder exists, or cannot be created; when resuming: the folder contains a run with other
-            settings, another process uses it, or a file is damaged.
+        InputError: the folder exists, or cannot be created. When resuming: the folder contains a run with other
+            settings or a damaged file, or another process uses the folder.
 
     Attributes:
         path: path of the folder.
-        result: content of `result.json`, which covers the finished seeds; empty before the first.
+        is_new: whether the folder did not exist before.
+        result: content of `result.json` for the finished seeds; empty if no seed is finished.
     """
 
     def __init__(self, config: Config) -> None:
         self._weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
-        if config.resume and config.out is not None and Path(config.out).is_dir():
+        self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
+        if config.out is not None and not self.is_new:
             self.path = Path(config.out)
         else:
             self.path = new_folder(config.out, name_of(config))
@@ -62,7 +64,7 @@ class RunFolder:
             raise InputError(f"another run uses {self.path}; wait for it, or stop it.") from None
         try:
             self._open(config)
-        except BaseException:  # a notebook keeps the traceback and so this object, which would hold the lock
+        except BaseException:  # a notebook keeps the traceback and so this object and its lock
             self._lock.release()
             raise
 
@@ -77,11 +79,11 @@ class RunFolder:
 
     @property
     def finished(self) -> list[int]:
-        """The finished seeds."""
+        """Finished seeds."""
         return list(self.result.get("seeds", []))
 
     def scores(self, evaluator: str) -> dict[str, list[FoldScores]]:
-        """Return row, such as `trained` -> one score per finished seed, all by `evaluator`."""
+        """Return the scores by `evaluator`: row, such as `trained` -> one score per finished seed."""
         kept = self.result.get("scores", {}).get(evaluator, {}).get("per_seed", [])
         return {row: [FoldScores.of(each[row]) for each in kept] for row in (kept[0] if kept else ())}
 
@@ -90,7 +92,7 @@ class RunFolder:
         return self._epochs.history(self.finished)
 
     def checkpoints(self, config: Config, seed: int, stop: Stop) -> Checkpoints:
-        """Return the checkpoints of `seed`, written by the rules of `config.checkpoint`."""
+        """Return the checkpoints of `seed`, which are written at the interval `config.checkpoint`."""
         rule = config.checkpoint
         return Checkpoints(self.path / "checkpoints" / f"seed-{seed}", rule.epochs, rule.minutes, stop)
 
@@ -123,18 +125,19 @@ class RunFolder:
         """Write `report.npz`, with the arrays `before_NAME` and `after_NAME`.
 
         Args:
-            **snapshots: results of `graphcl.experiment.snapshot.report_arrays`, as `before` and `after` (training).
+            **snapshots: `before` and `after`, results of `graphcl.experiment.snapshot.report_arrays` before and after
+                training.
         """
         arrays: dict[str, Any] = {f"{at}_{name}": each for at, kept in snapshots.items() for name, each in kept.items()}
         write_whole(self.path / "report.npz", lambda file: np.savez_compressed(file, **arrays))
 
     def add_result(self, result: Mapping[str, Any]) -> None:
-        """Write `result` to `result.json`, replacing the result that covers fewer seeds."""
+        """Write `result` to `result.json`, replacing an earlier result."""
         self.result = dict(result)
         write_text(self.path / "result.json", json.dumps(result, indent=2))
 
     def _open(self, config: Config) -> None:
-        """Write the settings if the folder is new; otherwise check that they are equal and read the run's files."""
+        """Write the settings into a new folder; in an existing folder, compare the settings and read the files."""
         file = self.path / "config.yaml"
         if not file.exists():
             if foreign := sorted(each.name for each in self.path.iterdir() if not each.name.startswith(".")):
@@ -144,16 +147,19 @@ class RunFolder:
             remove_partial(self.path)
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
             return
-        kept = make_config(read_config(file)).model_dump()
-        if changed := differences(kept, config.model_dump(), RUNTIME_SETTINGS):
+        kept, wanted = make_config(read_config(file)).model_dump(), config.model_dump()
+        more = set(kept["seeds"]) < set(wanted["seeds"])
+        if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
             raise InputError(
-                f"{self.path} holds a run of other settings: {'; '.join(changed)}. Resume it with its own settings, or "
-                "pass another folder."
+                f"{self.path} holds a run of other settings: {'; '.join(changed)}. Resume it with its own settings "
+                "(further seeds may be added), or pass another folder."
             )
+        if more:
+            write_text(file, to_yaml(config.model_copy(update={"resume": False})))
         remove_partial(self.path)
         try:
             self._read()
-        except Exception as error:  # a damaged file can raise anything
+        except Exception as error:  # a damaged file can raise any exception
             raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
 
     def _read(self) -> None:
@@ -170,8 +176,8 @@ class RunFolder:
 
 
 def name_of(config: Config) -> str:
-    """Return the default name of the run folder, `DATASET-LOSS`."""
-    return f"{Path(config.dataset).stem}-{config.loss['name']}"
+    """Return the default name of the run folder: `DATASET-NAME`, or `DATASET-LOSS` if the run has no name."""
+    return f"{Path(config.dataset).stem}-{config.name or config.loss['name']}"
 
 
 def free_folder(out: str | None, name: str) -> Path:

@@ -1,4 +1,7 @@
-"""Score the embeddings of a seed: the reference rows, which need no training, and the trained encoder."""
+"""Score the embeddings of a seed.
+
+A row of the scores is one kind of embedding: by the trained encoder, or a reference that needs no training.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,16 @@ from graphcl.experiment.summary import ROWS
 from graphcl.graphs.statistics import graph_statistics
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.system.optional import import_ogb
 from graphcl.training.loop import embed
 
 REFERENCES = tuple(row for row in ROWS if row != "trained")
-"""The reference rows: majority, statistics, untrained, calibrated."""
+"""Rows of scores that need no training: majority, statistics, untrained, calibrated."""
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
 OnFold = Callable[[str, int, int], object]
-"""Called with "EVALUATOR, ROW", the number of finished folds and of all."""
+"""Callback with the arguments "EVALUATOR, ROW", number of finished folds, number of all folds."""
 _CALIBRATION_SEED = 2**40 + 2**20
-"""Where the seeds of shuffles for calibration begin, apart from those of training."""
+"""Added to a run's seed, so that calibration and training shuffle with different random numbers."""
 
 
 def reference_embeddings(
@@ -42,16 +44,16 @@ def reference_embeddings(
     seed: int,
     rows: Collection[str] = REFERENCES,
 ) -> dict[str, Tensor]:
-    """Return the embeddings that the reference rows score, by row.
+    """Compute reference embeddings, which need no training, and return name -> embeddings `[n, columns]`.
 
     Args:
-        config: gives the largest degree of the statistics and the shuffle for calibration.
-        dataset: the graphs.
-        model: the untrained model.
-        whole: loader of all graphs in their order.
+        config: settings of the run, such as `max_degree` for the graph statistics.
+        dataset: graphs to embed.
+        model: untrained model.
+        whole: loader of all graphs in the order of the data set.
         seed: seed of the shuffle for calibration.
-        rows: any of `statistics`, `untrained`, `calibrated`; the last needs an encoder with BatchNorm, else it is
-            skipped.
+        rows: names to compute: any of `statistics`, `untrained`, `calibrated`. Other names are ignored; `calibrated`
+            is skipped if the encoder has no BatchNorm.
     """
     found = {}
     if "statistics" in rows:
@@ -64,7 +66,7 @@ def reference_embeddings(
 
 
 def calibrated(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> ContrastiveModel:
-    """Return a copy of a model with BatchNorm statistics over all graphs, in shuffled batches."""
+    """Return a copy of `model` with BatchNorm statistics recomputed over all graphs, in shuffled batches."""
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
     return calibrate(model, make_loader(dataset, EMBED_BATCH, True, order, device, config.shuffle_window))
@@ -78,15 +80,15 @@ def score_rows(
     workers: int | None = None,
     on_fold: OnFold | None = None,
 ) -> dict[str, dict[str, FoldScores]]:
-    """Return the scores of a seed by evaluator and row.
+    """Score the embeddings of a seed with every evaluator, and return evaluator -> row -> score.
 
     Args:
-        config: names the evaluators and their protocol.
-        dataset: a data set with labels.
-        embeddings: `[n, H]` by row; with `statistics` the majority class is scored, too.
+        config: settings of the evaluators and their protocol.
+        dataset: data set with labels.
+        embeddings: row (a key of `ROWS`) -> embeddings `[n, H]`. With `statistics`, the majority class is scored too.
         seed: seed of the folds.
-        workers: number of threads of the evaluators.
-        on_fold: called with every finished fold.
+        workers: number of threads of the evaluators; default: one per core.
+        on_fold: function called after every fold, see `OnFold`.
     """
     found: dict[str, dict[str, FoldScores]] = {name: {} for name in config.eval}
     for name, scores in found.items():
@@ -108,14 +110,16 @@ def score(
     benchmark: Benchmark | None = None,
     on_fold: Callable[[int, int], object] | None = None,
 ) -> FoldScores:
-    """Return the score of an embedding `[n, H]` by the evaluator `name`, under the protocol of the configuration.
+    """Return the score of embeddings `h [n, H]` by the evaluator `name`, with the protocol in `config`.
 
-    Evaluators that score by a benchmark's split take it from `benchmark`.
+    An evaluator that needs a benchmark's split uses the split of `benchmark`.
     """
     evaluator = EVALUATORS[name] if name in EVALUATORS else SPLIT_EVALUATORS[name]
-    taken = inspect.signature(evaluator).parameters  # `scale` is for the SVM only
+    taken = inspect.signature(evaluator).parameters  # only the SVM takes `scale`
     known = {"on_fold": on_fold, **config.evaluation.model_dump(), **(vars(benchmark) if benchmark is not None else {})}
     settings = {key: value for key, value in known.items() if key in taken}
+    if on_fold is not None:
+        on_fold(0, config.evaluation.folds if benchmark is None else 1)  # show the row before its first fold ends
     return evaluator(h, y, seed=seed, workers=workers, **settings)
 
 
@@ -128,10 +132,12 @@ def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> Fo
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
-    """Return the settings with at most as many folds as the smallest class has graphs; print a reduction.
+    """Return the settings with at most as many folds as the smallest class has graphs.
+
+    If the number of folds is reduced, print a message on stderr.
 
     Raises:
-        InputError: an evaluator does not fit the data set, or ogb is not installed for one of its sets.
+        InputError: an evaluator does not fit the data set.
     """
     if not dataset.scored:
         return config
@@ -140,7 +146,6 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
         why = "has no split of its own" if dataset.benchmark is None else "is scored on its own split"
         raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {max(fitting)}.")
     if dataset.benchmark is not None:
-        import_ogb()  # needed for its metric, even if the packed graphs are read without it
         return config
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")

@@ -1,14 +1,14 @@
-"""One seed of a configuration, from graphs to scores: the whole pipeline on one page.
+"""Train, embed and score one seed of a configuration. The steps, and where they are implemented:
 
 | step                             | call                          | file                   |
 |----------------------------------|-------------------------------|------------------------|
-| load                             | `load_dataset`                | `run.py`               |
-| hold: the data set on the device | `make_loader`                 | this one               |
+| load                             | `load_dataset`                | `experiment/run.py`    |
+| keep the data set on the device  | `make_loader`                 | `experiment/seed.py`   |
 | augment, views                   | `two_views`                   | `training/stream.py`   |
 | encode: h `[B, H]`               | `model.encode_views`          | `methods/two_views.py` |
 | project: z `[B, D]`              | `model.projector`             | `methods/two_views.py` |
 | loss: a scalar                   | `loss(z1, z2)`                | `methods/two_views.py` |
-| step: gradient, Adam             | `Step`                        | `training/step.py`     |
+| step: gradient, optimiser        | `Step`                        | `training/step.py`     |
 | embed: h `[n, H]`                | `embed`                       | `training/loop.py`     |
 | evaluate: accuracy by row        | `score_rows`                  | `experiment/scores.py` |
 | report: files, table, pictures   | `output.add`, `output.finish` | `experiment/output.py` |
@@ -45,41 +45,41 @@ from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed, train
 
 Scores = dict[str, dict[str, FoldScores]]
-"""By evaluator and row."""
+"""Evaluator -> row (see `ROWS`) -> score."""
 _RANK_SEEDS = 2**41
-"""Distance between the seeds of ranks."""
+"""Difference between the seeds of rank r and rank r + 1."""
 
 
 class Observer:
-    """Hooks of `run_seed`, which do nothing here."""
+    """Base class of the hooks of `run_seed`; here, every hook does nothing."""
 
     on_fold: OnFold | None = None
 
     def before_training(self, method: Method, h: Tensor | None) -> None:
-        """Take the untrained method and, where they are scored, its embeddings `[n, H]`."""
+        """Handle the start of training; `h [n, H]` are the untrained embeddings, None if they are not computed."""
 
     def on_epoch(self, epoch: Epoch) -> None:
-        """Take a finished epoch."""
+        """Handle a finished epoch."""
 
     def after_training(self, method: Method, h: Tensor) -> None:
-        """Take the trained method and its embeddings `[n, H]`."""
+        """Handle the end of training; `h [n, H]` are the trained embeddings."""
 
     def on_scores(self, scores: Scores) -> None:
-        """Take the scores by evaluator and row."""
+        """Handle the scores: evaluator -> row -> score."""
 
 
 @dataclass
 class SeedResult:
-    """The outcome of one seed.
+    """Result of one seed.
 
     Attributes:
-        model: the trained model.
-        history: one record an epoch.
-        h: embeddings `[n, H]`.
-        y: labels or targets, or None.
-        scores: by evaluator and row; empty for graphs that cannot be scored.
-        epoch_scores: those of the trained encoder at the epochs asked for by `score_every`.
-        seconds: wall time by stage.
+        model: trained model.
+        history: one `Epoch` per epoch.
+        h: embeddings `[n, H]` of all graphs by the trained encoder.
+        y: labels or targets of the graphs, or None.
+        scores: evaluator -> row (see `ROWS`) -> score; empty if the graphs have no labels to score by.
+        epoch_scores: epoch -> evaluator -> score of the encoder at that epoch, every `score_every` epochs.
+        seconds: stage -> wall time in seconds.
     """
 
     model: ContrastiveModel
@@ -104,19 +104,19 @@ def run_seed(
     checkpoints: Checkpoints | None = None,
     workers: int | None = None,
 ) -> SeedResult:
-    """Train, embed and score one seed of a configuration.
+    """Train, embed and score one seed of a configuration, and return the result.
 
     Args:
-        config: the settings.
-        dataset: the graphs.
+        config: settings of the run.
+        dataset: graphs of the run.
         seed: seed of the weights, the order of the graphs, the views and the folds.
-        device: where the model is.
-        group: the ranks that train together; by default this process alone.
-        rows: which rows to score, of `ROWS`; none on ranks that only train.
-        encoder: a module, or a function that makes one, instead of the named encoder.
-        observer: hooks, for logs and progress.
-        checkpoints: where training is saved and resumed.
-        workers: number of threads of the evaluators; by default one a core.
+        device: device of the model.
+        group: ranks that train together; default: this process alone.
+        rows: rows of `ROWS` to score; empty on ranks that only train.
+        encoder: module to copy, or function from the number of columns to a module; default: the encoder in `config`.
+        observer: hooks for logs and progress.
+        checkpoints: checkpoints to write, and to resume from; default: none.
+        workers: number of threads of the evaluators; default: one per core.
 
     Raises:
         InputError: the settings do not fit together, or training failed.
@@ -125,14 +125,14 @@ def run_seed(
     model = make_model(config, dataset, seed, encoder).to(device)
     method = make_method(config, dataset, model, seed)
     first, second = make_augmentations(config)
-    # Two generators, so that the order of the graphs is equal on all ranks and their views are not.
+    # Two generators: the order of the graphs must be equal on all ranks, but the views must differ.
     order_generator = torch.Generator().manual_seed(2 * seed)
     view_generator = torch.Generator(device).manual_seed(2 * seed + 1 + group.rank * _RANK_SEEDS)
     shard = (group.rank, group.size)
     batches = make_loader(dataset, config.batch_size, True, order_generator, device, config.shuffle_window, shard)
     whole = make_loader(dataset, EMBED_BATCH, device=device)
 
-    # Graphs that cannot be scored need the untrained embeddings only, for the report's map.
+    # Without scores, only the untrained embeddings are needed, for the report's map.
     wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
 
     def score(embeddings: dict[str, Tensor]) -> Scores:
@@ -142,8 +142,8 @@ def run_seed(
 
     def score_epoch(epoch: Epoch) -> None:
         if config.score_every and epoch.epoch % config.score_every == 0:
-            # All ranks embed, as calibration may synchronise BatchNorm between them. It works on a copy, so that
-            # training continues with its moving averages.
+            # All ranks embed, as calibration may synchronise BatchNorm between ranks. `calibrated` returns a copy, so
+            # that training keeps its moving averages.
             h, _ = embed(calibrated(config, dataset, model, seed) if config.precise_bn else model, whole)
             if found := score({"trained": h} if "trained" in wanted else {}):
                 epoch_scores[epoch.epoch] = {name: each["trained"] for name, each in found.items()}
@@ -165,7 +165,11 @@ def run_seed(
             second,
             epochs=config.epochs,
             steps=config.steps,
+            optimizer=config.optimizer,
             lr=config.lr,
+            schedule=config.schedule,
+            warmup=config.warmup,
+            patience=config.patience,
             weight_decay=config.weight_decay,
             clip_norm=config.clip_norm,
             amp=config.amp,
@@ -190,7 +194,7 @@ def run_seed(
 
 
 class Clock:
-    """Wall time by stage.
+    """Stopwatch that adds up the wall time of each stage, in seconds.
 
     Example:
         >>> clock = Clock()
@@ -204,7 +208,7 @@ class Clock:
         self._last = time.perf_counter()
 
     def lap(self, stage: str) -> None:
-        """Add the time since the last lap to a stage."""
+        """Add the time since the previous lap to the time of `stage`."""
         now = time.perf_counter()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._last
         self._last = now
@@ -212,7 +216,7 @@ class Clock:
 
 @contextmanager
 def reproducible(seed: int, group: Group, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators, from which dropout draws, and restore them afterwards."""
+    """Seed torch's global generators (used by dropout) within the block, and restore their state afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed + group.rank * _RANK_SEEDS)
         yield
@@ -220,7 +224,7 @@ def reproducible(seed: int, group: Group, device: torch.device) -> Iterator[None
 
 @contextmanager
 def _one_line_for_nondeterministic(deterministic: bool) -> Iterator[None]:
-    """Turn PyTorch's error about an operation without a deterministic form into one line."""
+    """Turn PyTorch's error about an operation without a deterministic implementation into a one-line InputError."""
     try:
         yield
     except RuntimeError as error:

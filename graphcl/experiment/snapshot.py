@@ -28,7 +28,7 @@ from graphcl.training.stream import graph_ids
 EDGES = np.linspace(-1, 1, 41)
 """Edges of the 40 histogram bins for cosines."""
 GRAPHS = 512
-"""Number of graphs in a snapshot: gives smooth histograms, and costs a few hundredths of a second."""
+"""Number of graphs in a snapshot; enough for smooth histograms, and takes a few hundredths of a second."""
 Arrays = dict[str, np.ndarray]
 _SEED = 2**40
 """Added to a run's seed, so that snapshots and training use different random numbers."""
@@ -43,16 +43,16 @@ def snapshot(
 ) -> Arrays:
     """Return histograms of the cosines between the projections of two views.
 
-    Batches are used until at least `GRAPHS` graphs are counted. Each array below counts pairs of a graph's first view
-    with a second view, in the bins of `EDGES`, `[40]`:
+    Batches are used until at least `GRAPHS` graphs are counted. A pair consists of a first and a second view from the
+    same batch. Each histogram `[40]` has the bins of `EDGES` and counts these pairs:
 
-    | name         | second view                                                                      |
-    |--------------|----------------------------------------------------------------------------------|
-    | `positive`   | of the same graph                                                                |
-    | `negative`   | of another graph of the batch; if the graphs are labelled, of another class only |
-    | `same_class` | of another graph of the same class; only if the graphs are labelled              |
+    | name         | pairs                                                                        |
+    |--------------|------------------------------------------------------------------------------|
+    | `positive`   | views of the same graph                                                      |
+    | `negative`   | views of different graphs; if the graphs are labelled, of different classes  |
+    | `same_class` | views of different graphs of the same class; only if the graphs are labelled |
 
-    If `pushes` applies to the method's loss, the result also has `push` and `weight`, arrays `[3, 40]` with the number
+    If `pushes` applies to the method's loss, the result also has the arrays `push` and `weight`, `[3, 40]`: the number
     of pairs, the sum and the sum of squares in each bin. The method is left unchanged.
 
     Args:
@@ -60,7 +60,7 @@ def snapshot(
         loader: at least one batch of graphs, labelled or not.
         first: augmentation for the first views.
         second: augmentation for the second views.
-        generator: generator for the views, on the method's device; it must not be training's.
+        generator: generator for the views, on the method's device; do not pass the generator of training.
     """
     method = copy.deepcopy(method).train()
     first, second = method.augmentations(first, second)
@@ -103,8 +103,9 @@ def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor |
 
     $$p_{ij} = \frac{M\, g_{ij}}{\sum_k g_{ik}}, \qquad g_{ij} = \frac{\partial L}{\partial c_{ij}}$$
 
-    where $c_{ij}$ is the cosine of anchor i with its negative j, L the loss, and M the number of negatives per anchor.
-    For a loss with a temperature $\tau$, the weight is the push relative to that of DCL and InfoNCE:
+    where $p_{ij}$ is the push, $c_{ij}$ the cosine of anchor i with its negative j, L the loss, and M the number of
+    negatives per anchor. For a loss with a temperature $\tau$, the weight is the push relative to the push of DCL and
+    InfoNCE:
 
     $$w_{ij} \propto p_{ij} e^{-c_{ij} / \tau}, \qquad \frac1M \sum_j w_{ij} = 1$$
 
@@ -117,7 +118,7 @@ def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor |
 
     Returns:
         Cosines, pushes and weights, each `[A, M]`, for the A anchors with a positive total gradient. The weights are
-        None if the loss has no temperature, or one so small that pushes underflow. The result is None if the loss does
+        None if the loss has no temperature, or if the pushes underflow. The result is None if the loss does
         not compare anchors with negatives by cosine, takes labels, or pushes no negative away.
 
     Example:
@@ -129,7 +130,10 @@ def pushes(loss: Loss, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor, Tensor |
     function: Any = losses[loss.name]
     if not hasattr(function, "compare") or loss.accepts("labels"):
         return None
-    pairs, arguments, _ = function.compare(z1.detach(), z2.detach(), **loss.arguments | {"engine": "dense"})
+    settings = loss.arguments | {"engine": "dense"}
+    if loss.setting("negatives") == "queue":  # a snapshot has no queue, so use the other graphs of the batch
+        settings["negatives"] = "cross"
+    pairs, arguments, _ = function.compare(z1.detach(), z2.detach(), **settings)
     if not isinstance(pairs, DensePairs) or pairs.comparison.similarity != "cosine":
         return None
     cosine = pairs.negative.double().requires_grad_()

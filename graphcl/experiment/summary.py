@@ -50,13 +50,13 @@ ROWS = {
     "calibrated": "untrained, calibrated",
     "trained": "trained encoder",
 }
-"""Row of scores -> label. All rows except the last are reference rows, which need no training."""
+"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training."""
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
-    """Return one evaluator's entry in `result.json`: the rows' means, and the gains of `trained`.
+    """Return one evaluator's entry in `result.json`: the mean of each row, and the gains of `trained`.
 
-    The gains are over `untrained` and over the best of the other rows.
+    One gain is over `untrained`, and one is over the best row that needs no training.
 
     Args:
         rows: row -> one score per seed; contains `trained` and `untrained`.
@@ -78,7 +78,7 @@ def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
 
 
 def score_lines(result: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a run's table of scores, followed by a line on the protocol; `result` is `result.json`."""
+    """Return the lines of a run's table of scores and a line on the protocol; `result` is read from `result.json`."""
     seeds, steps = len(next(iter(result["scores"].values()))["gain"]["seeds"]), result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
@@ -100,12 +100,17 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
             if (row := scores.get(name)) is None:
                 continue
             folds = f"{row['std_folds']:10.2f}" if on_folds else ""
-            lines.append(f"{f'{evaluator}, {label}':36}{row['mean']:12.2f}{row['std_seeds']:10.2f}{folds}")
+            lines.append(f"{f'{evaluator}, {label}':36}{row['mean']:12.2f}{deviation(row):>10}{folds}")
         gains = {"untrained": scores["gain"], scores["best_reference"]: scores["gain_over_best"]}
         for name, gain in gains.items():
             label = f"{evaluator}, gain over {rows[name]}"
-            lines.append(f"{label:36}{gain['mean']:+12.2f}{gain['std_seeds']:10.2f}")
+            lines.append(f"{label:36}{gain['mean']:+12.2f}{deviation(gain):>10}")
     return lines
+
+
+def deviation(summary: Mapping[str, Any]) -> str:
+    """Return the standard deviation over seeds as text, or `-` for a single seed."""
+    return f"{summary['std_seeds']:.2f}" if len(summary["seeds"]) > 1 else "-"
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
@@ -113,16 +118,18 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
 
     Args:
         result: content of `result.json`.
-        split_chooses: what the validation part of a benchmark's split chooses, as shown in the line.
+        split_chooses: name of the setting that is selected on the validation part, such as `C` or `epoch`.
     """
     if "folds" in result:
+        if result["inner_folds"] is None:
+            return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
         chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
         return f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
     train, valid, test = result["split"].values()
     return f"OGB's split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
 
 
-def protocol(folds: int, inner_folds: int, benchmark: Benchmark | None) -> dict[str, Any]:
+def protocol(folds: int, inner_folds: int | None, benchmark: Benchmark | None) -> dict[str, Any]:
     """Return the protocol's entries for `result.json`: the numbers of folds, or the sizes of the benchmark's parts."""
     if benchmark is None:
         return {"folds": folds, "inner_folds": inner_folds}

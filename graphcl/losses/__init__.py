@@ -1,7 +1,7 @@
-"""Contrastive losses: one file per paper, each a function of two views' projections.
+"""Contrastive losses of two views' projections, one file per paper.
 
 A file `NAME.py` in this package that defines a function `NAME` provides the public loss `graphcl.losses.NAME`.
-`Loss("adnce", mu=0.5)` returns a module that computes a loss, given by name, with fixed arguments.
+`Loss("adnce", mu=0.5)` returns a module that computes the loss `adnce` with fixed arguments.
 """
 
 import importlib

@@ -34,22 +34,22 @@ def adnce(
 
     The gradient on a negative is proportional to e^{s + log g}, largest at c* = mu + sigma^2 / tau. The hardest
     negatives (largest c) get a smaller gradient than easier ones only if c* < 1, that is, sigma^2 < tau (1 - mu). With
-    sigma = 1 and tau <= 0.5 they get the largest.
+    sigma = 1 and tau <= 0.5 the hardest negatives get the largest gradient.
 
     With LSE = logsumexp over the negatives, log(sum_j w_j e^{s_j}) = LSE(s + log g) - LSE(log g) + log M, so one pass
     over the negatives suffices.
 
-    Differs: four released versions disagree. The default is the objective in the paper. Image version:
-    `negatives="all", positive_in_denominator=True`. Graph version: `symmetric=False, negative_reduction="mean"`. Not
-    available: the sentence version, which weights the positive too, and the pseudo-code, whose weight is a function of
-    e^similarity.
+    Differs: the released versions disagree with each other. The default is the objective in the paper. For the image
+    version, pass `negatives="all", positive_in_denominator=True`. For the graph version, pass
+    `symmetric=False, negative_reduction="mean"`. The sentence version, which also weights the positive, and the
+    pseudo-code, which computes the weight from e^similarity, are not available.
 
     Args:
         pairs: anchors, positives and negatives.
         temperature: divisor of the cosines, >= 1e-6 (tau).
-        mu: cosine of the largest weight, finite; may exceed 1.
+        mu: cosine at which the weight is largest, finite; may exceed 1.
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
-        detach_weight: whether the weights are constants to the gradient, as in the paper.
+        detach_weight: whether to detach the weights, as in the paper.
         positive_in_denominator: whether e^{s+} is added to the denominator, as in InfoNCE.
         negative_reduction: `sum` or `mean` of the weighted negatives. Without the positive in the denominator the two
             losses differ by the constant log M.

@@ -35,8 +35,8 @@ def adnce_auto(
     Q_{ij} = \frac{e^{\beta_i f_{ij}}}{\sum_k e^{\beta_i f_{ik}}}, \quad s = c / \tau$$
 
     Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
-    of negatives and tau the temperature. The weights w have mean 1 and are constants to the gradient. Q is the
-    distribution of the gradient over the negatives. For `adnce`, Q is a Gaussian in c, with center
+    of negatives and tau the temperature. The weights w have mean 1 and are detached. Q is the distribution
+    of the gradient over the negatives. For `adnce`, Q is a Gaussian in c, with center
     c* = mu + sigma^2 / tau and width sigma. This loss computes Q directly from the negatives, by one of three rules:
 
     | `rule`     | f               | beta                                                                            |
@@ -76,8 +76,8 @@ def adnce_auto(
             Q rises with the cosine.
         scale: width of the Gaussian in standard deviations of the negatives' cosines, > 0, for `quantile`. A large
             scale makes Q uniform; a small scale concentrates it on the negative at the quantile.
-        share: e^-KL, in (0, 1], for `radius` and `tilt`: Q is as far from uniform as a Q that is uniform on this
-            fraction of the negatives and 0 on the others. With 1, Q is uniform.
+        share: e^-KL(Q, uniform), in (0, 1], for `radius` and `tilt`. A distribution that is uniform on a fraction
+            `share` of the negatives and 0 elsewhere has the same KL. With 1, Q is uniform.
 
     Returns:
         A scalar, or `[A]`. With one negative per anchor, or equal cosines: `dcl`.
@@ -117,7 +117,7 @@ def adnce_auto(
 
 
 def quantile(row: Row, peak: float) -> Tensor:
-    """Return the ceil(peak M)-th smallest of each anchor's M similarities, `[T]`; 0 for an anchor without negatives."""
+    """Return the ceil(peak M)-th smallest of each anchor's M similarities, `[T]`. Anchors without negatives get 0."""
     if row.kept is None:
         count = row.value.size(1)
         return row.value.kthvalue(max(1, math.ceil(peak * count)), dim=1).values
@@ -127,10 +127,10 @@ def quantile(row: Row, peak: float) -> Tensor:
 
 
 def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
-    """Return, for each anchor, the beta for which KL(softmax(beta f), uniform) is `radius`, but at most `most`, `[T]`.
+    """Return for each anchor the beta with KL(softmax(beta f), uniform) = `radius`, clipped at `most`, `[T]`.
 
-    The solver is Newton's method within a bracket, on log KL as a function of log beta, with bisection where it
-    converges slowly. The slope of this function is 2 at beta = 0 and falls as beta rises.
+    The solver is Newton's method within a bracket, on log KL as a function of log beta. It uses bisection where
+    Newton's method converges slowly. The slope of this function is 2 at beta = 0 and falls as beta rises.
 
     Args:
         row: negatives of T anchors.
@@ -157,8 +157,8 @@ def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
     beta = math.sqrt(2 * radius) * measure(none)[1].clamp(min=1e-30).rsqrt()
     before, step = low, none + torch.inf
     for _ in range(20 if f.dtype == torch.float64 else 14):
-        # Bisect where Newton's step leaves the bracket or is not half the previous one: KL(beta) has plateaus, as where
-        # two negatives are almost equal.
+        # Bisect if Newton's step leaves the bracket or exceeds half the previous step: KL(beta) has plateaus, as in the
+        # case of two almost equal negatives.
         newton = (beta >= low) & (beta <= high) & ((beta / before).log().abs() <= step / 2)
         beta = torch.where(newton, beta, (low * high).sqrt())
         before, step = beta, (beta / before).log().abs()

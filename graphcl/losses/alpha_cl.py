@@ -23,8 +23,8 @@ def alpha_cl(
     w_{ij} = e^{-(1 - c_{ij})^p / \tau}$$
 
     Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, and M the
-    number of negatives. The weights alpha are constants to the gradient. With w = e^{c_ij / tau} and epsilon = 0 the
-    gradient would be tau times that of `dcl`; alpha-CL chooses the weights freely instead of deriving them from a loss.
+    number of negatives. The weights alpha are detached. With w = e^{c_ij / tau} and epsilon = 0 the gradient would be
+    tau times that of `dcl`. alpha-CL allows other weights, which need not be derived from a loss.
 
     Differs: the paper uses `negatives="all"`.
 
@@ -32,7 +32,7 @@ def alpha_cl(
         pairs: anchors, positives and negatives.
         temperature: scale of the weights' exponent, >= 1e-6 (tau); does not divide the cosines.
         power: exponent p.
-        epsilon: constant added to the mean of w in the normalisation, >= 0; with 0 an anchor's weights sum to 1.
+        epsilon: constant added to the mean of w in the normalisation, >= 0. With 0, the weights of an anchor sum to 1.
 
     Returns:
         A scalar, or `[A]`.

@@ -54,7 +54,7 @@ def barlow_twins(z1: Tensor, z2: Tensor, *, off_diagonal: NonNegative = 0.005) -
 
 
 def _standardized(name: str, z: Tensor) -> Tensor:
-    """Return the columns of `z`, centred and scaled to norm 1 over the graphs of all ranks, as rows `[D, N]`."""
+    """Return the columns of `z` as rows `[D, N]`, centred and scaled to norm 1 over the graphs of all ranks."""
     z = at_least_float32(z)
     mean = ranks.mean_over_ranks(z)
     check_statistic(name, mean)

@@ -49,7 +49,7 @@ def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Red
 
 
 def cosine_to_target(prediction: Tensor, target: Tensor) -> Tensor:
-    """Return the cosine of each row of `prediction` and the same row of `target`, `[N]`; `target` gets no gradient."""
+    """Return the cosine of row i of `prediction` and row i of `target`, for each i, `[N]`. Detaches `target`."""
     check_views(prediction, target)
     with torch.autocast(prediction.device.type, enabled=False):
         return (normalize(prediction) * normalize(target.detach())).sum(dim=1)

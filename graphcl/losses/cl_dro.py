@@ -28,10 +28,10 @@ def cl_dro(
     $$L_i = -s_i^+ + \max_Q \Big\{ \sum_j Q_j s_{ij} - \frac1M \sum_j \phi(M Q_j) \Big\}
     = -s_i^+ + \min_\nu \Big\{ \nu + \frac1M \sum_j \phi^*(s_{ij} - \nu) \Big\}, \qquad s = c / \tau$$
 
-    over distributions Q on the M negatives of the anchor. Here c_ij is the cosine of anchor i and its negative j, c_i^+
-    the cosine of anchor i and its positive, and phi* the convex conjugate of phi. The temperature tau is the Lagrange
-    multiplier of the constraint on the divergence of Q from the uniform distribution. phi''(1) = 1 for all three
-    divergences, so they agree to second order.
+    The maximum is over distributions Q on the M negatives of the anchor. Here c_ij is the cosine of anchor i and its
+    negative j, c_i^+ the cosine of anchor i and its positive, and phi* the convex conjugate of phi. The temperature tau
+    is the Lagrange multiplier of the constraint on the divergence of Q from the uniform distribution. phi''(1) = 1 for
+    all three divergences, so they agree to second order.
 
     | `divergence` | phi(u)                              | worst-case weights M Q                                     |
     |--------------|-------------------------------------|------------------------------------------------------------|
@@ -43,7 +43,7 @@ def cl_dro(
     bisection; for `kl` it has a closed form.
 
     Differs: the objective of the paper is this loss times the temperature, with the same minimiser. Some authors define
-    chi-square by (u - 1)^2, twice the phi of `chi2`: double the temperature and the loss to get theirs.
+    chi-square by (u - 1)^2, twice the phi of `chi2`. To reproduce their loss, double the temperature and the loss.
 
     Args:
         pairs: anchors, positives and negatives.
@@ -74,12 +74,12 @@ def cl_dro(
 
 
 def worst_case(row: Row, s: Tensor, order: float) -> Tensor:
-    """Return the minimum over nu of nu + mean_j phi*(s_j - nu), `[T]`, for the Cressie-Read divergence of an order > 1.
+    """Return the minimum over nu of nu + mean_j phi*(s_j - nu) for the Cressie-Read divergence phi, `[T]`.
 
     Args:
         row: negatives of T anchors.
         s: similarities divided by the temperature, `[T, M]`.
-        order: order a of the divergence.
+        order: order a of the divergence, > 1.
     """
     k = order - 1
 

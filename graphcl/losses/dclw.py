@@ -23,14 +23,14 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
     temperature. The weights w have mean 1 over the A anchors of all ranks. w_i is negative if e^{c_i^+ / sigma} exceeds
     twice its mean.
 
-    Differs: the paper does not specify whether the weights are constants to the gradient; one of two released versions
-    detaches them. The paper uses `negatives="all"` and temperature 0.1.
+    Differs: the paper does not specify whether the weights are detached; one of two released versions detaches them.
+    The paper uses `negatives="all"` and temperature 0.1.
 
     Args:
         pairs: anchors, positives and negatives.
         temperature: divisor of the cosines, >= 1e-6 (tau).
         sigma: width of the von Mises-Fisher weight, in units of the cosine, > 0; `inf` gives every positive weight 1.
-        detach_weight: whether the weights are constants to the gradient.
+        detach_weight: whether to detach the weights.
 
     Returns:
         A scalar, or `[A]`. With sigma = inf: `dcl`.

@@ -50,7 +50,7 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
 
 
 def corrected(pairs: Pairs, total: Tensor, temperature: float, tau_plus: float) -> Tensor:
-    """Return the terms `[A]` of the loss, with `total` corrected for false negatives.
+    """Return the terms `[A]` of the debiased loss: InfoNCE with a correction for false negatives.
 
     Args:
         pairs: anchors, positives and negatives.

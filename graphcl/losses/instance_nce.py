@@ -25,16 +25,18 @@ def instance_nce(
     $$L_i = -\log h(s_i^+) - \sum_{k=1}^{K} \log (1 - h(s_{ik})) + \lambda \lVert v_i - m_i \rVert^2, \qquad
     h(s) = \frac{P}{P + K / n} = \sigma(s - \log Z_n - \log K), \quad P = \frac{e^{s}}{n Z_n}, \; s = c / \tau$$
 
-    for a bank of n entries from which K noise entries are drawn uniformly; n cancels. Here c is the cosine of a
-    projection v_i and an entry, m_i the own entry of graph i, tau the temperature and sigma the logistic function. Pass
-    the noise as the queue; with `negatives="cross"` and no queue, the other rows of the batch are the noise. Z_n is the
-    mean of e^s over the noise, across ranks over the noise of all ranks. The paper estimates Z_n once and keeps it;
+    The bank has n entries, from which K noise entries are drawn uniformly. Here v_i is the projection of graph i, m_i
+    its entry in the bank, c the cosine of a projection and an entry, tau the temperature and sigma the logistic
+    function. The loss does not depend on n.
+
+    Pass the noise as the queue. With `negatives="cross"` and no queue, the other rows of the batch are the noise. The
+    normaliser Z_n is the mean of e^s over the noise of all ranks. The paper estimates Z_n once and keeps it.
     `--method memory_bank` does the same after a warm-up.
 
     Differs: all graphs of a batch share one set of noise entries. The paper draws K entries for each.
 
     Args:
-        pairs: anchors v, positives (their entries m in the bank) and negatives (noise).
+        pairs: anchors (projections v), positives (bank entries m) and negatives (noise).
         temperature: divisor of the cosines, >= 1e-6 (tau).
         log_z: log Z_n; by default estimated from the noise, without gradient.
         proximal: weight lambda of the distance to the graph's own entry, >= 0. This term smooths training.
@@ -67,9 +69,9 @@ def instance_nce(
 
 
 def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
-    """Return the logarithm of the mean of e^s over all pairs of an anchor and a negative.
+    """Return the logarithm of the mean of e^s over all pairs of an anchor and a negative, a scalar.
 
-    Across ranks, the mean is over the anchors of all ranks and has no gradient.
+    Across ranks, the mean is over the anchors of all ranks, and the result has no gradient.
 
     Args:
         pairs: anchors, positives and negatives.

@@ -15,18 +15,18 @@ def mean_variance(pairs: Pairs, *, temperature: Temperature = 0.2, curvature: Po
 
     $$L_i = -s_i^+ + \frac1M \sum_j s_{ij} + \frac{\mathrm{Var}_j(s_{ij})}{2 \phi''(1)}, \qquad s = c / \tau$$
 
-    with the population variance. Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i
-    and its positive, M the number of negatives and tau the temperature. For any divergence phi and a small radius, the
-    loss approximates distributionally robust optimisation over the negatives (`cl_dro`). Mean and variance follow from
-    the mean and covariance of the keys, so the cost is O(N D^2).
+    Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
+    of negatives and tau the temperature. Var is the population variance. For any divergence phi and a small radius, the
+    loss approximates distributionally robust optimisation over the negatives (`cl_dro`). Mean and variance are computed
+    from the mean and covariance of the keys, at a cost of O(N D^2).
 
     Differs: Eq. 8 of the paper is this loss times the temperature, with the same minimiser.
 
     Args:
         pairs: anchors, positives and negatives.
         temperature: divisor of the cosines, >= 1e-6 (tau).
-        curvature: phi''(1) of the divergence, > 0: 1 for the divergences of `cl_dro`, of which chi-square is
-            (u - 1)^2 / 2; 2 for (u - 1)^2.
+        curvature: phi''(1) of the divergence, > 0. It is 1 for every divergence of `cl_dro`, and 2 for chi-square
+            defined as (u - 1)^2.
 
     Returns:
         A scalar, or `[A]`.

@@ -16,12 +16,12 @@ def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
 
     $$L_i = -\log \frac{e^{q_i \cdot k_i^+ / \tau}}{e^{q_i \cdot k_i^+ / \tau} + \sum_{j} e^{q_i \cdot k_j / \tau}}$$
 
-    with queries q and keys k of norm 1, the temperature tau, and the sum over the keys k_j in the queue. If the queue
-    is empty, the other keys of the batch are the negatives: `infonce(symmetric=False)`. `--method moco` provides the
-    queue and the momentum encoder for any loss with an argument `queue`.
+    Here the queries q and the keys k have norm 1, tau is the temperature, and the sum is over the keys k_j in the
+    queue. If the queue is empty, the other keys of the batch are the negatives, as in `infonce(symmetric=False)`.
+    `--method moco` provides the queue and the momentum encoder for any loss with an argument `queue`.
 
-    This function has a gradient with respect to the keys `z2` too. The method computes them without gradient; in a loop
-    of your own, pass `z2.detach()`.
+    This function also computes a gradient with respect to the keys `z2`. `--method moco` computes the keys without
+    gradient; in your own training loop, pass `z2.detach()`.
 
     Differs: MoCo v2 uses temperature 0.2.
 

@@ -51,14 +51,14 @@ class Loss(nn.Module):
         return loss
 
     def accepts(self, argument: str) -> bool:
-        """Return whether the loss takes `argument`, a setting or a tensor such as `queue`, `weight` or `labels`."""
+        """Return whether the loss takes `argument`, a setting or a tensor (`queue`, `weight`, `labels`)."""
         known = losses.arguments(self.name)
         return argument in known.defaults or argument in known.tensors
 
     def setting(self, argument: str, otherwise: Any = None) -> Any:
-        """Return the given or default value of `argument`; `otherwise` if the loss does not take this argument."""
+        """Return the value of `argument`: the given value or the default; `otherwise` if the loss does not take it."""
         return self.arguments.get(argument, losses.arguments(self.name).defaults.get(argument, otherwise))
 
     def extra_repr(self) -> str:
-        """Return the loss's name and arguments, for `repr`."""
+        """Return the name and the arguments of the loss, for `repr`."""
         return ", ".join([self.name, *(f"{key}={value!r}" for key, value in self.arguments.items())])

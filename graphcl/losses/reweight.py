@@ -19,16 +19,16 @@ def reweight(pairs: Pairs, *, temperature: Temperature = 0.2, mu: Finite = 0.7, 
     g(c) = e^{-(c - \mu)^2 / 2 \sigma^2}, \; s = c / \tau$$
 
     Here c_ij is the cosine of anchor i and its negative j, c_i^+ the cosine of anchor i and its positive, M the number
-    of negatives and tau the temperature. The weights w are constants to the gradient. A comparison with `adnce` shows
-    the effect of the logsumexp.
+    of negatives and tau the temperature. The weights w are detached. A comparison with `adnce` shows the effect of
+    the logsumexp.
 
-    Differs: the released code applies the Gaussian to c / tau instead of c: pass tau mu and tau sigma for its mu and
-    sigma.
+    Differs: the released code applies the Gaussian to c / tau instead of c. To reproduce its mu and sigma, pass tau mu
+    and tau sigma.
 
     Args:
         pairs: anchors, positives and negatives.
         temperature: divisor of the cosines, >= 1e-6 (tau); only scales this loss.
-        mu: cosine of the largest weight, finite; may exceed 1.
+        mu: cosine at which the weight is largest, finite; may exceed 1.
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
 
     Returns:

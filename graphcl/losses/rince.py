@@ -61,8 +61,8 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
         )
     (total,) = pairs.logsumexp(linear(1 / temperature))
     positive = q * pairs.positive / temperature
-    # The logarithm of the quotient of the two terms. The softplus keeps its small values, which a difference of
-    # logarithms would round to 0.
+    # `gap` is the logarithm of the ratio of the two terms. The softplus keeps small values of `gap`, which a difference
+    # of logarithms would round to 0.
     gap = q * (softplus(total - pairs.positive / temperature) + math.log(lam))
     # Factor out the larger term, so that no exponential exceeds e^(q / temperature).
     up, down = gap.clamp(min=0), gap.clamp(max=0)

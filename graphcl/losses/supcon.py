@@ -24,10 +24,10 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     $$L_i = \frac{1}{|P_i|} \sum_{p \in P_i} \Big( -s_{ip} + \log \sum_{a \neq i} e^{s_{ia}} \Big),
     \quad s = c / \tau$$
 
-    averaged over all 2N rows of the two views; across ranks, P_i and a range over the rows of all ranks. Here c_ij is
-    the cosine of rows i and j, tau the temperature, and P_i the set of the other rows with the label of row i. The loss
-    uses labels, so do not evaluate the model on its training graphs. The command line rejects this loss for that
-    reason.
+    averaged over all 2N rows of the two views. Here c_ij is the cosine of rows i and j, tau the temperature, and P_i
+    the set of the other rows with the label of row i. Across ranks, P_i and the sum over a include the rows of all
+    ranks. The loss uses labels, so do not evaluate the model on its training graphs. The command line therefore
+    rejects this loss.
 
     Args:
         pairs: anchors (the rows of the first view, then those of the second), positives and negatives.

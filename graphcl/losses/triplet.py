@@ -14,7 +14,7 @@ from graphcl.losses.engine.pairwise import pairwise
 
 @pairwise("triplet")
 def triplet(pairs: Pairs, *, margin: Positive = 0.2, mining: Literal["all", "semi_hard", "hard"] = "all") -> Tensor:
-    r"""Compute the triplet loss: hinge loss on the squared distance to the positive minus that to each negative.
+    r"""Compute the triplet loss: a hinge loss that keeps negatives farther than the positive by a margin.
 
     $$L_i = \frac{1}{|J_i|} \sum_{j \in J_i} \max\big(0,\; (D_i^+)^2 - D_{ij}^2 + m\big), \qquad D^2 = 2 - 2 c$$
 

@@ -36,10 +36,10 @@ def vicreg(
 
     Here z_i and z'_i are the rows of graph i in the two views Z and Z', and z_d is one of the D columns of Z. Variance
     and covariance have divisor N - 1. Rows are not normalised. Across ranks, variance and covariance are over the
-    graphs of all ranks, for which a rank sends D x D numbers and no rows; the first term is the mean over its graphs.
+    graphs of all ranks, and the first term is over the graphs of this rank. A rank sends D x D numbers and no rows.
 
-    Differs: this is the released code, for which the weights were chosen. Eq. 6 of the paper does not divide the first
-    term by D and does not halve the variance terms: `form="paper"`.
+    Differs: the default form is that of the released code, for which the authors chose the weights. Eq. 6 of the paper
+    (`form="paper"`) does not divide the first term by D and does not halve the variance terms.
 
     Args:
         z1: projections of the first view, `[N, D]`.

@@ -1,4 +1,4 @@
-"""Sweeps: one command for a table of settings x data sets x seeds, in parallel, resumable.
+"""Run a table of settings x data sets x seeds in parallel; an interrupted sweep can be resumed.
 
 A cell is one seed of one configuration. The record of a cell is a file whose name is a digest of the cell's settings.
 So a finished cell is never run again, even if the sweep was killed, and a larger sweep in the same folder runs only the

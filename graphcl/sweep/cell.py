@@ -1,4 +1,4 @@
-"""Run one cell of a sweep and return the record for its file."""
+"""Run one cell of a sweep, which is one seed of one configuration."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
 from graphcl.experiment.seed import Clock, run_seed
 from graphcl.experiment.summary import environment
+from graphcl.registry import encoders
 
 
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
-    """Run a cell and return its record: `status` done with `scores` by evaluator, or failed with `error`."""
+    """Run one cell, and return its record: `status` "done" with `scores`, or `status` "failed" with `error`."""
     clock, place = Clock(), torch.device("cpu")
     try:
         place = setup_runtime(
@@ -28,7 +29,7 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
         found = _run(config, clock, place)
     except InputError as error:
         found = {"status": "failed", "error": one_line(error, MOST)}
-    except Exception as error:  # recorded, so that the other cells go on and the file tells why this cell failed
+    except Exception as error:  # record the error, so that the other cells can go on
         found = {
             "status": "failed",
             "error": f"{type(error).__name__}: {one_line(error, MOST)}",
@@ -39,7 +40,8 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
 
 def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
-    dataset = _dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree)
+    categories = encoders.facts(config.encoder["name"]).get("x") == "categories"
+    dataset = _dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree, categories)
     clock.lap("load")
     if not dataset.scored:
         raise InputError(f"{dataset.name} has no class labels, so its embeddings cannot be scored.")
@@ -47,7 +49,7 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     trains = bool(config.epochs or config.steps)
     if trains:
         dry_run(config, dataset)
-    # only the trained row, as separate cells compute the reference rows once for each encoder and seed
+    # separate cells compute the reference rows, once for each encoder and seed
     rows = ("trained",) if trains else REFERENCES
     result = run_seed(config, dataset, seed, device, rows=rows, workers=config.threads)
     kept = {name: {row: vars(score) for row, score in scores.items()} for name, scores in result.scores.items()}
@@ -67,5 +69,7 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=2)
-def _dataset(name: str, root: str, mirror: str | None, features: str, max_degree: int) -> GraphDataset:
-    return load_dataset(name, root, mirror, features, max_degree)
+def _dataset(
+    name: str, root: str, mirror: str | None, features: str, max_degree: int, categories: bool
+) -> GraphDataset:
+    return load_dataset(name, root, mirror, features, max_degree, categories=categories)

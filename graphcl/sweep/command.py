@@ -18,8 +18,8 @@ from pydantic import Field
 from graphcl.arguments import Count, nearest
 from graphcl.config import Config, read_config
 from graphcl.config.command_line import Command, Options, one_value, read_value
-from graphcl.config.entry_point import entry_point
 from graphcl.config.files import read_yaml, shipped_sweeps
+from graphcl.config.run_command import similar
 from graphcl.config.settings import Settings
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
@@ -30,6 +30,7 @@ from graphcl.sweep.progress import Progress
 from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
 from graphcl.sweep.sweep import SweepResult, sweep
 from graphcl.sweep.write import to_markdown
+from graphcl.system.entry_point import entry_point
 
 
 class SweepSettings(Settings):
@@ -65,8 +66,9 @@ COMMAND = Command(
     "  --seeds N ...           a cell for each seed [0 1 2 3 4]",
     SweepSettings,
     positional="file",
+    similar=similar,
     details=lambda: (
-        "FOLDER holds table.md, table.tex, cells.csv, figures (with matplotlib), sweep.yaml (the sweep itself), and\n"
+        "FOLDER holds table.md, table.tex, cells.csv, figures, sweep.yaml (the sweep itself), and\n"
         "cells/KEY.json: `graphcl run --config FOLDER/cells/KEY.json` repeats a cell. Paths in a sweep are relative\n"
         "to the folder in which it was started.\n\n"
         f"shipped sweeps: {', '.join(sorted(shipped_sweeps()))}"
@@ -93,7 +95,7 @@ class Request:
 
 @entry_point("nothing was started")
 def main(arguments: Sequence[str]) -> int:
-    """Run the sweep that `arguments` ask for; return the exit code: 1 if cells failed, else 0."""
+    """Run the sweep described by `arguments`; return the exit code: 1 if cells failed, else 0."""
     request = parse(arguments)
     if request is None:
         return 0
@@ -105,7 +107,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> Request | None:
-    """Return the sweep that `arguments` describe; if they ask for help or the settings, print these and return None.
+    """Return the sweep described by `arguments`.
+
+    For `--help`, `--version` and `--print-config`, print the requested text and return None.
 
     Raises:
         InputError: arguments are invalid.
@@ -129,7 +133,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
 
 
 def _override(sections: tuple[dict[str, Any], ...], options: Options) -> tuple[dict[str, Any], ...]:
-    """Return the settings, axes and table (`sections`) of a specification, overridden by `options`."""
+    """Return the sections of a specification (settings, axes, table) with the values in `options` replaced."""
     settings, axes, table = sections
     for key, values in options:
         if key == "config":
@@ -167,7 +171,7 @@ def _sweep_file(name: str) -> Path:
 
 
 def _kept_spec(out: Path, options: Options) -> dict[str, Any]:
-    """Return the specification of the sweep in the folder `out`; an empty one if `options` define a sweep."""
+    """Return the specification stored in the folder `out`, or {} if `options` define a new sweep."""
     if options:
         return {}
     if not (out / "sweep.yaml").exists():
@@ -219,13 +223,10 @@ def _run(request: Request, plan: Plan) -> int:
 
 
 def _draw(folder: Path, plan: Plan, result: SweepResult) -> str:
-    """Draw the figures and return a status line. If drawing fails, the sweep does not fail."""
+    """Draw the figures and return a status line."""
     from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
 
-    try:
-        names = write_figures(folder, plan, result.tables)
-    except InputError as error:
-        return f"no figures: {error}"
+    names = write_figures(folder, plan, result.tables)
     return f"figures: {', '.join(names) or 'none, as no cell is finished'}"
 
 

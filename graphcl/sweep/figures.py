@@ -26,9 +26,6 @@ def write_figures(folder: Path, plan: Plan, tables: Mapping[str, Table]) -> list
 
     For each evaluator, `EVALUATOR.svg` has a plot for each table column, with a bar for each row. If two or more axes
     are numeric, `EVALUATOR-heat.svg` has heat maps of the mean scores over the last two numeric axes.
-
-    Raises:
-        InputError: matplotlib is not installed.
     """
     drawn: dict[str, Any] = {}
     for name, table in tables.items():
@@ -54,7 +51,7 @@ def bars_of(table: Table) -> Any:
 
 
 def heat_map_of(plan: Plan, table: Table) -> Any:
-    """Return a figure with heat maps over the last two numeric axes, one for each combination of other labels."""
+    """Return heat maps over the last two numeric axes: one for each combination of labels on the other axes."""
     down, along = numeric_axes(plan)[-2:]
     order = {axis: sorted(plan.axes[axis], key=float) for axis in (down, along)}
     values: dict[str, np.ndarray] = {}

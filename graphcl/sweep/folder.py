@@ -26,14 +26,14 @@ Records = dict[str, dict[str, Any]]
 class SweepFolder:
     """A folder with `sweep.yaml`, `cells/KEY.json` and tables, locked within a `with` block.
 
-    The operating system frees the lock when the process ends in any way.
+    If the process is killed, the operating system releases the lock.
 
     Args:
         path: a new folder, or the folder of an earlier sweep.
 
     Raises:
-        InputError: on entering the block, if another sweep uses the folder, the folder holds other files, or it cannot
-            be made.
+        InputError: on entering the block: another sweep uses the folder, the folder contains other files, or it cannot
+            be created.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -70,11 +70,11 @@ class SweepFolder:
         write_text(self.path / "sweep.yaml", yaml.safe_dump(spec, sort_keys=False, allow_unicode=True))
 
     def records(self, plan: Plan | None = None) -> Records:
-        """Return the records in the folder by key; invalid files are ignored.
+        """Return key of a cell -> record, for all valid records in the folder.
 
         Args:
-            plan: plan whose cells to match also with records of earlier versions of this library. Settings that such a
-                record lacks are taken to have today's defaults.
+            plan: plan with cells to look up. Records of earlier versions of this library are matched with these cells:
+                a setting that is missing in a record counts as its current default.
 
         Raises:
             InputError: a cell of the plan was run with other settings.
@@ -109,7 +109,7 @@ class SweepFolder:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the record of a cell as JSON."""
+    """Write the record of a cell (settings, status, scores) to a JSON file."""
     write_text(path, json.dumps(record, indent=1))
 
 
@@ -130,10 +130,10 @@ def _is_record(record: Any) -> bool:
 
 
 def _present_key(config: Mapping[str, Any]) -> str | None:
-    """Return the key of an earlier version's configuration, completed by today's defaults, or None if it is invalid."""
+    """Return the key of `config` with missing settings at their current defaults; None if `config` is invalid."""
     try:
         return key_of(make_config(config))
-    except InputError:  # invalid today, such as with a setting that was removed
+    except InputError:  # for example, a setting was removed in a later version
         return None
 
 

@@ -8,12 +8,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from graphcl.arguments import nearest, shown
+from graphcl.arguments import shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
-from graphcl.config.files import shipped_configs
+from graphcl.config.files import find_recipe
 from graphcl.config.nested import set_value
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_sections, layout, points_on, sections_of
@@ -32,10 +31,10 @@ class Cell:
     """One seed of one configuration.
 
     Attributes:
-        key: digest of all settings that the result depends on, the name of the cell's file.
-        coordinates: axis -> the cell's label on that axis; also its `seed`.
+        key: digest of all settings that affect the result; also the name of the cell's file.
+        coordinates: axis -> label of the cell on that axis; also `seed` -> seed.
         config: the complete settings, with one seed.
-        reference: key of the cell, without training, that computes the reference rows for this cell.
+        reference: key of the cell without training whose scores this cell is compared with.
     """
 
     key: str
@@ -58,7 +57,8 @@ class Plan:
             seed.
         rows: axes of the table's rows.
         columns: axis of the table's columns.
-        baseline: axis of the rows -> label; every row is compared with the row that has these labels instead.
+        baseline: axis -> label of the baseline, or None. A row is compared with the row that has these labels on these
+            axes and the same labels on all other axes.
         spec: specification that the plan was made from.
     """
 
@@ -72,7 +72,7 @@ class Plan:
 
     @property
     def tasks(self) -> list[Cell]:
-        """All cells to run, each once, first the cells that compute reference rows."""
+        """All cells to run, without duplicates; the cells that compute reference rows come first."""
         return list({cell.key: cell for cell in (*self.references, *self.cells)}.values())
 
     @property
@@ -115,13 +115,13 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
 
 
 def key_of(config: Config) -> str:
-    """Return a digest of the settings in `config` that the result depends on."""
+    """Return a digest of the settings in `config` that affect the result."""
     material = {key: value for key, value in config.model_dump().items() if key not in RUNTIME_SETTINGS}
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _span(settings: Mapping[str, Any], points: Mapping[str, Sequence[Point]]) -> tuple[list[Cell], list[Cell]]:
-    """Return the cells for all combinations of points, and the cells that compute their reference rows."""
+    """Return a cell for every seed and combination of labels, and the cells that compute the reference rows."""
     if (count := math.prod(map(len, points.values()))) > MAX_COMBINATIONS:
         raise InputError(f"the axes span {shown(count)} combinations; a sweep has at most {MAX_COMBINATIONS}.")
     cells: list[Cell] = []
@@ -165,7 +165,7 @@ def _message(problems: Mapping[str, Sequence[str]], combinations: int) -> str:
 
 
 def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Config:
-    """Return the configuration of a cell: its recipe, overridden by `settings`, then by the settings of its points.
+    """Return the configuration of a cell: its recipe, overridden by `settings`, then by the settings of its labels.
 
     Shorter names are set first, so that `loss` does not reset `loss.temperature`.
     """
@@ -173,36 +173,15 @@ def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) ->
     named = dict(given)
     values: dict[str, Any] = {}
     if "recipe" in named:
-        values = _recipe(str(named["recipe"]), str(named.get("dataset", "synthetic")))
+        values = dict(read_config(find_recipe(str(named["recipe"]), str(named.get("dataset", "synthetic")))))
     for key, value in sorted(given, key=lambda item: item[0].count(".")):
         if key != "recipe":
             set_value(values, key.split("."), value, _DEFAULTS)
     return make_config(values)
 
 
-def _recipe(name: str, dataset: str) -> dict[str, Any]:
-    """Return the settings of the recipe `name`: of NAME/DATASET, else of NAME/default, else of the configuration NAME.
-
-    Raises:
-        InputError: the recipe is unknown, or has no configuration for `dataset`.
-    """
-    shipped = shipped_configs()
-    for file in (Path(dataset).stem, "default"):
-        for each in (f"{name}/{file}", f"{name}/{file}.yaml"):
-            if each in shipped or Path(each).is_file():
-                return {**read_config(each)}
-    folders = {each.rsplit("/", 1)[0] for each in shipped}
-    if name in folders:
-        raise InputError(f"recipe {name!r} has no configuration for {dataset!r}; write one, or omit the data set.")
-    if Path(name).is_dir():
-        raise InputError(f"folder {name} has no configuration {Path(dataset).stem}.yaml for that data set.")
-    if name not in shipped and not Path(name).is_file():
-        raise InputError(f"unknown recipe {name!r}; {nearest(name, sorted(folders | set(shipped)))}.")
-    return dict(read_config(name))
-
-
 def _without_training(config: Config) -> Config:
-    """Return the configuration for the reference rows: no epochs, other training settings at their defaults."""
+    """Return `config` with no epochs and all other training settings at their defaults, for the reference rows."""
     values = config.model_dump()
     kept = [key for key in (*_ENCODER_SETTINGS, *RUNTIME_SETTINGS) if key != "out"]
     return make_config({**{key: values[key] for key in kept}, "epochs": 0})

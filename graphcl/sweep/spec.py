@@ -124,7 +124,7 @@ def _baseline(baseline: Any, rows: Sequence[str], axes: Mapping[str, Sequence[st
 
 
 def _group_problems(axis: Any, groups: Mapping[Any, Any], known: Sequence[str]) -> list[str]:
-    """Return what is wrong with an axis whose labels stand for groups of settings, one line for each problem."""
+    """Return the problems of an axis whose labels stand for groups of settings, one line per problem."""
     if axis in known or not all(isinstance(each, dict) for each in groups.values()) or not groups:
         return [f"axis `{axis}` must be a list of values, or have a new name and map labels to groups of settings."]
     if not isinstance(axis, str) or axis == "seed":

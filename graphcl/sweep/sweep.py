@@ -13,11 +13,12 @@ from typing import Any
 
 from graphcl.config import Config
 from graphcl.errors import MOST, one_line
-from graphcl.sweep.executors import fitting_workers, make_executor, worker_device
+from graphcl.sweep.executors import fitting_workers, make_executor
 from graphcl.sweep.folder import Records, SweepFolder, write_record
 from graphcl.sweep.plan import Cell, Plan
 from graphcl.sweep.table import Table, make_table
 from graphcl.sweep.write import write_tables
+from graphcl.system.processes import worker_device
 
 OnCell = Callable[[Cell, Records], object]
 _ONE_CELL = threading.Lock()
@@ -47,14 +48,14 @@ def sweep(
 ) -> SweepResult:
     """Run every unfinished cell of a plan, write the tables into a folder, and return the outcome.
 
-    If a worker dies, its cell fails and the other cells go on.
+    A cell is one seed of one configuration. If a worker dies, its cell fails, and the other cells go on.
 
     Args:
         plan: a plan that `make_plan` made.
         folder: a new folder, or the folder of an earlier sweep, which is resumed.
-        workers: number of processes; default: `fitting_workers`. Results do not depend on it.
-        on_cell: function that is called with each cell that ends, and with all records.
-        executor: executor that runs the cells and stays open, or its name, see `make_executor`.
+        workers: number of processes, which does not affect the results; default: `fitting_workers`.
+        on_cell: function called after each cell, with the cell and all records so far.
+        executor: name of an executor, see `make_executor`; or an executor, which is not shut down.
 
     Raises:
         InputError: another sweep uses the folder, or it holds a cell with other settings.
@@ -112,10 +113,10 @@ def _run_cells(
 
 
 def perform(file: Path, coordinates: Mapping[str, str], config: Config, folder: Path) -> dict[str, Any]:
-    """Run a cell in a worker process; write and return its record.
+    """Run a cell in a worker process, and write and return the record of its scores.
 
     Args:
-        file: file of the record; the worker writes it, so that the record is kept if the sweep is killed meanwhile.
+        file: path of the record; written by the worker, so that the record is kept even if the sweep is killed.
         coordinates: coordinates of the cell.
         config: settings of the cell.
         folder: working directory, to which relative paths in the settings refer.
@@ -123,7 +124,7 @@ def perform(file: Path, coordinates: Mapping[str, str], config: Config, folder: 
     from graphcl.sweep.cell import run_cell
     from graphcl.system.memory import keep_freed_memory
 
-    with _ONE_CELL:  # one cell at a time in a Dask worker of several threads, as torch's generators are per process
+    with _ONE_CELL:  # a Dask worker may have several threads, but torch's generators are per process
         keep_freed_memory()
         with suppress(OSError):  # on another machine the folder may not exist
             os.chdir(folder)

@@ -35,6 +35,11 @@ class Entry:
         return summarise(self.scores).mean if self.scores else None
 
     @property
+    def is_error(self) -> bool:
+        """Whether lower scores are better."""
+        return any(score.metric in LOWER for score in self.scores)
+
+    @property
     def std(self) -> float | None:
         """Standard deviation between the mean scores of the seeds; None if no seed is finished."""
         return summarise(self.scores).std_seeds if self.scores else None
@@ -62,7 +67,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Table:
-    """The scores of one evaluator by rows and columns.
+    """The scores of one evaluator by rows and columns; a place is a pair of row labels and a column label.
 
     Attributes:
         evaluator: name of the evaluator.
@@ -70,7 +75,7 @@ class Table:
         rows: labels of each row.
         columns: label of each column.
         entries: place -> results of the trained encoder.
-        references: place -> its reference rows, by name (`majority`, `statistics`, `untrained`, `calibrated`).
+        references: place -> reference (`majority`, `statistics`, `untrained` or `calibrated`) -> results.
         gains: place -> gain over the untrained encoder.
         gains_over_best: place -> gain over the reference row with the best mean.
         gains_over_baseline: place -> gain over the baseline's row.
@@ -92,9 +97,17 @@ class Table:
         """Return the row with the best mean in a column: the highest, or the lowest if the metric is an error."""
         known = {row: self.entries[row, column] for row in self.rows if (row, column) in self.entries}
         finished = {row: entry.mean for row, entry in known.items() if entry.mean is not None}
-        lower = any(score.metric in LOWER for entry in known.values() for score in entry.scores)
-        choose = min if lower else max
+        choose = min if any(entry.is_error for entry in known.values()) else max
         return choose(finished, key=lambda row: finished[row]) if finished else None
+
+    def beats_references(self, row: Labels, column: str) -> bool:
+        """Return whether an entry's mean is better than the mean of each of its reference rows."""
+        entry, rows = self.entries[row, column], self.references.get((row, column), {}).values()
+        means = [round(each.mean, 2) for each in rows if each.mean is not None]
+        if entry.mean is None or not means:
+            return False
+        mean = round(entry.mean, 2)  # compare as printed
+        return mean < min(means) if entry.is_error else mean > max(means)
 
     @property
     def metrics(self) -> list[str]:
@@ -107,7 +120,7 @@ class Table:
         return self.references.get((row, column), {}).get("untrained")
 
     def reference_rows(self) -> list[tuple[str, list[Labels], dict[str, Entry]]]:
-        """Return the distinct reference rows: name, labels of the table rows that it belongs to, entries by column."""
+        """Return the distinct reference rows as tuples: name, labels of the table rows with it, column -> entry."""
         found: dict[tuple[Any, ...], tuple[str, list[Labels], dict[str, Entry]]] = {}
         for name in REFERENCES:
             for row in self.rows:
@@ -166,7 +179,7 @@ def _entry(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], eval
 
 
 def _references(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], evaluator: str) -> dict[str, Entry]:
-    """Return the reference rows of one table entry, whose `cells` differ in the seed, with their finished seeds."""
+    """Return row name -> entry for the reference rows of one table entry; `cells` has one cell per seed."""
     found: dict[str, list[FoldScores]] = {}
     for key in dict.fromkeys(cell.reference for cell in cells):
         for name, kept in records.get(key, {}).get("references", {}).get(evaluator, {}).items():
@@ -181,7 +194,7 @@ def _best(rows: Mapping[str, Entry]) -> Entry:
 
 
 def _twin(place: Place, plan: Plan) -> Place:
-    """Return the place with which `place` is compared: the same labels, but the baseline's on the baseline's axes."""
+    """Return the place of the baseline for `place`: the labels of `place`, with the baseline's labels on its axes."""
     row, column = place
     assert plan.baseline is not None
     return tuple(plan.baseline.get(axis, label) for axis, label in zip(plan.rows, row, strict=True)), column

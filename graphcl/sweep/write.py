@@ -17,7 +17,7 @@ from graphcl.system.files import write_text
 
 Lines = list[str]
 _LATEX = {character: "\\" + character for character in "_&%#${}"}
-# in braces, as LaTeX reads a bracket or star at the start of a row as an argument of the line break before it
+# [ and * in braces, as LaTeX would read them at the start of a row as an argument of the preceding line break
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "*": "{*}"}
 
 
@@ -116,7 +116,7 @@ def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, st
         texts = []
         for column in table.columns:
             text = _text(table.entries.get((row, column)), plus_minus)
-            if best[column] and _mean(table, row, column) == best[column] and len(table.rows) > 1:
+            if best[column] and _mean(table, row, column) == best[column] and table.beats_references(row, column):
                 text = bold(text)
             gain = table.gains_over_baseline.get((row, column))
             texts.append(text + star if gain is not None and gain.significant and gain.mean > 0 else text)
@@ -125,7 +125,7 @@ def _accuracy_rows(table: Table, bold: Callable[[str], str], plus_minus: str, st
 
 
 def _mean(table: Table, row: Labels | None, column: str) -> str:
-    """Return the mean of an entry as it is printed, so that means that look equal count as equal; "" for no mean."""
+    """Return the mean of an entry as printed, or "" if it has none; used to compare means as they are printed."""
     entry = table.entries.get((row, column)) if row is not None else None
     return f"{entry.mean:.2f}" if entry is not None and entry.mean is not None else ""
 
@@ -161,7 +161,8 @@ def _text(entry: Entry | None, plus_minus: str) -> str:
     missing = f" ({len(entry.scores)}/{entry.expected})" if len(entry.scores) < entry.expected else ""
     if not entry.scores:
         return "failed" if entry.failed else "-"
-    return f"{entry.mean:.2f} {plus_minus} {entry.std:.2f}{missing}"
+    spread = f" {plus_minus} {entry.std:.2f}" if len(entry.scores) > 1 else ""
+    return f"{entry.mean:.2f}{spread}{missing}"
 
 
 def _legend(table: Table) -> str:
@@ -174,7 +175,8 @@ def _legend(table: Table) -> str:
     splits = "the benchmark's split" if fixed else f"folds: {' or '.join(map(str, folds))}"
     test = "paired t-test over seeds" if fixed else "corrected t-test of repeated cross-validation"
     return (
-        f"Seeds: {' or '.join(map(str, seeds))}; {splits}. The best trained encoder of a column in bold. "
+        f"Seeds: {' or '.join(map(str, seeds))}; {splits}. In bold: the best trained encoder of a column, "
+        f"where it beats every row without training. "
         f"p: two-sided {test}, adjusted (Holm) for all comparisons of a table; bold below 0.05."
     )
 

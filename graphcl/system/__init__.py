@@ -1,1 +1,1 @@
-"""Helpers for files, memory, signals and optional packages."""
+"""Helpers for files, processes, memory, signals and optional packages."""

@@ -1,4 +1,4 @@
-"""Atomic writes of files, and reads of text, JSON and arrays that limit the size and run no code."""
+"""Write files atomically; read text, JSON and arrays with a size limit and without running code."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import numpy as np
 from graphcl.errors import InputError, one_line, reason
 
 MOST_TEXT = 16 * 2**20
-"""Largest text file of settings or results that is read, in bytes; a run of a thousand seeds writes less."""
+"""Size limit in bytes for reading text files; the results of a run of a thousand seeds are smaller."""
 MOST_METRICS = 256 * 2**20
-"""Largest metrics.jsonl that is read, in bytes; the line of an epoch takes a few hundred."""
+"""Size limit in bytes for reading metrics.jsonl; an epoch takes a few hundred bytes."""
 FREE_BYTES, MOST_RATIO = 16 * 2**20, 4
 """Arrays of more than `FREE_BYTES` bytes may unpack to at most `MOST_RATIO` times the size of their file."""
 
@@ -27,9 +27,9 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 
     Args:
         path: path of the file.
-        write: function that writes the content into the open file that it is given; if it raises, no file is left.
+        write: function that writes the content to an open file; if it raises, an earlier file is unchanged.
     """
-    # a random name: with a predictable name, whoever made the folder could have put a link there
+    # a random name, as the folder's owner could put a link at a predictable one
     partial = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("xb") as file:
@@ -63,14 +63,18 @@ def refuse_links(folder: Path, *names: str) -> None:
         raise InputError(f"{folder / found[0]} is a link, and nothing is written through it; remove it.")
 
 
-def new_file(path: str | os.PathLike[str]) -> Path:
-    """Return `path` as the path of a file that can be created.
+def new_file(path: str | os.PathLike[str], force: bool = False) -> Path:
+    """Check that a file can be created at `path`, and return the path.
+
+    Args:
+        path: path of the file.
+        force: whether an existing file may be replaced.
 
     Raises:
         InputError: the file exists, or its folder does not.
     """
     file = Path(path).expanduser()
-    if os.path.lexists(file):
+    if os.path.lexists(file) and not (force and file.is_file()):
         raise InputError(f"{file} exists already, and nothing is ever overwritten; give another file.")
     if not file.parent.is_dir():
         raise InputError(f"folder {str(file.parent)!r} not found; create it to write {file.name}.")
@@ -105,7 +109,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str, what: str) -> Any:
-    """Return the value of the JSON text `text`, which messages call `what`.
+    """Parse a JSON text and return its value; error messages call the text `what`.
 
     Raises:
         InputError: the text is not JSON, or is nested too deeply.
@@ -140,7 +144,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk, where the system can, so that a rename survives a power failure."""
+    """Flush a folder's entries to disk if the system can, so that a renamed file survives a power failure."""
     try:
         number = os.open(folder, os.O_RDONLY)
     except OSError:  # Windows cannot open folders, so skip the flush

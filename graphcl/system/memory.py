@@ -1,4 +1,4 @@
-"""Setting of glibc's allocator that keeps freed memory for the next training step."""
+"""Make glibc keep freed memory for the next training step instead of returning it to the system."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHO
 def keep_freed_memory(most: int = 2**30) -> bool:
     """Let this process keep up to `most` bytes of freed memory for reuse; return True if the C library supports it.
 
-    Training allocates and frees the same large tensors at every step. By default glibc returns their memory to the
-    system at once, which clears every page before it hands the page out again. On large graphs this takes a seventh to
-    a fifth of an epoch. The setting affects the whole process, so programs such as `python -m graphcl.run` call this
-    function; libraries should not.
+    Training allocates and frees the same large tensors at every step. By default, glibc returns their memory to the
+    system at once, and the system clears every page before it can be used again. On large graphs, clearing takes a
+    seventh to a fifth of an epoch. The setting affects the whole process, so only programs such as
+    `python -m graphcl.run` should call this function, not libraries.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

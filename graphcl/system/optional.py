@@ -1,4 +1,4 @@
-"""Imports of optional packages; if a package is missing, the error says how to install it."""
+"""Import optional packages; if a package is missing, raise an error that says how to install it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphcl.errors import InputError
 
 
 def import_ogb() -> ModuleType:
-    """Return the module `ogb.graphproppred`, imported without its network access.
+    """Import and return the module `ogb.graphproppred` without the network access of `import ogb`.
 
     Raises:
         InputError: ogb is not installed, or cannot be imported.
@@ -29,24 +29,28 @@ def import_ogb() -> ModuleType:
         ) from None
 
 
-def import_matplotlib() -> ModuleType:
-    """Return the module `matplotlib`.
+def import_onnx() -> ModuleType:
+    """Import and return the module `onnx`.
 
     Raises:
-        InputError: matplotlib is not installed, or cannot be imported.
+        InputError: onnx or onnxscript, with which torch writes ONNX files, cannot be imported.
     """
     try:
-        return importlib.import_module("matplotlib")
+        importlib.import_module("onnxscript")
+        return importlib.import_module("onnx")
     except ImportError as error:
-        raise InputError(f"figures are drawn by matplotlib ({error}); pip install 'graphcl[viz]'.") from None
+        raise InputError(
+            f"ONNX files are written by onnx and onnxscript ({error}); pip install 'graphcl[onnx]', or use pt2."
+        ) from None
 
 
 @contextmanager
 def _no_version_check() -> Iterator[None]:
-    """Hide the package `outdated` within the block; then restore the variable OUTDATED_IGNORE, which `import ogb` sets.
+    """Prevent `import ogb` within the block from starting a thread and from changing the environment.
 
-    `import ogb` starts a thread that asks PyPI for a newer version. Offline, the interpreter does not exit before the
-    thread's connections time out. Without `outdated`, ogb starts no thread.
+    `import ogb` sets OUTDATED_IGNORE, and starts a thread that asks PyPI for a newer version. Offline, the interpreter
+    does not exit before the thread's connections time out. Without the package `outdated`, ogb starts no thread, so
+    `outdated` is hidden within the block. OUTDATED_IGNORE is restored afterwards.
     """
     absent = object()
     module: Any = sys.modules.get("outdated", absent)

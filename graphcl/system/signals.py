@@ -16,14 +16,14 @@ _SIGNALS: list[int] = [getattr(signal, name) for name in _NAMES if hasattr(signa
 
 
 class Stop:
-    """Handler for requests to stop: SIGTERM, SIGINT, SIGHUP (terminal closed) and SIGUSR1 (Slurm's warning).
+    """Handler of signals that ask the program to stop: SIGTERM, SIGINT, SIGHUP (terminal closed), SIGUSR1 (Slurm).
 
-    Within `deferred`, a signal only sets `wanted`, which the caller checks where it can stop without losing work; a
+    Within `deferred`, a signal only sets `wanted`. The caller checks `wanted` where it can stop without losing work. A
     second SIGINT raises KeyboardInterrupt at once. Outside `deferred`, a signal raises `Stopped`. A signal that the
-    process ignores already, such as SIGHUP under nohup, stays ignored.
+    process already ignores, such as SIGHUP under nohup, stays ignored.
 
     Args:
-        quiet: whether to print nothing when a signal is deferred.
+        quiet: whether to print nothing when a signal arrives.
     """
 
     def __init__(self, quiet: bool = False) -> None:
@@ -57,13 +57,16 @@ class Stop:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if not self._deferred:
+            self._say(f"{signal.Signals(number).name}: stopping")
             raise Stopped
         if self.wanted and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.wanted = True
-        if self._quiet:
-            return
         again = "; once more to stop at once" if number == signal.SIGINT else ""
-        # ignore a closed pipe (Ctrl-C in `2>&1 | tee log`) or an interrupted write, so that the state is still saved
-        with suppress(OSError, RuntimeError):
-            print(f"\ngraphcl: {signal.Signals(number).name}: finishing the step and saving{again}.", file=sys.stderr)
+        self._say(f"{signal.Signals(number).name}: saving and stopping{again}")
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            # ignore a closed pipe (Ctrl-C in `2>&1 | tee log`) or an interrupted write, so that the state is saved
+            with suppress(OSError, RuntimeError):
+                print(f"\ngraphcl: {text}.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Read PyTorch files of unknown origin, without running code and without allocating far more than the file holds."""
+"""Read PyTorch files of unknown origin without running code, and with a limit on the memory used."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from torch import Tensor
 from graphcl.errors import InputError, one_line
 
 FREE_BYTES = 16 * 2**20
-"""Bytes that tensors may always claim, whatever the file size, as views such as those of `expand` claim more than they
-store."""
+"""Bytes that tensors may take regardless of the file size, as expanded views take more than they store."""
 
 
 def read_torch_file(path: Path, instead: str) -> Any:
@@ -62,7 +61,11 @@ def read_torch_file(path: Path, instead: str) -> Any:
 
 
 def _claimed_bytes(content: Any, most: int) -> int:
-    """Return the bytes of all tensors, counted at each reference; raise ValueError for more than `most` objects."""
+    """Return the total bytes of the tensors in `content`; a tensor that occurs twice counts twice.
+
+    Raises:
+        ValueError: `content` has more than `most` objects.
+    """
     claimed = count = 0
     left = [content]
     while left:

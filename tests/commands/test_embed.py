@@ -1,4 +1,4 @@
-"""Trained encoders on other graphs: node features, files, messages."""
+"""`graphcl embed`: node features of other graphs, output files, error messages."""
 
 import importlib.util
 
@@ -30,7 +30,7 @@ def description_of(dataset, **settings):
 
 @pytest.fixture
 def encoder(tmp_path):
-    """Untrained encoders of two seeds in a file; gives its path and what they embed."""
+    """Save untrained encoders of two seeds; return the path of the file, and seed -> expected embeddings."""
     config = make_config({"encoder": {"name": "gin", "hidden": 4}})
     dataset = load_dataset(small_graphs(edge_attr=True))
     models = {seed: make_model(config, dataset, seed) for seed in (4, 7)}
@@ -42,7 +42,7 @@ def encoder(tmp_path):
 
 @pytest.fixture
 def saved(tmp_path):
-    """Saves a list of graphs and gives its path."""
+    """Return a function that saves a list of graphs and returns the path of the file."""
 
     def save(graphs, name="graphs.pt"):
         InMemoryDataset.save(graphs, str(tmp_path / name))
@@ -56,12 +56,12 @@ def saved(tmp_path):
 
 @pytest.mark.parametrize("features", FEATURES)
 def test_the_training_graphs_get_their_columns_again(features):
-    """However they are given: as they came, as the data set that was trained on, or one by one."""
+    """The training graphs may be given as a list, as a data set, or one at a time."""
     graphs = small_graphs()
     dataset = load_dataset(graphs, features=features)
     description = description_of(dataset)
     sources = [graphs, load_dataset(graphs), dataset]
-    if features != "constant":  # one by one, the data set's graphs are taken for what they are, graphs with `x`
+    if features != "constant":  # the graphs of the data set have a constant `x`, which would count as labels
         sources.append(list(dataset))
     for source in sources:
         again = load_for(description, source)
@@ -73,8 +73,8 @@ def test_the_training_graphs_get_their_columns_again(features):
 
 
 def test_degrees_of_other_graphs():
-    """Larger ones share the last column, missing ones stay empty."""
-    rings, stars = small_graphs()[1::2], small_graphs()[::2]  # degrees are small, and up to 10
+    """Degrees larger than in training share the last column; columns of degrees that do not occur are zero."""
+    rings, stars = small_graphs()[1::2], small_graphs()[::2]  # rings have small degrees, stars degrees up to 10
     few, many = (load_dataset(graphs, features="labels+degree") for graphs in (rings, stars))
     assert few.degree_columns < many.degree_columns
     for trained, others in ((few, stars), (many, rings)):
@@ -128,8 +128,8 @@ def test_a_set_on_disk_is_taken_as_it_is(tmp_path):
 def test_npz(encoder, saved, tmp_path, capsys):
     path, expected = encoder
     graphs = small_graphs()
-    for words, seed in ([], 4), (["--seed", "7", "--batch-size", "5"], 7):
-        out = tmp_path / f"{seed}.npz"
+    out = tmp_path / "e.npz"
+    for words, seed in ([], 4), (["--seed", "7", "--batch-size", "5", "--force"], 7):
         assert main([path, "--dataset", saved(graphs), "--out", str(out), *words]) == 0
         with np.load(out) as arrays:
             assert sorted(arrays) == ["h", "id", "y"]
@@ -166,7 +166,7 @@ def test_parquet(encoder, saved, tmp_path, monkeypatch, targets):
     out = tmp_path / "e.parquet"
     assert main([path, "--dataset", saved(graphs), "--out", str(out), "--batch-size", "8"]) == 0
     file = parquet.ParquetFile(out)
-    assert file.num_row_groups == 2  # of 24 and 12 rows
+    assert file.num_row_groups == 2  # 24 and 12 rows
     columns = file.read().to_pydict()
     names = ["y"] if targets is None else ["y0", "y1"]
     assert list(columns) == ["id", *names, *(f"h{number}" for number in range(12))]
@@ -188,22 +188,15 @@ def test_nothing_remains_of_what_failed(encoder, saved, tmp_path, monkeypatch, c
 # -- the command line --------------------------------------------------------------------------------------------------
 
 MISTAKES = {
-    "no-encoder": (["--dataset", "synthetic"], "`ENCODER` and `--out` must be given; see --help."),
-    "no-dataset": (["{encoder}", "--out", "{here}/e.npz"], "`--dataset` must be given; see --help."),
-    "no-out": (["{encoder}", "--dataset", "synthetic"], "`--out` must be given; see --help."),
-    "kind": (["{encoder}", "--dataset", "synthetic", "--out", "e.csv"], "`out` must end in .npz or .parquet, got"),
-    "there": (["{encoder}", "--dataset", "synthetic", "--out", "{here}/there.npz"], "there.npz exists already, and n"),
-    "nowhere": (["{encoder}", "--dataset", "synthetic", "--out", "{here}/no/e.npz"], "no' not found"),
-    "columns": (["{encoder}", "--dataset", "{here}/wide.pt", "--out", "{here}/e.npz"], "wide has 7 columns of `x`"),
-    "file": (["{here}/no.pt", "--dataset", "synthetic", "--out", "{here}/e.npz"], "not found; give a run's folder"),
-    "other-seed": (
-        ["{encoder}", "--seed", "5", "--dataset", "a", "--out", "{here}/e.npz"],
-        "holds no seed 5; it holds",
-    ),
-    "device": (
-        ["{encoder}", "--device", "cuda:99", "--dataset", "a", "--out", "e.npz"],
-        "`device` is cuda:99, but tor",
-    ),
+    "no-encoder": ("--dataset synthetic", "`ENCODER` and `--out` must be given; see --help."),
+    "no-dataset": ("{encoder} --out {here}/e.npz", "`--dataset` must be given; see --help."),
+    "kind": ("{encoder} --dataset synthetic --out e.csv", "`out` must end in .npz or .parquet, got"),
+    "there": ("{encoder} --dataset synthetic --out {here}/there.npz", "there.npz exists already; pass --force"),
+    "nowhere": ("{encoder} --dataset synthetic --out {here}/no/e.npz", "no' not found"),
+    "columns": ("{encoder} --dataset {here}/wide.pt --out {here}/e.npz", "wide has 7 columns of `x`"),
+    "file": ("{here}/no.pt --dataset synthetic --out {here}/e.npz", "not found; give a run's folder"),
+    "other-seed": ("{encoder} --seed 5 --dataset a --out {here}/e.npz", "holds no seed 5; it holds"),
+    "device": ("{encoder} --device cuda:99 --dataset a --out e.npz", "`device` is cuda:99, but tor"),
 }
 
 
@@ -211,7 +204,7 @@ MISTAKES = {
 def test_mistakes_get_a_line_and_code_2(encoder, tmp_path, capsys, words, line):
     (tmp_path / "there.npz").touch()
     InMemoryDataset.save([Data(x=torch.ones(2, 7), edge_index=torch.tensor([[0], [1]]))] * 2, f"{tmp_path}/wide.pt")
-    assert main([word.format(encoder=encoder[0], here=tmp_path) for word in words]) == 2
+    assert main(words.format(encoder=encoder[0], here=tmp_path).split()) == 2
     err = capsys.readouterr().err
     assert line in err
     assert err.startswith("graphcl: ")

@@ -1,4 +1,4 @@
-"""`graphcl show --dataset`: its file, its lines, its messages."""
+"""`graphcl show --dataset`: output file, printed lines, error messages."""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -33,9 +33,9 @@ def test_the_file_and_what_is_printed(go, tmp_path):
     assert {size, difference, "MUTAG 0", "MUTAG 3", "random4"} <= set(drawn)
     again = go("--augmentations", "node_drop")
     assert (again[0], again[1]) == (2, "")
-    assert again[2].endswith(
-        "MUTAG-augmentations.svg exists already, and nothing is ever overwritten; pass another file with --out.\n"
-    )
+    assert again[2].endswith("exists already; pass --force to replace it, or another file with --out.\n")
+    assert go("--augmentations", "node_drop", "--force")[1].count("MUTAG 0") == 1
+    assert "MUTAG 3" not in (tmp_path / "MUTAG-augmentations.svg").read_text()
 
 
 def test_the_seed_repeats_a_picture_and_another_gives_another(go, tmp_path):
@@ -52,7 +52,7 @@ def test_png_and_members(go, tmp_path):
     assert code == 0
     assert printed.startswith("MUTAG 0, compose: node_drop, attribute_mask: ")
     nodes = int(printed.split("attribute_mask: ")[1].split()[0])
-    assert f"{int(0.9 * nodes)} nodes masked" in printed  # of what the half that is dropped leaves
+    assert f"{int(0.9 * nodes)} nodes masked" in printed  # 0.9 of the nodes that node_drop keeps
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

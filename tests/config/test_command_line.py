@@ -1,4 +1,8 @@
-"""Arguments of commands: values, precedence, messages, help."""
+"""Arguments of commands: values, precedence, error messages, help texts."""
+
+import inspect
+import re
+from pathlib import Path
 
 import pytest
 from pydantic import Field
@@ -6,12 +10,14 @@ from pydantic import Field
 from graphcl.arguments import Count
 from graphcl.config import make_config
 from graphcl.config.command_line import Command
+from graphcl.config.help import topic
 from graphcl.config.run_command import RUN
-from graphcl.config.settings import Settings
+from graphcl.config.settings import Config, Settings
 from graphcl.datasets import dataset_names
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS
-from graphcl.registry import augmentations, encoders, losses
+from graphcl.experiment.run_folder import name_of
+from graphcl.registry import augmentations, encoders, losses, methods
 
 
 class Inner(Settings):
@@ -49,10 +55,11 @@ def test_every_way_to_give_a_value():
     assert config.views.first["name"] == "random4"
     assert config.evaluation.folds == 5
     assert RUN.parse(["--loss", "{name: dcl, temperature: 0.1}"]).loss["temperature"] == 0.1
+    assert RUN.parse(["--dataset", "123"]).dataset == "123"  # a number may be a name
 
 
 def test_a_view_without_a_name_is_not_chosen():
-    """Otherwise a method with views of its own would take the other view's default for the user's choice."""
+    """A method that requires certain views replaces only views that the user did not name."""
     config = RUN.parse(["--method", "simgrace", "--views.first", "identity"])
     assert config.views.second == {"name": "identity"}
     config = RUN.parse(["--views.first.ratio", "0.1"])
@@ -60,17 +67,12 @@ def test_a_view_without_a_name_is_not_chosen():
     assert config.views.second["name"] == "random4"
 
 
-def test_a_number_may_be_a_name():
-    config = RUN.parse(["--out", "2026", "--dataset", "123"])
-    assert (config.out, config.dataset) == ("2026", "123")
-
-
 def test_options_override_the_file_in_any_order(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("loss: {name: adnce, mu: 0.1, sigma: 2.0}\nepochs: 7\n")
     config = RUN.parse(["--loss.mu", "0.9", "--config", str(file)])
     assert (config.loss["mu"], config.loss["sigma"], config.epochs) == (0.9, 2.0, 7)
-    # A newly named loss takes its own defaults, not the file's arguments of another one.
+    # A loss named by an option uses its own defaults, not the file's arguments for another loss.
     assert RUN.parse(["--config", str(file), "--loss", "dcl"]).loss["name"] == "dcl"
     file.write_text("loss: adnce\n")
     assert RUN.parse(["--config", str(file), "--loss.mu", "0.3"]).loss["mu"] == 0.3
@@ -109,11 +111,12 @@ def test_a_command_with_its_own_settings(tmp_path):
     [
         ("", "`SOURCE` and `--out` must be given; see --help."),
         ("here", "`--out` must be given; see --help."),
-        ("here --out a --count 0", "`count` must be in [1, inf), got 0."),
+        ("here --out a --count 0", "`count` must be in [1, 1e9), got 0."),
         ("here --out a --inner.wide 1", "`inner.wide` is not a known key; did you mean width? choose from: width."),
         ("here there --out a", "`there` belongs to no option; pass settings as --KEY VALUE, see --help."),
-        ("here --source a", "`--source` is not a known option; choose from: config, count, fast, inner, names,"),
-        ("here --ou a", "`--ou` is not a known option; did you mean out or count?"),
+        ("here --source a", "`--source` is not a known option; see --help all."),
+        ("here --ou a", "`--ou` is not a known option; did you mean --out or --count? see --help all."),
+        ("here --out a\0b", r"`a\x00b` holds a NUL character"),
         ("here --names", "`--names` takes one or more values, got 0."),
     ],
 )
@@ -126,17 +129,51 @@ def test_messages_of_a_command(words, line):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--lss", "adnce"], "`--lss` is not a known option; did you mean"),
-        (["PROTEINS"], "`PROTEINS` belongs to no option; pass settings as --KEY VALUE, see --help."),
+        (["--lss", "adnce"], "`--lss` is not a known option; did you mean --loss? see --help all."),
+        (["--temperature", "1"], "`--temperature` is not a known option; did you mean --loss.temperature? see"),
+        (["--tau", "1"], "`--tau` is not a known option; did you mean --loss.temperature? see"),
+        (["--mu", "1"], "`--mu` is not a known option; did you mean --loss.mu? see"),
+        (
+            ["--ratio", "1"],
+            "`--ratio` is not a known option; did you mean --views.first.ratio or --views.sec",
+        ),
+        (["--hidden", "1"], "`--hidden` is not a known option; did you mean --encoder.hidden or --method.hidden? see"),
+        (["--learning-rate", "1"], "`--learning-rate` is not a known option; did you mean --lr? see"),
+        (["--loss", "ADNCE"], "`loss`: unknown loss 'ADNCE'; did you mean adnce? choose from: adnce, adnce_auto,"),
+        (["--loss", "NTXent"], "`loss`: unknown loss 'NTXent'; did you mean nt_xent? choose"),
+        (["--loss", "simclr"], "`loss`: unknown loss 'simclr'; did you mean nt_xent? choose"),
+        (["--encoder", "GIN"], "`encoder`: unknown encoder 'GIN'; did you mean gin? choose"),
+        (["--config", "grphcl"], "file or configuration 'grphcl' not found; did you mean graphcl or"),
+        (["--encoder.hidden", "100000"], "`encoder.hidden` must be in [1, 16384], got 100000."),
+        (["--encoder.layers", "100000"], "`encoder.layers` must be in [1, 1000], got 100000."),
+        (["--projection", "100000000"], "`projection` must be in [1, 16384], got 100000000."),
+        (
+            ["--method", "moco", "--method.queue_size", "10000000000"],
+            "`method.queue_size` must be in [0, 1e7], got 100",
+        ),
+        (["--epochs", "1e30"], "`epochs` must be a whole number, got 1e+30."),
+        (["--epochs", "9" * 30], "`epochs` must be in [0, 1e9), got 999"),
+        (["--threads", "100000"], "`threads` must be in [1, 1024], got 100000."),
+        (["--device", "cuda:99999999999999999999"], "`device` must be auto, cpu, cuda or cuda:N, got 'cuda:999"),
+        (["--seeds", "4-0"], "`seeds.0` must be a whole number, got '4-0'."),
+        (["--name", "a/b"], "`name` must be a name of letters, digits, `.`, `_` and `-`, got 'a/b'."),
+        (
+            ["PROTEINS"],
+            "`PROTEINS` belongs to no option; pass settings as --KEY VALUE, such as --dataset PROTEINS, see",
+        ),
+        (["--dataset"], "`--dataset` takes one value, got 0."),
+        (["--views", "node_drop"], "`--views` is a group; set --views.first or --views.second."),
+        (
+            ["--views.first", "drop_nodes"],
+            "`views.first`: unknown augmentation 'drop_nodes'; did you mean node_drop or",
+        ),
         (["--epochs", "1", "2"], "`--epochs` takes one value, got 2."),
         (["--config"], "`--config` takes one value, got 0."),
         (["--epochs", "x"], "`epochs` must be a whole number, got 'x'."),
         (["--loss.mu", "3", "--loss", "infonce", "--loss.mu", "3"], "`loss.mu` is not a known key; choose from:"),
         (["--epochs.x", "3"], "`epochs` must be a whole number, got {'x': 3}."),
-        (["--seeds"], "`--seeds` takes one or more values, got 0."),
         (["--eval", "svm,knn,svm"], "`eval` must be one or more different evaluators, got ['svm', 'knn', 'svm']."),
         (["--eval", "svn"], "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, ogb, svm."),
-        (["--eval", "5"], "`eval`: unknown evaluator '5'; choose from: knn, logreg, ogb, svm."),
         (["--eval", "[1, svm]"], "`eval.0` must be a text, got 1."),
         (["--eval", "knn,logreg", "--evaluation.scale"], "`evaluation.scale` has no effect without svm, got `eval` kn"),
         (
@@ -152,16 +189,55 @@ def test_messages_of_run(words, line):
     assert str(caught.value).startswith(line)
 
 
-def test_help_lists_every_name():
+def test_the_short_help_fits_a_screen_and_names_the_lists():
     text = RUN.help()
-    for name in [*losses, *augmentations, *encoders, *dataset_names(), "adnce/MUTAG"]:
+    assert text.count("\n") <= 40
+    assert max(map(len, text.split("\n"))) <= 120
+    assert set(Config.model_fields) <= {
+        name.replace("-", "_") for name in re.findall(r"^  --(\S+)", RUN.help(True), re.M)
+    }
+    for name in ("losses", "methods", "augmentations", "encoders", "evaluators", "datasets", "configurations"):
         assert name in text
-    assert "mu=0.7" in text
-    assert "num_negatives=null" in text  # as it can be written
-    assert "--resume FOLDER " in text
-    for name, evaluate in EVALUATORS.items():
-        assert f"  {name:15} {evaluate.__doc__.splitlines()[0]}\n" in text
-    assert max(map(len, text.split("\n"))) < 200
+        assert topic(name).startswith(f"{name}:\n  ")
+
+
+def test_help_about_lists_and_names():
+    lists = {"losses": losses, "methods": methods, "augmentations": augmentations, "encoders": encoders}
+    for kind, registry in lists.items():
+        listed = re.findall(r"^  (\w+)", topic(kind), re.M)
+        assert listed == [name for name in registry if name != "supcon"]  # a run refuses supcon, as it needs labels
+    assert "mu=0.7" in topic("losses")
+    assert "num_negatives=null" in topic("losses")  # None is shown as the command line accepts it
+    assert set(EVALUATORS) < set(re.findall(r"^  (\w+)", topic("evaluators"), re.M))
+    assert all(name in topic("datasets") for name in dataset_names())
+    assert "adnce/MUTAG" in topic("configurations")
+    assert topic("ADNCE").startswith("loss adnce, with its defaults:\n  --loss adnce --loss.temperature 0.2 ")
+    assert inspect.getdoc(losses["adnce"]) in topic("adnce")
+    assert topic("moco").count("with its defaults") == 2  # a loss and a method
+    assert topic("supcon").startswith("loss supcon")  # supcon is not listed, but has a help text
+    with pytest.raises(InputError, match="no help about 'adnse'; did you mean adnce or"):
+        topic("adnse")
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "dataset"),
+    [
+        ("--config graphcl --dataset MUTAG", "graphcl", "MUTAG"),
+        ("--config graphcl/MUTAG", "graphcl", "MUTAG"),
+        ("--config graphcl --dataset ./BZR.pt", "graphcl", "./BZR.pt"),
+        ("--config configs/graphcl/MUTAG.yaml --name mine", "mine", "MUTAG"),
+    ],
+)
+def test_a_recipe_is_found_for_the_data_set_and_names_the_run(words, name, dataset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = RUN.parse(words.split())
+    assert (config.name, config.dataset, config.loss["name"]) == (name, dataset, "dcl")
+    assert name_of(config) == f"{Path(dataset).stem}-{name}"
+
+
+@pytest.mark.parametrize("words", ["0-4", "0 1 2-4", "0,1,2-4", "[0,1,2,3,4]"])
+def test_ranges_of_seeds(words):
+    assert RUN.parse(["--seeds", *words.split()]).seeds == [0, 1, 2, 3, 4]
 
 
 def test_what_is_printed_instead_of_running(capsys):

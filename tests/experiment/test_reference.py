@@ -1,4 +1,4 @@
-"""Reference rows. Reference: loops over folds, graphs and nodes."""
+"""Reference rows equal the results of plain loops over folds, graphs and nodes."""
 
 import math
 

@@ -1,7 +1,8 @@
-"""`--resume`: a run that was killed or stopped anywhere ends as an uninterrupted one."""
+"""`--resume`: a run that was killed or stopped at any point ends with the results of an uninterrupted run."""
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command")
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: nothing catches it."""
+    """Exception that simulates SIGKILL, as no code catches it."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def unbroken(graphs, tmp_path_factory):
 
 
 def outcome(folder):
-    """Return everything that a run computed, without times."""
+    """Return the results in a run folder, without times."""
     result = json.loads((folder / "result.json").read_text())
     result = {key: value for key, value in result.items() if key not in TIMES}
     result["config"] = {key: value for key, value in result["config"].items() if key not in ("out", "checkpoint")}
@@ -70,7 +71,7 @@ def assert_same(one, other):
 
 @contextmanager
 def at_epochs(before=None, after=None):
-    """Call `before(folder, seed, epoch)` and `after(...)` around each entry in the log."""
+    """Call `before` and `after` with (folder, seed, epoch) around each new row in the log."""
     honest = run_folder.RunFolder.add_epoch
 
     def add_epoch(self, seed, epoch):
@@ -85,23 +86,22 @@ def at_epochs(before=None, after=None):
         yield patch
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("name", ["config.yaml", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"])
-def test_killed_at_any_write_it_ends_the_same(name, when, graphs, unbroken, tmp_path, monkeypatch):
-    """Killed with half of a file written, or after it: at the first, the third and the sixth file of that name."""
-    out = tmp_path / "run"
+def test_killed_at_any_write_it_ends_the_same(name, graphs, unbroken, tmp_path, monkeypatch):
+    """The process is killed when a file is half written, or after the file is written."""
+    out, deaths = tmp_path / "run", {0: "before", 1: "after", 3: "before", 6: "after"}
     modules = (graphcl.system.files, graphcl.training.checkpoint, run_folder)
     honest, count, kills = graphcl.system.files.write_whole, [0], [0]
 
     def write_whole(path, write):
-        dies = path.name.startswith(name) and count[0] in (0, 2, 5)
+        when = deaths.get(count[0]) if path.name.startswith(name) else None
         count[0] += path.name.startswith(name)
-        kills[0] += dies
-        if dies and when == "before":
+        kills[0] += when is not None
+        if when == "before":
             path.with_name(f".{path.name}.partial").write_bytes(b"half")
             raise Killed
         honest(path, write)
-        if dies:
+        if when == "after":
             raise Killed
 
     for module in modules:
@@ -129,7 +129,7 @@ def test_half_a_line_of_the_metrics(graphs, unbroken, tmp_path):
 
     with at_epochs(before=die), pytest.raises(Killed):
         main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)])
-    assert main(["--resume", str(out)]) == 0  # with the settings of the folder
+    assert main(["--resume", str(out)]) == 0  # the settings are those in the folder
     assert_same(out, unbroken)
 
 
@@ -143,6 +143,21 @@ def test_a_finished_run_is_only_summarised(unbroken, capfd):
     assert {name: (unbroken / name).read_bytes() for name in names} == before
 
 
+def test_a_run_is_extended_by_seeds(graphs, unbroken, tmp_path, capfd):
+    out = tmp_path / "run"
+    words = ["--dataset", graphs, *ARGUMENTS, "--resume", str(out)]
+    assert main([*words, "--seeds", "0"]) == 0
+    printed = capfd.readouterr().out
+    assert f"{out} did not exist: this is a new run\n" in printed
+    assert re.search(r"knn, trained encoder +\S+ +- +\S+\n", printed)  # one seed has no deviation
+    assert f"one seed of five: graphcl run --resume {out} --seeds 0-4 adds the others" in printed
+    assert main(["--resume", str(out), "--seeds", "0-1"]) == 0
+    printed = capfd.readouterr().out
+    assert "seed 0: finished before\n" in printed
+    assert "new run" not in printed
+    assert_same(out, unbroken)
+
+
 def refused(arguments, message, capfd):
     assert main(arguments) == 2
     err = capfd.readouterr().err
@@ -154,6 +169,7 @@ def refused(arguments, message, capfd):
     ("arguments", "message"),
     [
         (["--lr", "0.5", "--loss", "dcl"], "`loss.name` was 'infonce' and is 'dcl'; "),
+        (["--seeds", "1-2"], "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings (further seeds may"),
         (["--out", "elsewhere"], "run and elsewhere; give one."),
         (["--resume"], "`--resume` takes one value, got 0."),
     ],
@@ -188,7 +204,7 @@ def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
         (copy / name).write_bytes(intact)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, capfd, request):
     inherited = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP, and a run respects that
     request.addfinalizer(lambda: signal.signal(number, inherited))
@@ -201,7 +217,7 @@ def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, ca
     with at_epochs(after=send):
         assert main(["--dataset", graphs, *ARGUMENTS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
     err = capfd.readouterr().err
-    assert f"graphcl: {signal.Signals(number).name}: finishing the step and saving." in err
+    assert f"graphcl: {signal.Signals(number).name}: saving and stopping." in err
     assert f"graphcl: stopped; everything is saved; `--resume {out}` goes on." in err
     assert signal.getsignal(number) == before
     assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
@@ -209,7 +225,7 @@ def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, ca
 
 
 class Closed:
-    """A stream whose reader has gone after some lines with a word."""
+    """Stream that is closed by its reader after `lines` lines that contain `word`."""
 
     def __init__(self, word, lines):
         self.word, self.lines = word, lines
@@ -228,7 +244,7 @@ class Closed:
 
 @pytest.mark.parametrize("signalled", [False, True])
 def test_a_run_whose_output_nobody_reads_is_saved(signalled, graphs, unbroken, tmp_path):
-    """As after Ctrl-C in `graphcl run ... 2>&1 | tee log`, which also ends tee."""
+    """In `graphcl run ... 2>&1 | tee log`, Ctrl-C also ends tee, so the run cannot print any more."""
     out = tmp_path / "run"
 
     def send(folder, seed, epoch):
@@ -254,13 +270,15 @@ def test_a_signal_during_evaluation_stops_at_once(graphs, tmp_path, monkeypatch,
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "score_rows", score_rows)
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 75
-    assert f"stopped; what had finished is kept; `--resume {out}` goes on." in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "graphcl: SIGTERM: stopping." in err
+    assert f"stopped; what had finished is kept; `--resume {out}` goes on." in err
     assert main(["--resume", str(out)]) == 0
 
 
 @pytest.mark.several
 def test_a_real_kill(graphs, unbroken, tmp_path):
-    """SIGKILL after the first checkpoint."""
+    """A process gets SIGKILL after its first checkpoint."""
     out = tmp_path / "run"
     command = [sys.executable, "-m", "graphcl", "run", "--dataset", graphs, *ARGUMENTS, "--resume", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(Path(graphcl.__file__).parents[1])}
@@ -276,7 +294,7 @@ def test_a_real_kill(graphs, unbroken, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of one megabyte, where the system allows mounting one."""
+    """Return the path of a mounted disk of one megabyte; skip the test if mounting is not permitted."""
     place = tmp_path / "disk"
     place.mkdir()
     try:
@@ -299,7 +317,7 @@ def fill(disk):
 
 
 def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd):
-    """Full at a checkpoint: a warning. Full at the log: the run ends with a message and can be resumed."""
+    """If the disk is full at a checkpoint, the run warns and goes on; at a log entry, it ends and can be resumed."""
     out = small_disk / "run"
 
     def before(folder, seed, epoch):

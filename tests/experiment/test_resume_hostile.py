@@ -17,22 +17,11 @@ from tests.memory import peak
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a finished run of one seed."""
+    """Return the folder of a finished run of one seed."""
     place = tmp_path_factory.mktemp("run")
     InMemoryDataset.save(small_graphs(), str(place / "own.pt"))
-    arguments = [
-        "--dataset",
-        str(place / "own.pt"),
-        "--epochs",
-        "1",
-        "--seeds",
-        "0",
-        "--eval",
-        "knn",
-        "--report",
-        "false",
-    ]
-    assert main([*arguments, "--out", str(place / "run")]) == 0
+    words = ["--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
+    assert main(["--dataset", str(place / "own.pt"), *words, "--out", str(place / "run")]) == 0
     return place / "run"
 
 

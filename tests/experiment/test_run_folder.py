@@ -1,4 +1,4 @@
-"""The run folder: its log of epochs, its name, its lock."""
+"""The run folder: log of epochs, names of new folders, lock."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_runs_that_start_together_get_different_folders(tmp_path, monkeypatch):
 
 
 def test_a_refused_folder_is_unlocked(tmp_path):
-    """A notebook keeps the exception, and may try again."""
+    """A notebook keeps the exception and the objects in its traceback; a second attempt must still work."""
     out = str(tmp_path / "run")
     with RunFolder(make_config({"out": out})):
         pass

@@ -1,4 +1,4 @@
-"""One seed: its rows, the scores on the way, BatchNorm statistics after training."""
+"""`run_seed`: rows of scores, scores during training, BatchNorm statistics after training."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Histograms and weights against their formulas; a snapshot changes nothing."""
+"""Snapshots: histograms and weights equal their formulas, and training is unchanged."""
 
 import copy
 
@@ -72,7 +72,7 @@ def test_two_equal_views_have_the_cosine_one(dataset):
     assert found["negative"].sum() + found["same_class"].sum() == n * (n - 1)
     y = torch.cat([batch.y for batch in loader])
     assert found["same_class"].sum() == (y[:, None] == y).sum() - n
-    # Both directions of two equal views; the weights of InfoNCE are 1.
+    # Both views are anchors, hence the factor 2; InfoNCE gives every negative the weight 1.
     assert found["weight"][0].sum() == 2 * n * (n - 1)
     assert np.allclose(found["weight"][0], found["weight"][1])
 

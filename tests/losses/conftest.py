@@ -6,13 +6,13 @@ from tests.losses import references
 
 @pytest.fixture(scope="session")
 def reference():
-    """The module `references`."""
+    """Return the module `tests.losses.references`."""
     return references
 
 
 @pytest.fixture(scope="session")
 def views():
-    """`views(count, columns, seed)` -> two random float64 views `[N, D]`, norms well away from 1."""
+    """Return `draw(count, columns, seed, dtype)`, which makes two random views `[N, D]` with norms far from 1."""
 
     def draw(count, columns, seed=0, dtype=torch.float64):
         generator = torch.Generator().manual_seed(seed)
@@ -24,7 +24,7 @@ def views():
 
 @pytest.fixture(scope="session")
 def gradients():
-    """`gradients(f, z1, z2)` -> gradients of the scalar `f(z1, z2)`, as one float64 array `[2, N, D]`."""
+    """Return a function `(f, z1, z2)` that computes the gradients of the scalar `f(z1, z2)`, float64 `[2, N, D]`."""
 
     def backward(function, z1, z2):
         z1, z2 = (z.detach().clone().requires_grad_() for z in (z1, z2))
@@ -36,10 +36,11 @@ def gradients():
 
 @pytest.fixture(scope="session")
 def at_cosines():
-    """`at_cosines(positive, negatives)` -> unit views whose first anchor has these cosines across the views.
+    """Return `build(positive, negatives)`, which makes two views of unit rows with given cosines.
 
-    Every row of the first view is e_0; row j of the second has the wanted cosine with e_0 and goes its own way
-    otherwise. With `negatives="cross", reduction="none"` term 0 is a function of the listed cosines alone.
+    Every row of the first view is e_0. Row j of the second view has the j-th given cosine with e_0, and its remaining
+    part is orthogonal to the other rows. With `negatives="cross", reduction="none"`, term 0 depends only on the given
+    cosines.
     """
 
     def build(positive, negatives, dtype=torch.float64):
@@ -57,13 +58,13 @@ def at_cosines():
 
 @pytest.fixture(scope="session")
 def slopes(at_cosines):
-    """`slopes(loss, positive, negatives)` -> d term / d cosine, of the first anchor's positive and each negative."""
+    """Return `derive(loss, positive, negatives)`, which computes d term 0 / d cosine for each of the given cosines."""
 
     def derive(loss, positive, negatives, **own):
         z1, z2 = at_cosines(positive, negatives)
         z2.requires_grad_()
         loss(z1, z2, reduction="none", **own)[0].backward()
-        # The part along e_0, across z2_j: d c / d z2 = e_0 - c z2, whose square is 1 - c^2.
+        # d c / d z2 = e_0 - c z2, with squared norm 1 - c^2.
         return (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).tolist()
 
     return derive

@@ -1,8 +1,9 @@
-"""Slow float64 references of the losses: plain loops over rows, slopes by central differences, no torch inside.
+"""Slow float64 references of the losses without torch: loops over rows, and gradients by central differences.
 
-A test file defines `batch(rows, frozen, **arguments) -> values`. `rows` holds `(anchor, positive, [negatives])` of
-each anchor, `frozen` the rows for parts that are constants to the gradient. `of_cosines` and `of_rows` make it from
-a formula for one anchor. `test_formulas.py` compares the loss with it.
+A test file defines `batch(rows, frozen, **arguments)`, which returns one value per anchor. `rows` holds
+`(anchor, positive, [negatives])` for each anchor. `frozen` holds the same rows as constants, for detached parts of the
+loss. `of_cosines` and `of_rows` build `batch` from a formula for one anchor. `test_formulas.py` compares it with the
+loss.
 """
 
 import math
@@ -29,7 +30,7 @@ def dot(u, v):
 
 
 def unit(row):
-    """The row at length 1; zero stays zero."""
+    """Return `row` scaled to norm 1. A zero row stays zero."""
     length = math.sqrt(dot(row, row))
     return [value / length for value in row] if length else list(row)
 
@@ -51,7 +52,7 @@ def softplus(x):
 
 
 def of_rows(term):
-    """A batch's reference from `term(anchor, positive, negatives, **arguments)`; 0 for an anchor without negatives."""
+    """Return the `batch` of a formula `term(anchor, positive, negatives)`. Anchors without negatives give 0."""
 
     def batch(rows, frozen, **arguments):
         return [term(*row, **arguments) if row[2] else 0.0 for row in rows]
@@ -60,9 +61,9 @@ def of_rows(term):
 
 
 def of_cosines(term, freeze=False):
-    """The same from `term(positive, negatives, **arguments)` of cosines.
+    """Return the `batch` of a formula `term(positive, negatives)` of cosines. Anchors without negatives give 0.
 
-    With `freeze`, the term gets the argument `frozen` too: the negatives' cosines that its weights are made of.
+    With `freeze`, the formula has an argument `frozen`: the negatives' cosines as constants, for detached weights.
     """
 
     def batch(rows, frozen, **arguments):
@@ -76,12 +77,12 @@ def of_cosines(term, freeze=False):
 
 
 def cosines(rows):
-    """`(cosine with the positive, [cosines with the negatives])` of each anchor."""
+    """Return `(cosine with the positive, [cosines with the negatives])` for each anchor."""
     return [(cosine(anchor, positive), [cosine(anchor, key) for key in keys]) for anchor, positive, keys in rows]
 
 
 def compared(z1, z2, *, negatives="cross", symmetric=True, queue=None, ids=None, queue_ids=None):
-    """`(anchor, positive, [negatives])` as rows, the first view's anchors first."""
+    """Return `(anchor, positive, [negatives])` for each anchor; the anchors of the first view come first."""
     result = []
     queue = queue or []
     for own, other in [(z1, z2), (z2, z1)] if symmetric else [(z1, z2)]:
@@ -96,25 +97,25 @@ def compared(z1, z2, *, negatives="cross", symmetric=True, queue=None, ids=None,
 
 
 def split(arguments):
-    """The shared arguments and those of the formula."""
+    """Split `arguments` into the arguments shared by all losses and those of the formula; return both dicts."""
     shared = {name: value for name, value in arguments.items() if name in SHARED}
     return shared, {name: value for name, value in arguments.items() if name not in SHARED}
 
 
 def terms(batch, z1, z2, frozen=None, **arguments):
-    """One value per anchor of views given as nested lists; `frozen` as from `compared`, by default these views."""
+    """Return the reference value of each anchor. `frozen`, a result of `compared`, defaults to that of these views."""
     shared, own = split(arguments)
     rows = compared(z1, z2, **shared)
     return batch(rows, rows if frozen is None else frozen, **own)
 
 
 def every(term, **defaults):
-    """`slow(z1, z2, **arguments)` of a term of rows, one value per anchor."""
+    """Return `slow(z1, z2, **arguments)`, which evaluates the formula `term` of rows for every anchor."""
     return lambda z1, z2, **arguments: terms(of_rows(term), z1, z2, **defaults | arguments)
 
 
 def mean(values, weight=None):
-    """sum_i w_i L_i / sum_i w_i; in both directions a graph has the same weight."""
+    """Return the mean of `values` weighted by graph. A graph has the same weight in both directions."""
     weight = [1.0] * len(values) if weight is None else weight * (len(values) // len(weight))
     return math.fsum(w * value for w, value in zip(weight, values, strict=True)) / math.fsum(weight)
 
@@ -123,7 +124,7 @@ def mean(values, weight=None):
 
 
 def who(count, columns, negatives, held, symmetric):
-    """Shared arguments of a case, as tensors; every other case is weighted."""
+    """Return the shared arguments of a test case as tensors. Every other case has graph weights."""
     generator = torch.Generator().manual_seed(count)
     result = {"negatives": negatives, "symmetric": symmetric}
     if held != "nothing":
@@ -131,7 +132,7 @@ def who(count, columns, negatives, held, symmetric):
     elif negatives == "queue":
         result["queue"] = torch.zeros(0, columns, dtype=torch.float64)
     if held == "ids":
-        # The first graph is in the queue twice, another one once; ids need not differ within the batch.
+        # Keys of the first graph are in the queue twice, of another graph once. Ids may repeat within the batch.
         result["ids"] = torch.tensor([7, 3, 3, 9, 4, 5])[:count]
         result["queue_ids"] = torch.tensor([1, 7, 3, 7, 2])
     if (NEGATIVES.index(negatives) + HELD.index(held)) % 2:
@@ -140,14 +141,14 @@ def who(count, columns, negatives, held, symmetric):
 
 
 def needed(name, z, **arguments):
-    """What a loss with these arguments needs beside the views `z`: labels, all different, and a queue without rows."""
+    """Return the tensors a loss needs in addition to the views `z`: distinct labels, and an empty queue."""
     known = losses.arguments(name)
     labels = {"labels": torch.arange(len(z))} if "labels" in known.tensors else {}
     return labels | ({"queue": z[:0].detach()} if (known.defaults | arguments).get("negatives") == "queue" else {})
 
 
 def lonely(columns):
-    """The first of two graphs finds only its own keys in the queue: no negative at all."""
+    """Return arguments for two graphs such that the first has no negatives: the queue holds only its own keys."""
     queue = torch.randn(3, columns, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return {
         "negatives": "queue",
@@ -161,7 +162,7 @@ def lonely(columns):
 
 
 def differences(function, z1, z2, h=1e-4):
-    """Slopes `[2, N, D]` of `function(z1, z2)`: central differences of steps h and 2h, extrapolated."""
+    """Return the gradient of `function(z1, z2)`, `[2, N, D]`, by central differences with Richardson extrapolation."""
     views = np.array([z1, z2], dtype=float)
 
     def central(index, step):
@@ -180,9 +181,18 @@ def differences(function, z1, z2, h=1e-4):
 
 
 def agree(loss, slow, z1, z2, *, engines=("dense", "tiled"), fixed=None, stopped=False, rtol=1e-10, **arguments):
-    """Terms, mean and gradient of `loss` equal those of a batch's reference, or of `slow(z1, z2, **arguments)`.
+    """Assert that terms, mean and gradient of `loss` equal those of the reference `slow`.
 
-    `fixed` are arguments of the reference only; `stopped`: z2 has no gradient.
+    Args:
+        loss: loss to test.
+        slow: reference, a `batch` as in the module docstring, or a function marked by `whole`.
+        z1: projections of the first view.
+        z2: projections of the second view.
+        engines: engines to test; None for a loss without this argument.
+        fixed: arguments that only the reference takes.
+        stopped: whether the loss detaches `z2`.
+        rtol: relative tolerance of the values.
+        **arguments: arguments of the loss and the reference.
     """
     lists = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
     lists |= fixed or {}
@@ -212,13 +222,13 @@ def agree(loss, slow, z1, z2, *, engines=("dense", "tiled"), fixed=None, stopped
 
 
 def whole(slow):
-    """Mark `slow(z1, z2, **arguments)` as a reference of whole views, for losses that are no function of one anchor."""
+    """Mark `slow(z1, z2, **arguments)` as a reference that computes all terms of two views at once."""
     slow.whole = True
     return slow
 
 
 def agree_explicitly(loss, batch, similarity="cosine", **own):
-    """`loss.terms` of anchors, positives and negatives given apart, one set for all or one set each."""
+    """Assert that `loss.terms` of explicit pairs equals `batch`, for shared negatives and for negatives per anchor."""
     generator = torch.Generator().manual_seed(5)
     anchors, positives = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
     for negatives in (torch.randn(*shape, generator=generator).double() for shape in ((5, 3), (4, 2, 3))):
@@ -229,7 +239,10 @@ def agree_explicitly(loss, batch, similarity="cosine", **own):
 
 
 def agree_in_float32(loss, batch, views, **own):
-    """float32 at temperature 0.01 is finite, gradient included, and right: exponentials of logits of 100 overflow."""
+    """Assert that a float32 loss at temperature 0.01 is finite and accurate, and its gradient finite.
+
+    Logits reach 100 at this temperature, so e^logit overflows float32.
+    """
     z1, z2 = views(6, 4, dtype=torch.float32)
     for second, negatives, engine in product((z2, z1, -z1), ("cross", "all"), ("dense", "tiled")):
         a, b = (z.clone().requires_grad_() for z in (z1, second))
@@ -243,7 +256,7 @@ def agree_in_float32(loss, batch, views, **own):
 
 
 def finite(loss, z1, z2):
-    """Neither value nor gradient is NaN or infinite."""
+    """Assert that the value and the gradients of `loss` are finite."""
     for dtype in (torch.float64, torch.float32):
         a, b = (z.detach().to(dtype).clone().requires_grad_() for z in (z1, z2))
         value = loss(a, b)

@@ -1,12 +1,11 @@
-"""Slow float64 references of the losses, written from the equations: plain loops, `math` only, no torch.
+"""Slow float64 references of the losses with analytic gradients: plain loops over lists, without torch.
 
-A row is a list of floats. Every anchor is reduced to the cosine with its positive and the cosines with its negatives;
-a loss then is a function of these, the temperature and its own arguments, and returns
+The cosine of an anchor with its positive and the cosines with its negatives are the arguments of a reference. It
+returns
 
     (value, d value / d positive cosine, [d value / d negative cosine, ...]).
 
-`evaluate` sums the chain rule through the cosine, by hand, so that gradients with respect to the projections have a
-reference that does not rest on autograd.
+`gradient` applies the chain rule of the cosine, so gradients with respect to projections do not rely on autograd.
 """
 
 import math
@@ -32,27 +31,27 @@ def softmax(values):
 
 
 def infonce(positive, negatives, temperature):
-    """-s+ + log(e^{s+} + sum_j e^{s_j})."""
+    """Return value and derivatives of -s+ + log(e^{s+} + sum_j e^{s_j})."""
     logits = [positive / temperature, *(c / temperature for c in negatives)]
     p = softmax(logits)
-    # p+ - 1 = -(the negatives' share), summed rather than subtracted.
+    # p+ - 1 is the negative sum of the other probabilities; the sum avoids cancellation.
     slope = -math.fsum(p[1:]) / temperature
     return log_sum_exp(logits) - logits[0], slope, [share / temperature for share in p[1:]]
 
 
 def dcl(positive, negatives, temperature):
-    """-s+ + log sum_j e^{s_j}: InfoNCE without the positive in the denominator."""
+    """Return value and derivatives of -s+ + log sum_j e^{s_j}, InfoNCE without the positive in the denominator."""
     logits = [c / temperature for c in negatives]
     return log_sum_exp(logits) - positive / temperature, -1 / temperature, [w / temperature for w in softmax(logits)]
 
 
 def flatnce(positive, negatives, temperature, form="log"):
-    """The gradient of log xi = log sum_j e^{s_j - s+}; what is printed depends on the form."""
+    """Return the value of a form of FlatNCE and the derivatives of DCL, which all forms share."""
     logits = [c / temperature for c in negatives]
     value, slope, slopes = dcl(positive, negatives, temperature)
     printed = {
         "log": value,
-        # xi / sg(xi); the equation itself is `flatnce_ratio` below.
+        # xi / sg(xi); `flatnce_ratio` has the equation.
         "ratio": 1.0,
         "released": infonce(positive, negatives, temperature)[0],
     }[form]
@@ -61,14 +60,14 @@ def flatnce(positive, negatives, temperature, form="log"):
 
 
 def flatnce_ratio(positive, negatives, frozen_positive, frozen_negatives, temperature):
-    """xi / sg(xi) with the denominator's cosines passed apart, so that a finite difference can freeze them."""
+    """Return xi / sg(xi), xi = sum_j e^{s_j - s+}. The constant sg(xi) uses the arguments `frozen_...`."""
     xi = math.fsum(math.exp((c - positive) / temperature) for c in negatives)
     return xi / math.fsum(math.exp((c - frozen_positive) / temperature) for c in frozen_negatives)
 
 
 def gaussian_weights(negatives, mu, sigma):
-    """w_j = exp(-(c_j - mu)^2 / (2 sigma^2)) over its mean over the anchor's negatives."""
-    # The largest exponent is taken out first: it cancels in the ratio, and keeps narrow Gaussians from vanishing.
+    """Return w_j = g(c_j) divided by the mean of g over the negatives, with g(c) = e^{-(c - mu)^2 / 2 sigma^2}."""
+    # Factor out the largest exponent, so that narrow Gaussians do not underflow. It cancels in the ratio.
     exponents = [-((c - mu) ** 2) / (2 * sigma**2) for c in negatives]
     highest = max(exponents)
     densities = [math.exp(exponent - highest) for exponent in exponents]
@@ -86,10 +85,10 @@ def adnce(
     positive_in_denominator=False,
     negative_reduction="sum",
 ):
-    """-log( e^{s+} / ([e^{s+}] + reduce_j w_j e^{s_j}) ), the weights frozen or not."""
+    """Return the value of ADNCE for one anchor and its derivatives with respect to the cosines."""
     weights = gaussian_weights(negatives, mu, sigma)
     scale = {"sum": 1, "mean": len(negatives)}[negative_reduction]
-    # The largest logit is taken out of every exponential, and added again after the logarithm.
+    # Factor out the largest logit, so that no exponential overflows.
     highest = max(positive, *negatives) / temperature
     terms = [w * math.exp(c / temperature - highest) / scale for w, c in zip(weights, negatives, strict=True)]
     own = math.exp(positive / temperature - highest) if positive_in_denominator else 0.0
@@ -115,13 +114,13 @@ def norm(row):
 
 
 def cosine(u, v):
-    """Zero where one of the two vectors is zero."""
+    """Return the cosine of two rows; 0 if a row is zero."""
     lengths = norm(u) * norm(v)
     return math.fsum(a * b for a, b in zip(u, v, strict=True)) / lengths if lengths else 0.0
 
 
 def anchors(count, negatives="cross", symmetric=True):
-    """Every (anchor, positive, [negatives]); each is a (view, graph) pair. View 0's anchors come first."""
+    """Return `(anchor, positive, [negatives])` per anchor, as (view, graph) indices. Anchors of view 0 come first."""
     result = []
     for view in (0, 1) if symmetric else (0,):
         other = 1 - view
@@ -137,7 +136,7 @@ def anchors(count, negatives="cross", symmetric=True):
 
 
 def cosines(z1, z2, negatives="cross", symmetric=True):
-    """For each anchor its positive cosine and its negatives' cosines."""
+    """Return `(cosine with the positive, [cosines with the negatives])` for each anchor."""
     views = (z1, z2)
 
     def between(a, b):
@@ -150,13 +149,13 @@ def cosines(z1, z2, negatives="cross", symmetric=True):
 
 
 def terms(loss, z1, z2, *, temperature=0.2, negatives="cross", symmetric=True, **arguments):
-    """Per-anchor values."""
+    """Return the reference value of each anchor, `[A]`."""
     z1, z2 = np.asarray(z1, dtype=float).tolist(), np.asarray(z2, dtype=float).tolist()
     return np.array([loss(p, n, temperature, **arguments)[0] for p, n in cosines(z1, z2, negatives, symmetric)])
 
 
 def gradient(loss, z1, z2, *, temperature=0.2, negatives="cross", symmetric=True, only=None, **arguments):
-    """Gradient of the mean (or of the one anchor number `only`) with respect to both views: `[2, N, D]`."""
+    """Return the gradient `[2, N, D]` of the mean over anchors, or of anchor `only`, with respect to both views."""
     views = np.stack([np.asarray(z1, dtype=float), np.asarray(z2, dtype=float)])
     total = np.zeros_like(views)
     every = anchors(views.shape[1], negatives, symmetric)
@@ -179,16 +178,16 @@ def gradient(loss, z1, z2, *, temperature=0.2, negatives="cross", symmetric=True
 
 @st.composite
 def projections(draw, most_graphs=5, most_columns=4):
-    """Two views `[N, D]`, N from 2, as float64 arrays; whole rows of zeros and equal rows are legal."""
+    """Draw two float64 views `[N, D]`, N >= 2. Zero rows and equal rows can occur."""
     shape = draw(st.integers(2, most_graphs)), draw(st.integers(1, most_columns))
-    # Small integers and plain fractions: no vector is shorter than 1 / 64 unless it is zero.
+    # Multiples of 1 / 64, so that no nonzero row has a smaller norm than 1 / 64.
     elements = st.integers(-192, 192).map(lambda number: number / 64)
     return tuple(draw(hnp.arrays(np.float64, shape, elements=elements)) for _ in range(2))
 
 
 @st.composite
 def settings_common(draw):
-    """The keyword arguments that all losses of the family share, reduction excepted."""
+    """Draw the arguments that all pairwise losses share, except `reduction`."""
     return {
         "temperature": draw(st.floats(0.02, 2.0)),
         "negatives": draw(st.sampled_from(NEGATIVES)),

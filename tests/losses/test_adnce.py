@@ -1,4 +1,4 @@
-"""ADNCE against float64 loops: the weights, what is frozen, and the four published shapes."""
+"""Test `adnce` against float64 reference loops, with and without detached weights, and in its published variants."""
 
 import math
 from itertools import product
@@ -19,7 +19,7 @@ RANGES = {"mu": "(-inf, inf)", "sigma": "(0, inf]"}
 
 
 def plain(z1, z2, temperature, mu, sigma, positive_in_denominator, negative_reduction, freeze=None):
-    """One-way cross-view ADNCE, every exponential written out; `freeze` holds the cosines that weights are made of."""
+    """Return the terms of cross-view ADNCE from its formula. With `freeze`, the weights use these constant cosines."""
     unit1, unit2 = (z / z.norm(dim=1, keepdim=True) for z in (z1, z2))
     cosine = unit1 @ unit2.T
     count = len(z1)
@@ -86,7 +86,7 @@ def test_a_flat_gaussian_gives_the_unweighted_forms(views, gradients, negatives,
 @pytest.mark.parametrize(("negatives", "count"), [("cross", 6), ("all", 12)])
 @pytest.mark.parametrize("sigma", [0.1, 1.0, math.inf])
 def test_weights_have_mean_one(views, negatives, count, sigma):
-    """A very high temperature makes every logit 0, so that the sum shows the weights alone: sum w = M."""
+    """A very high temperature sets all logits to 0, so that the sum over negatives is sum_j w_j = M."""
     z1, z2 = views(7, 4)
     arguments = {"temperature": 1e12, "negatives": negatives, "mu": 0.3, "sigma": sigma, "reduction": "none"}
     total = adnce(z1, z2, **arguments)
@@ -111,7 +111,7 @@ def test_equal_cosines_give_equal_weights(negatives, count, same):
 
 
 def shares(at_cosines, grid, **arguments):
-    """The share of the gradient that each negative of the first anchor receives, as a function of its cosine."""
+    """Return the fraction of the first anchor's gradient on each negative, for negatives at the cosines `grid`."""
     z1, z2 = at_cosines(0.2, grid)
     z2.requires_grad_()
     adnce(z1, z2, reduction="none", **arguments)[0].backward()
@@ -134,7 +134,7 @@ def test_the_gradient_peaks_at_mu_plus_sigma_squared_over_temperature(at_cosines
 
 
 def test_with_sigma_one_the_hardest_negative_still_dominates(at_cosines):
-    """sigma^2 > tau (1 - mu): the peak lies beyond cosine 1, so the share grows with the cosine throughout."""
+    """sigma^2 > tau (1 - mu), so the peak lies beyond cosine 1 and the gradient grows with the cosine everywhere."""
     got = shares(at_cosines, np.linspace(-0.98, 0.98, 25), temperature=0.2, mu=0.7, sigma=1.0)
     assert (np.diff(got) > 0).all()
 
@@ -150,7 +150,7 @@ def test_narrow_and_wide_gaussians_stay_finite(views, gradients, dtype, sigma):
 
 
 def test_the_positive_in_the_denominator_is_exact_where_the_positive_has_lost(reference, at_cosines):
-    """A gap of 20 to 30: log(1 + e^gap) is not yet the gap in float64."""
+    """The negatives exceed the positive by 20 to 30, where log(1 + e^gap) and gap still differ in float64."""
     for temperature in (0.09, 0.08, 0.065):
         z1, z2 = at_cosines(-0.95, [0.9, 0.1])
         arguments = {"temperature": temperature, "positive_in_denominator": True}

@@ -1,4 +1,4 @@
-"""adnce_auto against float64 loops that find the width by bisection, and properties of its weights."""
+"""Test `adnce_auto` against float64 loops that solve for the width by bisection, and properties of its weights."""
 
 import math
 from functools import cache
@@ -15,23 +15,23 @@ COSINES = [-0.61, 0.05, -0.2, 0.31, 0.74, 0.22, -0.05, 0.5, 0.12, 0.93]
 
 
 def weights_of(f, beta):
-    """softmax(beta f)."""
+    """Return softmax(beta f)."""
     top = max(f)
     density = [math.exp(beta * (each - top)) for each in f]
     return [each / math.fsum(density) for each in density]
 
 
 def divergence(q):
-    """KL(Q, uniform)."""
+    """Return KL(q, uniform)."""
     return math.fsum(p * math.log(p * len(q)) for p in q if p > 0)
 
 
 def worst(cosines, **own):
-    """Q of one anchor's negatives, from the table of the docstring."""
+    """Return the distribution Q over the negatives of one anchor, see the table in `adnce_auto`."""
     return _worst(tuple(cosines), **own)
 
 
-@cache  # the same frozen cosines come with every step of a central difference
+@cache  # central differences call this function many times with the same cosines
 def _worst(cosines, rule="tilt", peak=0.9, scale=1.0, share=0.5):
     count, radius = len(cosines), -math.log(share)
     top = sorted(cosines)[max(1, math.ceil(peak * count)) - 1]
@@ -51,7 +51,10 @@ def _worst(cosines, rule="tilt", peak=0.9, scale=1.0, share=0.5):
 
 
 def term(positive, negatives, frozen, temperature=0.2, **own):
-    """log sum_j w_j e^{s_j} - s+, w_j = Q_j e^{-s_j} over its mean, made of the frozen cosines."""
+    """Return log sum_j w_j e^{s_j} - s+ for one anchor.
+
+    The weights w_j = Q_j e^{-s_j}, scaled to mean 1, are computed from `frozen`, a constant copy of the cosines.
+    """
     weights = [q * math.exp(-c / temperature) for q, c in zip(worst(frozen, **own), frozen, strict=True)]
     mean = math.fsum(weights) / len(weights)
     pull = math.fsum(w / mean * math.exp(c / temperature) for w, c in zip(weights, negatives, strict=True))
@@ -82,7 +85,7 @@ def shares(slopes, cosines=COSINES, **own):
 
 @pytest.mark.parametrize(("temperature", "own"), [(0.2, KINDS[1]), (0.7, KINDS[2]), (0.1, KINDS[5])])
 def test_it_is_adnce_with_that_mu_and_sigma(at_cosines, slopes, temperature, own):
-    """mu = c* - sigma^2 / tau, c* being the quantile and sigma what the shares of the gradient show."""
+    """Compare with `adnce` at mu = c* - sigma^2 / tau, where sigma is computed from the gradient."""
     top = sorted(COSINES)[math.ceil(own.get("peak", 0.9) * len(COSINES)) - 1]
     q = shares(slopes, **own)
     j, k = np.argsort(q)[[0, -2]]
@@ -107,7 +110,6 @@ def test_the_gradient_is_the_worst_weights_whatever_the_temperature(slopes, own)
 
 @pytest.mark.parametrize("own", KINDS, ids=str)
 def test_shifting_and_stretching_the_cosines_changes_no_weight(slopes, own):
-    """One setting for all data sets: what counts is where a negative stands among the others."""
     expected = shares(slopes, **own)
     for offset, factor in ((0.0, 0.1), (0.9, 0.05), (-0.5, 0.5)):
         moved = [offset + factor * c for c in COSINES]
@@ -132,13 +134,13 @@ def test_the_radius_is_kept(slopes, rule, share):
 
 
 def test_tilted_weights_are_the_worst_within_the_radius(slopes):
-    """max of E_Q c over KL(Q, uniform) <= radius: the constrained form of what `cl_dro` prices."""
+    """Q maximises E_Q c subject to KL(Q, uniform) <= radius. In `cl_dro`, the KL divergence is a penalty instead."""
     q = shares(slopes, rule="tilt", share=0.6)
     random = np.random.default_rng(0)
     inside = [p for a in (0.3, 1, 3) for p in random.dirichlet(np.full(10, a), 400) if divergence(p) <= -math.log(0.6)]
     assert len(inside) > 100
     assert q @ COSINES > max(p @ COSINES for p in inside)
-    # They are the weights of `dcl` at the temperature that the radius asks for.
+    # The weights equal those of `dcl` at the temperature that corresponds to the radius.
     low, high = np.argsort(COSINES)[[0, -1]]
     temperature = (COSINES[high] - COSINES[low]) / math.log(q[high] / q[low])
     same = np.array(slopes(dcl, 0.4, COSINES, temperature=temperature)[1:]) * temperature
@@ -177,7 +179,7 @@ def test_in_the_other_limit_only_the_one_at_the_quantile_is_left(slopes, own, pe
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_one_or_nearly_equal_negatives_give_dcl(at_cosines, gradients, rule, dtype):
-    """An encoder whose projections all but coincide, down to rounding; batches of two graphs."""
+    """Test projections that are equal up to rounding, and batches of two graphs."""
     generator = torch.Generator().manual_seed(0)
     noise = 1e-7 * torch.randn(2, 8, 5, generator=generator, dtype=torch.float64)
     close = [(1 + each).to(dtype) for each in noise]

@@ -1,4 +1,4 @@
-"""alpha-CL-direct against float64 loops: frozen pair weights, differences of cosines."""
+"""Test `alpha_cl` against float64 reference loops; its weights are detached."""
 
 import math
 from itertools import product
@@ -14,9 +14,12 @@ from tests.losses import loops
 
 
 def term(positive, negatives, frozen, temperature=0.5, power=4, epsilon=0.0):
-    """sum_j w_j (c_j - c+) / (sum_j w_j + epsilon M), w_j = exp(-(1 - c_j)^power / temperature) of frozen cosines."""
+    """Return sum_j w_j (c_j - c+) / (sum_j w_j + epsilon M) for one anchor.
+
+    The weights w_j = e^{-(1 - c_j)^power / temperature} are computed from `frozen`, a constant copy of the cosines.
+    """
     exponents = [-((1 - c) ** power) / temperature for c in frozen]
-    # Without epsilon the largest weight cancels; with it, underflowing weights are negligible against epsilon M.
+    # Without epsilon, the largest weight cancels. With epsilon, weights that underflow are negligible.
     highest = 0.0 if epsilon else max(exponents)
     weights = [math.exp(x - highest) for x in exponents]
     above = math.fsum(w * (c - positive) for w, c in zip(weights, negatives, strict=True))
@@ -36,7 +39,7 @@ RANGES = {"epsilon": "[0, inf)"}
 
 
 def test_by_hand(at_cosines):
-    """Cosines 0.5 and 0 at t = 0.5: squares 0.25 and 1, fourth powers 0.0625 and 1."""
+    """At cosines 0.5 and 0, (1 - c)^2 is 0.25 and 1, and (1 - c)^4 is 0.0625 and 1."""
     for power, epsilon, near in ((2, 0.0, math.exp(-0.5)), (4, 0.0, math.exp(-0.125)), (4, 0.1, math.exp(-0.125))):
         far = math.exp(-2)
         expected = (near * (0.5 - 0.3) + far * (0 - 0.3)) / (near + far + 2 * epsilon)
@@ -49,7 +52,7 @@ def test_by_hand(at_cosines):
 @pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
 def test_squares_are_a_gaussian_at_one(views, gradients, negatives, symmetric, temperature):
-    """exp(-(1 - c)^2 / t) is `reweight`'s Gaussian with mu = 1, sigma^2 = t / 2; its temperature divides, ours not."""
+    """With power 2, the weights are those of `reweight` with mu = 1 and sigma^2 = t / 2."""
     z1, z2 = views(6, 4)
     common = {"negatives": negatives, "symmetric": symmetric}
     own, gaussian = {"temperature": temperature, "power": 2}, {"mu": 1.0, "sigma": math.sqrt(temperature / 2)}
@@ -87,7 +90,7 @@ def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, power, epsilon
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_weights_that_all_underflow(at_cosines, dtype, engine):
-    """Fourth powers of 1.5 and more at t = 0.001: e^{-5062}. Only the nearest counts, or with epsilon none."""
+    """All weights underflow: then only the nearest negative counts, and no negative counts if epsilon > 0."""
     z1, z2 = at_cosines(0.5, [-0.5, -0.6, -0.9], dtype=dtype)
     z2.requires_grad_()
     for epsilon, expected in ((0.0, -1.0), (0.1, 0.0)):
@@ -100,7 +103,7 @@ def test_weights_that_all_underflow(at_cosines, dtype, engine):
 
 
 def test_a_power_given_as_a_float(views):
-    """Taken for what it is; older versions of pydantic refuse it, which is as good."""
+    """A float `power` works, or is rejected by older versions of pydantic."""
     z1, z2 = views(4, 3)
     if found := losses.problems("alpha_cl", {"power": 4.0}):
         assert found == ["`power` must be 2 or 4, got 4.0."]

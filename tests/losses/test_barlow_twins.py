@@ -1,4 +1,4 @@
-"""Barlow Twins against float64 loops: the correlation of the columns across the views."""
+"""Test `barlow_twins` against float64 reference loops over columns."""
 
 import math
 from functools import partial
@@ -16,7 +16,7 @@ RANGES = {"off_diagonal": "[0, inf)"}
 
 
 def standardised(z):
-    """Columns of mean 0 and standard deviation 1 (with 1/N); a constant one becomes 0."""
+    """Return the columns of `z` with mean 0 and standard deviation 1 (divisor N). A constant column becomes 0."""
     result = []
     for column in zip(*z, strict=True):
         if max(column) == min(column):
@@ -29,7 +29,7 @@ def standardised(z):
 
 
 def slow(z1, z2, off_diagonal=0.005):
-    """sum_i (1 - C_ii)^2 + off_diagonal sum_{i != j} C_ij^2."""
+    """Return sum_i (1 - C_ii)^2 + off_diagonal sum_{i != j} C_ij^2, with C the cross-correlation matrix."""
     a, b = standardised(z1), standardised(z2)
     c = [[loops.dot(p, q) / len(z1) for q in b] for p in a]
     own = math.fsum((1 - c[i][i]) ** 2 for i in range(len(c)))
@@ -37,7 +37,7 @@ def slow(z1, z2, off_diagonal=0.005):
 
 
 def test_the_loops_by_hand():
-    """Correlations 1 (first columns), 0 (second), 0 (first with second), sqrt 3 / 2 (second with first)."""
+    """The correlations C_11, C_22, C_12 and C_21 are 1, 0, 0 and sqrt(3) / 2."""
     z1 = [[0.0, 3.0], [1.0, 5.0], [2.0, 7.0]]
     z2 = [[-5.0, 1.0], [0.0, 0.0], [5.0, 1.0]]
     assert slow(z1, z2, off_diagonal=0.5) == pytest.approx(0 + 1 + 0.5 * (0 + 1))
@@ -62,7 +62,7 @@ def test_value_and_gradient_equal_the_loops(views, gradients, off_diagonal, coun
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), off_diagonal=st.floats(0, 3))
 def test_equals_the_loops_everywhere(reference, data, off_diagonal):
-    """Constant columns included: the strategy draws many."""
+    """The drawn views often contain constant columns."""
     z1, z2 = data.draw(reference.projections())
     got = barlow_twins(torch.tensor(z1), torch.tensor(z2), off_diagonal=off_diagonal)
     expected = slow(z1.tolist(), z2.tolist(), off_diagonal)
@@ -73,7 +73,7 @@ def test_equal_views_of_uncorrelated_columns_cost_nothing():
     z = torch.tensor([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=torch.float64)
     assert barlow_twins(z, z, off_diagonal=7.0).item() == pytest.approx(0, abs=1e-12)
     assert barlow_twins(z, -z, off_diagonal=7.0).item() == pytest.approx(3 * 4, rel=1e-12)
-    # The wrong columns paired: three correlations of 0 on the diagonal, three of 1 off it.
+    # With permuted columns, three correlations on the diagonal are 0 and three off the diagonal are 1.
     assert barlow_twins(z, z.roll(1, dims=1), off_diagonal=7.0).item() == pytest.approx(3 + 7 * 3, rel=1e-12)
 
 
@@ -94,7 +94,7 @@ def test_shift_and_scale_of_a_column_do_not_matter(data):
 @pytest.mark.parametrize("count", [3, 7, 100])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 def test_a_constant_column_correlates_with_nothing(value, count, dtype):
-    """Also where the mean of equal numbers is not that number in floating point."""
+    """Include values whose mean over the batch is not exact in floating point."""
     z1, z2 = torch.randn(2, count, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
     z1[:, 1] = value
     expected = slow(z1.tolist(), z2.tolist(), off_diagonal=1.0)

@@ -1,4 +1,4 @@
-"""BYOL's loss against float64 loops: predictions follow targets, and targets do not move."""
+"""Test `byol` against float64 reference loops; targets have no gradient."""
 
 import math
 
@@ -11,7 +11,7 @@ from tests.losses import loops
 
 
 def term(anchor, target, _):
-    """2 - 2 cos(z1_i, z2_i)."""
+    """Return 2 - 2 cos(anchor, target)."""
     return 2 - 2 * loops.cosine(anchor, target)
 
 
@@ -25,7 +25,7 @@ def slow(z1, z2):
 
 
 def test_the_loops_by_hand():
-    """Orthogonal, opposite, 45 degrees."""
+    """The rows are orthogonal, opposite, and at 45 degrees."""
     z1, z2 = [[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[0.0, 3.0], [0.0, -5.0], [4.0, 4.0]]
     assert slow(z1, z2) == pytest.approx([2.0, 4.0, 2 - math.sqrt(2)])
 
@@ -35,6 +35,6 @@ def test_byol_is_two_and_twice_simsiam(views, gradients):
     weight = torch.arange(6.0).double()
     for own in ({}, {"weight": weight}, {"reduction": "none"}):
         torch.testing.assert_close(byol(z1, z2, **own), 2 + 2 * simsiam(z1, z2, **own), rtol=1e-12, atol=1e-12)
-    # The target enters each with nothing but a zero: gradients() wants one for both views.
+    # Add 0 * target, as `gradients` needs a gradient for both views.
     first, second = (gradients(lambda a, b, loss=loss: loss(a, b) + 0 * b.sum(), z1, z2) for loss in (byol, simsiam))
     np.testing.assert_allclose(first, 2 * second, rtol=1e-12, atol=1e-14)

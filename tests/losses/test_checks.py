@@ -1,4 +1,4 @@
-"""Invalid input: every registered loss raises an error with the argument, the rule and the value in one line."""
+"""Test invalid input: every registered loss raises a one-line error that names the argument, the rule and the value."""
 
 import re
 
@@ -34,7 +34,7 @@ def draw(*shape, seed=0):
 
 
 def good(name):
-    """Arguments that a loss takes: with a queue and ids where it has such."""
+    """Return valid arguments of a loss, with a queue and ids if the loss takes them."""
     some = {
         "z1": draw(N, D),
         "z2": draw(N, D, seed=1),
@@ -48,7 +48,7 @@ def good(name):
 
 
 def refused(name, changes, message, kind=InputError):
-    """Function and module, with each engine, refuse with one line that matches in full."""
+    """Assert that the loss function and its module, with each engine, raise an error that matches `message` in full."""
     arguments = {**good(name), **changes}
     for left_out in [key for key, value in changes.items() if value is None]:
         del arguments[left_out]
@@ -105,7 +105,7 @@ def test_numbers_that_are_not_finite(name, value, dtype):
     for key in views:
         for row in (0, 3, N - 1):
             refused(name, views | {key: spoiled(views[key], row, value)}, rf"`{key}` is not finite in row {row}\.")
-    # Of several the first, whatever its column, and of two views the first.
+    # The message names the first row of the first view.
     twice = spoiled(spoiled(views["z2"], 5, value, 0), 3, value, 4)
     refused(name, views | {"z2": twice}, r"`z2` is not finite in row 3\.", NonFiniteInputError)
     both = {"z1": spoiled(views["z1"], 4, value), "z2": spoiled(views["z2"], 1, value)}
@@ -173,7 +173,7 @@ def test_a_queue_without_rows_is_none_and_zero_rows_are_fine(name):
 
 @having("queue")
 def test_a_queue_of_another_precision_is_taken(name):
-    """It is stored as its keeper likes; the views decide what is computed in."""
+    """The result has the precision of the views."""
     arguments = good(name)
     value = losses[name](**arguments | {"queue": arguments["queue"].double()})
     assert value.dtype == torch.float32
@@ -292,7 +292,7 @@ def test_a_scalar_that_is_not_finite():
 
 
 def test_large_numbers_are_finite():
-    """None is lost by a sum that overflows."""
+    """Finite entries pass the check even if their sum overflows."""
     check_rows("x", torch.full((N, D), 3e38))
     check_rows("x", torch.full((N, D), 65504.0).half())
 
@@ -320,7 +320,7 @@ def test_a_queue_is_needed_where_only_its_rows_are_negatives():
 
 
 def test_numbers_must_be_plain():
-    """A tensor would pass for a number, and its gradient be lost."""
+    """Reject a tensor as a number: its gradient would be lost."""
     z = torch.eye(3)
     with pytest.raises(InputTypeError, match=r"^`temperature` must be a plain value, got a tensor\.$"):
         losses["infonce"](z, z, temperature=torch.tensor(0.2, requires_grad=True))

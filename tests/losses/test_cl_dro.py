@@ -1,4 +1,4 @@
-"""CL-DRO against float64 loops that solve the inner maximisation by bisection, and from both sides of the duality."""
+"""Test `cl_dro` against float64 loops that solve the inner maximisation by bisection, and by primal and dual bounds."""
 
 import math
 
@@ -12,7 +12,7 @@ from tests.losses import loops
 
 
 def penalty(u, divergence, alpha):
-    """phi(u), nonnegative and zero at 1."""
+    """Return phi(u), which is >= 0, and 0 at u = 1."""
     if divergence == "kl":
         return (u * math.log(u) if u else 0.0) - u + 1
     if divergence == "chi2":
@@ -21,7 +21,7 @@ def penalty(u, divergence, alpha):
 
 
 def density(x, divergence, alpha):
-    """The u >= 0 that is best for u x - phi(u): phi'(u) = x, or 0 where that has no solution."""
+    """Return the u >= 0 that maximises u x - phi(u): the solution of phi'(u) = x, or 0 if there is none."""
     if divergence == "kl":
         return math.exp(x)
     if divergence == "chi2":
@@ -30,14 +30,14 @@ def density(x, divergence, alpha):
 
 
 def objective(weights, scores, divergence, alpha):
-    """sum_j Q_j s_j - (1 / M) sum_j phi(M Q_j)."""
+    """Return sum_j Q_j s_j - (1 / M) sum_j phi(M Q_j) for Q = `weights` and s = `scores`."""
     count = len(scores)
     gain = math.fsum(q * s for q, s in zip(weights, scores, strict=True))
     return gain - math.fsum(penalty(count * q, divergence, alpha) for q in weights) / count
 
 
 def term(positive, negatives, temperature=0.2, divergence="kl", alpha=1.5):
-    """-s+ + max_Q objective(Q); the level of the water is found by bisection, the value is the primal's."""
+    """Return -s+ + max_Q objective(Q). Bisection finds the dual variable nu, which gives the maximising Q."""
     scores = [c / temperature for c in negatives]
     low, high = min(scores), max(scores)
     for _ in range(60):
@@ -62,7 +62,7 @@ SCORES = [-1.0, 0.5, 0.8, -0.2, 0.9, 0.85]
 
 
 def test_by_hand(at_cosines):
-    """Logits 1 and 0 (t = 1): kl log((e + 1) / 2), chi2 1/2 + 1/8. Logits 3 and 0: all weight on the first, 3 - 1/2."""
+    """Logits 1, 0 give log((e + 1) / 2) for KL and 1/2 + 1/8 for chi2. Logits 3, 0 put all weight on the first."""
     for cosines, t, own, best in (
         ([1.0, 0.0], 1.0, {}, math.log((math.e + 1) / 2)),
         ([1.0, 0.0], 1.0, {"divergence": "chi2"}, 1 / 2 + 1 / 8),
@@ -78,7 +78,7 @@ def test_by_hand(at_cosines):
 @pytest.mark.parametrize("own", KINDS, ids=str)
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
 def test_no_distribution_is_worse_and_the_gradient_is_the_worst(at_cosines, own, temperature):
-    """d max / d s_j = Q*_j (Danskin): a distribution, which attains the value; no other one exceeds it."""
+    """The gradient is the maximising Q (Danskin's theorem). No random distribution exceeds its value."""
     z1, z2 = at_cosines(0.3, SCORES[1:5])
     z2.requires_grad_()
     value = cl_dro(z1, z2, temperature=temperature, reduction="none", **own)[0]
@@ -99,7 +99,7 @@ def test_no_distribution_is_worse_and_the_gradient_is_the_worst(at_cosines, own,
 @pytest.mark.parametrize("own", KINDS, ids=str)
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
 def test_every_level_of_the_dual_bounds_the_value_from_above(at_cosines, own, temperature):
-    """l + mean_j phi*(s_j - l), phi* written out; the least of a fine grid comes down to the value."""
+    """The dual objective nu + mean_j phi*(s_j - nu) is >= the value for all nu, with equality at its minimum."""
     kind, alpha = (
         own.get("divergence", "kl"),
         {"kl": 1, "chi2": 2}.get(own.get("divergence", "kl"), own.get("alpha", 1.5)),
@@ -125,7 +125,7 @@ def test_kl_is_dcl_less_the_log_of_the_number_of_negatives(views, gradients, neg
 
 
 def test_chi2_is_mean_variance_until_a_weight_would_be_negative(views, gradients):
-    """Without the constraint u = 1 + s - mean(s): an upper bound, attained if and only if that is nowhere negative."""
+    """`mean_variance` is an upper bound of chi2, with equality if and only if no weight is clipped at 0."""
     clipped = []
     for seed in range(5):
         z1, z2 = views(6, 4, seed)
@@ -137,7 +137,7 @@ def test_chi2_is_mean_variance_until_a_weight_would_be_negative(views, gradients
         assert (gap[least >= 0].abs() < 1e-12).all()
         assert (gap[least < -0.01] > 1e-7).all()
         clipped += (least < -0.01).tolist()
-        # At 2 and above no weight can be clipped: the mean is at most 2 / t above the least.
+        # At temperature 2 no weight is clipped, as the mean exceeds the minimum by at most 2 / t.
         np.testing.assert_allclose(
             gradients(lambda a, b: cl_dro(a, b, temperature=2.0, divergence="chi2"), z1, z2),
             gradients(lambda a, b: mean_variance(a, b, temperature=2.0), z1, z2),
@@ -159,7 +159,7 @@ def test_alpha_two_is_chi2(views, gradients, temperature):
 
 
 def test_alpha_near_one_tends_to_kl(views, gradients):
-    """Ten times nearer, ten times smaller the difference, of the values and of the gradients."""
+    """The difference to KL, of values and gradients, is proportional to alpha - 1."""
     z1, z2 = views(6, 4)
     errors = []
     for alpha in (1 + 1e-3, 1 + 1e-4, 1 + 1e-5):
@@ -172,7 +172,7 @@ def test_alpha_near_one_tends_to_kl(views, gradients):
 
 @pytest.mark.parametrize(("own", "order"), [(KINDS[0], 1.0), (KINDS[1], 2.0), (KINDS[2], 1.5), (KINDS[3], 3.0)])
 def test_all_agree_to_second_order_at_a_high_temperature(views, own, order):
-    """mean + variance / 2 + (2 - alpha) third moment / 6 + ..., since phi''(1) = 1 and phi'''(1) = alpha - 2."""
+    """phi''(1) = 1 and phi'''(1) = alpha - 2, so L = mean + variance / 2 + (2 - alpha) / 6 * third moment + ..."""
     z1, z2 = views(6, 4)
     t, common = 200.0, {"symmetric": False, "reduction": "none", "temperature": 200.0}
     cosine = torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1)
@@ -191,7 +191,7 @@ def test_one_or_equal_negatives_leave_nothing_to_choose(at_cosines, own):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_what_is_left_out_does_not_overflow(engine):
-    """Orthogonal graphs at a low temperature, near KL: the anchor's own similarity, masked, is e^100 above the rest."""
+    """The masked similarity of an anchor with itself exceeds the other similarities by a factor e^100."""
     z = torch.eye(40, 50).requires_grad_()
     value = cl_dro(z, torch.eye(40, 50), divergence="alpha", alpha=1.001, temperature=0.01, engine=engine)
     value.backward()

@@ -1,7 +1,7 @@
-"""The contract of every registered loss, and tests that the checkers reject broken losses.
+"""Test the contract of every registered loss, and test that the checks reject broken losses.
 
-A checker is a function `check_...(loss, ...)` that raises AssertionError. It runs over every registered name, with its
-defaults and with each switch in every other position, and over losses that are broken on purpose.
+A check is a function `check_...(loss, ...)` that raises AssertionError. It is called for every registered loss, with
+the defaults and with every other value of each switch, and for losses that are broken on purpose.
 """
 
 import copy
@@ -27,7 +27,7 @@ NAMES = list(losses)
 
 
 def switches(name):
-    """Yield each argument with a list of choices, and the choices, except `reduction`."""
+    """Yield each boolean or Literal argument of a loss, except `reduction`, with its possible values."""
     hints = get_type_hints(inspect.unwrap(losses[name]))
     for argument in losses.arguments(name).defaults:
         if argument == "reduction":
@@ -39,9 +39,9 @@ def switches(name):
 
 
 def variants():
-    """Yield every loss with its defaults, and with each switch in each other position.
+    """Yield every loss with its defaults, and with each other value of each switch.
 
-    `test_tiled.py` compares the engines; an empty queue, the only one here, means `cross`.
+    The values `engine=...` and `negatives="queue"` are left to `test_tiled.py`.
     """
     for name in NAMES:
         yield pytest.param(name, {}, id=name)
@@ -70,12 +70,12 @@ def draw(count=6, columns=5, seed=0, dtype=torch.float32):
 
 
 def run(loss, z1, z2, autocast=False):
-    """Return value and gradients; only the forward pass is inside autocast, as PyTorch recommends."""
+    """Return the value and the gradients of both views. Only the forward pass runs inside autocast."""
     z1, z2 = (z.detach().clone().requires_grad_() for z in (z1, z2))
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         value = loss(z1, z2)
     value.backward()
-    # A side that is a constant to the gradient has None.
+    # The gradient of a detached view is None.
     return value.detach(), *(torch.zeros_like(z) if z.grad is None else z.grad for z in (z1, z2))
 
 
@@ -93,7 +93,7 @@ def check_finite_scalar(loss, z1, z2):
 
 
 def check_separates_pairs(loss, steps=10, more=20, seeds=2):
-    """Ten steps on free embeddings separate positives from negatives; twenty more rank the positives first."""
+    """Assert that 10 steps on free embeddings separate positives from negatives, and 30 steps rank positives first."""
     off = ~torch.eye(8, dtype=torch.bool)
     for seed in range(seeds):
         views = [z.clone().requires_grad_() for z in draw(8, 8, seed)]
@@ -123,7 +123,7 @@ def check_permutation_invariance(loss):
 
 
 def check_precision(loss):
-    """Half precision is computed in float32, also inside autocast; float32 and float64 keep their dtype."""
+    """Assert that half precision is computed in float32, also inside autocast, and that other dtypes are kept."""
     exact = run(loss, *draw(dtype=torch.float64))
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
         z1, z2 = draw(dtype=dtype)
@@ -132,7 +132,7 @@ def check_precision(loss):
         for autocast in (False, True):
             got = run(loss, z1, z2, autocast)
             assert got[0].dtype == wide, f"{dtype} in, {got[0].dtype} out (autocast: {autocast})"
-            # A tight tolerance: anything computed below float32 would be off by 1e-3.
+            # A lower precision than float32 would give an error of 1e-3.
             torch.testing.assert_close(got[0], expected[0], rtol=1e-6, atol=1e-6)
             for gradient, wanted in zip(got[1:], expected[1:], strict=True):
                 assert gradient.dtype == dtype
@@ -143,7 +143,7 @@ def check_precision(loss):
 
 
 def check_zero_rows(loss):
-    """Zero projections give neither NaN nor infinity."""
+    """Assert that zero projections give no NaN and no infinity."""
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         zero = torch.zeros(6, 5, dtype=dtype)
         z1, z2 = draw(dtype=dtype)
@@ -167,7 +167,7 @@ def check_inputs_stay(loss):
 
 
 def check_low_temperature(loss):
-    """`loss` has a temperature of 0.005: logits of 200, whose exponentials overflow float32."""
+    """Assert finite results of a loss at temperature 0.005. Logits reach 200, so e^logit overflows float32."""
     z1, z2 = draw()
     near = z1 + 1e-3 * z2
     for views in ((z1, z2), (z1, z1), (z1, -z1), (z1, near), draw(2, 1), draw(40, 2)):
@@ -175,7 +175,7 @@ def check_low_temperature(loss):
 
 
 def check_anchors_without_negatives(loss):
-    """Value and gradient are finite if ids leave some or all anchors without a negative."""
+    """Assert that value and gradient are finite if ids leave some or all anchors without negatives."""
     for own in (torch.zeros(6, dtype=torch.long), torch.tensor([0, 1, 1, 1, 1, 1])):
         for dtype in (torch.float64, torch.float32):
             z1, z2 = draw(dtype=dtype)
@@ -342,7 +342,7 @@ def test_every_argument_refuses_a_wrong_type(name):
 
 @each_name
 def test_ranges(name):
-    """`RANGES` of the loss's test file: what lies outside is refused, by function, module and command line alike."""
+    """The function, the module and the registry reject values outside the test file's `RANGES`."""
     ranges = getattr(importlib.import_module(f"tests.losses.test_{name}"), "RANGES", {})
     ranges |= {"temperature": "[1e-6, inf)"} if name in having("temperature") else {}
     for argument, notation in ranges.items():
@@ -373,7 +373,7 @@ def test_an_unknown_argument_lists_the_valid_ones(name):
 
 
 def healthy(z1, z2, temperature=0.2):
-    """Plain InfoNCE, from which the broken losses below are derived."""
+    """Return InfoNCE. The broken losses below are variants of this function."""
     wide = torch.promote_types(z1.dtype, torch.float32)
     with torch.autocast("cpu", enabled=False):
         a, b = (torch.nn.functional.normalize(z.to(wide)) for z in (z1, z2))

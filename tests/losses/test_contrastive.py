@@ -1,4 +1,4 @@
-"""The pairwise contrastive loss of margin and distance against float64 loops."""
+"""Test `contrastive`, the loss with a margin on distances, against float64 reference loops."""
 
 import math
 from functools import partial
@@ -14,7 +14,7 @@ from tests.losses import loops
 
 
 def term(anchor, positive, negatives, margin=1.0, normalize=True, negative_reduction="mean"):
-    """D+^2 / 2 + reduce_j max(margin - D_j, 0)^2 / 2."""
+    """Return D+^2 / 2 plus the mean or sum over j of max(margin - D_j, 0)^2 / 2."""
     if normalize:
         anchor, positive, *negatives = (loops.unit(row) for row in (anchor, positive, *negatives))
     pushed = [max(margin - math.dist(anchor, key), 0) ** 2 / 2 for key in negatives]
@@ -24,21 +24,21 @@ def term(anchor, positive, negatives, margin=1.0, normalize=True, negative_reduc
 
 slow = loops.every(term)
 batch = loops.of_rows(term)
-EXPLICIT = False  # `normalize` is the caller's there: see below
-# Margins that some negatives keep and others do not.
+EXPLICIT = False  # tested below, as the caller chooses `normalize`
+# With these margins, some negatives are within the margin.
 SETTINGS = [
     {"margin": 1.4},
     {"margin": 1.6, "negative_reduction": "sum"},
     {"margin": 4.0, "normalize": False},
     {"margin": 3.0, "normalize": False, "negative_reduction": "sum"},
 ]
-# All negatives within the margin, hence no kink.
+# All negatives are within the margin, so there is no kink.
 SMOOTH = [{"margin": 30.0, "normalize": normalize} for normalize in (True, False)]
 RANGES = {"margin": "(0, inf)"}
 
 
 def test_the_loops_by_hand():
-    """Distances: sqrt 2 to the positive; 1, 2 and 5 to the negatives, 1, 2 and 1 once they have length 1."""
+    """The distance to the positive is sqrt(2). Those to the negatives are 1, 2, 5, and 1, 2, 1 after normalisation."""
     third = [math.cos(math.pi / 3), math.sin(math.pi / 3)]
     rows = [1.0, 0.0], [0.0, 1.0], [third, [-1.0, 0.0], [1.0, 0.0]]
     assert term(*rows, margin=1.5) == pytest.approx(1 + (0.125 + 0 + 1.125) / 3)
@@ -55,7 +55,7 @@ def test_equals_the_loops_everywhere(reference, data, margin, normalize, reduce)
     own = {"margin": margin, "normalize": normalize, "negative_reduction": reduce}
     own |= {"negatives": data.draw(st.sampled_from(["cross", "all"])), "symmetric": data.draw(st.booleans())}
     got = contrastive(torch.tensor(z1), torch.tensor(z2), reduction="none", **own)
-    # A distance of 0 may come out as the root of a rounding error.
+    # A distance of 0 can be computed as the square root of a rounding error.
     np.testing.assert_allclose(got, slow(z1.tolist(), z2.tolist(), **own), rtol=1e-10, atol=1e-6)
 
 

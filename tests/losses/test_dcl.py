@@ -1,4 +1,4 @@
-"""Decoupled contrastive loss against float64 loops, and its limits."""
+"""Test `dcl` against float64 reference loops, and in limiting cases."""
 
 import math
 
@@ -12,7 +12,7 @@ SMOOTH = [{}]
 
 
 def test_one_way_cross_view_is_the_official_graphcl_form(views):
-    """-log( pos / (sum of the row - pos) ), exponentials written out: safe at temperature 0.2 in float64."""
+    """The released GraphCL code computes -log(pos / (sum of the row - pos))."""
     z1, z2 = views(6, 4)
     e = torch.exp(torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1) / 0.2)
     expected = -torch.log(e.diagonal() / (e.sum(dim=1) - e.diagonal())).mean()
@@ -34,7 +34,7 @@ def test_one_negative_leaves_the_difference_of_two_logits(at_cosines):
 
 
 def test_infonce_is_the_softplus_of_dcl(views):
-    """log(e^{s+} + e^A) - s+ = softplus(A - s+): two printed values, one quantity."""
+    """log(e^{s+} + e^A) - s+ = softplus(A - s+), with A the logsumexp of the negatives."""
     z1, z2 = views(6, 4)
     zero = torch.zeros((), dtype=torch.float64)
     for negatives, symmetric in SWITCHES:

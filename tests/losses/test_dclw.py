@@ -1,4 +1,4 @@
-"""Weighted decoupled contrastive loss against float64 loops: the weights of the positives, frozen or not."""
+"""Test `dclw` against float64 reference loops, with and without detached weights."""
 
 import math
 from itertools import product
@@ -13,14 +13,18 @@ from tests.losses import loops
 
 
 def term(positive, negatives, temperature, weight):
-    """-w s+ + log sum_j e^{s_j}."""
+    """Return -w s+ + log sum_j e^{s_j}."""
     highest = max(negatives) / temperature
     total = math.fsum(math.exp(c / temperature - highest) for c in negatives)
     return highest + math.log(total) - weight * positive / temperature
 
 
 def frozen(pairs, kept, temperature, sigma=0.5):
-    """w_i = 2 - e^{c+_i / sigma} / mean of e^{c+ / sigma} over all anchors, of the kept cosines."""
+    """Return the terms of all anchors.
+
+    The weights w_i = 2 - e^{c+_i / sigma} / mean_k e^{c+_k / sigma} are computed from `kept`, a constant copy of the
+    cosines.
+    """
     highest = max(positive for positive, _ in kept)
     exponentials = [math.exp((positive - highest) / sigma) for positive, _ in kept]
     average = math.fsum(exponentials) / len(kept)
@@ -44,13 +48,13 @@ RANGES = {"sigma": "(0, inf]"}
 
 
 def hand_made():
-    """Three graphs in the plane: the views agree up to 60, 90 and 0 degrees."""
+    """Return two views of three graphs in the plane. The views of a graph enclose 60, 90 and 0 degrees."""
     angles1, angles2 = (torch.deg2rad(torch.tensor(a, dtype=torch.float64)) for a in ([0, 90, 180], [60, 0, 180]))
     return [torch.stack([angle.cos(), angle.sin()], dim=1) for angle in (angles1, angles2)]
 
 
 def test_by_hand():
-    """Positives 0.5, 0, 1; the first anchor's negatives 1 and -1."""
+    """The positives have cosines 0.5, 0 and 1. The first anchor's negatives have cosines 1 and -1."""
     e = math.exp
     weight = 2 - e(1) / ((e(1) + e(0) + e(2)) / 3)
     expected = -weight * 0.5 / 0.25 + math.log(e(4) + e(-4))
@@ -61,7 +65,7 @@ def test_by_hand():
 
 
 def weights(z1, z2, sigma, **common):
-    """Return the factors of the positive logits: (A - L) / s+ with A = DCL + s+."""
+    """Return the weights of the positives, computed as (A - L) / s+ with L = `dclw` and A = `dcl` + s+."""
     cosine = torch.nn.functional.cosine_similarity(z1, z2)
     cosine = torch.cat([cosine, cosine]) if common["symmetric"] else cosine
     both = {"temperature": 0.4, "reduction": "none", **common}
@@ -80,7 +84,7 @@ def test_weights_have_mean_one_and_favour_the_hard_positives(views, negatives, s
 
 
 def test_a_narrow_sigma_makes_weights_negative(views):
-    """All exponentials but the greatest vanish: 2 - N for the easiest positive, 2 for the others."""
+    """Only the largest e^{c+ / sigma} matters: its weight is 2 - N, and all other weights are 2."""
     weight, cosine = weights(*views(7, 4), 1e-3, negatives="cross", symmetric=False)
     expected = torch.full((7,), 2.0, dtype=torch.float64)
     expected[cosine.argmax()] = 2 - 7
@@ -107,7 +111,7 @@ def test_a_wide_sigma_gives_dcl(views, gradients, negatives, symmetric, detach_w
 @pytest.mark.parametrize("detach_weight", [True, False])
 def test_equal_positives_give_dcl_exactly(gradients, views, detach_weight):
     z1, _ = views(6, 4)
-    # Every positive at the same cosine of 0.6, the negatives wherever they are.
+    # All positives have cosine 0.6.
     unit = torch.nn.functional.normalize(z1)
     side = torch.nn.functional.normalize(torch.stack([-unit[:, 1], unit[:, 0], -unit[:, 3], unit[:, 2]], dim=1))
     z2 = 0.6 * unit + 0.8 * side
@@ -119,7 +123,7 @@ def test_equal_positives_give_dcl_exactly(gradients, views, detach_weight):
 
 
 def test_single_precision_at_a_low_temperature_and_a_low_sigma(views):
-    """e^{1 / 0.005} overflows float32 twice over."""
+    """e^{1 / 0.005} overflows float32, both as a logit and as a weight."""
     for sigma, detach_weight in product((0.5, 0.005), (True, False)):
         z1, z2 = (z.requires_grad_() for z in views(6, 4, dtype=torch.float32))
         value = dclw(z1, z2, temperature=0.01, sigma=sigma, detach_weight=detach_weight)

@@ -1,4 +1,4 @@
-"""Debiased contrastive loss against float64 loops: the corrected negatives, and the floor below them."""
+"""Test `debiased` against float64 reference loops: the corrected sum over negatives, and its lower bound."""
 
 import math
 
@@ -12,9 +12,12 @@ from tests.losses import loops
 
 
 def term(positive, negatives, temperature=0.2, tau_plus=0.1):
-    """-log(e^{s+} / (e^{s+} + G)), G = max((sum_j e^{s_j} - tau_plus M e^{s+}) / (1 - tau_plus), M e^{-1/t})."""
+    """Return -log(e^{s+} / (e^{s+} + G)).
+
+    Here G = max((sum_j e^{s_j} - tau_plus M e^{s+}) / (1 - tau_plus), M e^{-1/t}).
+    """
     count = len(negatives)
-    # Everything relative to e^{s+}.
+    # All exponentials are divided by e^{s+}.
     total = math.fsum(math.exp((c - positive) / temperature) for c in negatives)
     floor = count * math.exp((-1 - positive) / temperature)
     return math.log1p(max((total - tau_plus * count) / (1 - tau_plus), floor))
@@ -34,7 +37,7 @@ RANGES = {"tau_plus": "[0, 1)"}
 
 
 def test_by_hand(at_cosines):
-    """Above the floor, and at it: M e^{-1/t} = 2 e^{-2}."""
+    """One case lies above the lower bound. In the other case the bound is active: M e^{-1/t} = 2 e^{-2}."""
     e = math.exp
     above = math.log((e(0.2) + (e(0.4) + e(-0.4) - 0.25 * 2 * e(0.2)) / 0.75) / e(0.2))
     below = math.log((e(1) + 2 * e(-2)) / e(1))
@@ -63,7 +66,7 @@ def test_without_false_negatives_it_is_infonce(views, gradients, negatives, symm
 
 
 def test_negatives_as_near_as_the_positive_need_no_correction(at_cosines):
-    """(M e^s - tau_plus M e^s) / (1 - tau_plus) = M e^s, whatever tau_plus."""
+    """(M e^s - tau_plus M e^s) / (1 - tau_plus) = M e^s for every tau_plus."""
     for tau_plus in (0.0, 0.3, 0.9):
         got = debiased(*at_cosines(0.4, [0.4] * 4), tau_plus=tau_plus, temperature=0.3, reduction="none")
         assert got[0].item() == pytest.approx(math.log(5), abs=1e-12)
@@ -71,7 +74,7 @@ def test_negatives_as_near_as_the_positive_need_no_correction(at_cosines):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_at_the_floor_the_negatives_have_no_gradient(slopes, engine):
-    """There the term is log(1 + M e^{-1/t - s+}), of slope -(1 - p) / t."""
+    """At the lower bound the term is log(1 + M e^{-1/t - s+}), with derivative -(1 - p) / t."""
     got = slopes(debiased, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
     rest = 3 * math.exp(-2 - 1.8)
     assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
@@ -80,7 +83,7 @@ def test_at_the_floor_the_negatives_have_no_gradient(slopes, engine):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_above_the_floor_nothing_is_detached(slopes, engine):
-    """With G = (S - tau_plus M P) / (1 - tau_plus): d/ds+ = S / (1 - tau_plus) / (P + G) with a minus, d/ds_j > 0."""
+    """Above the lower bound, d/ds+ = -S / (1 - tau_plus) / (P + G) and d/ds_j > 0."""
     tau_plus, e = 0.2, [math.exp(c / 0.5) for c in (0.3, -0.5, 0.2, 0.4)]
     below = e[0] + (sum(e[1:]) - tau_plus * 3 * e[0]) / (1 - tau_plus)
     expected = [-sum(e[1:]) / (1 - tau_plus) / below / 0.5, *(x / (1 - tau_plus) / below / 0.5 for x in e[1:])]
@@ -89,7 +92,7 @@ def test_above_the_floor_nothing_is_detached(slopes, engine):
 
 
 def test_the_floor_is_reached_where_the_equation_says(slopes):
-    """Just below and just above the tau_plus at which both sides of the maximum are equal."""
+    """Test tau_plus slightly below and above the value at which the estimate equals the lower bound."""
     positive, negatives, t = 0.6, [-0.3, 0.1, 0.2], 0.5
     total = math.fsum(math.exp((c - positive) / t) for c in negatives)
     floor = 3 * math.exp((-1 - positive) / t)

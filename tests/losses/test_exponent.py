@@ -1,4 +1,4 @@
-"""Exponents are polynomials: against numpy's, in value, slope and sum."""
+"""Test exponents against numpy's polynomials: value, derivative and sum."""
 
 import math
 
@@ -20,7 +20,7 @@ exponents = st.builds(Exponent, coefficients, coefficients, st.floats(-2, 2))
 
 
 def polynomial(part, center):
-    """In powers of c itself, by composition."""
+    """Return the polynomial in (c - `center`) with coefficients `part` as a numpy polynomial in c."""
     return Polynomial(part or (0.0,))(Polynomial([-center, 1.0]))
 
 
@@ -29,7 +29,7 @@ def value_of(exponent):
 
 
 def evaluate(exponent, at=C):
-    """Values, and the gradient of each with respect to its own similarity."""
+    """Return the values of `exponent` at the similarities `at`, and its derivatives."""
     c = torch.tensor(at, requires_grad=True)
     value = exponent(c)
     if not value.requires_grad:
@@ -44,7 +44,7 @@ def check(exponent, value, slope, scale):
 
 
 def size(*those):
-    """Return the largest summand, to which rounding errors are relative: |c - center| <= 3.1, or 5.1 shifted."""
+    """Return the largest coefficient times power in the exponents, which sets the scale of rounding errors."""
     every = [abs(x) * 5.1**k for each in those for part in (each.free, each.frozen) for k, x in enumerate(part)]
     return 10 * max(1.0, *every) if every else 1.0
 
@@ -57,7 +57,7 @@ def size(*those):
 def test_value_and_slope(exponent):
     slope = polynomial(exponent.free, exponent.center).deriv()
     check(exponent, value_of(exponent), slope, size(exponent))
-    # The slope's own coefficients, about the same center.
+    # `slope` uses the same center.
     np.testing.assert_allclose(
         polynomial(exponent.slope, exponent.center)(C), slope(C), rtol=0, atol=1e-12 * size(exponent)
     )
@@ -102,7 +102,7 @@ def test_horner_of_a_number(part, x):
     assert float(horner(part, torch.tensor(x, dtype=torch.float64))) == pytest.approx(expected, rel=1e-12, abs=1e-11)
 
 
-# -- the two that losses are made of -----------------------------------------------------------------------------------
+# -- linear and Gaussian exponents -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mu", [-0.5, 0.0, 0.7, 1.5])
@@ -128,12 +128,12 @@ def test_gaussians_of_extreme_width():
 
 
 def test_a_narrow_gaussian_does_not_cancel():
-    """In powers of c itself, its value at 0.7001 would be a difference of numbers of 2.5e7."""
+    """In powers of c itself, the value at 0.7001 would be a difference of numbers near 2.5e7."""
     both = linear(5.0) + gaussian(0.7, 1e-4)
     got = both(torch.tensor([0.7001], dtype=torch.float64)).item()
     assert got == pytest.approx(5 * 0.7001 - 0.5, abs=1e-11)
     single = both(torch.tensor([0.7001], dtype=torch.float32)).item()
-    assert single == pytest.approx(5 * 0.7001 - 0.5, abs=3e-3)  # of the rounding of 0.7001 itself
+    assert single == pytest.approx(5 * 0.7001 - 0.5, abs=3e-3)  # float32 rounds 0.7001
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ def test_the_center_is_that_of_the_higher_power():
         assert both.frozen == pytest.approx((0.0, 0.0, -50.0))
 
 
-# -- is it small -------------------------------------------------------------------------------------------------------
+# -- small exponents ---------------------------------------------------------------------------------------------------
 
 
 def on_the_grid(exponent):
-    """The largest absolute value on multiples of 1/64, up to one beyond a cosine's range."""
+    """Return the largest |P| on multiples of 1/64, up to 1/64 beyond the range of a cosine."""
     at = np.arange(-65, 66) / 64 - exponent.center
     return max(abs(math.fsum(x * c**k for k, x in enumerate(exponent.total))) for c in at)
 
@@ -173,7 +173,7 @@ def test_small_is_below_60_everywhere(exponent):
     largest = on_the_grid(exponent)
     if not math.isclose(largest, 60, rel_tol=1e-9):
         assert exponent.is_small == (largest < 60)
-    # Between the points of the grid, not much more: a fine one, and of float32 what it is for.
+    # Check a finer grid, and that the float32 sum is finite.
     fine = np.abs(value_of(exponent)(np.linspace(-1, 1, 4001))).max()
     if exponent.is_small:
         assert fine < 61
@@ -182,7 +182,7 @@ def test_small_is_below_60_everywhere(exponent):
             assert np.isfinite(np.float32(1e6) * heights[0])
             assert heights[1] / 1e6 > SMALLEST
     elif fine < 58:
-        # A cosine may be a little more than 1.
+        # Rounding can give a cosine slightly above 1.
         assert on_the_grid(exponent) > 60 - 1e-9
 
 

@@ -1,4 +1,4 @@
-"""FlatNCE against float64 loops: three printed values, one gradient, and the precision it is meant to keep."""
+"""Test `flatnce` against float64 reference loops: three forms with one gradient, and precision in float32."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_each_form_prints_its_own_value(views, negatives, symmetric):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 def test_every_form_has_dcls_gradient_and_not_infonces(views, gradients, form, negatives, symmetric):
-    """A mask of zeros rather than -inf would leave e^0 in the sum, and with it InfoNCE's gradient."""
+    """A mask of zeros instead of -inf would keep e^0 in the sum, which gives the gradient of InfoNCE."""
     z1, z2 = views(5, 3)
     common = {"negatives": negatives, "symmetric": symmetric, "reduction": "none"}
     for anchor in range(10 if symmetric else 5):
@@ -44,7 +44,7 @@ def test_the_log_form_may_be_negative(at_cosines):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("temperature", [0.1, 0.05, 0.02])
 def test_float32_keeps_the_gradient_where_the_positive_has_won(reference, gradients, at_cosines, form, temperature):
-    """Gap s+ - max s_j of 12, 24 and 60: InfoNCE's p+ - 1 is rounding noise or zero there, FlatNCE's is -1 / tau."""
+    """At gaps s+ - max s_j of 12 to 60, InfoNCE's derivative p+ - 1 is lost to rounding; FlatNCE's is -1 / tau."""
     negatives = np.linspace(-0.95, -0.3, 15)
     z1, z2 = at_cosines(0.9, negatives)
     z1, z2 = z1.float(), z2.float()
@@ -55,7 +55,7 @@ def test_float32_keeps_the_gradient_where_the_positive_has_won(reference, gradie
     got = gradients(only_first, z1, z2)
     expected = reference.gradient(reference.flatnce, z1, z2, temperature=temperature, form=form, only=0)
     assert np.linalg.norm(got - expected) < 2e-5 * np.linalg.norm(expected)
-    # Not the size alone: the split between the negatives is right as well.
+    # The distribution over the negatives must be correct too.
     np.testing.assert_allclose(
         np.linalg.norm(got[1, 1:], axis=1), np.linalg.norm(expected[1, 1:], axis=1), rtol=1e-4, atol=1e-12
     )
@@ -67,5 +67,5 @@ def test_half_precision_inputs_keep_the_gradient_too(reference, gradients, at_co
     z1, z2 = at_cosines(0.9, np.linspace(-0.95, -0.3, 15), dtype=dtype)
     got = gradients(lambda a, b: flatnce(a, b, temperature=0.05, form=form, reduction="none")[0], z1, z2)
     expected = reference.gradient(reference.flatnce, z1.double(), z2.double(), temperature=0.05, form=form, only=0)
-    # Only the gradient's own rounding to the input's dtype is left: 2^-9 and 2^-12 relative.
+    # The only error is the rounding of the gradient to the dtype of the input, 2^-9 or 2^-12.
     assert np.linalg.norm(got - expected) < 5e-3 * np.linalg.norm(expected)

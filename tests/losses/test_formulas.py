@@ -1,14 +1,16 @@
-"""Every loss whose test file defines a reference, against it.
+"""Compare every loss with the reference that its test file defines.
 
-A test file `test_NAME.py` takes part by these names:
+A test file `test_NAME.py` takes part by defining some of these names:
 
-- `batch`: the slow reference, see `loops`;
-- `SETTINGS`: arguments to compare with, `{}` for the defaults;
-- `RANDOM`: strategies for arguments drawn at random; `tolerance`: the absolute error allowed then;
-- `SMOOTH`: arguments far from any kink, for gradcheck;
-- `FLOAT32`: arguments to compare with in float32 at temperature 0.01;
-- `EXPLICIT`: whether explicit pairs are compared, `SIMILARITY` theirs;
-- `STOPPED`: whether the second view is a constant to the gradient.
+- `batch`: slow reference, see `loops`;
+- `SETTINGS`: arguments to test, `{}` for the defaults;
+- `RANDOM`: hypothesis strategies for random arguments;
+- `tolerance`: absolute error allowed for random arguments;
+- `SMOOTH`: arguments for gradcheck, far from any kink;
+- `FLOAT32`: arguments to test in float32 at temperature 0.01;
+- `EXPLICIT`: whether to test explicit pairs;
+- `SIMILARITY`: similarity of the explicit pairs;
+- `STOPPED`: whether the loss detaches the second view.
 """
 
 import importlib
@@ -40,13 +42,13 @@ POSITIONS = {
 
 
 def each(attribute, names=MODULES):
-    """Parametrise over the losses and the entries of an attribute of their test files, by default one empty entry."""
+    """Parametrise a test over losses and the entries of `attribute` in their test files; `{}` if it is missing."""
     cases = [(name, own) for name in names for own in getattr(FOUND[name], attribute, [{}])]
     return pytest.mark.parametrize(("name", "own"), cases, ids=[f"{name}-{own}" for name, own in cases])
 
 
 def shared(name, negatives, symmetric):
-    """The two switches as arguments of the loss; None if the loss does not have this position of them."""
+    """Return the two switches as arguments of the loss; None if the loss does not allow these values."""
     if name in FIXED:
         own = FIXED[name]
         return {} if (own.get("negatives", "cross"), own["symmetric"]) == (negatives, symmetric) else None
@@ -54,7 +56,7 @@ def shared(name, negatives, symmetric):
 
 
 def usual(name):
-    """The switches that the loss has by default."""
+    """Return the loss's default values of the two switches."""
     defaults = losses.arguments(name).defaults
     return FIXED.get(name) or {key: defaults[key] for key in ("negatives", "symmetric")}
 
@@ -70,7 +72,7 @@ def test_defaults(name, views):
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_values_at_random(reference, name, data):
-    """Small integers and fractions, whole rows of zeros and equal rows among them."""
+    """The drawn views contain small integers, fractions, zero rows and equal rows."""
     module = MODULES[name]
     z1, z2 = data.draw(reference.projections())
     own = {key: data.draw(strategy) for key, strategy in getattr(module, "RANDOM", {}).items()}
@@ -87,7 +89,7 @@ def test_values_at_random(reference, name, data):
 @each("SETTINGS")
 @pytest.mark.parametrize("held", loops.HELD)
 def test_value_and_gradient(views, name, own, held):
-    """Each position of the switches once, with nothing, a queue or a queue and ids; some are weighted."""
+    """Test all switches without a queue, with a queue, and with a queue and ids. Some cases have weights."""
     count = 4 if held == "nothing" else 3
     loss, module = losses[name], MODULES[name]
     if name not in PAIRWISE and held != "nothing":
@@ -134,7 +136,7 @@ def test_float32_at_a_low_temperature(views, name, own):
 
 @pytest.mark.parametrize("name", [name for name in MODULES if getattr(MODULES[name], "STOPPED", False)])
 def test_the_target_has_no_gradient(views, name):
-    """Not even if the target depends on the prediction, and only the caller decides on the direction."""
+    """The target gets no gradient, even if it is computed from the prediction."""
     loss = losses[name]
     z1, z2 = (z.requires_grad_() for z in views(4, 3))
     loss(z1, z2).backward()

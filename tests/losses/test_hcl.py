@@ -1,4 +1,4 @@
-"""Hard-negative contrastive loss against float64 loops: the tilt towards hard negatives, and the floor."""
+"""Test `hcl` against float64 reference loops: weights for hard negatives, and the lower bound."""
 
 import math
 
@@ -12,9 +12,9 @@ from tests.losses import loops
 
 
 def term(positive, negatives, temperature=0.2, beta=1.0, tau_plus=0.1):
-    """-log(e^{s+} / (e^{s+} + G)), G = max((R - tau_plus M e^{s+}) / (1 - tau_plus), M e^{-1/temperature}),
+    """Return -log(e^{s+} / (e^{s+} + G)), G = max((R - tau_plus M e^{s+}) / (1 - tau_plus), M e^{-1/temperature}).
 
-    R = M sum_j e^{(1 + beta) s_j} / sum_j e^{beta s_j}: everything relative to e^{s+}, tilts relative to the greatest.
+    Here R = M sum_j e^{(1 + beta) s_j} / sum_j e^{beta s_j}.
     """
     count, hardest = len(negatives), max(negatives)
     tilts = [math.exp(beta * (c - hardest) / temperature) for c in negatives]
@@ -40,7 +40,7 @@ RANGES = {"tau_plus": "[0, 1)", "beta": "[0, inf)"}
 
 
 def test_by_hand(at_cosines):
-    """Logits 0.4 and -0.4 of the negatives, 0.2 of the positive; then at the floor, where 2 e^{-2} is left."""
+    """The logits are 0.2 (positive), 0.4 and -0.4 (negatives). In the second case, G is its lower bound 2 e^{-2}."""
     e = math.exp
     tilted = 2 * (e(1.2) + e(-1.2)) / (e(0.8) + e(-0.8))
     above = math.log(1 + (tilted - 0.25 * 2 * e(0.2)) / 0.75 / e(0.2))
@@ -73,7 +73,7 @@ def test_without_tilt_it_is_the_debiased_loss(views, gradients, negatives, symme
 
 
 def test_without_false_negatives_only_the_ratio_of_two_sums_is_left(views):
-    """tau_plus = 0, beta = 1: M sum_j e^{2 s_j} / sum_j e^{s_j}, by autograd through torch's own logsumexp."""
+    """With tau_plus = 0 and beta = 1, G = M sum_j e^{2 s_j} / sum_j e^{s_j}."""
     z1, z2 = views(6, 4)
     logits = torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1) / 0.5
     negative = logits[~torch.eye(6, dtype=torch.bool)].view(6, 5)
@@ -83,13 +83,13 @@ def test_without_false_negatives_only_the_ratio_of_two_sums_is_left(views):
 
 
 def test_a_steep_tilt_leaves_the_hardest_negative(at_cosines):
-    """R tends to M e^{max s}, and never falls on the way there."""
+    """As beta grows, R rises monotonically to M e^{max s}."""
     positive, negatives, own = 0.3, [-0.5, 0.1, 0.4, 0.2], {"temperature": 0.2, "tau_plus": 0.1}
     views = at_cosines(positive, negatives)
     got = [hcl(*views, beta=beta, reduction="none", **own)[0].item() for beta in (0, 0.5, 1, 4, 100, 1e5)]
     assert (np.diff(got[:5]) > 0).all()
     limit = math.log1p((4 * math.exp(0.5) - 0.1 * 4) / 0.9)
-    # Two sums of logits of 5e5 are subtracted.
+    # Two logsumexps near 5e5 are subtracted.
     assert got[-1] == pytest.approx(limit, rel=1e-8)
 
 
@@ -102,7 +102,7 @@ def test_equal_negatives_cannot_be_tilted(at_cosines):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_at_the_floor_the_negatives_have_no_gradient(slopes, engine):
-    """There the term is log(1 + M e^{-1/t - s+}), of slope -(1 - p) / t."""
+    """At the lower bound the term is log(1 + M e^{-1/t - s+}), with derivative -(1 - p) / t."""
     got = slopes(hcl, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
     rest = 3 * math.exp(-2 - 1.8)
     assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
@@ -111,7 +111,7 @@ def test_at_the_floor_the_negatives_have_no_gradient(slopes, engine):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_the_tilt_is_not_detached(slopes, engine):
-    """d R / d s_j = (1 + beta) R a_j - beta R b_j, with the softmaxes a of (1 + beta) s and b of beta s."""
+    """d R / d s_j = (1 + beta) R a_j - beta R b_j, with a = softmax((1 + beta) s) and b = softmax(beta s)."""
     t, beta, tau_plus = 0.4, 2.0, 0.1
     positive, s = 0.3 / t, [-0.5 / t, 0.2 / t, 0.4 / t]
     up, down = ([math.exp(k * x) for x in s] for k in (1 + beta, beta))
@@ -121,7 +121,7 @@ def test_the_tilt_is_not_detached(slopes, engine):
         tilted * ((1 + beta) * a / sum(up) - beta * b / sum(down)) / (1 - tau_plus) / below / t
         for a, b in zip(up, down, strict=True)
     ]
-    # The easy ones are pushed the wrong way, which frozen weights could not do.
+    # Easy negatives are attracted, which is impossible with detached weights.
     assert expected[0] < 0 < expected[2]
     got = slopes(hcl, 0.3, [-0.5, 0.2, 0.4], temperature=t, beta=beta, tau_plus=tau_plus, engine=engine)
     np.testing.assert_allclose(got[1:], expected, rtol=1e-10)

@@ -1,4 +1,4 @@
-"""InfoNCE / NT-Xent against float64 loops, and its limits."""
+"""Test `infonce` against float64 reference loops, and in limiting cases."""
 
 import math
 
@@ -13,7 +13,7 @@ SMOOTH = [{}]
 
 
 def test_cross_view_is_cross_entropy_of_the_similarities_against_their_diagonal(views):
-    """The textbook form: row-wise cross-entropy, averaged over the two directions."""
+    """The textbook form is the row-wise cross-entropy, averaged over the two directions."""
     z1, z2 = views(7, 4)
     logits = torch.nn.functional.normalize(z1) @ torch.nn.functional.normalize(z2).T / 0.3
     target = torch.arange(7)
@@ -27,7 +27,7 @@ def test_cross_view_is_cross_entropy_of_the_similarities_against_their_diagonal(
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 @pytest.mark.parametrize("same", [0.0, 1.0])
 def test_equal_cosines_give_log_of_one_more_than_the_negatives(negatives, symmetric, same):
-    """All cosines 0 (zero vectors) or all 1 (one vector everywhere): the anchor guesses among 1 + M keys."""
+    """If all cosines are 0 (zero rows) or 1 (equal rows), the loss is log(1 + M)."""
     z = torch.full((6, 3), same, dtype=torch.float64)
     count = {"cross": 5, "all": 10}[negatives]
     value = infonce(z, z, negatives=negatives, symmetric=symmetric)
@@ -36,7 +36,7 @@ def test_equal_cosines_give_log_of_one_more_than_the_negatives(negatives, symmet
 
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 def test_gradient_is_dcls_times_the_negatives_share_anchor_by_anchor(views, gradients, negatives, symmetric):
-    """grad InfoNCE_i = q_i grad DCL_i with q_i = 1 - p+_i, and p+_i = exp(-L_i)."""
+    """grad InfoNCE_i = q_i grad DCL_i, with q_i = 1 - p+_i and p+_i = e^{-L_i}."""
     z1, z2 = views(5, 3)
     common = {"temperature": 0.5, "negatives": negatives, "symmetric": symmetric, "reduction": "none"}
     q = -torch.expm1(-infonce(z1, z2, **common))
@@ -51,13 +51,13 @@ def test_a_term_is_at_least_zero_and_bounds_mutual_information(views):
     z1, z2 = views(8, 3)
     for temperature in (0.01, 0.2, 5.0):
         assert (infonce(z1, z2, temperature=temperature, reduction="none") >= 0).all()
-        # log N - L <= log N, with N candidates per anchor across the views.
+        # log N - L <= log N, as an anchor has N candidates.
         assert math.log(8) - infonce(z1, z1, temperature=temperature).item() <= math.log(8)
 
 
 @pytest.mark.parametrize("temperature", [0.09, 0.08, 0.065])
 def test_exact_where_the_positive_has_lost(reference, gradients, at_cosines, temperature):
-    """A gap A - s+ of 20 to 30: log(1 + e^gap) is not yet the gap in float64, nor the slope 1."""
+    """The negatives exceed the positive by 20 to 30, where log(1 + e^gap) and gap still differ in float64."""
     z1, z2 = at_cosines(-0.95, [0.9, 0.1])
     got = infonce(z1, z2, temperature=temperature, reduction="none")[0].item()
     expected = reference.terms(reference.infonce, z1, z2, temperature=temperature)[0]
@@ -72,7 +72,7 @@ def test_exact_where_the_positive_has_lost(reference, gradients, at_cosines, tem
 
 @pytest.mark.parametrize("temperature", [0.1, 0.05, 0.03])
 def test_float32_keeps_the_direction_where_the_positive_has_won(reference, gradients, at_cosines, temperature):
-    """Gap s+ - max s_j of 12, 24 and 40. Taken as p+ - 1, the slope of the positive would be rounding noise or zero."""
+    """At gaps s+ - max s_j of 12 to 40, the derivative computed as p+ - 1 would be rounding noise or 0."""
     z1, z2 = at_cosines(0.9, np.linspace(-0.95, -0.3, 15))
     z1, z2 = z1.float(), z2.float()
     got = gradients(lambda a, b: infonce(a, b, temperature=temperature, reduction="none")[0], z1, z2)

@@ -1,4 +1,4 @@
-"""Noise-contrastive instance discrimination against float64 loops; the normaliser is frozen."""
+"""Test `instance_nce` against float64 reference loops; its normaliser is detached."""
 
 import math
 from functools import partial
@@ -12,7 +12,7 @@ from tests.losses import loops
 
 
 def term(anchor, positive, negatives, temperature=0.07, log_z=0.0, proximal=0.0):
-    """-log h(s+) - sum_k log(1 - h(s_k)) + proximal (2 - 2 c+), h(s) = 1 / (1 + K e^{log_z - s})."""
+    """Return -log h(s+) - sum_k log(1 - h(s_k)) + proximal (2 - 2 c+), with h(s) = 1 / (1 + K e^{log_z - s})."""
     shift = log_z + math.log(len(negatives))
     cosine = loops.cosine(anchor, positive)
     value = loops.softplus(shift - cosine / temperature)
@@ -25,7 +25,7 @@ def normaliser(z1, z2, temperature=0.07, symmetric=False):
 
 
 def normaliser_of(rows, temperature):
-    """The log of the mean of e^s over all anchors and their negatives."""
+    """Return the logarithm of the mean of e^s over all pairs of an anchor and a negative."""
     logits = [loops.cosine(anchor, key) / temperature for anchor, _, keys in rows for key in keys]
     return {"log_z": loops.log_sum_exp(logits) - math.log(len(logits))}
 
@@ -42,11 +42,11 @@ RANGES = {"proximal": "[0, inf)"}
 
 
 def test_the_loops_by_hand():
-    """All logits 0 and log_z 0: h = 1 / (1 + K)."""
+    """With all logits 0 and log_z = 0, h = 1 / (1 + K)."""
     rows = [1.0, 0.0], [0.0, 1.0], [[0.0, 2.0]] * 3
     assert term(*rows) == pytest.approx(-math.log(1 / 4) - 3 * math.log(3 / 4))
     assert term(*rows, log_z=math.log(2), proximal=0.5) == pytest.approx(-math.log(1 / 7) - 3 * math.log(6 / 7) + 1)
-    # The negatives' cosines are log 2 and 0: at temperature 1 the mean of e^s is 3 / 2, at 1 / 2 it is 5 / 2.
+    # The negatives have cosines log 2 and 0. The mean of e^s is 3 / 2 at temperature 1, and 5 / 2 at 1 / 2.
     z1, z2 = [[1.0, 0.0]] * 2, [[0.0, 1.0], [math.log(2), math.sqrt(1 - math.log(2) ** 2)]]
     assert normaliser(z1, z2, temperature=1.0)["log_z"] == pytest.approx(math.log(1.5))
     assert normaliser(z1, z2, temperature=0.5)["log_z"] == pytest.approx(math.log(2.5))

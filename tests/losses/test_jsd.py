@@ -1,4 +1,4 @@
-"""The Jensen-Shannon loss against float64 loops: raw dot products, one softplus each."""
+"""Test `jsd` against float64 reference loops."""
 
 import math
 from functools import partial
@@ -12,7 +12,7 @@ from tests.losses import loops
 
 
 def term(anchor, positive, negatives):
-    """softplus(-x+) + mean_j softplus(x_j)."""
+    """Return softplus(-x+) + mean_j softplus(x_j), with x the dot products."""
     pushed = [loops.softplus(loops.dot(anchor, key)) for key in negatives]
     return loops.softplus(-loops.dot(anchor, positive)) + math.fsum(pushed) / len(pushed)
 
@@ -24,14 +24,14 @@ SMOOTH = [{}]
 
 
 def test_the_loops_by_hand():
-    """Products 2, 3 and -1."""
+    """The dot products are 2, 3 and -1."""
     e = math.exp
     expected = math.log(1 + e(-2)) + (math.log(1 + e(3)) + math.log(1 + e(-1))) / 2
     assert term([2.0, 1.0], [1.0, 0.0], [[1.0, 1.0], [0.0, -1.0]]) == pytest.approx(expected)
 
 
 def test_binary_cross_entropy_of_positives_and_negatives_at_equal_weight(views, gradients):
-    """Discriminating the pairs from the others, each kind averaged on its own."""
+    """The loss is a binary cross-entropy, averaged separately over positives and negatives."""
 
     def plain(z1, z2):
         products = z1 @ z2.T
@@ -48,14 +48,14 @@ def test_binary_cross_entropy_of_positives_and_negatives_at_equal_weight(views, 
 
 
 def test_large_dot_products_are_exact(views):
-    """Beyond a product of 88 float32 has no exponential: softplus is x there, e^x below."""
+    """e^x overflows float32 for x > 88. For large |x|, softplus(x) is x or e^x."""
     z1, z2 = (60 * z for z in views(5, 3))
     exact = np.mean(slow(z1.tolist(), z2.tolist()))
     assert exact > 1000
     for engine in ("dense", "tiled"):
         loops.finite(partial(jsd, engine=engine), z1, z2)
         assert jsd(z1.float(), z2.float(), engine=engine).item() == pytest.approx(exact, rel=1e-5)
-    # A positive at 40 and a negative at -40: both softplus are e^-40, which must not be rounded to 0.
+    # With products 40 (positive) and -40 (negative), both terms are e^-40, which must not be rounded to 0.
     z = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
     for engine in ("dense", "tiled"):
         got = jsd(z, 40 * z, reduction="none", engine=engine)

@@ -1,4 +1,4 @@
-"""Mean-variance loss against float64 loops, and as what InfoNCE and DCL become at a high temperature."""
+"""Test `mean_variance` against float64 reference loops, and as a limit of InfoNCE and DCL at high temperature."""
 
 import math
 
@@ -13,7 +13,7 @@ from tests.losses import loops
 
 
 def term(positive, negatives, temperature=0.2, curvature=1.0):
-    """-s+ + mean_j s_j + var_j(s_j) / (2 curvature), the population's variance."""
+    """Return -s+ + mean_j s_j + var_j(s_j) / (2 curvature), with the population variance."""
     average = math.fsum(negatives) / len(negatives)
     variance = math.fsum((c - average) ** 2 for c in negatives) / len(negatives)
     return (average - positive) / temperature + variance / temperature**2 / (2 * curvature)
@@ -28,7 +28,7 @@ RANGES = {"curvature": "(0, inf)"}
 
 
 def test_by_hand(at_cosines):
-    """Logits 3, 0, 0 of the negatives, 1 of the positive: mean 1, variance (4 + 1 + 1) / 3 = 2."""
+    """The logits are 1 (positive) and 3, 0, 0 (negatives), with mean 1 and variance (4 + 1 + 1) / 3 = 2."""
     views = at_cosines(0.2, [0.6, 0.0, 0.0])
     for curvature, expected in ((1.0, 1.0), (2.0, 0.5), (0.25, 4.0)):
         assert term(0.2, [0.6, 0.0, 0.0], 0.2, curvature) == pytest.approx(expected, rel=1e-14)
@@ -38,7 +38,7 @@ def test_by_hand(at_cosines):
 
 @pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 def test_is_the_second_order_of_dcl_and_infonce_at_a_high_temperature(views, negatives, symmetric):
-    """DCL - log M = -s+ + mean + variance / 2 + third cumulant / 6 + O(t^-4); InfoNCE = softplus(DCL)."""
+    """DCL - log M = -s+ + mean + variance / 2 + third cumulant / 6 + O(t^-4), and InfoNCE = softplus(DCL)."""
     z1, z2 = views(6, 4)
     context = {"negatives": negatives, "symmetric": symmetric}
     rows = loops.compared(z1.tolist(), z2.tolist(), **context)
@@ -48,13 +48,13 @@ def test_is_the_second_order_of_dcl_and_infonce_at_a_high_temperature(views, neg
     short = mean_variance(z1, z2, **common) + math.log(count)
     size = np.linalg.norm(moments) / 6
     np.testing.assert_allclose(t**3 * (dcl(z1, z2, **common) - short), np.divide(moments, 6), rtol=0, atol=0.02 * size)
-    # The slope of softplus at log M is M / (1 + M).
+    # The derivative of softplus at log M is M / (1 + M).
     rest = t**3 * (infonce(z1, z2, **common) - functional.softplus(short)) * (1 + count) / count
     np.testing.assert_allclose(rest, np.divide(moments, 6), rtol=0, atol=0.02 * size)
 
 
 def test_the_gradient_is_linear_in_the_logits(at_cosines):
-    """d / d s_j = (1 + (s_j - mean) / curvature) / M, which an easy negative makes negative: it is pulled nearer."""
+    """d / d s_j = (1 + (s_j - mean) / curvature) / M. It is negative for an easy negative, which is attracted."""
     cosines, t, curvature = [0.5, -0.7, 0.3, 0.1], 0.2, 1.5
     z1, z2 = at_cosines(0.4, cosines)
     z2.requires_grad_()
@@ -67,7 +67,7 @@ def test_the_gradient_is_linear_in_the_logits(at_cosines):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_single_precision_keeps_a_small_variance_far_from_zero(at_cosines, engine):
-    """Logits of 90 +- 0.1: a mean of squares less a squared mean has lost the variance in float32."""
+    """Logits are 90 +- 0.1. In float32, mean(s^2) - mean(s)^2 would lose this variance."""
     cosines = (0.9 + 1e-3 * np.cos(np.arange(12))).tolist()
     z1, z2 = at_cosines(0.9, cosines, dtype=torch.float32)
     own = {"temperature": 0.01, "curvature": 1e-3, "reduction": "none", "engine": engine}

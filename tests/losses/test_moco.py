@@ -1,4 +1,4 @@
-"""MoCo's loss against float64 loops: InfoNCE whose negatives come from a queue, if there is one."""
+"""Test the loss `moco` against float64 reference loops: InfoNCE with negatives from a queue."""
 
 import math
 from functools import partial
@@ -12,7 +12,7 @@ from tests.losses import loops
 
 
 def term(anchor, positive, negatives, temperature=0.07):
-    """-s+ + log(e^{s+} + sum_j e^{s_j})."""
+    """Return -s+ + log(e^{s+} + sum_j e^{s_j})."""
     logits = [loops.cosine(anchor, key) / temperature for key in (positive, *negatives)]
     return loops.log_sum_exp(logits) - logits[0]
 
@@ -28,7 +28,7 @@ def queue(count, columns):
 
 
 def test_the_loops_by_hand():
-    """The queue's keys replace the batch's; without any the other rows serve."""
+    """With a queue, its keys are the negatives; without a queue, the other rows of the batch are."""
     z1, z2, held = [[2.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [1.0, 0.0]], [[0.0, 3.0], [-1.0, 0.0]]
     e = math.exp
     expected = [math.log(1 + e(-2) + e(-4)), math.log(1 + e(2) + e(0))]
@@ -52,7 +52,7 @@ def test_an_empty_queue_leaves_one_way_infonce(views, gradients):
 
 
 def test_with_a_queue_it_is_cross_entropy_against_the_first_logit(views, gradients):
-    """CE([q.k+, q.queue] / t, 0); the batch's other keys play no part."""
+    """The loss is the cross-entropy of the logits [q.k+, q.queue] / t with label 0."""
     held = queue(9, 4)
 
     def plain(z1, z2):
@@ -69,7 +69,7 @@ def test_with_a_queue_it_is_cross_entropy_against_the_first_logit(views, gradien
 
 
 def test_a_key_of_ones_own_is_left_out_wherever_it_lies(views):
-    """With every graph's own key in the queue under its id, N-1 keys remain: InfoNCE across the views."""
+    """The queue holds one key per graph, so excluding an anchor's own key leaves the negatives of `infonce`."""
     z1, z2 = views(6, 4)
     order = torch.tensor([3, 0, 5, 1, 4, 2])
     got = moco(z1, z2, queue=5 * z2[order], ids=torch.arange(6) + 40, queue_ids=order + 40)

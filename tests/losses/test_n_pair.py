@@ -1,4 +1,4 @@
-"""The N-pair loss against float64 loops: raw dot products and a penalty on the lengths."""
+"""Test `n_pair` against float64 reference loops: InfoNCE on dot products, and a penalty on squared norms."""
 
 import math
 from functools import partial
@@ -13,7 +13,7 @@ from tests.losses import loops
 
 
 def term(anchor, positive, negatives, l2_weight=0.002):
-    """-f.f+ + log(e^{f.f+} + sum_j e^{f.f_j}) + l2_weight (|f|^2 + |f+|^2) / 2."""
+    """Return -f.f+ + log(e^{f.f+} + sum_j e^{f.f_j}) + l2_weight (|f|^2 + |f+|^2) / 2."""
     products = [loops.dot(anchor, key) for key in (positive, *negatives)]
     lengths = loops.dot(anchor, anchor) + loops.dot(positive, positive)
     return -products[0] + loops.log_sum_exp(products) + l2_weight * lengths / 2
@@ -29,7 +29,7 @@ RANGES = {"l2_weight": "[0, inf)"}
 
 
 def test_the_loops_by_hand():
-    """Products 2, 3 and -1; squared lengths 5 and 1."""
+    """The dot products are 2, 3 and -1, the squared norms 5 and 1."""
     expected = -2 + math.log(math.exp(2) + math.exp(3) + math.exp(-1)) + 0.1 * (5 + 1) / 2
     rows = [2.0, 1.0], [1.0, 0.0], [[1.0, 1.0], [0.0, -1.0]]
     assert term(*rows, l2_weight=0.1) == pytest.approx(expected)
@@ -41,7 +41,7 @@ def test_on_unit_rows_it_is_infonce_at_temperature_one(views, negatives, symmetr
     shared = {"negatives": negatives, "symmetric": symmetric, "queue": z1[:3].flip(1), "reduction": "none"}
     expected = infonce(z1, z2, temperature=1.0, **shared)
     torch.testing.assert_close(n_pair(z1, z2, l2_weight=0.0, **shared), expected, rtol=1e-12, atol=1e-12)
-    # All lengths are 1: the penalty is l2_weight itself.
+    # All norms are 1, so the penalty is l2_weight.
     torch.testing.assert_close(n_pair(z1, z2, l2_weight=0.25, **shared), expected + 0.25, rtol=1e-12, atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""NT-Xent against float64 loops, against cross-entropy over the 2N x 2N matrix, and against InfoNCE."""
+"""Test `nt_xent` against float64 reference loops, cross-entropy over the [2N, 2N] matrix, and `infonce`."""
 
 import math
 
@@ -12,7 +12,7 @@ from tests.losses import loops
 
 
 def term(positive, negatives, temperature=0.2):
-    """-s+ + log(e^{s+} + sum_j e^{s_j})."""
+    """Return -s+ + log(e^{s+} + sum_j e^{s_j})."""
     logits = [positive / temperature, *(c / temperature for c in negatives)]
     highest = max(logits)
     return highest + math.log(math.fsum(math.exp(s - highest) for s in logits)) - logits[0]
@@ -25,7 +25,7 @@ WHOLE = {"negatives": "all", "symmetric": True}
 
 
 def test_by_hand(at_cosines):
-    """Logits 0.5 / 0.5, 0.6 / 0.5, -0.4 / 0.5, and two of 1 / 0.5 with the own view, whose rows are all the same."""
+    """At temperature 0.5, the cosines are 0.5 (positive), 0.6 and -0.4 (other view), and 1 twice (own view)."""
     expected = -math.log(math.e / (math.e + math.exp(1.2) + math.exp(-0.8) + 2 * math.exp(2)))
     assert term(0.5, [0.6, -0.4, 1, 1], 0.5) == pytest.approx(expected, rel=1e-14)
     got = nt_xent(*at_cosines(0.5, [0.6, -0.4]), temperature=0.5, reduction="none")
@@ -34,7 +34,7 @@ def test_by_hand(at_cosines):
 
 
 def test_is_cross_entropy_over_both_views(views, gradients):
-    """SimCLR's own form: 2N x 2N, the diagonal masked, the other view as the label."""
+    """SimCLR's code uses a [2N, 2N] matrix with a masked diagonal and the other view as the label."""
 
     def plain(z1, z2):
         z = functional.normalize(torch.cat([z1, z2]))
@@ -59,7 +59,7 @@ def test_is_infonce_over_both_views(views, gradients):
             rtol=1e-10,
             atol=1e-12,
         )
-    # The two means differ: who is compared is not what InfoNCE compares by default.
+    # The default of InfoNCE has other negatives, so its value differs.
     assert abs(nt_xent(z1, z2).item() - infonce(z1, z2).item()) > 0.1
 
 

@@ -1,4 +1,4 @@
-"""Choice of pairs: counts, order, invariances, normalisation."""
+"""Test the choice of pairs by `compare`: counts, order, invariances and normalisation."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ LOSSES = [infonce, dcl, flatnce, adnce]
 
 
 def ordered(rows):
-    """Negatives have no order: compare them sorted within each anchor."""
+    """Return the negatives of each anchor, sorted, as their order is arbitrary."""
     return torch.as_tensor(rows, dtype=torch.float64).sort(dim=1).values
 
 
@@ -34,7 +34,7 @@ def test_counts(views, count, negatives, symmetric):
 
 
 def test_by_hand():
-    """Two graphs in the plane, a at 0 and 90 degrees, b at 60 and 180."""
+    """Two graphs in the plane: view a at 0 and 90 degrees, view b at 60 and 180 degrees."""
     a = torch.tensor([[2.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
     b = torch.tensor([[0.5, 0.75**0.5], [-1.0, 0.0]], dtype=torch.float64)
     high = 0.75**0.5
@@ -56,7 +56,7 @@ def test_equals_the_enumeration(reference, data, negatives, symmetric):
 
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 def test_an_anchor_sees_its_own_keys_and_no_others(reference, views, negatives, symmetric):
-    """Read off the gradients: the rows that move an anchor's negatives are exactly those listed."""
+    """The rows with a nonzero gradient are exactly the anchor and its keys."""
     count = 4
     views_ = torch.stack(views(count, 3)).requires_grad_()
     pairs = compare(*views_, negatives, symmetric)
@@ -69,7 +69,7 @@ def test_an_anchor_sees_its_own_keys_and_no_others(reference, views, negatives, 
 
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 def test_neither_the_anchor_nor_its_positive_is_a_negative(negatives, symmetric):
-    """Identical views of mutually orthogonal graphs: a stray positive or self-similarity would show as a 1."""
+    """The views are equal and the graphs orthogonal, so the anchor or its positive would have cosine 1."""
     z = 3 * torch.eye(5, dtype=torch.float64)
     pairs = compare(z, z, negatives, symmetric)
     assert (pairs.positive == 1).all()
@@ -110,7 +110,7 @@ def test_renumbering_only_one_view_is_another_problem(views, negatives, symmetri
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 @pytest.mark.parametrize(("dtype", "tolerance", "decades"), [(torch.float64, 1e-12, 100), (torch.float32, 1e-5, 15)])
 def test_only_directions_count(views, negatives, symmetric, dtype, tolerance, decades):
-    """Every row may have its own length, over many decades; rows below 1e-12 count as zero."""
+    """Row norms vary over many decades, but stay above 1e-12, below which a row counts as zero."""
     z1, z2 = views(6, 3, dtype=dtype)
     lengths = 10 ** torch.linspace(-10, decades, 12, dtype=dtype).view(2, 6, 1)
     for loss in LOSSES:

@@ -1,4 +1,4 @@
-"""The decorator `pairwise`: signature, documentation, terms, defaults, weights, facts."""
+"""Test the decorator `pairwise`: signature, documentation, terms, defaults, weights and facts of a loss."""
 
 import importlib
 import inspect
@@ -38,14 +38,14 @@ each_weighted = pytest.mark.parametrize("name", WEIGHTED)
 
 @pytest.fixture
 def registry(monkeypatch):
-    """A separate registry, so that losses made here are not registered elsewhere."""
+    """Return a separate registry, so that losses of this file are not registered for other tests."""
     own = Registry("loss", "graphcl.losses")
     monkeypatch.setattr(MODULE, "losses", own)
     return own
 
 
 def others(name, z):
-    """What the loss needs beside the views; of the labels some are equal."""
+    """Return the tensors that the loss needs in addition to the views. Some labels are equal."""
     found = loops.needed(name, z)
     return found | {"labels": torch.tensor([0, 1, 0, 2, 2, 0])[: len(z)]} if "labels" in found else found
 
@@ -84,7 +84,7 @@ def test_a_formula_becomes_a_loss(registry, views):
     assert loss(z1, z2).item() == pytest.approx(expected.item(), rel=1e-12)
     assert loss(z1, z2, scale=1.0).item() == pytest.approx(expected.item() / 2, rel=1e-12)
     assert loss(z1=z1, z2=z2).item() == pytest.approx(expected.item(), rel=1e-12)
-    # It is in no other registry.
+    # The loss is not in the public registry.
     assert "gap" not in losses
 
 
@@ -133,7 +133,7 @@ def test_settled_and_changed_arguments(registry, views):
 
 
 def test_a_formulas_own_argument_comes_before_a_shared_one(registry, views):
-    """Here `weight` is a number, and graphs have none."""
+    """The formula has a number `weight`, which replaces the shared argument for graph weights."""
 
     def own(pairs: Pairs, *, weight: Temperature = 3.0) -> Tensor:
         """Own: $L = w$.
@@ -152,7 +152,7 @@ def test_a_formulas_own_argument_comes_before_a_shared_one(registry, views):
 
 
 def test_similarities_and_lengths(registry, views):
-    """Cosines of unit rows; products and distances of rows as they are, unless a formula leaves that to its caller."""
+    """Only the cosine scales rows to norm 1, unless the formula has an argument `normalize`."""
     z1, z2 = views(N, D)
     seen = []
 
@@ -179,7 +179,7 @@ def test_similarities_and_lengths(registry, views):
 
 
 def test_an_anchor_without_a_negative_contributes_nothing(registry, views):
-    """Even if the formula returns NaN for it; only ids can cause such an anchor."""
+    """The term is 0 even if the formula returns NaN."""
 
     def undefined(pairs: Pairs) -> Tensor:
         """Undefined."""
@@ -224,7 +224,7 @@ def test_signature(name):
     usual = {"negatives": "cross", "symmetric": True, "engine": "auto", "reduction": "mean"} | DEFAULTS.get(name, {})
     for key in expected:
         assert parameters[key].default == usual.get(key), key
-    # What reads type hints sees the same.
+    # Type hints agree with the signature.
     assert list(typing.get_type_hints(inspect.unwrap(losses[name]))) == [*parameters, "return"]
 
 
@@ -270,7 +270,7 @@ def test_a_wrong_call_names_the_loss_and_the_argument(views):
 
 
 def negatives_of(z1, z2, queue, negatives):
-    """Each anchor's negatives `[2N, M, D]`, both views' anchors."""
+    """Return the negatives of all anchors of both views, `[2N, M, D]`."""
     result = []
     for own, other in ((z1, z2), (z2, z1)):
         for i in range(len(own)):
@@ -336,7 +336,7 @@ def test_the_weighted_mean_of_the_terms(name, views):
         weight.sum().item() * len(terms) / N
     )
     assert losses[name](z1, z2, weight=weight, **others(name, z1)).item() == pytest.approx(expected, rel=1e-12)
-    # Terms themselves are not weighted.
+    # With `reduction="none"`, terms are not weighted.
     assert torch.equal(losses[name](z1, z2, weight=weight, reduction="none", **others(name, z1)), terms)
 
 
@@ -368,7 +368,7 @@ def test_equal_weights_are_none(name, views):
 
 @pytest.mark.parametrize("name", [name for name in losses if "reduction" in losses.arguments(name).defaults])
 def test_a_loss_whose_graphs_do_not_meet_cannot_repel(name, views):
-    """Its terms are the same for half a batch."""
+    """A loss is registered with repels="no" exactly if the terms of half a batch do not depend on the other half."""
     z1, z2 = views(N, D)
     whole = losses[name](z1, z2, reduction="none", **others(name, z1)).view(-1, N)[:, :3]
     half = losses[name](z1[:3], z2[:3], reduction="none", **others(name, z1[:3])).view(-1, 3)

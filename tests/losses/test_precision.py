@@ -1,6 +1,6 @@
-"""FlatNCE's claim as a test: the textbook InfoNCE loses its gradient to rounding, FlatNCE and this library's do not.
+"""Test rounding errors of gradients in float32, and every loss on half-precision input.
 
-And every loss on half-precision rows at the ends of what these can hold.
+FlatNCE claims that the textbook form of InfoNCE loses its gradient to rounding. The losses of this library must not.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ def figure():
 
 
 def test_float32(figure):
-    """The shape that NumPy gives: 2e-5 at a gap of 10, 7e-3 at 16, noise at 20; FlatNCE stays exact."""
+    """The relative error of textbook InfoNCE is 2e-5 at a gap of 10, 7e-3 at 16, and above 1 at 20."""
     near, far, beyond = (figure.errors(gap, torch.float32) for gap in (10, 16, 20))
     assert 1e-6 < near["InfoNCE, textbook"] < 1e-4
     assert 1e-3 < far["InfoNCE, textbook"] < 5e-2
@@ -45,7 +45,7 @@ def test_bfloat16(figure):
 
 @pytest.mark.parametrize("loss", [infonce, flatnce], ids=["infonce", "flatnce"])
 def test_the_registered_losses_keep_their_gradient_at_a_confident_anchor(loss):
-    """Through the library's own functions, as float32 projections: temperature 0.04, so gaps of up to 50."""
+    """Test float32 projections at temperature 0.04, with gaps of up to 50 between the positive and the negatives."""
     generator = torch.Generator().manual_seed(0)
     anchors = torch.randn(50, 8, generator=generator, dtype=torch.float64)
     positives = anchors + 0.05 * torch.randn(50, 8, generator=generator, dtype=torch.float64)
@@ -53,7 +53,7 @@ def test_the_registered_losses_keep_their_gradient_at_a_confident_anchor(loss):
 
     def direction(dtype):
         rows = anchors.to(dtype, copy=True).requires_grad_()
-        # Each anchor's gradient by itself, whatever its size: InfoNCE's is e^-20 of FlatNCE's, and as exact.
+        # Compare directions, as the gradient of InfoNCE is smaller than that of FlatNCE by a factor e^-20.
         loss.terms(explicit(rows, positives.to(dtype), negatives.to(dtype)), temperature=0.04).sum().backward()
         return torch.nn.functional.normalize(rows.grad.double(), dim=1, eps=1e-300)
 
@@ -68,25 +68,25 @@ def noise(*shape):
 
 
 def confident(count=8):
-    """Positives near 1, negatives near 0."""
+    """Return two views with positive cosines near 1 and negative cosines near 0."""
     return torch.eye(count) + 0.01 * noise(count, count), torch.eye(count)
 
 
 def close_negative(distance):
-    """Each row of the second view lies at this distance from another graph's row of the first."""
+    """Return two views in which each row of the second is at `distance` from another graph's row of the first."""
     z1 = torch.nn.functional.normalize(noise(6, 16))
     return z1, z1.roll(1, 0) + distance * torch.nn.functional.normalize(noise(6, 16).flip(1))
 
 
 def at(*cosines):
-    """The first anchor's cosines with its negatives; with its positive it is 0.4."""
+    """Return two views in which the first anchor has positive cosine 0.4 and the given negative cosines."""
     wanted = torch.tensor([0.4, *cosines])
     z2 = torch.cat([wanted[:, None], torch.diag((1 - wanted.square()).sqrt())], dim=1)
     return torch.eye(len(wanted) + 1)[:1].repeat(len(wanted), 1), z2
 
 
 def opposite():
-    """Positives near -1, one negative of each anchor near 1."""
+    """Return two views with positive cosines near -1 and one negative cosine near 1 per anchor."""
     z = noise(3, 5)
     return torch.cat([z, -z]), torch.cat([-z, z]) + 0.1 * noise(6, 5)
 
@@ -118,7 +118,7 @@ def test_float32_keeps_value_and_gradient(name, own, views, tolerance, engine):
 
 @pytest.mark.parametrize("name", [name for name in losses if "temperature" in losses.arguments(name).defaults])
 def test_the_lowest_temperature(name):
-    """RINCE's exponentials limit it further."""
+    """`rince` has a higher limit, as its value overflows."""
     if name != "rince":
         found = value_and_gradients(name, *noise(2, 6, 5), temperature=1e-6)
         assert all(bool(each.isfinite().all()) for each in found)
@@ -129,7 +129,7 @@ def test_the_lowest_temperature(name):
 @pytest.mark.parametrize("size", [1e-13, 1e-41])
 @pytest.mark.parametrize("name", losses)
 def test_rows_of_almost_nothing_count_as_zero(name, size):
-    """A gradient of 1 / size would freeze Adam, or overflow."""
+    """A gradient of 1 / size would overflow, or stop Adam from learning."""
     z1, z2 = noise(2, 6, 5)
     found, zero = ([each.clone() for each in (z1, z2)] for _ in range(2))
     for some, factor in ((found, size), (zero, 0.0)):
@@ -143,7 +143,7 @@ def test_rows_of_almost_nothing_count_as_zero(name, size):
 
 
 def rows(case):
-    """Two views of six rows; float16 holds 6e4 but not 1e5, and 1e-7 only as the second smallest number there is."""
+    """Return two views of six rows. The extreme cases stay within float16, from about 1e-7 to 6e4."""
     z1, z2 = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0))
     if case == "large":
         return 6e4 * z1.sign(), 6e4 * z2.sign()
@@ -175,10 +175,10 @@ def value_and_gradients(name, z1, z2, autocast=None, **own):
 
 
 def check_near(got, want):
-    """The float32 value; the float32 gradient to the precision of the rows' type, infinite where that holds no more.
+    """Assert that a half-precision result is close to the float32 result.
 
-    A cosine of a row of norm 1e-7 moves 10^7 times as fast as the row, which float16 cannot say. Infinity, not the
-    largest number, is what a gradient scaler looks for, so the gradient is not cut.
+    The value must equal the float32 value. The gradient is compared in the dtype of the rows. Where it overflows this
+    dtype it must be infinite, so that a gradient scaler detects the overflow.
     """
     assert got[0].dtype == torch.float32
     torch.testing.assert_close(got[0], want[0], rtol=1e-4, atol=1e-5)

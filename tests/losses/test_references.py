@@ -1,4 +1,4 @@
-"""The references with analytic gradients: by hand, against numerical gradients, and the losses against them."""
+"""Test the references with analytic gradients by hand and by numerical gradients, and compare the losses with them."""
 
 import math
 from itertools import product
@@ -97,7 +97,7 @@ def test_slopes_agree_with_finite_differences(reference, name, arguments, negati
 
 
 def test_the_ratio_form_has_value_one_and_flatnces_slopes(reference):
-    """Differences of xi / sg(xi) with the denominator frozen give back the slopes of the log form."""
+    """Finite differences of xi / sg(xi), with sg(xi) constant, give the derivatives of the form `log`."""
     positive, negatives, temperature = 0.3, [0.1, -0.6, 0.5], 0.2
     frozen = (positive, negatives)
     assert reference.flatnce_ratio(positive, negatives, *frozen, temperature) == 1

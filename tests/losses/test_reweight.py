@@ -1,4 +1,4 @@
-"""The reweighting-only loss against float64 loops: linear in the logits, its Gaussian weights frozen."""
+"""Test `reweight` against float64 reference loops; its weights are detached."""
 
 import math
 
@@ -12,7 +12,10 @@ from tests.losses import loops
 
 
 def term(positive, negatives, frozen, temperature=0.2, mu=0.7, sigma=1.0):
-    """-s+ + mean_j w_j s_j, w_j = exp(-(c_j - mu)^2 / (2 sigma^2)) over its mean, of frozen cosines."""
+    """Return -s+ + mean_j w_j s_j for one anchor.
+
+    The Gaussian weights w_j have mean 1 and are computed from `frozen`, a constant copy of the cosines.
+    """
     exponents = [-((c - mu) ** 2) / (2 * sigma**2) for c in frozen]
     weights = [math.exp(x - max(exponents)) for x in exponents]
     weighed = math.fsum(w * c for w, c in zip(weights, negatives, strict=True)) / math.fsum(weights)
@@ -27,7 +30,7 @@ RANGES = {"mu": "(-inf, inf)", "sigma": "(0, inf]"}
 
 
 def test_by_hand(at_cosines):
-    """mu = 0.5, sigma^2 = 0.1: the cosines 0.7 and 0.1 weigh e^{-0.2} and e^{-0.8}."""
+    """With mu = 0.5 and sigma^2 = 0.1, the cosines 0.7 and 0.1 have weights e^{-0.2} and e^{-0.8}."""
     near, far = math.exp(-0.2), math.exp(-0.8)
     expected = (near * 0.7 + far * 0.1) / (near + far) / 0.25 - 0.3 / 0.25
     own = {"temperature": 0.25, "mu": 0.5, "sigma": math.sqrt(0.1)}
@@ -39,7 +42,7 @@ def test_by_hand(at_cosines):
 @pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 @pytest.mark.parametrize("mu", [-0.3, 0.7])
 def test_a_flat_gaussian_leaves_the_plain_mean(views, gradients, negatives, symmetric, mu):
-    """With equal weights it is mean-variance without its variance."""
+    """With equal weights, the loss is `mean_variance` without the variance."""
     z1, z2 = views(6, 4)
     common = {"negatives": negatives, "symmetric": symmetric}
     flat = reweight(z1, z2, mu=mu, sigma=math.inf, reduction="none", **common)
@@ -71,7 +74,7 @@ def test_is_the_first_order_of_adnce_at_a_high_temperature(views):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, engine):
-    """d / d c_j = w_j / (M t), positive and with sum 1 / t: free weights would add terms with sum zero."""
+    """d / d c_j = w_j / (M t). Weights with a gradient would add other terms."""
     cosines, t, mu, sigma = np.array([0.5, -0.7, 0.3, 0.1]), 0.2, 0.2, 0.3
     z1, z2 = at_cosines(0.4, cosines)
     z2.requires_grad_()
@@ -84,14 +87,14 @@ def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, engine):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_a_narrow_gaussian_far_away_leaves_the_nearest_negative(at_cosines, dtype, engine):
-    """All densities underflow, their ratios do not."""
+    """All weights before normalisation underflow."""
     z1, z2 = at_cosines(0.5, [0.1, -0.4, -0.9], dtype=dtype)
     got = reweight(z1, z2, mu=0.9, sigma=1e-3, engine=engine, reduction="none")[0].item()
     assert got == pytest.approx((0.1 - 0.5) / 0.2, rel=1e-6)
 
 
 def test_weights_of_large_logarithms_still_have_mean_one(views):
-    """All negatives alike, far from mu: each weighs 1, though the Gaussian itself is e^-1,445,000."""
+    """All negatives are equal and far from mu. Each has weight 1, although the Gaussian is e^-1,445,000."""
     z = torch.ones(3, 1)
     for engine in ("dense", "tiled"):
         assert reweight(z, -z, sigma=1e-3, engine=engine).item() == pytest.approx(0, abs=1e-6)

@@ -1,4 +1,4 @@
-"""RINCE against float64 loops: between InfoNCE (q -> 0) and a linear loss (q = 1)."""
+"""Test `rince` against float64 reference loops, and in the limits q -> 0 (InfoNCE) and q = 1."""
 
 import math
 
@@ -13,7 +13,7 @@ from tests.losses import loops
 
 
 def term(positive, negatives, temperature=0.2, q=0.5, lam=0.01):
-    """-e^{q s+} / q + (lam (e^{s+} + sum_j e^{s_j}))^q / q."""
+    """Return -e^{q s+} / q + (lam (e^{s+} + sum_j e^{s_j}))^q / q."""
     total = math.fsum(math.exp(c / temperature) for c in [positive, *negatives])
     return ((lam * total) ** q - math.exp(q * positive / temperature)) / q
 
@@ -31,12 +31,12 @@ RANGES = {"q": "(0, 1]", "lam": "(0, 1]"}
 
 
 def tolerance(q, temperature, **_):
-    """Both powers can be large and cancel: close to the larger of them."""
+    """Return an absolute tolerance relative to e^{q / temperature} / q, as two large terms can cancel."""
     return 1e-11 * math.exp(q / temperature) / q
 
 
 def test_by_hand(at_cosines):
-    """e^{s} of 4 for the positive, 4 and 1 for the negatives, q = 1/2: -2 * 2 + 2 * sqrt(lam 9)."""
+    """e^s is 4 for the positive, and 4 and 1 for the negatives. With q = 1/2, L = -2 * 2 + 2 * sqrt(9 lam)."""
     t = 0.5
     cosines = [math.log(4) * t, math.log(4) * t, 0.0]
     for lam, expected in ((0.25, -4 + 2 * 1.5), (1.0, -4 + 2 * 3), (1 / 9, -2.0)):
@@ -48,7 +48,7 @@ def test_by_hand(at_cosines):
 @pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 @pytest.mark.parametrize("lam", [0.01, 1.0])
 def test_a_small_q_tends_to_infonce(views, gradients, negatives, symmetric, lam):
-    """(x^q - 1) / q = log x + O(q): InfoNCE + log lam, ten times nearer for a ten times smaller q."""
+    """The loss is InfoNCE + log lam + O(q), since (x^q - 1) / q = log x + O(q)."""
     z1, z2 = views(6, 4)
     common = {"negatives": negatives, "symmetric": symmetric}
     limit, slope = (
@@ -67,7 +67,7 @@ def test_a_small_q_tends_to_infonce(views, gradients, negatives, symmetric, lam)
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 @pytest.mark.parametrize("lam", [0.01, 0.4, 1.0])
 def test_q_one_is_linear_in_the_exponentials(at_cosines, slopes, lam, engine):
-    """-(1 - lam) e^{s+} + lam sum_j e^{s_j}: no negative knows of another, and at lam = 1 the positive is gone."""
+    """With q = 1, L = -(1 - lam) e^{s+} + lam sum_j e^{s_j}."""
     cosines, t = [0.3, 0.5, -0.7, 0.1], 0.4
     e = np.exp(np.array(cosines) / t)
     own = {"temperature": t, "q": 1.0, "lam": lam, "engine": engine}
@@ -79,7 +79,11 @@ def test_q_one_is_linear_in_the_exponentials(at_cosines, slopes, lam, engine):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_the_slopes_are_infonce_ones_times_powers(slopes, engine):
-    """d / d s+ = -e^{q s+} + (lam S)^q p+, d / d s_j = (lam S)^q p_j, p the softmax with the positive."""
+    """Compare with the analytic derivatives.
+
+    These are d / d s+ = -e^{q s+} + (lam S)^q p+ and d / d s_j = (lam S)^q p_j, with S the sum of all e^s and p the
+    softmax.
+    """
     cosines, t, q, lam = [0.3, 0.5, -0.7, 0.1], 0.3, 0.4, 0.05
     e = np.exp(np.array(cosines) / t)
     expected = (lam * e.sum()) ** q * e / e.sum() / t
@@ -90,7 +94,7 @@ def test_the_slopes_are_infonce_ones_times_powers(slopes, engine):
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_single_precision_up_to_the_limit(at_cosines, engine):
-    """q / t = 59: e^{1 / t} overflows float32 (and the sum of it), its power q does not."""
+    """At q / t = 59, e^{1 / t} overflows float32, but its power q does not."""
     z1, z2 = at_cosines(0.95, [1.0, 0.2, -0.5], dtype=torch.float32)
     z2.requires_grad_()
     value = rince(z1, z2, temperature=0.5 / 59, engine=engine, reduction="none")[0]
@@ -108,7 +112,7 @@ def test_powers_that_would_overflow_are_refused(views, q, temperature):
 
 @pytest.mark.parametrize("q", [1e-8, 1e-6, 1.0])
 def test_single_precision_at_the_ends(views, q):
-    """A small q does not cancel; the greatest that is allowed does not overflow, however many negatives there are."""
+    """A small q causes no cancellation, and the largest allowed q / temperature no overflow."""
     z1, z2 = views(6, 3)
     exact, single = rince(z1, z2, q=q), rince(z1.float(), z2.float(), q=q)
     assert single.item() == pytest.approx(exact.item(), rel=1e-4)

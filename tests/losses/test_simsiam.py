@@ -1,4 +1,4 @@
-"""SimSiam's loss against float64 loops: predictions follow targets, and targets do not move."""
+"""Test `simsiam` against float64 reference loops; targets have no gradient."""
 
 import math
 
@@ -8,7 +8,7 @@ from tests.losses import loops
 
 
 def term(anchor, target, _):
-    """-cos(z1_i, z2_i)."""
+    """Return -cos(anchor, target)."""
     return -loops.cosine(anchor, target)
 
 
@@ -22,6 +22,6 @@ def slow(z1, z2):
 
 
 def test_the_loops_by_hand():
-    """Orthogonal, opposite, 45 degrees."""
+    """The rows are orthogonal, opposite, and at 45 degrees."""
     z1, z2 = [[2.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[0.0, 3.0], [0.0, -5.0], [4.0, 4.0]]
     assert slow(z1, z2) == pytest.approx([0.0, 1.0, -math.sqrt(0.5)])

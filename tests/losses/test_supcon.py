@@ -1,4 +1,4 @@
-"""Supervised contrastive loss against float64 loops: all rows of a label attract each other."""
+"""Test `supcon` against float64 reference loops."""
 
 import math
 from functools import partial
@@ -17,7 +17,7 @@ LABELS = [[0, 1], [5, 5], [0, 1, 0], [-3, 7, 7, -3], [2, 2, 2, 1, 1], [10**12, 0
 
 @loops.whole
 def slow(z1, z2, labels, temperature=0.2):
-    """mean over p in P(i) of [ -s_ip + log sum_{a != i} e^{s_ia} ], i and P(i) among all 2N rows."""
+    """Return, for each of the 2N rows i, the mean over p in P(i) of -s_ip + log sum_{a != i} e^{s_ia}."""
     rows, labels = z1 + z2, labels + labels
     values = []
     for i, row in enumerate(rows):
@@ -29,7 +29,7 @@ def slow(z1, z2, labels, temperature=0.2):
 
 
 def test_the_loops_by_hand():
-    """Row 0 has cosines 1 with its other view, 0 and -1 with the second graph's; temperature 1."""
+    """Row 0 has cosine 1 with its other view, and 0 and -1 with the rows of the second graph."""
     z1, z2 = [[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0], [-1.0, 0.0]]
     total = math.log(math.e + 1 + 1 / math.e)
     assert slow(z1, z2, [0, 1], temperature=1.0)[0] == pytest.approx(total - 1)

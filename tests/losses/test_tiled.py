@@ -1,4 +1,4 @@
-"""The tiled engine gives the numbers of the dense one, from tiles that fit nothing evenly, and holds no [N, N]."""
+"""Test the tiled engine against the dense engine, with sizes that tiles do not divide, and its memory."""
 
 import dataclasses
 import inspect
@@ -42,7 +42,7 @@ FURTHER = {
 
 
 def own_switches(name):
-    """Each switch of a loss's own in each other position; those that say who is compared are `contexts`."""
+    """Return each other value of each switch of a loss. `contexts` covers the switches that choose pairs."""
     hints = get_type_hints(inspect.unwrap(losses[name]))
     for argument, default in losses.arguments(name).defaults.items():
         if argument not in ("negatives", "symmetric", "engine", "reduction"):
@@ -61,7 +61,7 @@ each_name = pytest.mark.parametrize("name", NAMES)
 
 
 def contexts(name):
-    """Yield every choice of pairs that the loss allows, without a queue, with a queue, and with ids."""
+    """Yield every choice of pairs that the loss allows: without a queue, with a queue, and with a queue and ids."""
     known = losses.arguments(name)
     found = []
     for negatives, symmetric, held in product(
@@ -79,7 +79,7 @@ def contexts(name):
 
 
 def cold(name):
-    """A temperature at which exponents need their running maximum; RINCE refuses what float32 could not hold."""
+    """Return a low temperature, at which exponents need their running maximum. RINCE allows only higher ones."""
     if "temperature" not in losses.arguments(name).defaults:
         return {}
     return {"temperature": 0.017 if name == "rince" else 0.005}
@@ -87,7 +87,7 @@ def cold(name):
 
 @cache
 def data(sizes=(N, Q, D), seed=0, length=1.0):
-    """Two views, some graphs close and one with a zero row, a queue, ids of which some are in both, upstream."""
+    """Return two views, a queue, ids and upstream gradients. Some pairs are close, one row is zero, some ids match."""
     count, keys, columns = sizes
     generator = torch.Generator().manual_seed(seed)
     z1, z2, third = torch.randn(3, max(count, keys), columns, generator=generator, dtype=torch.float64) * length
@@ -100,11 +100,11 @@ def data(sizes=(N, Q, D), seed=0, length=1.0):
 
 
 def results(name, engine, context, own, dtype=torch.float64, given_data=None):
-    """Per-anchor terms, and gradients of z1, z2 and the queue for an upstream of no symmetry."""
+    """Return the terms, and the gradients of z1, z2 and the queue for an upstream gradient that differs by anchor."""
     drawn = given_data or data()
     context = dict(context)
     held = context.pop("held", "nothing")
-    # In this dtype and held by a leaf each, so that gradients are in it too.
+    # Convert before `requires_grad_`, so that gradients have this dtype.
     views = [drawn[key].to(dtype, copy=True).requires_grad_() for key in ("z1", "z2")]
     if held != "nothing":
         context["queue"] = drawn["queue"].to(dtype, copy=True).requires_grad_()
@@ -119,7 +119,7 @@ def results(name, engine, context, own, dtype=torch.float64, given_data=None):
 
 
 def error(got, want):
-    """Relative to the largest: what a sum's rounding is relative to."""
+    """Return the largest absolute error divided by the largest expected absolute value."""
     assert got.shape == want.shape
     assert got.dtype == want.dtype
     assert torch.isfinite(want).all()
@@ -129,7 +129,7 @@ def error(got, want):
 
 
 def check_engines(name, own, among=None, dtype=torch.float64, tolerance=1e-11, given_data=None):
-    """Terms and gradients are those of the dense engine."""
+    """Assert that terms and gradients of the tiled engine equal those of the dense engine."""
     for context in among if among is not None else contexts(name):
         tiles, dense = (results(name, engine, context, own, dtype, given_data) for engine in ("tiled", "dense"))
         for part, got, want in zip(("terms", "z1", "z2", "queue"), tiles, dense, strict=False):
@@ -139,7 +139,7 @@ def check_engines(name, own, among=None, dtype=torch.float64, tolerance=1e-11, g
 
 @pytest.fixture
 def small_tiles(monkeypatch):
-    """`small_tiles(size)`: tiles of that many rows, and fewer whole rows at a time than there are."""
+    """Return `shrink(size)`, which sets the tile size and limits the rows that are held at once."""
 
     def shrink(size, row_elements=1500):
         monkeypatch.setattr(torch_tiles, "TILE", size)
@@ -154,14 +154,14 @@ def small_tiles(monkeypatch):
 @each_variant
 @pytest.mark.parametrize("warmth", ["plain", "cold"])
 def test_float64(small_tiles, name, own, warmth):
-    # Half of the contexts in each warmth; with its own switches turned, a loss takes a quarter.
+    # To save time, test half of the contexts at each temperature; a quarter with non-default switches.
     choices = contexts(name)[warmth == "cold" :: 4 if own else 2]
     arguments = own | (cold(name) if warmth == "cold" else {})
     if warmth == "cold" and arguments == own:
         pytest.skip("no temperature")
     if warmth == "cold" and own.get("q") == 1.0:
-        arguments["q"] = 0.9  # 1 / 0.017 is about as much as is allowed
-    # Tiles of 7 are many, so they take a quarter of the contexts, in each warmth another one.
+        arguments["q"] = 0.9  # close to the limit of q / temperature
+    # Tiles of 7 are slow, so test a quarter of the contexts with them.
     for number, context in enumerate(choices, start=warmth == "cold"):
         small_tiles(TILES[number % 4 != 0])
         check_engines(name, arguments, [context])
@@ -171,21 +171,21 @@ def test_float64(small_tiles, name, own, warmth):
 def test_float32(small_tiles, name, own):
     small_tiles(16)
     choices = contexts(name)
-    # Precision is lost where exponents are steeper than 1 / temperature, as RINCE's value e^(q logsumexp) at q = 1.
+    # Rounding errors are larger for steep exponents, such as e^(q logsumexp) of RINCE at q = 1.
     tolerance = 4e-6 if name == "hcl" or own.get("q") == 1.0 else 1e-6
     check_engines(name, own, [choices[0], choices[len(choices) // 2], choices[-1]], torch.float32, tolerance)
 
 
 @each_name
 def test_float32_when_cold(small_tiles, name):
-    """A cosine's rounding is that of an exponent times 1 / temperature."""
+    """The rounding error of a cosine is multiplied by 1 / temperature in the exponent."""
     small_tiles(16)
     for context in (contexts(name)[0], contexts(name)[-1]):
         check_engines(name, cold(name), [context], torch.float32, 4e-5)
 
 
 def in_steps(z):
-    """bfloat16 numbers as whole numbers that differ by 1 where they are neighbours."""
+    """Return bfloat16 numbers as integers. Neighbouring numbers differ by 1."""
     bits = z.contiguous().view(torch.int16).int()
     return torch.where(bits < 0, -(bits & 0x7FFF), bits)
 
@@ -199,14 +199,14 @@ def test_bfloat16(small_tiles, name):
         assert tiles[0].dtype == torch.float32
         for got, want in zip(tiles[1:], dense[1:], strict=True):
             assert got.dtype == want.dtype == torch.bfloat16
-            # Next to zero a step is shorter than float32's own rounding.
+            # Near zero, the bfloat16 spacing is below the rounding error of float32.
             tiny = (got.float() - want.float()).abs() <= 1e-6 * want.float().abs().max()
             assert ((in_steps(got) - in_steps(want)).abs() <= 1)[~tiny].all()
             assert (got == want).float().mean() > 0.9
 
 
 def edge(make, low, high):
-    """The last parameter whose exponent is small and the first whose is not, by bisection."""
+    """Return the last parameter with a small exponent and the first without, found by bisection."""
     assert make(low).is_small
     assert not make(high).is_small
     while not math.isclose(low, high, rel_tol=1e-9):
@@ -238,7 +238,7 @@ EDGES = {
 def test_either_side_of_the_limit_of_small_exponents(small_tiles, name):
     make, low, high, arguments = EDGES[name]
     drawn = data() | {}
-    # Cosines of 1 and -1 among the negatives, where the exponents are extreme.
+    # Include negatives with cosines 1 and -1, where the exponents are extreme.
     drawn["z2"] = drawn["z2"].clone()
     drawn["z2"][4], drawn["z2"][9] = 3 * drawn["z1"][5], -2 * drawn["z1"][5]
     small_tiles(16)
@@ -250,7 +250,7 @@ def test_either_side_of_the_limit_of_small_exponents(small_tiles, name):
 
 @each_name
 def test_anchors_without_a_negative(small_tiles, name):
-    """Graph 3 finds only itself in the queue."""
+    """For graph 3, the queue contains only its own keys."""
     if "queue" not in losses.arguments(name).tensors or "negatives" not in losses.arguments(name).defaults:
         pytest.skip("always some negative")
     small_tiles(7)
@@ -269,7 +269,7 @@ def test_anchors_without_a_negative(small_tiles, name):
     ("name", "own"), [("alpha_cl", {"temperature": 0.001}), ("reweight", {"mu": 1.0, "sigma": 0.02}), ("infonce", {})]
 )
 def test_a_key_left_out_that_outweighs_all_others(name, own, engine, dtype):
-    """The graph's own key in the queue: e to its weight less the others' overflows, and nobody may see it."""
+    """The queue contains each graph's own key, which is masked. Its weight relative to the other weights overflows."""
     eye = torch.eye(4, dtype=dtype)
     z1, z2, queue = (z.clone().requires_grad_() for z in (eye, eye + 0.1 * eye.roll(1, 0), eye))
     ids = torch.arange(4)
@@ -300,7 +300,7 @@ def compared_by(engine, negatives, symmetric, held, similarity):
 
 
 def check_reduction(reduce, exact=1e-11, similarity="cosine"):
-    """A reduction of `Pairs`, with random upstreams, in both engines."""
+    """Assert that a reduction of `Pairs` and its gradients are equal in both engines."""
     for context in contexts("infonce"):
         negatives, symmetric, held = context.values()
         found = []
@@ -349,7 +349,7 @@ def test_moments(small_tiles, similarity):
 @pytest.mark.parametrize("similarity", ["cosine", "dot", "squared_distance"])
 def test_any_other_reduction(small_tiles, similarity):
     small_tiles(7)
-    # The per-anchor argument passes its gradient on, too.
+    # The per-anchor argument has a gradient too.
     check_reduction(
         lambda made: made.rows(lambda row, p: row.mean((row.value - p[:, None]).tanh()), made.positive),
         similarity=similarity,
@@ -379,7 +379,7 @@ def test_any_sizes(sizes, seed, tile, row_elements, name, choice, warmth):
         drawn = data(sizes, seed)
         context = choices[choice % len(choices)]
         tiles, dense = (results(name, engine, context, own, given_data=drawn) for engine in ("tiled", "dense"))
-        # Few columns leave gradients that cancel to nothing: they are measured by all of them, and by 1.
+        # With few columns gradients can cancel to 0, so errors are also relative to 1.
         largest = max(1.0, *(float(each.abs().max()) for each in dense))
         for got, want in zip(tiles, dense, strict=True):
             assert (got - want).abs().max() <= 1e-10 * largest
@@ -407,7 +407,7 @@ def test_gradcheck(small_tiles, views, name, own):
 
 @each_name
 def test_a_second_derivative_is_right_or_refused(small_tiles, views, name):
-    """Tiled sums raise an error; losses without them have it. It is never silently wrong."""
+    """Tiled sums raise an error. Losses without tiled sums have a correct second derivative."""
     small_tiles(3, 12)
 
     def second(engine):
@@ -441,7 +441,7 @@ def test_function_transforms_are_refused(views, name):
 
 @pytest.mark.parametrize("wanted", [(True, False), (False, True)])
 def test_only_the_gradients_that_are_wanted(small_tiles, views, wanted):
-    """A constant side, as with MoCo's keys: the other side's gradient is the same."""
+    """The gradient of one view is the same if the other view needs none, as in MoCo."""
     small_tiles(3, 12)
     for name in PROBED:
         found = []
@@ -496,7 +496,7 @@ def test_auto_goes_by_the_number_of_similarities(monkeypatch, views, negatives, 
 
 
 def test_the_usual_limit():
-    """Two views of 512 graphs are held, two of 513 are not."""
+    """`auto` selects the dense engine for two views of 512 graphs, and the tiled engine for 513."""
     for count, kind in ((512, DensePairs), (513, TiledPairs)):
         assert type(compare(*torch.ones(2, count, 1))) is kind
 
@@ -521,7 +521,7 @@ def test_a_loss_takes_the_engine_that_it_is_told(monkeypatch, views):
 
 
 class Memory(TorchDispatchMode):
-    """Bytes of the storages that operations make: the largest, and the most alive at a time."""
+    """Record the bytes allocated by operations: the largest storage, and the peak of all live storages."""
 
     def __init__(self, *known):
         super().__init__()
@@ -548,7 +548,7 @@ class Memory(TorchDispatchMode):
 
 
 def measured(name, count, columns, **arguments):
-    """Forward and backward in float32: the memory beyond the inputs, and the largest thing saved for backward."""
+    """Run forward and backward in float32. Return the memory beyond the inputs and the largest saved tensor."""
     generator = torch.Generator().manual_seed(0)
     views = [torch.randn(count, columns, generator=generator).requires_grad_() for _ in range(2)]
     saved = [0]
@@ -566,7 +566,7 @@ def measured(name, count, columns, **arguments):
 
 
 def test_memory_of_a_large_batch():
-    """4,000 graphs: a matrix of their similarities has 64 MB, and the tiles need a few."""
+    """A similarity matrix of 4,000 graphs takes 64 MB."""
     for name, negatives in (("adnce", "all"), ("mean_variance", "all")):
         memory, saved = measured(name, 4000, 16, engine="tiled", negatives=negatives)
         assert memory.peak < 13e6
@@ -575,7 +575,7 @@ def test_memory_of_a_large_batch():
 
 
 def test_memory_of_the_dense_form():
-    """That the count would notice."""
+    """Check that `measured` detects a similarity matrix."""
     memory, saved = measured("infonce", 1500, 16, engine="dense")
     assert memory.peak > 62e6
     assert memory.largest >= 4 * 1500 * 1499
@@ -584,7 +584,7 @@ def test_memory_of_the_dense_form():
 
 @pytest.mark.parametrize(("name", "own"), [*((name, {}) for name in NAMES), ("cl_dro", {"divergence": "chi2"})])
 def test_nothing_is_as_large_as_the_similarities(small_tiles, name, own):
-    """Neither alive at any time nor saved for the backward pass."""
+    """No tensor of N x N numbers is alive at any time or saved for the backward pass."""
     small_tiles(128, 2**14)
     count = 600
     memory, saved = measured(name, count, 4, engine="tiled", **own)
@@ -608,7 +608,7 @@ def test_ids_need_no_matrix_either(small_tiles):
 
 
 def edited(change):
-    """The tiles, each changed."""
+    """Return a patch that applies `change` to every tile."""
     original = torch_tiles._tiles
 
     def broken(sums):
@@ -619,7 +619,7 @@ def edited(change):
 
 
 def wrapped(direction, change):
-    """`forward` or `backward` with its result changed."""
+    """Return a patch that applies `change` to the result of `forward` or `backward`."""
     original = getattr(torch_tiles, direction)
     return {(torch_tiles, direction): lambda *arguments: change(*original(*arguments))}
 
@@ -678,7 +678,7 @@ def takes_every_exponent_for_small():
 
 
 def forgets_to_shrink_what_is_summed_so_far():
-    """No running maximum: what is above the first tile's is compared with it."""
+    """Return a patch that keeps the maximum of the first tile instead of a running maximum."""
     return {(torch, "maximum"): lambda before, now: torch.where(before > -1e30, before, now) + 0 * now}
 
 
@@ -729,10 +729,10 @@ BREAKS = [
 
 @pytest.mark.parametrize(("broken", "name", "concerned"), BREAKS)
 def test_the_check_notices_broken_tiles(small_tiles, monkeypatch, broken, name, concerned):
-    """In each of the contexts that the mistake concerns, of which every second is tried."""
+    """Every second context that the fault affects is tested."""
     small_tiles(16, 500)
     among = [each for each in contexts(name) if all(each[key] in values for key, values in concerned.items())][::2]
-    # Only float32 and large exponents tell the running maximum from none.
+    # A missing running maximum shows only in float32 with large exponents.
     overflows = broken in (takes_every_exponent_for_small, forgets_to_shrink_what_is_summed_so_far)
     dtype, tolerance = (torch.float32, 1e-4) if overflows else (torch.float64, 1e-11)
     check = partial(check_engines, name, cold(name) if overflows else {}, dtype=dtype, tolerance=tolerance)

@@ -1,4 +1,4 @@
-"""The triplet loss and its mining against float64 loops."""
+"""Test `triplet` and its mining of negatives against float64 reference loops."""
 
 import math
 from functools import partial
@@ -14,7 +14,7 @@ MINING = ["all", "semi_hard", "hard"]
 
 
 def term(anchor, positive, negatives, margin=0.2, mining="all"):
-    """max(0, D+^2 - D_j^2 + margin) with D^2 = 2 - 2c, over the mined negatives."""
+    """Return the mean of max(0, D+^2 - D_j^2 + margin) over the mined negatives j, with D^2 = 2 - 2c."""
     near = 2 - 2 * loops.cosine(anchor, positive)
     far = [2 - 2 * loops.cosine(anchor, key) for key in negatives]
     if mining == "hard":
@@ -29,12 +29,12 @@ slow = loops.every(term)
 batch = loops.of_rows(term)
 SETTINGS = [{"margin": margin, "mining": mining} for margin in (0.2, 0.9, 3.0) for mining in MINING]
 RANDOM = {"margin": st.floats(0.01, 3), "mining": st.sampled_from(["all", "hard"])}
-SMOOTH = [{"margin": 5.0, "mining": mining} for mining in MINING]  # the margin is beyond every difference
+SMOOTH = [{"margin": 5.0, "mining": mining} for mining in MINING]  # the margin exceeds every difference
 RANGES = {"margin": "(0, inf)"}
 
 
 def test_three_negatives_by_hand(at_cosines):
-    """Squared distances 1.6 to the positive; 1, 1.8 and 3.2, or all below, to the negatives."""
+    """The squared distance to the positive is 1.6. Those to the negatives are 1, 1.8 and 3.2, or all below 1.6."""
     mixed = {"all": (1.1 + 0.3 + 0) / 3, "hard": 1.1, "semi_hard": 0.3}
     nearer = {"all": (1.9 + 1.1 + 0.7) / 3, "hard": 1.9, "semi_hard": 0.7}
     for negatives, expected in [([0.5, 0.1, -0.6], mixed), ([0.9, 0.5, 0.3], nearer)]:
@@ -48,7 +48,7 @@ def test_three_negatives_by_hand(at_cosines):
 
 
 def test_semi_hard_means_strictly_farther():
-    """One negative exactly as far as the positive is passed over for one beyond, or, being the farthest, is taken."""
+    """A negative as far as the positive is not semi-hard. It is chosen only if no negative is farther."""
     axes = torch.eye(4, dtype=torch.float64)
     z1 = axes[[0, 0, 0]]
     for last, expected in [(-axes[0], 0.0), (axes[0], 0.2)]:
@@ -69,7 +69,7 @@ def test_hard_is_the_largest_of_the_three_anchor_by_anchor(views):
 
 @pytest.mark.parametrize("mining", MINING)
 def test_coincident_points_and_zero_rows(mining):
-    """All distances equal: the hinge is the margin, mined or not."""
+    """All distances are equal, so the loss is the margin."""
     for z in (torch.ones(4, 3), torch.zeros(4, 3)):
         loss = partial(triplet, mining=mining, margin=0.3, negatives="all")
         assert loss(z.double(), z.double()).item() == pytest.approx(0.3, abs=1e-12)

@@ -1,9 +1,9 @@
-"""The Triton kernels against PyTorch's tiles and the dense engine.
+"""Test the Triton kernels against PyTorch's tiles and the dense engine.
 
-The kernels run in Triton's interpreter, on the CPU. It has to be asked for before Triton is imported, by a variable
-that must not reach anything else: so one process of its own runs all the checks, and each test looks its outcome up.
-The interpreter takes more than the compiler does, so the kernels are also compiled, which needs no device. With a
-device, tests marked `cuda` run the same checks on it, and larger ones.
+On the CPU, the kernels run in Triton's interpreter. An environment variable must enable the interpreter before Triton
+is imported, so one separate process runs all checks, and each test reads its result. The interpreter accepts code that
+the compiler rejects, so the kernels are also compiled, which needs no GPU. Tests marked `cuda` run the same checks, and
+larger ones, on a GPU.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 ROOT = Path(__file__).parents[2]
-N, Q, D = 37, 19, 20  # full blocks of none of them
+N, Q, D = 37, 19, 20  # not multiples of a block size
 QUARTIC = Exponent((), (0.0, 0.0, 0.0, 0.0, -2.0), center=1.0)
 
 EXPONENTS = {
@@ -79,7 +79,7 @@ LOSSES = {
 
 
 def agree(got, expected, tolerance=1e-5):
-    """To float32 accuracy, relative to the largest number: what a sum's rounding is relative to."""
+    """Assert that `got` equals `expected` up to `tolerance` times the largest expected absolute value."""
     assert got.shape == expected.shape
     expected = expected.to(got)
     finite = torch.isfinite(expected)
@@ -90,17 +90,17 @@ def agree(got, expected, tolerance=1e-5):
 
 
 def tolerance_of(name):
-    """A cosine's rounding error is that of an exponent times its slope, and an exponent has its own."""
+    """Return the tolerance of a check. It is larger for steep exponents, which amplify rounding errors."""
     return 4e-5 if "cold" in name or name in ("narrow", "low") else 1e-5
 
 
 def example(key_sets, similarity="cosine", sizes=(N, Q, D), device="cpu"):
-    """Unit rows (or short ones), ids of which some are in the queue, and upstream gradients, in float64."""
+    """Return a float64 comparison of random rows and its upstream gradients. Some pairs are close, some ids match."""
     count, keys, width = sizes
     generator = torch.Generator().manual_seed(count + width)
     rows = torch.randn(2 * count + keys, width, generator=generator, dtype=torch.float64)
     rows = torch.nn.functional.normalize(rows) * (1.5 if similarity == "dot" else 1.0)
-    # Some pairs are close: there cold exponents lie far above the others.
+    # Include close pairs, at which steep exponents are much larger than elsewhere.
     close = torch.nn.functional.normalize(rows[: count - 1] + 0.1 * rows[count : 2 * count - 1])
     rows[count + 1 : 2 * count : 3] = close[::3]
     ids = torch.randint(6, (count,), generator=generator), torch.randint(6, (keys,), generator=generator)
@@ -127,9 +127,9 @@ def check_sums(
     tolerance=1e-5,
     others=None,
 ):
-    """Sums and gradients against PyTorch's tiles in float64, so that both rounding errors cannot hide one another.
+    """Compare the kernels' sums and gradients with PyTorch's tiles in float64.
 
-    With `others`, keys of other ranks are added to the rank's own (`beside`) or replace them (`instead`).
+    With `others`, keys of other ranks are added to this rank's keys (`beside`) or replace them (`instead`).
     """
     from graphcl.losses.engine import triton_tiles
 
@@ -141,10 +141,10 @@ def check_sums(
     upstream = [each[: len(exponents)] for each in upstream]
     results = []
     for module, dtype in ((triton_tiles, torch.float32), (torch_tiles, torch.float64)):
-        # Rounded to float32 first: a cold exponent would show the difference.
+        # Round the input to float32 for both, as steep exponents amplify input differences.
         sums = Sums(in_dtype(in_dtype(comparison, torch.float32), dtype), exponents, expected)
         totals, means = module.forward(sums)
-        # As autograd hands them over: views of one tensor for all anchors.
+        # Like autograd, pass views of one tensor for all anchors.
         given = list(torch.cat(upstream, dim=1).to(dtype).split(upstream[0].size(1), dim=1))
         gradients = module.backward(sums, totals, given, given, wanted)
         assert [each is not None for each in gradients] == wanted
@@ -155,7 +155,7 @@ def check_sums(
 
 
 def check_lonely(device):
-    """Anchors without a negative: a total of -inf, an expectation of 0 and no gradient, whatever comes from above."""
+    """Check anchors without negatives: logsumexp -inf, mean 0 and zero gradient, for any upstream gradient."""
     from graphcl.losses.engine import triton_tiles
 
     comparison, upstream = example((((2, "ids"),), ((2, "ids"),)), device=device)
@@ -181,7 +181,7 @@ def check_lonely(device):
 
 
 def check_repeatable(device):
-    """The same bits each time, and other ones nowhere but where they belong."""
+    """Assert that two runs give bitwise equal sums and gradients."""
     from graphcl.losses.engine import triton_tiles
 
     comparison, upstream = example(PAIRS["all and queue, symmetric"], device=device)
@@ -196,7 +196,7 @@ def check_repeatable(device):
 
 
 def check_loss(loss, *, device, negatives="all", by_id=True, count=N, keys=Q, width=D, tolerance=1e-5, strided=False):
-    """A whole loss through the engine with the Triton tiles against the dense one in float64."""
+    """Compare a loss on the Triton tiles in float32 with the dense engine in float64."""
     from graphcl.losses.engine import triton_tiles
 
     generator = torch.Generator().manual_seed(0)
@@ -223,10 +223,10 @@ def check_loss(loss, *, device, negatives="all", by_id=True, count=N, keys=Q, wi
 
 
 def checks():
-    """Every check by its name; each takes a device."""
+    """Return all checks by name. Each takes the argument `device`."""
     result = {}
     for who, (what, exponents) in product(PAIRS, EXPONENTS.items()):
-        # Everybody with two exponents; the most involved comparison with all of them.
+        # Test all comparisons with two exponents, and the most complex comparison with all exponents.
         if what == "frozen" or who == "cross and queue by ids, symmetric":
             result[f"{who}: {what}"] = partial(check_sums, PAIRS[who], exponents, False, tolerance=tolerance_of(what))
     for who, (what, exponents) in product(("cross", "all and queue, symmetric", "queue by ids"), EXPECTED.items()):
@@ -263,10 +263,10 @@ CHECKS = checks()
 
 
 def interpret():
-    """Run all checks: what became of each, or nothing where it passed."""
+    """Run all checks and return the traceback of each by name; empty if the check passed."""
     from graphcl.losses.engine import triton_tiles
 
-    # Small, so that there are several of everything, of a similarity's and a gradient's chunks of coordinates too.
+    # Use small blocks, so that rows, columns and coordinates take several blocks.
     small = triton_tiles.Blocks(rows=32, columns=32, depth=16, width=32)
     triton_tiles.FORWARD = triton_tiles.BACKWARD = {"ieee": small}
     outcomes = {}
@@ -281,7 +281,7 @@ def interpret():
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """Return the outcome of every check, run in a separate process."""
+    """Run all checks in a separate process and return the traceback of each by name."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -300,7 +300,7 @@ def test_in_the_interpreter(outcomes, name):
 
 @pytest.fixture
 def precision():
-    """Sets the precision of float32 products, until the test is over."""
+    """Return a function that sets the precision of float32 products until the end of the test."""
     before = torch.get_float32_matmul_precision()
     yield torch.set_float32_matmul_precision
     torch.set_float32_matmul_precision(before)
@@ -308,7 +308,7 @@ def precision():
 
 @needs_triton
 def test_the_kernels_compile(precision, tmp_path, monkeypatch):
-    """Compile each launched kernel for Hopper instead of running it; return its shared memory."""
+    """Compile each kernel for Hopper instead of running it, and check its shared memory."""
     triton = pytest.importorskip("triton", minversion="3.3", reason="an earlier Triton compiles by other arguments")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -341,7 +341,7 @@ def test_the_kernels_compile(precision, tmp_path, monkeypatch):
                 target=GPUTarget("cuda", 90, 32),
                 options={"num_warps": num_warps, "num_stages": num_stages},
             )
-            # Both exist before any device is asked: the machine's code, and what it needs.
+            # Machine code and resource usage are available without a GPU.
             assert compiled.asm["cubin"]
             memory[self.kernel.__name__].append(compiled.metadata.shared / 1024)
 
@@ -358,7 +358,7 @@ def test_the_kernels_compile(precision, tmp_path, monkeypatch):
         totals, _ = triton_tiles.forward(sums)
         upstream = [each[: len(exponents)].float() for each in upstream]
         triton_tiles.backward(sums, totals, upstream, upstream, [True] * len(comparison.sets))
-    # What every chip with tensor cores for TF32 has.
+    # Every GPU with TF32 tensor cores has this much shared memory.
     assert 0 < max(memory["_forward"]) <= 99, memory
     assert 0 < max(memory["_backward"]) <= 99, memory
 
@@ -400,7 +400,7 @@ def test_precisions_on_cuda(precision, level, tolerance, width):
 @needs_triton
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_as_the_dense_engine_on_cuda(precision, loss):
-    """Both in float32, on a batch that is held at once without trouble."""
+    """Both engines run in float32."""
     precision("highest")
     rows = torch.randn(2, 2000, 64, generator=torch.Generator().manual_seed(0)).cuda()
     results = []
@@ -417,7 +417,7 @@ def test_as_the_dense_engine_on_cuda(precision, loss):
 @needs_cuda
 @needs_triton
 def test_twenty_thousand_graphs_on_cuda(precision):
-    """Against PyTorch's tiles in float64; 1.6 GB would be one matrix of similarities."""
+    """Compare with PyTorch's tiles in float64. A similarity matrix would take 1.6 GB."""
     precision("highest")
     rows = torch.randn(2, 20_000, 128, generator=torch.Generator().manual_seed(0)).cuda()
     results = []
@@ -479,7 +479,7 @@ def test_the_choice_for_a_device(dtype, found, name):
 
 
 def test_the_kernels_can_be_read_without_triton():
-    """Documentation tools and tests import every module."""
+    """Documentation tools and tests import every module, also without Triton."""
     path = ROOT / "graphcl" / "losses" / "engine" / "triton_tiles.py"
     spec = importlib.util.spec_from_file_location("without_triton", path)
     module = importlib.util.module_from_spec(spec)

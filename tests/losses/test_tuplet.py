@@ -1,4 +1,4 @@
-"""The (N+1)-tuplet loss against float64 loops: raw dot products, and which rows are the negatives."""
+"""Test `tuplet` against float64 reference loops."""
 
 import math
 
@@ -15,7 +15,7 @@ from tests.losses import loops
 
 @loops.whole
 def slow(z1, z2, num_negatives=None, symmetric=True):
-    """log(1 + sum_j exp(f.f_j - f.f+)), j = i+1 .. i+K modulo N in the other view."""
+    """Return log(1 + sum_j e^{f.f_j - f.f+}) per anchor, over rows j = i+1 .. i+K modulo N of the other view."""
     count = len(z1)
     taken = count - 1 if num_negatives is None else min(num_negatives, count - 1)
     values = []

@@ -1,4 +1,4 @@
-"""VICReg against float64 loops over the columns: invariance, variance, covariance, and its two printed forms."""
+"""Test `vicreg` against float64 reference loops over columns, in both forms."""
 
 import math
 from functools import partial
@@ -18,7 +18,7 @@ RANGES = {"target": "(0, inf)", "epsilon": "(0, inf)"} | dict.fromkeys(
 
 
 def statistics(z, target, epsilon):
-    """v(Z) and c(Z): (1/D) sum_d max(0, target - sqrt(Var_d + epsilon)), (1/D) sum_{i != j} Cov_ij^2, with N - 1."""
+    """Return v(Z) and c(Z), see `vicreg`."""
     count, columns = len(z), list(zip(*z, strict=True))
     centred = []
     for column in columns:
@@ -48,7 +48,7 @@ OWN = [
 
 
 def test_the_loops_by_hand():
-    """Z1: variances 2 and 8, covariance 4. Z2: variances 0 and 2, covariance 0. Squared distances 8 and 0."""
+    """Z1 has variances 2, 8 and covariance 4. Z2 has variances 0, 2 and covariance 0. Squared distances are 8 and 0."""
     z1, z2 = [[0.0, 0.0], [2.0, 4.0]], [[2.0, 2.0], [2.0, 4.0]]
     spread1, cov1 = statistics(z1, target=3.0, epsilon=1.0)
     assert spread1 == pytest.approx((3 - math.sqrt(3) + 0) / 2)
@@ -100,15 +100,15 @@ def test_the_released_form_is_the_papers_with_other_weights(views, gradients):
 def test_equal_views_of_wide_uncorrelated_columns_cost_nothing():
     z = torch.tensor([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=torch.float64)
     assert vicreg(z, z).item() == pytest.approx(0, abs=1e-12)
-    # Moving one view as a whole costs its distance alone.
+    # Shifting one view changes only the invariance term.
     assert vicreg(z + 2.0, z).item() == pytest.approx(25 * 12 / 3, rel=1e-12)
-    # Both moved: nothing, however far.
+    # Shifting both views changes nothing.
     assert vicreg(z + 1e4, z + 1e4).item() == pytest.approx(0, abs=1e-6)
 
 
 @pytest.mark.parametrize("form", ["paper", "released"])
 def test_constant_columns_are_pushed_apart_by_the_whole_target(form):
-    """Var = 0: the hinge is target - sqrt(epsilon), and the root has a slope."""
+    """With variance 0, the penalty is target - sqrt(epsilon), and its gradient is finite."""
     share = {"paper": 1.0, "released": 0.5}[form]
     loss = partial(vicreg, form=form)
     for value in (0.0, 0.1, 3.0):

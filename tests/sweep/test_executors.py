@@ -1,4 +1,4 @@
-"""Executors: a dead process fails one task, no process outlives the sweep, Dask runs the same cells."""
+"""Executors: a dead process fails only one task, no process outlives the sweep, and Dask runs the same cells."""
 
 import os
 import signal
@@ -15,7 +15,8 @@ import torch
 import graphcl
 from graphcl.errors import InputError
 from graphcl.sweep import executors, make_plan, sweep
-from graphcl.sweep.executors import LocalExecutor, fitting_workers, make_executor
+from graphcl.sweep.executors import fitting_workers, make_executor
+from graphcl.system.processes import LocalExecutor, worker_device
 
 
 @contextmanager
@@ -27,28 +28,19 @@ def local(workers):
         pool.shutdown(wait=False)
 
 
-def test_a_dead_process_fails_one_task():
-    with local(2) as pool:
+def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
+    with local(1) as pool:
         tasks = {"a": (pow, 2, 3), "killed": (signal.raise_signal, signal.SIGKILL), "b": (pow, 2, 4)}
-        tasks |= {"exit": (os._exit, 3), "c": (pow, 2, 5), "device": (executors.worker_device,)}
+        tasks |= {"exit": (os._exit, 3), "device": (worker_device,), "process": (os.getpid,)}
         futures = {name: pool.submit(*task) for name, task in tasks.items()}
         for name, code in (("killed", "SIGKILL"), ("exit", "EXIT")):
             with pytest.raises(BrokenExecutor, match=rf"{code}\("):
                 futures[name].result()
-        assert [futures[name].result() for name in ("a", "b", "c")] == [8, 16, 32]
+        assert [futures[name].result() for name in ("a", "b")] == [8, 16]
         expected = {f"cuda:{number}" for number in range(torch.cuda.device_count())} or {"cpu"}
         assert futures["device"].result() in expected
-
-
-def test_a_process_that_dies_between_tasks_fails_none():
-    with local(1) as pool:
-        os.kill(pool.submit(os.getpid).result(), signal.SIGKILL)
+        os.kill(futures["process"].result(), signal.SIGKILL)  # between two tasks
         time.sleep(1)
-        assert pool.submit(pow, 2, 3).result() == 8
-
-
-def test_no_process_outlives_the_executor():
-    with local(1) as pool:
         process = pool.submit(os.getpid).result()
         running, waiting = pool.submit(time.sleep, 100), pool.submit(time.sleep, 100)
     assert running.done()
@@ -96,8 +88,14 @@ class Dead(Executor):
 
 
 @pytest.fixture
-def plan():
-    settings = {"seeds": [0], "epochs": 1, "encoder": {"name": "gin", "hidden": 8}, "evaluation.folds": 3}
+def plan(saved_graphs):
+    settings = {
+        "dataset": saved_graphs(),
+        "seeds": [0],
+        "epochs": 1,
+        "encoder": {"name": "gin", "hidden": 8},
+        "evaluation.folds": 3,
+    }
     return make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {**settings, "evaluation.inner_folds": 2}})
 
 
@@ -110,7 +108,7 @@ def test_cells_of_a_dead_worker_fail_and_are_run_again(plan, tmp_path):
 
 
 def test_a_dask_cluster_killed_and_resumed(plan, tmp_path):
-    """Two worker processes, one of which is killed; then a resumed sweep, with the tables of a local one."""
+    """One of two workers is killed; the resumed sweep has the same tables as a local sweep."""
     distributed = pytest.importorskip("distributed")
     environment = {**os.environ, "PYTHONPATH": str(Path(graphcl.__file__).parents[1])}
     script = f"""
@@ -120,7 +118,21 @@ if __name__ == "__main__":
     sys.exit(main([*sys.argv[1:], "--out", {str(tmp_path / "dask")!r}]))
 """
     (tmp_path / "run.py").write_text(script)
-    words = ["--loss", "infonce", "dcl", "hcl", "--seeds", "0", "1", "--epochs", "1", "--evaluation.folds", "3"]
+    words = [
+        "--dataset",
+        plan.spec["settings"]["dataset"],
+        "--loss",
+        "infonce",
+        "dcl",
+        "hcl",
+        "--seeds",
+        "0",
+        "1",
+        "--epochs",
+        "1",
+        "--evaluation.folds",
+        "3",
+    ]
     words += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8"]
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         command = [sys.executable, str(tmp_path / "run.py"), "--executor", f"dask:{cluster.scheduler_address}"]

@@ -1,13 +1,11 @@
 """The figures of a sweep show the numbers of its tables."""
 
-import sys
 import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 
-from graphcl.sweep import SweepResult, make_plan, make_table
-from graphcl.sweep.command import _draw
+from graphcl.sweep import make_plan, make_table
 from graphcl.sweep.figures import numeric_axes, write_figures
 
 
@@ -54,7 +52,7 @@ def test_a_heat_map_where_two_axes_are_numbers(tmp_path):
     means = [f"{table.entries[(tau, loss, size), 'synthetic'].mean:.1f}"
              for loss in ("infonce", "dcl") for tau in ("0.1", "0.5") for size in ("32", "64", "128")]  # fmt: skip
     cells = [each for each in drawn if each in means]
-    assert cells == means  # sorted by their values, whatever the order of the axis
+    assert cells == means  # sorted by value, not in the order on the axis
 
 
 def test_what_is_not_finished(tmp_path):
@@ -64,16 +62,6 @@ def test_what_is_not_finished(tmp_path):
     _, _, names = draw(tmp_path / "none", {"loss": ["infonce", "dcl"]}, keep=0)
     assert names == []
     assert not list((tmp_path / "none").iterdir())
-
-
-def test_without_matplotlib_one_line_says_what_to_install(tmp_path, monkeypatch):
-    plan, tables, _ = draw(tmp_path, {"loss": ["infonce", "dcl"]})
-    result = SweepResult(tables, {}, {})
-    assert _draw(tmp_path, plan, result) == "figures: figures/svm.svg"
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    line = _draw(tmp_path, plan, result)
-    assert line.startswith("no figures: figures are drawn by matplotlib (")
-    assert line.endswith("); pip install 'graphcl[viz]'.")
 
 
 @pytest.mark.parametrize("axes", [{"loss": ["infonce", "dcl"]}, {"epochs": [1, 2]}, {"dataset": ["MUTAG", "NCI1"]}])

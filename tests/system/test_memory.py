@@ -1,4 +1,4 @@
-"""Keeping freed memory, tested in a separate process."""
+"""`keep_freed_memory`, tested in a separate process, as it changes the whole process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Optional packages: how they are imported, and the message if one is missing."""
+"""Optional packages: import without side effects, and the error message for a missing package."""
 
 import importlib.util
 import os
@@ -26,7 +26,7 @@ def test_ogb_is_imported_without_its_version_check(variable, monkeypatch):
     assert import_ogb().PygGraphPropPredDataset is not None
     assert sys.modules["ogb.version"].check_outdated is None
     assert started == []
-    # Everything is restored.
+    # Modules and environment are restored.
     assert "outdated" not in sys.modules
     assert os.environ.get("OUTDATED_IGNORE") == variable
     monkeypatch.delitem(sys.modules, "ogb.version")

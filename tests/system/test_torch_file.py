@@ -1,4 +1,4 @@
-"""PyTorch files of unknown origin: what `torch.save` writes is read, anything else is refused in one line."""
+"""PyTorch files of unknown origin: files by `torch.save` are read, other files are refused with one line."""
 
 import zipfile
 
@@ -50,7 +50,7 @@ def rewritten(path, change=lambda name, content: content, packing=zipfile.ZIP_ST
 
 
 def lying_storage(path):
-    """Write a file with 4 numbers in the record and 5 10^8 in the pickle."""
+    """Write a file whose record holds 4 numbers, although its pickle claims 5 * 10^8."""
     many = b"J" + (5 * 10**8).to_bytes(4, "little")
     rewritten(
         saved(path, torch.ones(4)),

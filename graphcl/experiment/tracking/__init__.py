@@ -31,7 +31,7 @@ def check_trackers(names: Sequence[str]) -> None:
 def tracking(
     names: Sequence[str], folder: Path, seed: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Iterator[list[Tracker]]:
-    """Open and yield a seed's trackers, close them afterwards; skip a tracker that fails to open, with a warning."""
+    """Yield the opened trackers of a seed, and close them afterwards; trackers that fail to open are skipped."""
     with ExitStack() as stack:
         trackers: list[Tracker] = []
         for name in names:

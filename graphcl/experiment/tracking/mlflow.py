@@ -20,7 +20,7 @@ class MLflow(Tracker):
     The environment variable `MLFLOW_TRACKING_URI` names the server. Without it, the log is
     `FOLDER/mlflow/mlflow.db`, shown by `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow/mlflow.db`.
     `MLFLOW_EXPERIMENT_NAME` names the experiment (default `graphcl`). `MLFLOW_HTTP_REQUEST_MAX_RETRIES` limits how long
-    an unreachable server delays training; this happens once, as logging stops after the first failure.
+    an unreachable server delays training; the delay occurs once, as logging stops after the first failure.
     """
 
     name = "mlflow"

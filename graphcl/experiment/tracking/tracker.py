@@ -63,7 +63,7 @@ class Tracker(ABC):
         self._attempt(lambda: self.log(epoch.figures(), self._epoch))
 
     def add_scores(self, scores: Mapping[str, float]) -> None:
-        """Log the scores of the trained embeddings, given by name, after the last epoch."""
+        """Log the scores (name -> value) of the trained embeddings; call this after the last epoch."""
         self._attempt(lambda: self.summarise(scores, self._epoch))
 
     def __enter__(self: Self) -> Self:
@@ -78,10 +78,10 @@ class Tracker(ABC):
 
     @abstractmethod
     def log(self, figures: Mapping[str, float], epoch: int) -> None:
-        """Write the metrics of an epoch, by name, and flush them."""
+        """Write the metrics (name -> value) of an epoch, and flush the log."""
 
     def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
-        """Write the scores after the last epoch `epoch`; by default, log them as metrics of that epoch."""
+        """Write the scores (name -> value); by default, as metrics of the last epoch, `epoch`."""
         self.log(scores, epoch)
 
     @abstractmethod

@@ -80,7 +80,7 @@ def change(graph: Data, augmentation: Augmentation, generator: torch.Generator |
         (1, 3)
     """
     numbered = graph.clone()
-    numbered.node_number = torch.arange(graph.x.size(0))  # tells which original nodes the view keeps
+    numbered.node_number = torch.arange(graph.x.size(0))  # shows which nodes the view keeps
     view = augmentation(numbered, generator)
     nodes = view.node_number.tolist()
     before, after = _pairs(graph.edge_index.tolist()), _pairs(view.node_number[view.edge_index].tolist())
@@ -101,13 +101,13 @@ def augmentations(
 ) -> tuple[Any, list[tuple[str, str, Change]]]:
     """Draw each graph and its view under each augmentation, and return the figure and the differences.
 
-    A graph starts a new row with the original; its views follow, with nodes at the same positions as in the original.
+    Each graph has a row: first the original, then its views, with the nodes at the same positions.
 
     Args:
         graphs: title -> graph with `x`.
         views: name -> augmentation.
         seed: seed of the views; each view has its own generator, so it does not depend on the other views.
-        dataset: name of the data set; selects the names of the node labels, if they are known.
+        dataset: name of the data set, to show names of node labels, such as the atoms of MUTAG.
 
     Returns:
         The figure, and for each view a tuple: title of the graph, name of the augmentation, difference.

@@ -11,6 +11,8 @@ from graphcl.experiment.viz.style import COLOURS, MARKERS, MUTED, TRAINED, panel
 CLASSES = len(COLOURS) * len(MARKERS)
 """Number of distinct combinations of colour and marker; further classes are drawn as grey dots."""
 
+_PORTIONS = 12
+
 
 @picture
 def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndarray | None = None) -> Any:
@@ -30,10 +32,13 @@ def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndar
     margin = 0.12 * (high - low) + 1e-9
     low, high = low - margin, high + margin
     inside = points.clip(low, high)
-    for number in [None] if y is None else range(int(y.max()) + 1):
-        mine = inside if number is None else inside[y == number]
-        colour, marker = class_style(number)
-        axis.plot(*mine.T, marker, color=colour, ms=3.2, mew=0, alpha=0.6)
+    random = np.random.default_rng(0)
+    # draw random portions of all classes in turn, so that no class covers the other classes
+    for part in np.array_split(random.permutation(len(inside)), _PORTIONS):
+        mine = np.zeros(len(part)) if y is None else y[part]
+        for number in random.permutation(np.unique(mine)):
+            colour, marker = class_style(None if y is None else number)
+            axis.plot(*inside[part][mine == number].T, marker, color=colour, ms=3.2, mew=0, alpha=0.7)
     for axis_limits, bottom, top in zip((axis.set_xlim, axis.set_ylim), low, high, strict=True):
         pad = 0.02 * (top - bottom)
         axis_limits(bottom - pad, top + pad)

@@ -1,4 +1,4 @@
-"""Figures of each seed's scores before and after training, on the same folds, and of the gains."""
+"""Figures of each seed's scores before and after training, and of each seed's gain."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from graphcl.system.files import MOST_METRICS, parse_json, read_arrays, read_jso
 
 @dataclass(frozen=True)
 class Run:
-    """The content of a run folder; the attribute of a missing file is empty.
+    """The content of a run folder; if a file is missing, its attribute is empty.
 
     Args:
         config: the settings, from `config.yaml`.

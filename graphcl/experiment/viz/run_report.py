@@ -1,7 +1,7 @@
-"""Write `report.html`, a self-contained page about a run, from those files that the run folder contains.
+"""Write `report.html`, a self-contained page about a run, from the files in the run folder.
 
-The page is rendered from the template `report.html.jinja`. Functions that return a `Section` or `Figures` compute the
-content of one section of the page, or None if the files that it needs are missing.
+The page is rendered from the template `report.html.jinja`. Each function that returns a `Section` or `Figures` computes
+one section of the page. If the files for a section are missing, the section is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores, paired_gain, paired_test
 from graphcl.evaluate.pca import chosen, principal_plane
 from graphcl.experiment.snapshot import EDGES
-from graphcl.experiment.summary import ROWS, protocol_line, unit
+from graphcl.experiment.summary import ROWS, deviation, protocol_line, unit
 from graphcl.experiment.viz.curves import curves
 from graphcl.experiment.viz.embedding_map import CLASSES, class_style, embedding_map
 from graphcl.experiment.viz.gains import gain_by_seed, gains, metric_label
@@ -32,7 +32,7 @@ from graphcl.experiment.viz.run_files import Run, read_run
 from graphcl.experiment.viz.similarities import KINDS, density, similarities
 from graphcl.experiment.viz.stages import stages
 from graphcl.experiment.viz.style import MUTED, TRAINED, UNTRAINED, style
-from graphcl.experiment.viz.svg import css_colour, inline
+from graphcl.experiment.viz.svg import css_colour, css_variables, inline
 from graphcl.experiment.viz.weights import mean_weight, weights
 from graphcl.system.files import write_text
 
@@ -58,15 +58,14 @@ def write_report(folder: str | Path) -> Path:
         folder: run folder of `python -m graphcl.run`; the run may be unfinished.
 
     Raises:
-        InputError: `folder` is not a run folder, a file in it cannot be read or written, or matplotlib is not
-            installed.
+        InputError: `folder` is not a run folder, or a file in it cannot be read or written.
     """
     path = Path(folder) / "report.html"
     with style():
         run = read_run(Path(folder))
         try:
             text = report(run)
-        except Exception as error:  # damaged files can raise anything
+        except Exception as error:  # damaged files can raise any exception
             raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from error
     try:
         write_text(path, text)
@@ -88,13 +87,14 @@ def report(run: Run) -> str:
     environment.globals |= {
         "svg": lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
         "css_colour": css_colour,
+        "variables": css_variables(),
         "glyphs": _GLYPHS,
         "lines": _LINES,
     }
     settings = compare_with_defaults(run.config)
-    return environment.get_template("report.html.jinja").render(
+    page = environment.get_template("report.html.jinja").render(
         **vars(run),
-        title=f"{Path(run.config['dataset']).stem}, {run.config['loss']['name']}",
+        title=f"{Path(run.config['dataset']).stem}, {run.config.get('name') or run.config['loss']['name']}",
         command=_command(run.result["command"]) if run.result else "",
         scores=_scores(run.result),
         curves=_curves(run.metrics),
@@ -105,6 +105,7 @@ def report(run: Run) -> str:
         changed=[(key, value, default) for key, value, default in settings if default is not None],
         unchanged=[(key, value) for key, value, default in settings if default is None],
     )
+    return page.replace(" ± ", "\u00a0±\u00a0")  # no line break around ±
 
 
 def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
@@ -129,22 +130,24 @@ def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str
 def _scores(result: Mapping[str, Any]) -> Section | None:
     if "scores" not in result:
         return None
-    lines, figures, columns, seed_rows = [], [], [], []
+    heads, figures, columns, seed_rows = [], [], [], []
     names = [row for row in ROWS if row in next(iter(result["scores"].values()))]
     for evaluator, kept in result["scores"].items():
         rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names}
         before, after = rows["untrained"], rows["trained"]
         best, metric = kept["best_reference"], after[0].metric
         over = _gain(after, before), _gain(after, rows[best])
-        lines.append(
-            f"{evaluator}: trained encoder {kept['trained']['mean']:.2f} {unit(metric)}. "
-            f"Gain over the untrained encoder: {over[0]}. "
-            f"Gain over the best reference row, {ROWS[best]}: {over[1]}."
-        )
-        figures.append([(lines[-1], gains(evaluator, before, after))])
+        spread = f"± {deviation(kept['trained'])} over {len(after)} seeds" if len(after) > 1 else "one seed"
+        heads.append({
+            "number": f"{kept['trained']['mean']:.2f}",
+            "interval": f"{unit(metric)} {spread}, {evaluator}",
+            "verdict": _verdict(after, rows[best], ROWS[best]),
+        })  # fmt: skip
+        label = f"{evaluator}: trained encoder {kept['trained']['mean']:.2f} {unit(metric)}. "
+        figures.append([(label + heads[-1]["verdict"], gains(evaluator, before, after))])
         if len(after) > 1:
             figures[-1].append((f"gain of each seed by {evaluator}", gain_by_seed(f"{evaluator}, gain", before, after)))
-        cells = [f"{kept[row]['mean']:.2f} ± {kept[row]['std_seeds']:.2f}" for row in names]
+        cells = [f"{kept[row]['mean']:.2f}" + (f" ± {deviation(kept[row])}" if len(after) > 1 else "") for row in names]
         columns.append([*cells, over[0], f"{over[1]} ({ROWS[best]})"])
         for of_seed in zip(*rows.values(), strict=True):
             gained = paired_gain([of_seed[names.index("trained")]], [of_seed[names.index("untrained")]]).mean
@@ -152,7 +155,7 @@ def _scores(result: Mapping[str, Any]) -> Section | None:
             seed_rows.append((evaluator, of_seed[0].seed, *means, f"{gained:+.2f}"))
     labels = [*(ROWS[row] for row in names), "gain over the untrained encoder", "gain over the best reference row"]
     return {
-        "lines": lines,
+        "heads": heads,
         "head": ["", *(f"{name}, {metric_label(kept['metric'])}" for name, kept in result["scores"].items())],
         "rows": list(zip(labels, *columns, strict=True)),
         "protocol": protocol_line(result),
@@ -161,6 +164,15 @@ def _scores(result: Mapping[str, Any]) -> Section | None:
         "seed_head": ["evaluator", "seed", *(ROWS[row] for row in names), "gain over untrained"],
         "seed_rows": seed_rows,
     }
+
+
+def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores], row: str) -> str:
+    """Return a sentence on whether training improves on `best`, the best row of scores that needs no training."""
+    gain = paired_gain(after, best).mean
+    against = f"the best row without training, {row}: {_gain(after, best)}."
+    if sum(len(score.accuracy) for score in after) < 2 or paired_test(after, best).p >= 0.05:
+        return f"No gain beyond chance over {against}"
+    return f"Training {'gains' if gain > 0 else 'loses'} against {against}"
 
 
 def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> str:
@@ -203,7 +215,7 @@ def _maps(run: Run) -> Section | None:
     if not planes:  # with `--report false` there is no report.npz, so map the first seed's embeddings
         planes["after"] = principal_plane(h[0][graphs])
     legend, numbers = [], None
-    if y is not None and y.ndim == 1 and y.dtype.kind in "iu":  # not for a benchmark's targets
+    if y is not None and y.ndim == 1 and y.dtype.kind in "iu":  # classes, not a benchmark's targets
         classes, numbers = np.unique(y[graphs], return_inverse=True)
         counts = np.bincount(numbers)
         legend = [(f"class {classes[i]} ({counts[i]})", *class_style(i)) for i in range(min(len(classes), CLASSES))]
@@ -281,7 +293,7 @@ def _mean(counts: np.ndarray) -> float:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """Return the command line as typed: `sys.argv` holds the path of a module run with `python -m`, so replace it."""
+    """Return the command line as typed, with the path in `sys.argv[0]` replaced by the name of the program."""
     if not arguments:
         return ""
     program = next((typed for end, typed in _PROGRAMS.items() if arguments[0].endswith(end)), arguments[0])

@@ -7,18 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from graphcl.system.optional import import_matplotlib
-
 INK, MUTED, GRID, PAPER = "#1b1b1b", "#707070", "#e4e4e4", "#ffffff"
 """Colours of text and lines, minor parts, grid and background; `svg.inline` replaces them with CSS variables."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
 """Okabe-Ito palette, distinguishable by colour-blind readers, on light and dark backgrounds."""
+ON_DARK = {
+    INK: "#e8e8e8", MUTED: "#9a9a9a", GRID: "#32363d", PAPER: "#14161a",
+    "#0072b2": "#4ba3e3", "#d55e00": "#f5894a", "#009e73": "#2cc298", "#cc79a7": "#e39cc5", "#e69f00": "#f0b83c",
+    "#56b4e9": "#a8dcff",
+}  # fmt: skip
+"""Colour -> replacement on dark pages, with a contrast of at least 3:1 even at the opacity of points, 0.7."""
 MARKERS = ("o", "^", "s", "D", "v")
 """Markers of scatter plots; combined with the seven colours, they distinguish 35 classes."""
 UNTRAINED, TRAINED = COLOURS[1], COLOURS[0]
 """Colours of the untrained and the trained encoder in all figures."""
 
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.size": 8.5,
     "axes.titlesize": 9,
     "axes.titlelocation": "left",
@@ -53,12 +57,9 @@ _Picture = TypeVar("_Picture", bound=Callable[..., Any])
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Use the common style inside a `with` block, and restore the user's matplotlib settings afterwards.
+    """Use the common style inside a `with` block, and restore the user's matplotlib settings afterwards."""
+    import matplotlib  # imported here, as the import takes half a second
 
-    Raises:
-        InputError: matplotlib is not installed.
-    """
-    matplotlib = import_matplotlib()
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
@@ -77,7 +78,7 @@ def picture(function: _Picture) -> _Picture:
 
 
 def panel(title: str = "", width: float = 3.3, height: float = 2.4) -> Any:
-    """Return a new figure with one plot, sized in inches, and the plot's axes."""
+    """Return a new figure of `width` x `height` inches with one plot, and the axes of the plot."""
     from matplotlib.figure import Figure  # not pyplot, which keeps all figures in memory and needs a display backend
 
     figure = Figure(figsize=(width, height))
@@ -89,7 +90,7 @@ def panel(title: str = "", width: float = 3.3, height: float = 2.4) -> Any:
 
 
 def panels(count: int, width: float = 3.3, height: float = 2.4, columns: int = 3) -> tuple[Any, list[Any]]:
-    """Return a new figure with `count` plots, each sized in inches, at most `columns` in a row, and their axes."""
+    """Return a new figure with `count` plots of `width` x `height` inches, at most `columns` per row, and all axes."""
     from matplotlib.figure import Figure
 
     columns = min(count, columns)

@@ -7,9 +7,10 @@ import io
 import re
 from typing import Any
 
-from graphcl.experiment.viz.style import GRID, INK, MUTED, PAPER, picture
+from graphcl.experiment.viz.style import ON_DARK, picture
 
-_VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
+_NAMES = ("ink", "muted", "grid", "paper", *(f"c{number}" for number in range(len(ON_DARK))))
+_VARIABLES = {colour: f"--{name}" for colour, name in zip(ON_DARK, _NAMES, strict=False)}
 
 
 @picture
@@ -26,6 +27,11 @@ def to_png(figure: Any) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=150)
     return file.getvalue()
+
+
+def css_variables() -> dict[str, tuple[str, str]]:
+    """Return CSS variable -> (colour on light pages, colour on dark pages)."""
+    return {variable: (colour, ON_DARK[colour]) for colour, variable in _VARIABLES.items()}
 
 
 def css_colour(colour: str) -> str:

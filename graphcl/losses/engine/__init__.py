@@ -1,1 +1,1 @@
-"""The engine of the pairwise losses: pairs, negatives, dense and tiled evaluation."""
+"""Implementation of the pairwise losses: choice of pairs, and dense or tiled reductions over the negatives."""

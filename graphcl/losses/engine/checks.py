@@ -13,7 +13,7 @@ from graphcl.errors import InputError, InputTypeError
 
 
 def check_rows(name: str, z: Any) -> None:
-    """Raise an InputError unless `z` is a finite floating-point tensor; finiteness is checked on the CPU only."""
+    """Raise an InputError unless `z` is a finite floating-point tensor. Values are checked on the CPU only."""
     check_floating(name, z)
     check_finite(name, z)
 
@@ -42,9 +42,10 @@ def check_finite(name: str, z: Tensor, whose: str = "") -> None:
 
 
 def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
-    """Raise an InputError unless `z1` and `z2` are two views `[N, D]` of one dtype, N >= 2, and finite if `finite`.
+    """Raise an InputError unless `z1` and `z2` are floating-point tensors `[N, D]` of one shape and dtype, with N >= 2.
 
-    Across ranks, finiteness is checked later: if one rank raised before a collective operation, the others would hang.
+    With `finite`, also raise if a value is NaN or infinite (on the CPU). Across ranks this check is left to the caller:
+    if one rank raised before a collective operation, the other ranks would hang.
     """
     check_floating("z1", z1)
     check_floating("z2", z2)
@@ -62,7 +63,10 @@ def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
 
 
 def check_statistic(name: str, statistic: Tensor) -> None:
-    """Raise an InputError on all ranks if `statistic`, which is equal on all ranks, overflows. CPU tensors only."""
+    """Raise an InputError if `statistic` is not finite. Checks CPU tensors only.
+
+    The value must be equal on all ranks, so that all ranks raise.
+    """
     if statistic.device.type == "cpu" and not torch.isfinite(statistic.detach()).all():
         if ranks.size() > 1:
             raise NonFiniteInputError(f"`{name}` is not finite, or too large, on at least one rank.")
@@ -93,7 +97,7 @@ def check_queue(queue: Any, width: int) -> None:
 
 
 def check_ids(ids: Any, queue_ids: Any, num_graphs: int, queue: Tensor | None) -> None:
-    """Raise an InputError unless `ids` and `queue_ids` are both None, or integers `[N]` and `[Q]` with a queue."""
+    """Raise an InputError unless `ids [N]` and `queue_ids [Q]` are integers given with a queue, or are both None."""
     if ids is None and queue_ids is None:
         return
     if ids is None or queue_ids is None or queue is None:
@@ -112,7 +116,7 @@ def check_labels(name: str, labels: Any, length: int) -> None:
 
 
 def check_weight(weight: Any, num_graphs: int) -> None:
-    """Raise an InputError unless `weight` is `[N]`, >= 0 and not all zero. The values are checked on the CPU only."""
+    """Raise an InputError unless `weight` is `[N]`, >= 0 and not all zero. Values are checked on the CPU only."""
     check_rows("weight", weight)
     if weight.shape != (num_graphs,):
         raise InputError(f"`weight` must be [{num_graphs}], one number per graph, got {list(weight.shape)}.")

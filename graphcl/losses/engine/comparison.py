@@ -1,4 +1,4 @@
-"""The class `Pairs`: anchors with their positives, and reductions over each anchor's negatives, for loss formulas.
+"""Data structures for loss formulas: `Pairs` holds anchors and positives, and reduces over each anchor's negatives.
 
 Two engines implement the reductions, with equal values and gradients: `dense` holds all similarities in memory, `tiled`
 computes them in tiles.
@@ -18,20 +18,20 @@ from graphcl.losses.engine.exponent import Exponent
 
 Similarity = Literal["cosine", "dot", "squared_distance"]
 Mask = Literal["diagonal", "ids"]
-"""Pairs that are not negatives: `diagonal`, rows with equal index; `ids`, rows with equal id."""
+"""Rule that excludes pairs from the negatives: `diagonal` excludes rows of equal index, `ids` rows of equal id."""
 RowFunction = Callable[..., Tensor]
 """Function `(row, *per_anchor) -> [T]` that reduces a `Row` of T anchors to one number per anchor."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The sets of rows to compare: anchors, and keys from which the negatives are taken.
+    """Sets of rows to compare: anchors, and keys that can be negatives of the anchors.
 
     Args:
         sets: tensors of rows `[., D]`: first view, second view, the queue if there is one, then rows of other ranks
             (see `with_keys`). For the cosine, rows have norm 1.
-        key_sets: for each set of anchors (set 0, or sets 0 and 1), the numbers of the sets that contain its negatives,
-            each with a mask.
+        key_sets: one entry per set of anchors (set 0, or sets 0 and 1). Each entry lists pairs of an index into `sets`,
+            which selects keys, and a mask, which excludes some of the keys.
         similarity: similarity function of two rows.
         ids: ids of the anchors `[N]` and of the queue's rows `[Q]`, for the mask `ids`.
     """
@@ -43,15 +43,15 @@ class Comparison:
 
     @property
     def batch_sets(self) -> list[int]:
-        """Numbers of the views whose rows are keys; empty if all keys come from the queue."""
+        """Indices of the views that provide keys; empty if all keys come from the queue."""
         return sorted({keys for key_sets in self.key_sets for keys, mask in key_sets if mask == "diagonal"})
 
     def with_keys(self, others: Mapping[int, Tensor], own: bool = True) -> Comparison:
         """Return a copy whose key sets also include rows from other ranks.
 
         Args:
-            others: rows of each set in `batch_sets` on the other ranks, `[., D]`, by number of the set.
-            own: whether to keep the present keys too.
+            others: for each set index in `batch_sets`, the rows of this set on the other ranks, `[., D]`.
+            own: whether to keep this rank's keys.
         """
         numbers = {number: len(self.sets) + place for place, number in enumerate(others)}
 
@@ -75,7 +75,7 @@ class Comparison:
         return self.ids[0][rows, None] == self.ids[1][None, keys]
 
     def count(self, anchors: int) -> Tensor:
-        """Return the number of negatives of each anchor in set number `anchors`, `[N]`, in the dtype of the set."""
+        """Return the number of negatives of each anchor in set `anchors`, as a floating-point tensor `[N]`."""
         rows = self.sets[anchors]
         total = sum(self.sets[keys].size(0) - int(mask == "diagonal") for keys, mask in self.key_sets[anchors])
         count = rows.new_full((rows.size(0),), total)
@@ -96,7 +96,7 @@ class Row:
 
     @property
     def count(self) -> Tensor | float:
-        """Number of negatives of each anchor, `[T, 1]` or one number; at least 1, so that it can be a divisor."""
+        """Number of negatives, at least 1: `[T, 1]`, or one float if no entry is masked."""
         return float(self.value.size(1)) if self.kept is None else self.kept.sum(1, keepdim=True).clamp(min=1)
 
     def sum(self, values: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class Row:
 
 
 class Pairs(ABC):
-    """Base class of a set of A anchors, their positives, and reductions over their negatives.
+    """Base class for A anchors and their positives, with reductions over each anchor's negatives.
 
     Args:
         comparison: sets of anchors and keys to compare.
@@ -143,12 +143,12 @@ class Pairs(ABC):
 
     @property
     def anchor(self) -> Tensor:
-        """Rows of the anchors, `[A, D]`."""
+        """Row of each anchor, `[A, D]`."""
         return torch.cat([self.comparison.sets[number] for number in range(len(self.comparison.key_sets))])
 
     @property
     def partner(self) -> Tensor:
-        """Rows of the anchors' positives, `[A, D]`."""
+        """Row of each anchor's positive, `[A, D]`."""
         return torch.cat([self.comparison.sets[1 - number] for number in range(len(self.comparison.key_sets))])
 
     @property
@@ -158,7 +158,7 @@ class Pairs(ABC):
 
     @property
     def isolated(self) -> Tensor:
-        """Mask `[A]` of the anchors without negatives, which exist only if ids are given. Their reductions are 0."""
+        """Mask `[A]`, True for anchors without negatives (only possible with ids). All reductions return 0 for them."""
         return self._count == 0
 
     @property
@@ -177,10 +177,10 @@ class Pairs(ABC):
 
     @abstractmethod
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
-        r"""Return $\sum_j w_j c_j / \sum_j w_j$ and $\log \sum_j w_j$, `[A]` each.
+        r"""Return the weighted mean of each anchor's similarities, and the log of the sum of the weights, `[A]` each.
 
-        Here c_j are the similarities of an anchor's negatives, and w = e^{P(c)} with P = `exponent` are weights, which
-        are constants to the gradient.
+        The results are $\sum_j w_j c_j / \sum_j w_j$ and $\log \sum_j w_j$. Here c_j is the similarity of an anchor and
+        its negative j, and w_j = e^{P(c_j)} is its weight, with P = `exponent`. The weights are detached.
         """
 
     @abstractmethod
@@ -191,10 +191,10 @@ class Pairs(ABC):
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function(row, *per_anchor) -> [T]` to chunks of T anchors and return the results, `[A]`.
 
-        Use it for reductions that the other methods do not cover.
+        Use this method for reductions that the other methods do not cover.
 
         Args:
-            function: reduction of a `Row` and of the chunk's part of each tensor in `per_anchor`.
+            function: reduction of the chunk's `Row` and of the chunk's entries of each tensor in `per_anchor`.
             *per_anchor: tensors with one entry per anchor, `[A]`.
         """
 
@@ -213,6 +213,6 @@ def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
 
 
 def _occurrences(ids: Tensor, among: Tensor) -> Tensor:
-    """Return how often each entry of `ids` occurs in `among`. Sorting avoids a comparison of all pairs."""
+    """Return how often each entry of `ids` occurs in `among`. Sorts instead of comparing all pairs."""
     ordered = among.sort().values
     return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)

@@ -12,8 +12,8 @@ from graphcl.losses.engine.exponent import Exponent
 class DensePairs(Pairs):
     """`Pairs` with a matrix of all similarities of anchors and negatives.
 
-    The matrix has no entries for an anchor with itself or with its positive, so sums need no mask or subtraction. Only
-    rows of the queue with the anchor's id are masked.
+    The matrix contains no entry for an anchor with itself or with its positive. Only rows of the queue with the
+    anchor's id are masked.
     """
 
     def __init__(self, comparison: Comparison) -> None:
@@ -30,8 +30,8 @@ class DensePairs(Pairs):
         return tuple(self.row.logsumexp(exponent(self.row.value)) for exponent in exponents)
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
-        """Return weighted means and log-sums of weights, see `Pairs`."""
-        # Mask before the softmax: a masked entry could otherwise outweigh the others or overflow, and inf * 0 is NaN.
+        """Return weighted means and logs of the sums of weights, see `Pairs.expectation`."""
+        # Mask before the softmax: a masked entry could dominate the softmax or overflow, and inf * 0 is NaN.
         log_weight = self.row.filled(exponent(self.row.value.detach()), -torch.inf)
         # The softmax of a row without negatives is NaN, so set it to 0.
         weight = log_weight.softmax(dim=1).nan_to_num(0.0)
@@ -48,7 +48,7 @@ class DensePairs(Pairs):
 
 
 class ExplicitPairs(DensePairs):
-    """`Pairs` of rows chosen by the caller.
+    """`Pairs` built from anchors, positives and negatives that the caller provides.
 
     Args:
         anchors: rows of the anchors, `[A, D]`.
@@ -93,7 +93,7 @@ def lay_out(comparison: Comparison) -> Row:
 
 
 def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
-    """Return the similarities of the anchors `rows` in set number `anchors` to their negatives."""
+    """Return the similarities of a slice `rows` of the anchors in set `anchors` to their negatives, as a `Row`."""
     x = comparison.sets[anchors][rows]
     values: list[Tensor] = []
     earlier: list[Tensor] = []
@@ -101,8 +101,8 @@ def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
     for keys, mask in comparison.key_sets[anchors]:
         y = comparison.sets[keys]
         if mask == "diagonal":
-            # Rotate the keys so that the excluded pairs lie on the diagonal. Earlier keys go last, so that the order of
-            # the keys that follow the diagonal is kept.
+            # Start with the key at `rows.start`, so that the excluded pairs lie on the diagonal. The earlier keys are
+            # appended at the end, which keeps the cyclic order.
             values.append(off_diagonal(similarities(x, y[rows.start :], comparison.similarity)))
             if rows.start:
                 earlier.append(similarities(x, y[: rows.start], comparison.similarity))

@@ -1,8 +1,8 @@
 """Exponents P in sums of exp(P(c)) over negatives: polynomials of the similarity c.
 
-Losses of the form "(weighted) logsumexp minus positive" sum exp(P(c)) over the negatives, where P(c) is c / tau
-(InfoNCE), the logarithm of a Gaussian (ADNCE), or their sum. A part of P can be a constant to the gradient. An engine
-needs only P.
+Many losses are a (weighted) logsumexp of the negatives minus the positive. They sum exp(P(c)) over the negatives, where
+P(c) is c / tau (InfoNCE), the logarithm of a Gaussian (ADNCE), or the sum of both. Part of P can be detached. The
+engines need no other description of such a loss.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Value = TypeVar("Value", float, Tensor)
 class Exponent:
     r"""The polynomial $P(c) = \sum_k (\text{free}_k + \text{frozen}_k)\,(c - \text{center})^k$.
 
-    Here c is the similarity. Only the part `free` has a gradient. Exponents can be added:
+    Here c is the similarity. Only the terms in `free` are differentiated. Exponents can be added:
     `linear(5.0) + gaussian(0.7, 1.0, frozen=True)`.
 
     Args:
         free: coefficients of the part with a gradient, lowest power first, degree at most 4.
-        frozen: coefficients of the part that is a constant to the gradient.
+        frozen: coefficients of the detached part, lowest power first, degree at most 4.
         center: origin of the powers. Use the mean of a narrow Gaussian: powers of c itself would suffer cancellation.
     """
 
@@ -58,21 +58,21 @@ class Exponent:
 
     @property
     def total(self) -> Coefficients:
-        """Coefficients of P, the sum of both parts."""
+        """Coefficients of P: the sum of `free` and `frozen`."""
         return _sum(self.free, self.frozen)
 
     @property
     def slope(self) -> Coefficients:
-        """Coefficients of the derivative of the part `free`, about the same center."""
+        """Coefficients of the derivative of the part `free`, in powers of c - `center`."""
         return tuple(k * value for k, value in enumerate(self.free) if k > 0)
 
     @functools.cached_property
     def is_small(self) -> bool:
-        """Whether |P| < 60 on all cosines, so that a float32 sum of a million terms e^P is finite."""
+        """Whether |P| < 60 on all cosines. A float32 sum of a million terms e^P is then finite."""
         return all(abs(float(horner(self.total, c / 64 - self.center))) < 60 for c in range(-65, 66))
 
     def __call__(self, similarity: Tensor) -> Tensor:
-        """Return P(c) for each entry of `similarity`, with the gradient of the part `free`."""
+        """Return P(c) for each entry of `similarity`. Only the part `free` is differentiated."""
         offset = similarity - self.center if self.center else similarity
         value = horner(self.free, offset)
         return value + horner(self.frozen, offset.detach()) if self.frozen else value
@@ -90,7 +90,7 @@ def gaussian(mu: float, sigma: float, frozen: bool = True) -> Exponent:
 
 
 def horner(coefficients: Coefficients, x: Value) -> Value:
-    """Return the value at `x` of the polynomial with these coefficients, lowest power first, in the shape of `x`."""
+    """Return the polynomial with these coefficients (lowest power first) evaluated at `x`, in the shape of `x`."""
     value: float | Value = coefficients[-1] if coefficients else 0.0
     for coefficient in reversed(coefficients[:-1]):
         value = value * x
@@ -108,7 +108,7 @@ def _sum(a: Coefficients, b: Coefficients) -> Coefficients:
 
 
 def _shifted(coefficients: Coefficients, delta: float) -> Coefficients:
-    """Return the coefficients of the same polynomial about a center shifted by `delta`."""
+    """Return the coefficients of the same polynomial in powers about a center shifted by `delta`."""
     n = len(coefficients)
     return tuple(
         sum(coefficients[k] * math.comb(k, power) * delta ** (k - power) for k in range(power, n)) for power in range(n)

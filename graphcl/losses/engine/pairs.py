@@ -47,7 +47,7 @@ Engine = Literal["auto", "dense", "tiled"]
 DENSE_LIMIT = 2**19
 """Largest number of similarities for which `auto` selects `dense`: 2 MB in float32, two views of 512 graphs."""
 SHORTEST = 1e-12
-"""Largest entry of rows that count as zero: the epsilon of `torch.nn.functional.normalize`."""
+"""A row with no larger entry counts as a zero row. Equals the epsilon of `torch.nn.functional.normalize`."""
 GATHER_LIMIT = 2**26
 """Largest number of key entries that `auto` gathers: 256 MB in float32, two views `[262_144, 128]` in total."""
 
@@ -77,7 +77,7 @@ def compare(
         symmetric: whether the projections of the second view are anchors too.
         queue: further negatives of all anchors, `[Q, D]`.
         ids: graph id of each row of `z1`, integers `[N]`.
-        queue_ids: graph id of each row of `queue`, `[Q]`; rows with the anchor's id are not its negatives.
+        queue_ids: graph id of each row of `queue`, `[Q]`; an anchor's negatives exclude rows with its id.
         similarity: `cosine`, `dot` product or `squared_distance`.
         normalized: whether to scale rows to norm 1; by default for the cosine only.
         engine: `dense` holds the similarities `[A, M]`, `tiled` needs memory O(N D), `auto` decides by the number of
@@ -85,7 +85,7 @@ def compare(
             (`graphcl.losses.engine.ring`), and `auto` uses the ring only if the gathered keys are too large.
 
     Returns:
-        The argument of `terms`, the per-anchor formula of a loss.
+        Pairs to pass to `terms`, the per-anchor formula of a loss.
 
     Raises:
         InputError: shapes that do not match, fewer than two graphs, NaN or infinity (checked on the CPU only), a queue
@@ -127,8 +127,8 @@ def compare(
         if shared and (engine == "tiled" or (not dense and numbers > GATHER_LIMIT)):
             return RingPairs(comparison, tiles(rows[0]))
         others = rows_of_others(comparison) if shared else {}
-        # Across ranks, check gathered rows only, which all ranks see: if one rank raised alone, the others would hang.
-        # Other non-finite rows make the loss non-finite.
+        # Across ranks, check only gathered rows, which are equal on all ranks: if one rank raised alone, others would
+        # hang. Other non-finite rows make the loss non-finite.
         seen = range(len(sets)) if ranks.size() == 1 else [*comparison.batch_sets, *range(2, len(sets))]
         for number, name in enumerate(sets):
             if number in seen:
@@ -209,8 +209,8 @@ def explicit(
 def normalize(z: Tensor) -> Tensor:
     """Return `z` with rows scaled to norm 1, in float32 or float64.
 
-    A row whose entries are all within 1e-12 counts as zero: it is not scaled, so its gradient stays small. The gradient
-    of a scaled row grows with 1 / norm; a single huge one would freeze Adam.
+    A row with no entry above 1e-12 in absolute value counts as a zero row and is not scaled. The gradient of a scaled
+    row grows with 1 / norm, and a single huge gradient would stop Adam from learning.
     """
     z = at_least_float32(z)
     # Divide by the largest entry first, so that no square overflows. The norm is then at least 1.
@@ -220,17 +220,17 @@ def normalize(z: Tensor) -> Tensor:
 
 
 def _unit(similarity: Similarity, normalized: bool | None) -> bool:
-    """Return whether to scale rows to norm 1: the value of `normalized`, or by default only for the cosine."""
+    """Return whether to scale rows to norm 1: `normalized` if given, else True for the cosine only."""
     return normalized or (normalized is None and similarity == "cosine")
 
 
 def _prepared(z: Tensor, unit: bool) -> Tensor:
-    """Return `z` as it enters the similarity: in float32 or float64, and with rows of norm 1 if `unit`."""
+    """Return `z` in float32 or float64, with rows scaled to norm 1 if `unit`."""
     return normalize(z) if unit else at_least_float32(z)
 
 
 def _check(name: str, rows: Tensor, unit: bool, whose: str = "") -> None:
-    """Raise an InputError if `rows` are not finite, or if they are not normalised and their squares overflow."""
+    """Raise an InputError if `rows` are not finite, or are not normalised and have squares that overflow."""
     check_finite(name, rows, whose)
     if not unit:
         check_size(name, rows, whose)

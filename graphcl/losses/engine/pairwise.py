@@ -74,7 +74,7 @@ class PairwiseLoss(Protocol):
     compare: Callable[..., tuple[Pairs, dict[str, Any], dict[str, Any]]]
 
     def __call__(self, z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
-        """Return the loss of two views' projections `z1` and `z2`, `[N, D]` each."""
+        """Return the loss of the projections `z1` and `z2` of two views, `[N, D]` each."""
 
 
 def pairwise(
@@ -87,14 +87,15 @@ def pairwise(
 ) -> Callable[[Callable[..., Tensor]], PairwiseLoss]:
     """Return a decorator that registers `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
 
-    The loss takes the arguments of the formula, the arguments of `graphcl.losses.compare`, `weight` and `reduction`.
-    The loss has two attributes. `terms` is the formula itself, for pairs chosen by the caller. `compare` takes the
-    arguments of the loss and returns the pairs, the formula's arguments and the shared arguments.
+    The loss takes the arguments of the formula `terms` and the shared arguments: those of `graphcl.losses.compare`,
+    `weight` and `reduction`. The attribute `terms` of the loss is the formula itself, for pairs chosen by the caller.
+    The attribute `compare` takes the arguments of the loss and returns the pairs, the formula's arguments and the
+    shared arguments.
 
     Args:
         name: registered name.
-        similarity: similarity that the formula uses. Rows are scaled to norm 1 for the cosine only; if the formula has
-            an argument `normalize`, the caller decides.
+        similarity: similarity that the formula uses. Rows are scaled to norm 1 for the cosine only, unless the formula
+            has an argument `normalize`, which lets the caller choose.
         fixed: values of shared arguments that the caller cannot set.
         method: training method that the loss is designed for.
         **defaults: defaults for shared arguments that differ from the usual defaults.
@@ -154,10 +155,11 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) -> Tensor:
-    """Return the mean of `terms [A]` over anchors, weighted by `weight [N]` of their graphs; `terms` for `none`.
+    """Return the mean of `terms [A]`, or `terms` itself if `reduction` is `none`.
 
-    Across ranks, a weighted mean is this rank's weighted sum divided by the sum of weights per rank, averaged over
-    ranks.
+    With `weight [N]`, the mean is weighted by graph. Across ranks, this rank's weighted sum is divided by the average
+    over ranks of the sum of weights, so that the average of the results over ranks is the weighted mean of the global
+    batch.
     """
     if reduction == "none":
         return terms
@@ -193,7 +195,7 @@ def _signature(
 
 
 def _documented(text: str, shared: dict[str, str]) -> str:
-    """Return `text`, the docstring of a formula, with views and shared arguments in `Args`, and with `Raises`."""
+    """Return the docstring `text` of a formula with the views, the shared arguments and `Raises` added."""
     before, mark, after = text.partition("Args:\n")
     own, blank, rest = after.partition("\n\n")
     lines = [line for line in own.split("\n") if not line.strip().startswith("pairs:")]

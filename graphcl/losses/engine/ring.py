@@ -43,7 +43,7 @@ _KEYS, _GRADIENTS = 1, 2
 
 
 def rows_of_others(comparison: Comparison) -> dict[int, Tensor]:
-    """Return the other ranks' rows `[(R - 1) n, D]` of each set in `batch_sets`, by number of the set.
+    """Return the rows of the other ranks, `[(R - 1) n, D]`, for each set in `batch_sets`, by index of the set.
 
     Gradients flow back to the other ranks.
     """
@@ -53,7 +53,7 @@ def rows_of_others(comparison: Comparison) -> dict[int, Tensor]:
 
 
 class RingPairs(TiledPairs):
-    """`Pairs` of this rank's anchors with the keys of all ranks, of which one rank's keys are held at a time.
+    """`Pairs` of this rank's anchors and the keys of all ranks. The keys of other ranks arrive one rank at a time.
 
     Args:
         comparison: comparison of this rank's rows.
@@ -97,7 +97,7 @@ class RingPairs(TiledPairs):
 
 
 class _Ring:
-    """`Tiles` that add up the results over the keys of all ranks."""
+    """Implementation of `Tiles` that merges the results over the keys of all ranks."""
 
     def __init__(self, tiles: Tiles, there: ranks.Ranks) -> None:
         self._tiles, self._ranks = tiles, there
@@ -143,7 +143,7 @@ class _Ring:
         return gradients
 
     def _visits(self, sums: Sums) -> Iterator[Sums]:
-        """Yield, for each other rank, `sums` over the keys of that rank, while the next keys are in transit."""
+        """Yield `sums` over the keys of each other rank in turn, while the next keys are in transit."""
         comparison = sums.comparison
         numbers = comparison.batch_sets
         keys = torch.stack([comparison.sets[number] for number in numbers])
@@ -182,7 +182,7 @@ class _Transfer:
 
 
 def _check(z1: Tensor, z2: Tensor, there: ranks.Ranks) -> None:
-    """Raise an InputError on all ranks if batch sizes differ or a view of any rank is not finite or too large."""
+    """Raise an InputError on all ranks if batch sizes differ or if a view of any rank is not finite or too large."""
     there.agree(z1)
     if z1.device.type != "cpu":
         return

@@ -35,11 +35,11 @@ ROW_ELEMENTS = 2**23
 
 @dataclass(frozen=True)
 class Block:
-    """The matrix of similarities of two sets, which is divided into tiles.
+    """Matrix of the similarities of two sets of rows, to be divided into tiles.
 
     Args:
-        rows: number of the set that gives the rows.
-        columns: number of the set that gives the columns.
+        rows: index of the set that gives the rows.
+        columns: index of the set that gives the columns.
         both: whether the columns are anchors too, with the rows as keys.
         mask: pairs that are not negatives.
     """
@@ -52,12 +52,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Sums:
-    """The sums over negatives that the tiles compute.
+    """Description of the sums over negatives that the tiles compute.
 
     Args:
         comparison: sets of anchors and keys, detached.
         exponents: one exponent P for each sum of e^P.
-        expected: whether to compute also the mean similarity under the weights e^P of each sum.
+        expected: whether to compute also, for each sum, the mean similarity with weights e^P.
     """
 
     comparison: Comparison
@@ -65,12 +65,12 @@ class Sums:
     expected: bool
 
     def small(self, exponent: Exponent) -> bool:
-        """Return whether e^P, P = `exponent`, neither over- nor underflows, so that no running maximum is needed."""
+        """Return whether e^P, with P = `exponent`, can neither overflow nor underflow and needs no running maximum."""
         return self.comparison.similarity == "cosine" and exponent.is_small
 
     @property
     def blocks(self) -> list[Block]:
-        """Blocks of the comparison; a pair of sets compared in both directions gives one block."""
+        """Blocks to compute. Two sets that are compared in both directions share one block."""
         key_sets = self.comparison.key_sets
         result = []
         for anchors, keys_of in enumerate(key_sets):
@@ -85,7 +85,11 @@ class Tiles(Protocol):
     """Interface of the modules that compute sums and their gradients tile by tile."""
 
     def forward(self, sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-        """Return two lists with one entry per set of anchors: logsumexps `[K, N]` and mean similarities `[K, N]`."""
+        """Return logsumexps and mean similarities for K exponents.
+
+        Returns:
+            Two lists with one tensor `[K, N]` per set of anchors.
+        """
 
     def backward(
         self,
@@ -125,7 +129,7 @@ class TiledPairs(Pairs):
         return tuple(self._sums(exponents, expected=False)[0])
 
     def expectation(self, exponent: Exponent) -> tuple[Tensor, Tensor]:
-        """Return weighted means and log-sums of weights, see `Pairs`."""
+        """Return weighted means and logs of the sums of weights, see `Pairs.expectation`."""
         frozen = Exponent((), exponent.total, exponent.center)
         totals, expected = self._sums((frozen,), expected=True)
         return expected[0], totals[0]
@@ -159,17 +163,17 @@ class TiledPairs(Pairs):
         count = self._count_of(anchors).clamp(min=1)
         mean = first / count
         variance = (second / count - mean.square()).clamp(min=0)
-        return mean + x @ center, variance.masked_fill(count == 1, 0.0)  # a difference would leave rounding errors
+        return mean + x @ center, variance.masked_fill(count == 1, 0.0)  # exactly 0 for one negative
 
     def _moments_of_keys(self, sets: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean `[D]` of the keys in `sets`, and sum `[D]` and scatter matrix `[D, D]` of keys minus mean."""
+        """Return the mean `[D]` of the keys in `sets`; sum `[D]` and scatter matrix `[D, D]` of keys minus mean."""
         keys = torch.cat([self.comparison.sets[number] for number in sets])
         center = keys.mean(dim=0)
         keys = keys - center
         return center, keys.sum(dim=0), keys.T @ keys
 
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
-        """Apply `function` to chunks of anchors, see `Pairs`. The backward pass recomputes each chunk."""
+        """Apply `function` to chunks of anchors, see `Pairs.rows`. The backward pass recomputes each chunk."""
         comparison = self.comparison
         results = []
         n = comparison.sets[0].size(0)
@@ -203,20 +207,20 @@ def tiles(some: Tensor) -> Tiles:
 
 
 class _TiledSums(torch.autograd.Function):
-    """Autograd function that returns logsumexps `[K, A]` and mean similarities `[K, A]` of all anchors, K exponents."""
+    """Autograd function for logsumexps and mean similarities, `[K, A]` each, of K exponents and A anchors."""
 
     @staticmethod
     def forward(ctx: Any, sums: Sums, tiles: Tiles, *sets: Tensor) -> tuple[Tensor, Tensor]:
         totals, expected = tiles.forward(sums)
         ctx.save_for_backward(*sets, *totals)
-        # The sets are saved above; kept here too, their autograd history would create a reference cycle.
+        # Drop the sets, which are saved above: keeping them here would create a reference cycle.
         ctx.sums = replace(sums, comparison=replace(sums.comparison, sets=()))
         ctx.tiles = tiles
         return torch.cat(totals, dim=1), torch.cat(expected, dim=1)
 
     @staticmethod
     def backward(ctx: Any, grad_totals: Tensor, grad_expected: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # with `create_graph=True` the result would silently be a constant
+        if torch.is_grad_enabled():  # `create_graph=True` would return a constant
             raise RuntimeError("the tiled engine has no second derivative; pass `engine='dense'` to the loss.")
         kinds = len(ctx.sums.comparison.key_sets)
         sets, totals = ctx.saved_tensors[:-kinds], list(ctx.saved_tensors[-kinds:])
@@ -239,7 +243,10 @@ def _chunk(function: RowFunction, comparison: Comparison, anchors: int, rows: sl
 
 
 def _same_pairs(comparison: Comparison) -> tuple[Tensor, Tensor]:
-    """Return the indices of anchors and of keys in all pairs with equal ids. Chunks of anchors bound the memory."""
+    """Return the anchor indices and the key indices of all pairs with equal ids.
+
+    Anchors are processed in chunks, which bounds the memory.
+    """
     assert comparison.ids is not None
     step = max(1, ROW_ELEMENTS // max(1, comparison.ids[1].numel()))
     starts = range(0, comparison.ids[0].numel(), step)

@@ -18,11 +18,11 @@ TILE = 512
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile: the similarities of a slice of one set (its rows) and a slice of another (its columns).
+    """One tile: the similarities of a slice of one set (the rows) and a slice of another set (the columns).
 
     Args:
-        rows: number of the set that gives the rows, and a slice of this set.
-        columns: number of the set that gives the columns, and a slice of this set.
+        rows: index of the set that gives the rows, and a slice of this set.
+        columns: index of the set that gives the columns, and a slice of this set.
         both: whether the columns are anchors too.
         mask: pairs that are not negatives.
     """
@@ -34,11 +34,14 @@ class Tile:
 
     @property
     def sides(self) -> list[tuple[int, slice, int]]:
-        """For rows, and for columns if they are anchors: number of the set, slice of it, and axis of the negatives."""
+        """Sets of anchors in the tile: the rows, and also the columns if they are anchors.
+
+        Each entry has three parts: the index of a set, a slice of this set, and the tile's axis of the negatives.
+        """
         return [(*self.rows, 1), (*self.columns, 0)] if self.both else [(*self.rows, 1)]
 
     def leave_out(self, sums: Sums, values: Tensor, filler: float) -> None:
-        """Set the entries of `values` whose pairs are not negatives to `filler`, in place."""
+        """Write `filler` to the entries of `values` that are not negatives, in place."""
         rows, columns = self.rows[1], self.columns[1]
         if self.mask == "diagonal" and rows.start < columns.stop and columns.start < rows.stop:
             values.diagonal(rows.start - columns.start).fill_(filler)
@@ -163,7 +166,7 @@ def _similarity(sums: Sums, tile: Tile, work: _Workspace) -> Tensor:
 
 
 def _evaluate(coefficients: Coefficients, center: float, c: Tensor, out: Tensor) -> Tensor:
-    """Write the values at `c` of the polynomial in powers of c - `center` to `out`, and return `out`."""
+    """Write to `out` the polynomial in powers of c - `center`, evaluated at `c`, and return `out`."""
     if len(coefficients) < 3:
         low, factor = (*coefficients, 0.0, 0.0)[:2]
         torch.mul(c, factor, out=out)

@@ -1,12 +1,12 @@
 """Tiles of the tiled engine as Triton kernels, for float32 on CUDA.
 
-A program handles a block of rows and loops over all columns. The forward kernel computes the logsumexps of the rows as
-anchors, the backward kernel the gradient of the rows as anchors and as keys. No two programs write to the same address,
-so results are deterministic; the cost is that each direction computes its own tiles. Memory beyond the results is
-O(N K) for N anchors and K exponents.
+A program handles a block of rows and loops over all columns. The forward kernel treats the rows as anchors and computes
+their logsumexps. The backward kernel computes the gradient of the rows, both as anchors and as keys. No two programs
+write to the same address, so results are deterministic; the cost is that each direction computes its own tiles. Memory
+beyond the results is O(N K) for N anchors and K exponents.
 
-`torch.get_float32_matmul_precision()` selects the precision of products: "highest" (the default of PyTorch) is full
-float32, "high" three passes of TF32, which is nearly as exact, "medium" one pass of TF32.
+`torch.get_float32_matmul_precision()` selects the precision of products. "highest" (the default of PyTorch) is full
+float32. "high" is three passes of TF32, which is nearly as exact. "medium" is one pass of TF32.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ try:
     import triton.language as tl
 
     jit = triton.jit
-except ImportError:  # PyTorch without CUDA; this module then needs to be importable, but its kernels are never called
+except ImportError:  # PyTorch without CUDA: the module must be importable; its kernels are never called
 
     def jit(function: Any) -> Any:
         """Return `function` unchanged, so that the module can be imported without Triton."""
@@ -63,13 +63,13 @@ class Blocks:
     stages: int = 2
 
     def options(self) -> dict[str, int]:
-        """Return the block sizes and launch options as keyword arguments of the kernels, without `width`."""
+        """Return block sizes (without `width`) and launch options as keyword arguments of the kernels."""
         sizes = {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth}
         return sizes | {"num_warps": self.warps, "num_stages": self.stages}
 
 
 # Chosen from compiler reports for Hopper and Ampere, so that few registers spill and shared memory stays within the 99
-# KB of smaller chips. Products in full float32 use no tensor cores and unroll the depth, so their depth is short.
+# KB of smaller chips. Products in full float32 unroll the depth instead of using tensor cores, so their depth is short.
 FORWARD = {
     "ieee": Blocks(64, 64, 16, stages=3),
     "tf32x3": Blocks(64, 64, 32),
@@ -169,16 +169,16 @@ def backward(
 
 
 def _twos(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Yield `numbers` in groups of two, as a kernel takes at most two exponents; the last group may have one."""
+    """Yield `numbers` in groups of two, and a last group of one if their count is odd. A kernel takes two exponents."""
     for start in range(0, len(numbers), 2):
         yield numbers[start : start + 2]
 
 
 def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]:
-    """Return the comparisons in which set `number` takes part.
+    """Return the comparisons that involve set `number`.
 
     Returns:
-        For each comparison: the number of the other set, the mask, whether set `number` provides the anchors, and
+        For each comparison: the index of the other set, the mask, whether set `number` provides the anchors, and
         whether it provides the keys.
     """
     key_sets = sums.comparison.key_sets
@@ -190,7 +190,7 @@ def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]
 
 
 def _ids(sums: Sums, rows: int, columns: int, mask: Mask | None, stand_in: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ids of the rows and of the columns; `stand_in` twice if the mask needs no ids."""
+    """Return the ids of the rows and the ids of the columns. If the mask needs no ids, return `stand_in` twice."""
     if mask != "ids":
         return stand_in, stand_in
     assert sums.comparison.ids is not None
@@ -199,21 +199,21 @@ def _ids(sums: Sums, rows: int, columns: int, mask: Mask | None, stand_in: Tenso
 
 
 def _terms(coefficients: Iterable[Coefficients]) -> int:
-    """Return the number of coefficients of the longest polynomial."""
+    """Return the number of coefficients of the longest polynomial, at least 1."""
     return max(1, *map(len, coefficients))
 
 
 def _padded(coefficients: Iterable[Coefficients], length: int) -> list[float]:
-    """Return the coefficients of two polynomials, each padded with zeros to `length`, as one list of numbers.
+    """Return the coefficients of two polynomials as one list, with zeros appended to each up to `length`.
 
-    Numbers are kernel arguments; a tensor would need a copy that synchronises the device.
+    The numbers are passed as kernel arguments; a tensor would need a copy that synchronises the device.
     """
     rows = [[float(value) for value in (*each, *[0.0] * (length - len(each)))] for each in coefficients]
     return [*rows[0], *(rows[1] if len(rows) > 1 else [0.0] * length)]
 
 
 def _scalars(exponents: list[Exponent]) -> list[float]:
-    """Return center and coefficients of one or two exponents as kernel arguments, padded with zeros."""
+    """Return the centers and coefficients of one or two exponents as kernel arguments, padded with zeros."""
     return _padded([(exponent.center, *exponent.total) for exponent in exponents], 6)
 
 
@@ -252,7 +252,7 @@ def _similarities(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> tl.tensor:
-    """Return the similarities of rows `row` of `x` and rows `column` of `y`, 0 where an index is out of range."""
+    """Return the similarities of the rows `row` of `x` and the rows `column` of `y`; 0 for indices out of range."""
     result = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     x_row = x + row.to(tl.int64)[:, None] * WIDTH
     y_row = y + column.to(tl.int64)[None, :] * WIDTH
@@ -292,7 +292,7 @@ def _add(
     similarity: tl.tensor,
     EXPECTED: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Return running maximum, sum of weights and sum of weighted similarities, updated by one more tile."""
+    """Return running maximum, sum of weights and sum of weighted similarities after adding one tile."""
     now = tl.maximum(highest, tl.max(value, 1))
     weight = tl.exp(value - now[:, None])
     shrink = tl.exp(highest - now)
@@ -335,7 +335,7 @@ def _forward(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> None:
-    """Update the sums of the anchors `x` over the keys `y` for the exponent P, and for Q if K is 2."""
+    """Update the running sums of the anchors `x` by the keys `y`, for exponent P, and for exponent Q if K is 2."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
     row_id = row
@@ -380,7 +380,7 @@ def _derivative(
 ) -> tl.tensor:
     """Return the derivative of the loss with respect to a tile `value` of exponents.
 
-    Its rows contribute as anchors if `AS_ANCHOR`, its columns if `AS_KEY`.
+    `AS_ANCHOR` adds the sums of the tile's rows as anchors, `AS_KEY` the sums of its columns as anchors.
     """
     derivative = tl.zeros_like(value)
     if AS_ANCHOR:
@@ -438,7 +438,7 @@ def _backward(
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> None:
-    """Add `OUT` coordinates of the gradient with respect to `x`, from its comparison with `y`, to `into`."""
+    """Add to `into` the gradient with respect to `x` from its comparison with `y`, for `OUT` coordinates."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
     row_id = row

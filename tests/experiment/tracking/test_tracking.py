@@ -1,4 +1,4 @@
-"""Trackers: their calls on stand-ins of the libraries, and what the real libraries store."""
+"""Trackers: calls to mocks of the libraries, and the data that the real libraries store."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ def plain_environment(monkeypatch):
 
 @pytest.fixture
 def fakes(monkeypatch):
-    """Replace the three libraries."""
+    """Replace the three tracking libraries by mocks, and return tracker -> mock."""
     found = {name: MagicMock() for name in TRACKERS}
     for name, fake in found.items():
         monkeypatch.setitem(sys.modules, TRACKERS[name].module, fake)
@@ -41,11 +41,12 @@ def fakes(monkeypatch):
 
 @pytest.fixture
 def go(saved_graphs, tmp_path, capfd):
-    """Run the command line on small graphs; return the exit code, both outputs and the run folder."""
+    """Return a function that runs `graphcl run` and returns the exit code, stdout, stderr and the run folder."""
 
     def run(*options: str):
         words = ("--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden", "8", *options)
         words += ("--evaluation.folds", "3", "--evaluation.inner-folds", "2", "--out", str(tmp_path / "run"))
+        words += ("--report", "false")
         code = main(["--dataset", saved_graphs(), *words])
         return code, *capfd.readouterr(), tmp_path / "run"
 
@@ -128,7 +129,7 @@ def test_a_tracker_that_fails_does_not_stop_the_run(go, fakes):
     assert err == (
         "graphcl: tensorboard has failed (OSError: [Errno 28] No space left on device); the run goes on without it.\n"
     )
-    assert writer.flush.call_count == 1  # not called again
+    assert writer.flush.call_count == 1  # not called after the failure
     assert len(lines_of(out)) == fakes["wandb"].init.return_value.log.call_count == 2
     assert "trained" in printed
     assert (out / "result.json").exists()
@@ -162,10 +163,10 @@ def test_environment_variables_of_the_libraries_apply(fakes, tmp_path, monkeypat
     WandB(tmp_path)
     MLflow(tmp_path)
     assert fakes["wandb"].init.call_args.kwargs["project"] == "mine"
-    assert "mode" not in fakes["wandb"].init.call_args.kwargs  # left to the library
+    assert "mode" not in fakes["wandb"].init.call_args.kwargs  # the library reads it itself
     client = fakes["mlflow"].MlflowClient
     assert client.call_args == call(tracking_uri="http://tracking:5000")
-    assert client.return_value.create_experiment.call_args == call("trial", None)  # on the server
+    assert client.return_value.create_experiment.call_args == call("trial", None)  # artifacts stay on the server
     assert not (tmp_path / "mlflow").exists()
 
 
@@ -212,7 +213,7 @@ def test_tensorboard_stores_curves_and_settings(tmp_path):
 
 def test_mlflow_stores_curves_and_settings(tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
-    for seed in (3, 4):  # the second finds the experiment of the first
+    for seed in (3, 4):  # the second seed finds the experiment of the first seed
         with MLflow(tmp_path / "run", seed=seed, settings=SETTINGS) as tracker:
             for epoch in EPOCHS:
                 tracker(epoch)

@@ -6,10 +6,9 @@ import matplotlib
 import numpy as np
 import pytest
 
-from graphcl.errors import InputError
 from graphcl.experiment.viz.curves import curves
 from graphcl.experiment.viz.embedding_map import CLASSES, class_style
-from graphcl.experiment.viz.style import COLOURS, GRID, PAPER, style
+from graphcl.experiment.viz.style import COLOURS, GRID, ON_DARK, PAPER
 from graphcl.experiment.viz.svg import inline, to_svg
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009,
@@ -34,14 +33,30 @@ def lab(rgb):
 
 
 def nearest(colours, sight):
-    """Return the smallest CIELAB distance of two colours under a kind of sight."""
+    """Return the smallest CIELAB distance between two of `colours`, as seen with the colour vision `sight`."""
     seen = [lab(np.asarray(SIGHT[sight]) @ linear(colour)) for colour in colours]
     return min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
 
 
+def contrast(one, two):
+    """Return the WCAG contrast ratio of two colours in linear RGB."""
+    low, high = sorted(XYZ[1] @ each for each in (one, two))
+    return (high + 0.05) / (low + 0.05)
+
+
 @pytest.mark.parametrize("sight", SIGHT)
-def test_the_colours_are_distinct(sight):
-    assert nearest([*COLOURS, PAPER], sight) > 15  # about 2 is just noticeable, side by side
+@pytest.mark.parametrize("colours", [COLOURS, [ON_DARK[each] for each in COLOURS]], ids=["light", "dark"])
+def test_the_colours_are_distinct(colours, sight):
+    assert nearest([*colours, PAPER if colours is COLOURS else ON_DARK[PAPER]], sight) > 13  # 2 is barely visible
+
+
+def test_points_stand_out_in_the_dark():
+    """Points have opacity 0.7; browsers blend the sRGB values without converting them to linear RGB."""
+    paper = np.array([int(ON_DARK[PAPER][i : i + 2], 16) for i in (1, 3, 5)])
+    for colour in COLOURS:
+        point = np.array([int(ON_DARK[colour][i : i + 2], 16) for i in (1, 3, 5)])
+        mixed = "#" + "".join(f"{round(each):02x}" for each in 0.7 * point + 0.3 * paper)
+        assert contrast(linear(mixed), linear(ON_DARK[PAPER])) >= 3
 
 
 def test_the_check_detects_similar_colours():
@@ -69,12 +84,3 @@ def test_an_inline_figure_uses_the_colours_of_the_page():
     assert "var(--ink)" in text
     assert GRID not in text
     assert "http" not in text
-
-
-def test_without_matplotlib_a_message_names_the_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    with (
-        pytest.raises(InputError, match=r"^figures are drawn by matplotlib .*; pip install 'graphcl\[viz\]'\.$"),
-        style(),
-    ):
-        pass

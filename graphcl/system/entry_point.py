@@ -1,4 +1,4 @@
-"""Exit codes and error messages of the programs."""
+"""Decorator for command-line programs: print errors as one line each, and return exit codes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from graphcl.errors import EXIT_CODE, InputError, Stopped
+from graphcl.errors import EXIT_CODE, InputError, Stopped, reason
 
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+"""Texts that identify torch's out-of-memory errors, which are plain RuntimeErrors."""
 INTERRUPTED = 128 + signal.SIGINT
 
 
 def entry_point(interrupted: str) -> Callable[[Callable[[Sequence[str]], int | None]], Callable[..., int]]:
     """Return a decorator that turns a function of arguments into a program's `main(arguments=None)`.
 
-    Without arguments, `main` uses those of the command line. It returns the function's result (0 for None), or
+    If `arguments` is None, `main` uses `sys.argv[1:]`. It returns the exit code: the function's result (0 for None), or
 
     - 2 for invalid input or a system error, after printing the problems on stderr, one per line;
     - 130 after an interruption;
@@ -25,8 +27,8 @@ def entry_point(interrupted: str) -> Callable[[Callable[[Sequence[str]], int | N
     - 0 if the reader of the output has closed it, as `| head` does.
 
     Args:
-        interrupted: text that follows "stopped; " in the message after an interruption; the text of the
-            `KeyboardInterrupt` replaces it, if there is one.
+        interrupted: text after "stopped; " in the message on an interruption. If the `KeyboardInterrupt` has a text,
+            that text is used instead.
     """
 
     def decorate(work: Callable[[Sequence[str]], int | None]) -> Callable[..., int]:
@@ -49,6 +51,11 @@ def entry_point(interrupted: str) -> Callable[[Callable[[Sequence[str]], int | N
                 return EXIT_CODE if isinstance(interrupt, Stopped) else INTERRUPTED
             except BrokenPipeError:
                 return code
+            except (MemoryError, RuntimeError) as error:
+                if not isinstance(error, MemoryError) and not any(text in str(error) for text in _OUT_OF_MEMORY):
+                    raise
+                _print_error(f"graphcl: out of memory ({reason(error)}); use smaller batches or a smaller model.")
+                return 2
             except OSError as error:
                 file = f": {error.filename}" if error.filename else ""
                 _print_error(f"graphcl: {error.strerror or error}{file}.")

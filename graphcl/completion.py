@@ -1,0 +1,77 @@
+"""`graphcl completion SHELL`: print a script for tab completion of commands, options and names."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from graphcl.config.command_line import Command, flag
+from graphcl.config.files import shipped_configs
+from graphcl.config.settings import Settings
+from graphcl.config.specs import choices
+from graphcl.datasets import dataset_names
+from graphcl.errors import InputError
+from graphcl.registry import augmentations, encoders, losses, methods
+from graphcl.system.entry_point import entry_point
+
+
+class Completion(Settings):
+    """The settings of `graphcl completion`."""
+
+    shell: Literal["bash", "zsh", "tcsh"] = Field(description="bash, zsh or tcsh")
+
+
+COMMAND = Command(
+    "graphcl completion bash|zsh|tcsh",
+    "Print a script for tab completion; it needs shtab: pip install 'graphcl[completion]'. For bash:\n"
+    "  graphcl completion bash > ~/.local/share/bash-completion/completions/graphcl",
+    Completion,
+    positional="shell",
+)
+
+
+@entry_point("nothing was written")
+def main(arguments: Sequence[str]) -> None:
+    """Parse the arguments of `graphcl completion` and run the command."""
+    settings = COMMAND.parse(arguments)
+    if settings is None:
+        return
+    try:
+        import shtab
+    except ImportError:
+        raise InputError("tab completion needs shtab: pip install 'graphcl[completion]'.") from None
+    from graphcl.__main__ import COMMANDS
+
+    modules = {name: importlib.import_module(module) for name, (module, _) in COMMANDS.items()}
+    print(shtab.complete(parser({name: module.COMMAND for name, module in modules.items()}), settings.shell))
+
+
+def parser(commands: Mapping[str, Command[Any]]) -> argparse.ArgumentParser:
+    """Return an argparse parser with the options of all commands, as input for shtab.
+
+    Args:
+        commands: name of a command -> its `Command`.
+    """
+    names = {
+        "dataset": dataset_names(),
+        "loss": choices(losses),
+        "method": [*methods],
+        "encoder": [*encoders],
+        "augmentations": [*augmentations],
+        "views.first": [*augmentations],
+        "views.second": [*augmentations],
+        "config": sorted(shipped_configs()),
+    }
+    whole = argparse.ArgumentParser("graphcl")
+    inner = whole.add_subparsers()
+    for name, command in commands.items():
+        part = inner.add_parser(name, help=command.summary.split("\n")[0])
+        keys = [key for key in command.model.model_fields if key not in ("views", command.positional)]
+        for key in [*keys, *(("views.first", "views.second") if name == "run" else ()), "config"]:
+            field = command.model.model_fields.get(key)
+            part.add_argument(flag(key), choices=names.get(key), help=field.description if field else None)
+    return whole

@@ -1,0 +1,111 @@
+"""Run a configuration: load the data set; train, embed and score every seed; write the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphcl.config import Config
+from graphcl.datasets import load_dataset
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.order import check_shard
+from graphcl.distributed.launch import Group, launch
+from graphcl.evaluate import FoldScores, Summary, summarise
+from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.output import open_output
+from graphcl.experiment.run_folder import check_folder
+from graphcl.experiment.scores import with_usable_evaluation
+from graphcl.experiment.seed import Clock, run_seed
+from graphcl.experiment.tracking import check_trackers
+from graphcl.models.interface import takes_categories
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Result of a run. On ranks other than 0, `folder` is None and `summary` is empty.
+
+    Attributes:
+        folder: path of the run folder.
+        summary: content of `result.json`.
+    """
+
+    folder: Path | None
+    summary: Mapping[str, Any]
+
+    @property
+    def scores(self) -> dict[str, dict[str, list[FoldScores]]]:
+        """Evaluator -> row, such as `majority`, `untrained` or `trained` -> one `FoldScores` per seed."""
+        return {
+            name: {row: [FoldScores.of(seed[row]) for seed in each["per_seed"]] for row in each["per_seed"][0]}
+            for name, each in self.summary.get("scores", {}).items()
+        }
+
+    @property
+    def rows(self) -> dict[str, Summary]:
+        """Row -> mean and deviation over seeds of the first evaluator's score, in percent (errors: in their unit)."""
+        first: dict[str, list[FoldScores]] = next(iter(self.scores.values()), {})
+        return {row: summarise(scores) for row, scores in first.items()}
+
+    @property
+    def accuracy(self) -> float:
+        """Mean test score of the trained encoder by the first evaluator."""
+        return self.rows["trained"].mean
+
+    @property
+    def validation(self) -> float:
+        """Mean validation score of the trained encoder (inner folds); use it, not a test score, to select settings."""
+        first = next(iter(self.scores.values()))
+        return float(np.mean([score.inner for score in first["trained"]]))
+
+
+def run(config: Config) -> RunResult:
+    """Run every seed of a configuration and return the result.
+
+    Raises:
+        InputError: the settings cannot be used.
+    """
+    clock = Clock()
+    with launch(config.rank_timeout) as group:
+        device = setup_runtime(config, group.local_rank)
+        dataset = _load(config, group)
+        clock.lap("load")
+        config = group.broadcast_object(_completed(config, dataset, group) if group.is_main else config)
+        with open_output(config, dataset, device, group, clock.seconds) as output:
+            for seed in group.broadcast_object(output.unfinished):
+                with output.of_seed(seed) as (observer, checkpoints):
+                    result = run_seed(
+                        config, dataset, seed, device,
+                        group=group, rows=output.rows, observer=observer, checkpoints=checkpoints,
+                    )  # fmt: skip
+                output.add(seed, result)  # weights, embeddings, scores
+            return RunResult(output.path, output.finish())  # summary and report.html
+
+
+def _load(config: Config, group: Group) -> GraphDataset:
+    """Load and return the data set; rank 0 loads it first, so that only rank 0 downloads."""
+    if group.is_main:
+        check_folder(config)
+        check_trackers(config.track)
+    else:
+        group.barrier()
+    if group.is_main:
+        print(f"loading {config.dataset} ...", flush=True)
+    dataset = load_dataset(
+        config.dataset, config.data_root, config.mirror, config.features, config.max_degree,
+        categories=takes_categories(config.encoder["name"]),
+    )  # fmt: skip
+    if group.is_main:
+        group.barrier()
+    return dataset
+
+
+def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
+    """Return the settings adapted to the data set; raise InputError if they do not fit, before any file is written."""
+    config = config.model_copy(update={"features": dataset.features})
+    dry_run(config, dataset)
+    check_shard((group.rank, group.size), config.batch_size, len(dataset))
+    return with_usable_evaluation(config, dataset)

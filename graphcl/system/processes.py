@@ -1,0 +1,85 @@
+"""Executor that runs tasks in processes of this machine; if a process dies, the other processes continue."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+R = TypeVar("R")
+_device = "auto"
+
+
+class LocalExecutor(Executor):
+    """Executor that runs tasks in processes of this machine; if a process dies, only its current task fails.
+
+    Every worker is a loky pool of one process. In a larger pool, the death of one process would fail all tasks, and the
+    task that caused it would be unknown.
+
+    Args:
+        workers: number of processes; with CUDA, the devices are assigned to the processes in turn.
+    """
+
+    def __init__(self, workers: int) -> None:
+        import torch  # imported here, as the pool's processes import this module without needing torch
+
+        self._devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
+        self._pools = [self._new_pool(number) for number in range(workers)]
+        self._free: SimpleQueue[int] = SimpleQueue()
+        for number in range(workers):
+            self._free.put(number)
+        self._threads = ThreadPoolExecutor(workers)
+
+    def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        """Run `fn(*args, **kwargs)` in a free process; the future raises `BrokenExecutor` if the process dies."""
+        return self._threads.submit(self._run, fn, args, kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End all processes: after the submitted tasks if `wait`, else at once."""
+        self._threads.shutdown(wait, cancel_futures=cancel_futures or not wait)
+        for pool in self._pools:
+            pool.shutdown(kill_workers=True)
+        self._threads.shutdown()
+
+    def _run(self, fn: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        number = self._free.get()
+        try:
+            try:
+                future = self._pools[number].submit(fn, *args, **kwargs)
+            except BrokenExecutor:  # the process died after its last task, so start a new one
+                self._pools[number] = self._new_pool(number)
+                future = self._pools[number].submit(fn, *args, **kwargs)
+            result: R = future.result()
+            return result
+        finally:
+            self._free.put(number)
+
+    def _new_pool(self, number: int) -> Any:
+        from joblib.externals.loky import ProcessPoolExecutor  # imported here, as joblib is slow to load
+
+        device = self._devices[number % len(self._devices)]
+        return ProcessPoolExecutor(1, initializer=_start_worker, initargs=(device, os.getpid()))
+
+
+def worker_device() -> str:
+    """Return the device assigned to this worker process, such as `cuda:1`; outside a worker process, `auto`."""
+    return _device
+
+
+def _start_worker(device: str, parent: int) -> None:
+    global _device
+    _device = device
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignored, as Ctrl-C reaches the parent, which ends its workers
+    threading.Thread(target=_exit_without, args=(parent,), daemon=True).start()
+
+
+def _exit_without(parent: int) -> None:
+    """End this process when its parent process has ended; loky's workers would outlive a killed parent."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
