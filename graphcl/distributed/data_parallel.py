@@ -39,7 +39,7 @@ def data_parallel(module: nn.Module, device: torch.device, deterministic: bool =
     devices = [device] if device.type == "cuda" else None
     parallel = DistributedDataParallel(module, device_ids=devices, process_group=group.group, **buffers)
     if deterministic:
-        # Use a lambda, as DDP rejects a hook with string annotations (`from __future__ import annotations`).
+        # Use a lambda without annotations: DDP checks a hook's annotations, which are strings in this file.
         parallel.register_comm_hook(group, lambda group, bucket: _mean_in_rank_order(group, bucket))
     return parallel
 

@@ -29,17 +29,18 @@ class ADGCL(Method):
     w_e = \mathrm{sigmoid}(a_\phi(h_u, h_v) + \log \tfrac{u_e}{1 - u_e})$$
 
     Here theta are the parameters of the model and phi those of the adversary, B is the number of graphs G in the batch,
-    E_G the edges of G, h_u the adversary's representation of node u, and u_e uniform on (0, 1). The weight w_e
-    multiplies the messages along edge e; it is a relaxed Bernoulli draw (binary concrete, temperature 1). The adversary
-    is a second encoder of the model's architecture, followed by a perceptron a of an edge's two ends. Both directions
-    of an edge, and parallel edges, share one weight, computed from the mean of their logits. One optimiser trains model
-    and adversary, since the gradient with respect to w is negated. In a configuration both views are `identity`; the
-    second view gets the weights.
+    E_G the edges of G, h_u the adversary's representation of node u, and u_e uniform on (0, 1).
 
-    Differs: the released code alternates between model and adversary, each with an Adam optimiser and draws of its own,
-    and with the encoder in evaluation mode in the adversary's turn. Here both take one step on the same draw, in
-    training mode. The released code draws each direction of an edge separately, which makes the graph directed, and
-    uses node representations of the last layer; here those of all layers are used. The loss of the released code has no
+    The weight w_e multiplies the messages along edge e. It is a relaxed Bernoulli draw (binary concrete, temperature
+    1). The adversary is a second encoder of the model's architecture, followed by a perceptron a on the two ends of an
+    edge. Both directions of an edge, and parallel edges, share one weight, computed from the mean of their logits. The
+    gradient with respect to w is negated, so that one optimiser trains both model and adversary. In a configuration
+    both views are `identity`; the second view gets the weights.
+
+    Differs: the released code alternates between a step of the model and a step of the adversary, with separate
+    optimisers and draws. Its encoder is in evaluation mode in the adversary's step. Here model and adversary take one
+    step on the same draw, in training mode. The released code draws each direction of an edge separately, which makes
+    the graph directed. It uses node representations of the last layer; here all layers are used. Its loss has no
     positive in the denominator and temperature 0.2, which is `dcl`.
 
     Args:

@@ -20,18 +20,19 @@ class InfoGraph(Method):
     $$\frac1N \sum_{v} \mathrm{sp}(-T_{v, G(v)}) + \frac{1}{N (B - 1)} \sum_{v} \sum_{G \ne G(v)} \mathrm{sp}(T_{v, G}),
     \qquad T_{v, G} = \phi(h_v) \cdot \psi(h_G)$$
 
-    for N nodes v and B graphs G, where G(v) is the graph of v, sp the softplus, h_v the concatenated layer outputs of
-    node v, and h_G the sum of h_v over the nodes of G. The formula is the loss `jsd`. Any other loss that takes a
-    `queue` fits, such as `infonce`: nodes are anchors, and the graphs that a node does not belong to are its negatives.
-    The global projector psi is the model's projector; the local projector phi has the same architecture. Nodes and
-    graphs come from the first view; the second view is ignored. The paper uses no augmentation: in a configuration both
-    views are `identity`.
+    Here v is one of N nodes, G one of B graphs, G(v) the graph of v and sp the softplus. h_v are the concatenated layer
+    outputs of node v, and h_G is the sum of h_v over the nodes of G. The global projector psi is the model's projector.
+    The local projector phi has the same architecture.
 
-    Across ranks, G ranges over the graphs of all ranks and v over this rank's nodes. The mean over ranks is weighted by
-    the numbers of nodes.
+    The formula is the loss `jsd`. Any other loss that takes a `queue` fits, such as `infonce`: nodes are anchors, and
+    the negatives of a node are the graphs that it does not belong to. Nodes and graphs come from the first view; the
+    second view is ignored. The paper uses no augmentation, so in a configuration both views are `identity`.
 
-    Large matrices of nodes by graphs are processed in tiles, see `losses.engine.tiled`. The encoder uses PyTorch
-    operations, as the compiled layers have no gradient with respect to single nodes.
+    Across ranks, G is a graph of any rank and v a node of this rank. The mean over ranks is weighted by the numbers of
+    nodes.
+
+    Large similarity matrices of nodes and graphs are processed in tiles, see `losses.engine.tiled`. The encoder uses
+    PyTorch operations, as the compiled layers have no gradient with respect to single nodes.
 
     Differs: the projectors of the released code are available as `--projector residual`. The released loss is smaller
     by the constant 2 log 2. The released option to match embeddings to a uniform prior (off by default) is not

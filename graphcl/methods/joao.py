@@ -43,9 +43,9 @@ class JOAO(Method):
     for two pools.
 
     Differs: in the paper, p is over pairs of augmentations, n^2 numbers instead of 2n. The released code for TU data
-    sets keeps the first view original, as our configurations do. The released code measures l at the end of the epoch,
-    in additional passes over a fifth of the data with one augmentation for all graphs, which also change the statistics
-    of BatchNorm. It projects by bisection to 1 % and rescales. Its alpha is 1.
+    sets keeps the first view original, as our configurations do. It measures l at the end of the epoch, in additional
+    passes over a fifth of the data with one augmentation for all graphs. These passes also change the statistics of
+    BatchNorm. It projects by bisection to 1 % and rescales. Its alpha is 1.
 
     Args:
         model: encoder and projector.

@@ -29,8 +29,8 @@ class MemoryBank(Method):
     $$m_i \leftarrow \mathrm{norm}(\mu\, m_i + (1 - \mu)\, v_i)$$
 
     This update is made after each visit of graph i. Here m_i is its entry, v_i its normalised projection, and norm(.)
-    scales to norm 1.
-    Entries are indexed by the graph's index in the data set, so that a graph is never its own negative.
+    scales to norm 1. Entries are indexed by the graph's index in the data set, so that a graph is never its own
+    negative.
 
     During the first `warmup` passes over the data, `instance_nce` estimates its normaliser from each batch. The
     estimate of the next batch is then used for the rest of the training. Any other loss with an argument `queue` fits

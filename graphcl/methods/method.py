@@ -74,7 +74,7 @@ class Method(nn.Module, ABC):
         return first, second
 
     def setting(self, argument: str, otherwise: Any = None) -> Any:
-        """Return the loss's value of `argument`; `otherwise` if the loss does not take it or is a plain function."""
+        """Return the loss's value of `argument`, or `otherwise` if the loss has no such argument or is a function."""
         return self.loss.setting(argument, otherwise) if isinstance(self.loss, Loss) else otherwise
 
     def after_step(self) -> None:

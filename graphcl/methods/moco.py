@@ -27,9 +27,9 @@ class MoCo(Method):
 
     Here theta_q are the parameters of the model and theta_k those of the momentum encoder. Each step updates the
     momentum encoder, computes the keys (without gradient) and the loss, takes the optimiser step, and then appends the
-    keys to the queue. Any loss with an argument `queue` fits. A key of the anchor's own graph in the queue is not a negative, provided
-    that the loader gives the graphs' indices, as ResidentLoader and make_loader do. A symmetric loss also compares
-    queries of the second view with keys of the first, at twice the cost.
+    keys to the queue. Any loss with an argument `queue` fits. A symmetric loss also compares queries of the second
+    view with keys of the first, at twice the cost. If the loader gives the graphs' indices, as ResidentLoader and
+    make_loader do, an anchor's negatives exclude keys of its own graph.
 
     Across ranks, the keys of all ranks are appended in rank order, so that the queue is the same on every rank.
 

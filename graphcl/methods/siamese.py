@@ -46,7 +46,8 @@ class BYOL(_Siamese):
 
     $$\xi \leftarrow m\, \xi + (1 - m)\, \theta$$
 
-    This update is made after every step. Here xi are the parameters of the momentum encoder and theta those of the model.
+    This update is made after every step. Here xi are the parameters of the momentum encoder and theta those of
+    the model.
 
     Differs: the paper raises m from 0.996 to 1 during training; here m is constant. The paper adds the losses of the
     two directions; here they are averaged.

@@ -1,4 +1,4 @@
-"""Attribute masking: which rows are replaced, and by what."""
+"""Test attribute masking: which rows are replaced, and by which values."""
 
 from itertools import combinations
 
@@ -153,7 +153,7 @@ def test_a_negative_spread():
 
 @pytest.mark.parametrize("fill", FILLS)
 def test_the_same_decision_masks_other_features_alike(fill):
-    """A decision names the rows; replaying it on the view changes nothing more."""
+    """A decision names the rows and their new features, so applying it to its own result changes nothing."""
     from graphcl.augment import apply
 
     batch = typical_batch()
@@ -163,7 +163,7 @@ def test_the_same_decision_masks_other_features_alike(fill):
 
 
 def test_a_node_that_is_masked_and_dropped_is_gone():
-    """Masks are counted in the batch as it was, whatever goes at the same time."""
+    """Mask indices refer to the batch before nodes are removed."""
     batch = Batch.from_data_list([Data(x=torch.arange(5.0)[:, None], edge_index=torch.zeros(2, 0, dtype=torch.long))])
     keep = torch.tensor([True, False, True, False, True])
     masked = Decision(keep_node=keep, masked=torch.tensor([1, 4, 2]), features=torch.tensor([[-1.0], [-4.0], [-2.0]]))

@@ -1,4 +1,4 @@
-"""Composition: one member after the other, and decisions that hold several steps."""
+"""Test `Compose`, and decisions of several steps."""
 
 import pytest
 from hypothesis import given

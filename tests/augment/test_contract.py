@@ -49,7 +49,7 @@ NAMES = list(augmentations)
 
 
 def members():
-    """For augmentations made of others: one that removes nodes, one that moves edges, one that changes features."""
+    """Return members for composed augmentations; each removes nodes, rewires edges or changes features."""
     return [NodeDrop(0.4), EdgePerturb(0.4), AttributeMask(0.4)]
 
 
@@ -65,7 +65,7 @@ def function_of(name):
 
 
 def switches(name):
-    """Each argument of a few legal choices, with these choices."""
+    """Yield each boolean or `Literal` argument of an augmentation, with its possible values."""
     hints = get_type_hints(function_of(name))
     for argument in augmentations.arguments(name).defaults:
         if get_origin(hints[argument]) is Literal:
@@ -75,7 +75,7 @@ def switches(name):
 
 
 def variants():
-    """Every augmentation by its defaults, with most of a graph changed, and with each switch turned."""
+    """Yield every augmentation with its defaults, with a large ratio, and with each other value of its switches."""
     for name in NAMES:
         yield pytest.param(name, {}, id=name)
         defaults = augmentations.arguments(name).defaults
@@ -102,7 +102,7 @@ any_batch = batches(needs=("x",))  # attribute masking has nothing to do without
 
 
 def check_true_batch(augment, batch):
-    """The same graphs in the same order, none empty, no edge across, and PyG's bookkeeping as PyG would keep it."""
+    """Check the graphs' order, that no graph is empty, that edges stay within graphs, and PyG's bookkeeping."""
     view = augment(batch, seeded(0))
     assert isinstance(view, Batch)
     assert view.num_graphs == batch.num_graphs == len(view.to_data_list())
@@ -115,7 +115,7 @@ def check_true_batch(augment, batch):
 
 
 def check_attributes_are_carried(augment, batch):
-    """Rows go with their node or edge, everything about a whole graph stays; only `x` may be replaced."""
+    """Check that node and edge rows follow their node or edge, and graph-level attributes stay; only `x` may change."""
     view = augment(batch, seeded(0))
     assert set(view.keys()) == set(batch.keys())
     for after, before in zip(view.to_data_list(), batch.to_data_list(), strict=True):
@@ -146,7 +146,7 @@ def check_input_stays(augment, batch):
 
 
 def check_replay(augment, batch):
-    """Deciding and applying is calling, and a decision gives the same view as often as it is applied."""
+    """Check that `decide` followed by `apply` equals a call, and that applying a decision again gives the same view."""
     view = augment(batch, seeded(1))
     before = snapshot(batch)
     decision = augment.decide(batch, seeded(1))
@@ -158,7 +158,7 @@ def check_replay(augment, batch):
 
 
 def check_randomness(augment, batch):
-    """The generator's state determines the view; torch's global randomness counts only where none is given."""
+    """Check that the generator alone determines the view; without one, torch's global generator does."""
     state = torch.get_rng_state()
     first = augment(batch, seeded(2))
     assert torch.equal(torch.get_rng_state(), state), "draws from the global generator"
@@ -172,7 +172,7 @@ def check_randomness(augment, batch):
 
 
 def check_untouched_graphs(augment, batch):
-    """Graphs outside of `graphs` stay bit by bit, and the others get what the decision for them says."""
+    """Check that unselected graphs are bitwise unchanged, and that selected graphs follow the decision."""
     for graphs in (torch.arange(batch.num_graphs) % 2 == 0, torch.zeros(batch.num_graphs, dtype=torch.bool)):
         held = graphs.clone()
         view = augment(batch, seeded(3), graphs=graphs)
@@ -287,7 +287,7 @@ def test_successive_calls_differ(name):
 
 @each_name
 def test_a_batch_of_many_graphs_at_once(name):
-    """A hundred graphs, each of which gets its own draw."""
+    """Draws differ between a hundred equal graphs."""
     batch = make_batch(*[(8, path(8))] * 100)
     augment = build(name, **({"ratio": 0.5} if name in having("ratio") else {}))
     check_true_batch(augment, batch)
@@ -421,7 +421,7 @@ def with_faces(number=0):
 
 
 class Paired(Data):
-    """Counts nodes in an attribute that PyG does not know of."""
+    """Data class with a node index attribute, `partner`, that only its own `__inc__` knows."""
 
     def __inc__(self, key, value, *args, **kwargs):
         return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
@@ -461,7 +461,7 @@ def test_node_indices_survive_where_nodes_stay(name):
 
 
 def hand_made(**more):
-    """Two paths of three nodes and a single node, in a batch that knows nothing of its graphs' parts."""
+    """Return a batch of two paths of three nodes and a single node, built without `from_data_list`."""
     edge_index = torch.tensor([[0, 1, 1, 2, 3, 4, 4, 5], [1, 0, 2, 1, 4, 3, 5, 4]])
     ids = {"node_id": torch.arange(7), "edge_id": torch.arange(8)}
     batch = torch.tensor([0, 0, 0, 1, 1, 1, 2])
@@ -471,7 +471,7 @@ def hand_made(**more):
 @each_variant
 @pytest.mark.parametrize("edges", [8, 3], ids=["more-edges-than-graphs", "as-many-edges-as-graphs"])
 def test_hand_made_batches(name, arguments, edges):
-    """`to_data_list()` either works or, as on the batch itself, says that it cannot."""
+    """`to_data_list()` of the view either works or raises PyG's error for such batches."""
     y, edge_attr = torch.tensor([7, 8, 9]), torch.arange(8.0)
     batch = hand_made(y=y)
     batch.edge_index, batch.edge_id = batch.edge_index[:, :edges], batch.edge_id[:edges]
@@ -509,7 +509,7 @@ def test_hand_made_batches(name, arguments, edges):
     ],
 )
 def test_followed_attributes(name, shapes, followed):
-    """PyG's `follow_batch` adds `x_batch` and `x_ptr`, which belong to no single graph."""
+    """`follow_batch` adds `x_batch` and `x_ptr`, which belong to the batch, not to its graphs."""
     augment = build(name, **({"ratio": 0.5} if name in having("ratio") else {}))
     plain = make_batch(*shapes, keys=("x", "y", "edge_attr"))
     batch = Batch.from_data_list(plain.to_data_list(), follow_batch=followed)
@@ -554,14 +554,14 @@ def test_cuda_applies_a_decision_as_the_cpu_does(name, arguments):
 
 
 class Healthy(Augmentation):
-    """What the broken ones are bent from."""
+    """Correct augmentation, from which the broken ones derive."""
 
     def decide(self, batch, generator=None, graphs=None):
         return build("compose").decide(batch, generator, graphs)
 
 
 def bend(view_of):
-    """An augmentation whose call, and only it, goes through `view_of(batch, generator, graphs)`."""
+    """Return an augmentation that is called as `view_of(batch, generator, graphs)`; `decide` stays correct."""
 
     class Bent(Healthy):
         def augment(self, batch, generator, graphs):
@@ -704,5 +704,5 @@ def test_an_augmentation_without_a_test_file_is_noticed(tmp_path):
 @QUICK
 @given(st.data())
 def test_drawn_batches_reach_the_peculiar_cases(data):
-    """The strategy gives valid PyG batches."""
+    """Every drawn batch must be a valid PyG batch."""
     assert_true_batch(data.draw(batches()))

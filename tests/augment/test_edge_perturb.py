@@ -1,4 +1,4 @@
-"""Edge perturbation against the account of where every entry went, and its law."""
+"""Test edge perturbation: the fate of every edge, and the distribution of the draws."""
 
 from collections import Counter
 from itertools import combinations, product
@@ -29,12 +29,12 @@ from tests.strategies import (
 
 
 def entries_by_id(graph):
-    """Each entry's two ends, by the number that it has had from the beginning."""
+    """Return the two ends of each directed edge by the edge's original index."""
     return dict(zip((graph.edge_id % 100).tolist(), map(tuple, graph.edge_index.t().tolist()), strict=True))
 
 
 def account(before, after):
-    """Which pairs stayed, which moved where, which are gone; checks that a pair's entries share one fate."""
+    """Return the pairs that stayed, the moved pairs with their targets, and the removed pairs; check each pair's edges."""
     old, new = entries_by_id(before), entries_by_id(after)
     assert set(new) <= set(old)
     assert len(new) == after.num_edges
@@ -116,7 +116,7 @@ def test_one_absent_pair_takes_one_edge():
 
 
 def test_a_large_sparse_graph():
-    """Absent pairs are numbered in millions here, and none may be hit that is connected."""
+    """With millions of unconnected pairs, edges must not move to a connected pair."""
     n = 5_000
     for seed in range(3):
         batch = make_batch((4, path(4)), (n, path(n)), (7, star(6)), keys=())
@@ -157,7 +157,7 @@ def test_removed_and_new_pairs_are_uniform_and_independent(n, entries, ratio):
 
 
 def moves(view, entries):
-    """Which entry moved to which pair, for each graph of a view of `copies` of a graph without parallel edges."""
+    """Return, for each graph of a view of `copies`, the new pair of each moved edge; no parallel edges allowed."""
     ends = view.node_id[view.edge_index].t().tolist()
     found = [{} for _ in range(view.num_graphs)]
     for g, i, end in zip(view.batch[view.edge_index[0]].tolist(), view.edge_id.tolist(), ends, strict=True):
@@ -167,7 +167,7 @@ def moves(view, entries):
 
 
 def test_where_an_edge_moves_does_not_depend_on_its_place():
-    """Else the attributes of edges would follow the numbering of the nodes: low edges to low pairs."""
+    """Otherwise edge attributes would depend on the node numbering: low edges would move to low pairs."""
     entries = [(i, i + 1) for i in range(4)]
     absent = [pair for pair in map(frozenset, combinations(range(5), 2)) if max(pair) - min(pair) > 1]
     found = moves(EdgePerturb(0.5)(copies(10_000, 5, entries), seeded(0)), entries)

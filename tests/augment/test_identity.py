@@ -1,4 +1,4 @@
-"""The identity changes nothing."""
+"""Test the identity augmentation."""
 
 from hypothesis import given
 

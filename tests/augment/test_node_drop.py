@@ -1,4 +1,4 @@
-"""Node dropping against a plain loop, and its law."""
+"""Test node dropping against a plain loop, and the distribution of the removed nodes."""
 
 from itertools import combinations
 
@@ -42,7 +42,7 @@ def test_a_decimal_ratio_means_the_decimal_number():
 
 
 def test_three_nodes_by_hand():
-    """One of three nodes goes; which one shows in `x`."""
+    """One of three nodes is removed; `x` shows which one."""
     graph = Data(x=torch.tensor([[0.0], [1.0], [2.0]]), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
     expected = {
         (1.0, 2.0): [[0, 1], [1, 0]],

@@ -1,4 +1,4 @@
-"""One of several augmentations, drawn for each graph."""
+"""Test `OneOf`, which draws one of several augmentations for each graph."""
 
 from collections import Counter
 
@@ -41,7 +41,7 @@ def masking(value):
 
 
 def choices(view):
-    """Which of several `masking(0)`, `masking(1)`, ... each graph of two nodes or more got."""
+    """Return, for each graph of at least two nodes, the i of the `masking(i)` that was applied."""
     first = torch.full((view.num_graphs,), -torch.inf)
     value = torch.where(view.x[:, 0] == 99, -torch.inf, view.x[:, 0])
     return first.scatter_reduce(0, view.batch, value, "amax").tolist()
@@ -70,7 +70,7 @@ def test_nested_ones_are_drawn_by_their_own_odds():
 
 
 def test_what_a_member_draws_does_not_depend_on_being_chosen():
-    """Dropped nodes are uniform whichever graphs are dropped from."""
+    """Removed nodes are uniform in the graphs for which NodeDrop was drawn."""
     view = OneOf([NodeDrop(0.4), Identity()])(copies(20_000, 3, path(3)), seeded(0))
     sizes = view.ptr.diff()
     assert_law(sizes.tolist(), {3: 0.5, 2: 0.5})
@@ -79,7 +79,7 @@ def test_what_a_member_draws_does_not_depend_on_being_chosen():
 
 
 def test_every_graph_is_changed_by_exactly_one_member():
-    """Nodes go, entries move or features change, never two of these."""
+    """Each graph loses nodes, has edges rewired or features changed, but only one of the three."""
     batch = make_batch(*[(6, path(6))] * 60)
     view = OneOf([NodeDrop(0.4), EdgePerturb(0.4), AttributeMask(0.4), Identity()])(batch, seeded(0))
     kinds = Counter()
@@ -101,7 +101,7 @@ def test_every_graph_is_changed_by_exactly_one_member():
 @QUICK
 @given(batches(needs=("x",)), st.integers(0, 9))
 def test_chosen_graphs_look_as_the_member_alone_would_make_them(batch, seed):
-    """Two equal members: whoever is chosen, each graph loses the same number of nodes."""
+    """Both members are equal, so each graph loses the same number of nodes, whichever member is drawn."""
     view = OneOf([NodeDrop(0.5), NodeDrop(0.5)])(batch, seeded(seed))
     assert_true_batch(view)
     assert view.ptr.diff().tolist() == [n - n // 2 for n in batch.ptr.diff().tolist()]
@@ -119,7 +119,7 @@ def test_several_members_that_mask(dtype):
 
 
 class Twice(Augmentation):
-    """A member of someone else's, whose decision takes two steps."""
+    """Custom augmentation with a two-step decision."""
 
     def __init__(self, first, second):
         self.first, self.second = first, second
@@ -162,7 +162,7 @@ def test_members_are_drawn_by_their_weights(weights):
 
 
 def test_uniform_draws_are_those_of_randint():
-    """What a seed gave before pools had weights, it gives still."""
+    """Pools without weights must reproduce the draws of earlier versions."""
     drawn = OneOf([masking(i) for i in range(3)]).draw(1000, seeded(7), torch.device("cpu"))
     assert torch.equal(drawn, torch.randint(3, (1000,), generator=seeded(7)))
 

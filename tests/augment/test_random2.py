@@ -1,4 +1,4 @@
-"""GraphCL's pool of two."""
+"""Test `random2`, GraphCL's pool of two augmentations."""
 
 from graphcl.augment import NodeDrop, OneOf, Subgraph, random2
 from tests.strategies import assert_same_graph, induced, kept_nodes, make_batch, path, seeded
@@ -14,7 +14,7 @@ def test_the_pool():
 
 
 def test_edges_and_features_stay():
-    """Neither member moves an edge or changes a feature."""
+    """Neither node dropping nor subgraph sampling rewires an edge or changes a feature."""
     batch = make_batch(*[(6, path(6))] * 50)
     view = random2(0.5)(batch, seeded(0))
     assert view.ptr.diff().tolist() == [3] * 50
@@ -23,6 +23,6 @@ def test_edges_and_features_stay():
 
 
 def test_both_members_are_drawn():
-    """Regions of a path hang together; three of six nodes that do not are dropped ones."""
+    """A region of three nodes of a path has four directed edges; fewer edges show that NodeDrop was drawn."""
     view = random2(0.5)(make_batch(*[(6, path(6))] * 50), seeded(0))
     assert {graph.num_edges for graph in view.to_data_list()} == {0, 2, 4}

@@ -1,4 +1,4 @@
-"""GraphCL's pool of three."""
+"""Test `random3`, GraphCL's pool of three augmentations."""
 
 from collections import Counter
 

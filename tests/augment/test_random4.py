@@ -1,4 +1,4 @@
-"""GraphCL's pool of four."""
+"""Test `random4`, GraphCL's pool of four augmentations."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Subgraph sampling: what a region may look like, and its law against brute force."""
+"""Test subgraph sampling: properties of the regions, and their distribution against brute force."""
 
 import math
 from collections import Counter
@@ -37,7 +37,7 @@ from tests.strategies import (
 
 
 def loose_graph(graph):
-    """The graph as networkx has it, directions forgotten."""
+    """Return the graph as an undirected networkx graph."""
     out = nx.Graph()
     out.add_nodes_from(range(graph.num_nodes))
     out.add_edges_from(graph.edge_index.t().tolist())
@@ -45,7 +45,7 @@ def loose_graph(graph):
 
 
 def check_region(whole, kept):
-    """At most one component is cut, what is kept of it hangs together, the others stay or go as a whole."""
+    """Check that at most one component is partly kept and that its kept part is connected."""
     cut = []
     for component in nx.connected_components(whole):
         inside = component & set(kept)
@@ -89,7 +89,7 @@ def test_one_hop_stays_around_one_node(batch, ratio, generator):
 
 
 def test_a_region_of_a_directed_graph_hangs_together():
-    """A directed graph whose undirected form is connected, as a citation network, is one component."""
+    """Edge directions are ignored: a weakly connected graph is one component."""
     tree = [(child, (child - 1) // 2) for child in range(1, 15)]
     batch = make_batch(*[(15, tree)] * 200, keys=())
     for after, before in zip(Subgraph(0.5)(batch, seeded(0)).to_data_list(), batch.to_data_list(), strict=True):
@@ -97,7 +97,7 @@ def test_a_region_of_a_directed_graph_hangs_together():
 
 
 def test_long_paths_beside_small_graphs():
-    """Growth takes as many rounds as the longest path has nodes, and the others have to wait unharmed."""
+    """Growth needs as many rounds as the longest path has edges; other graphs must stay correct."""
     batch = make_batch((90, path(90)), (1, []), (5, star(4)), (60, both_ways([(i, i + 1) for i in range(0, 59, 2)])))
     for seed in range(10):
         view = Subgraph(0.4)(batch, seeded(seed))
@@ -110,7 +110,7 @@ def test_long_paths_beside_small_graphs():
 
 
 def earliest_arrivals(start, edges):
-    """Every node's earliest arrival: relax all edges, both ways, until nothing changes."""
+    """Return the earliest arrival at each node; relax all edges in both directions until nothing changes."""
     time = list(start)
     changed = True
     while changed:
@@ -125,7 +125,7 @@ def earliest_arrivals(start, edges):
 
 @st.composite
 def networks(draw):
-    """Starts that lie further apart than any path is long, some never; edges of 1/4 to 10, parallel ones among them."""
+    """Draw start times further apart than any path takes (some infinite), and edges with travel times 1/4 to 10."""
     n, entries = draw(shapes(max_nodes=8))
     order = draw(st.permutations(range(n)))
     start = [1000.0 * rank if draw(st.integers(0, 3)) else math.inf for rank in order]
@@ -167,7 +167,7 @@ def test_the_faster_of_parallel_edges_counts(passage):
 
 
 def law_of_growth(n, entries, size):
-    """Probability of each kept set when every step takes a uniformly random entry between inside and outside."""
+    """Return the probability of each kept set if each step draws a uniformly random boundary edge."""
     entries = [*entries, *((v, u) for u, v in entries)]
     law = {frozenset([start]): Fraction(1, n) for start in range(n)}
     for _ in range(size - 1):
@@ -182,7 +182,7 @@ def law_of_growth(n, entries, size):
 
 
 def law_of_one_hop(n, entries, size):
-    """Probability of each kept set: a uniform start and a uniform set of its neighbours, in a simple graph."""
+    """Return the probability of each kept set for a uniform start and a uniform set of its neighbours."""
     law = Counter()
     for start in range(n):
         around = sorted({v for u, v in entries if u == start})
@@ -226,7 +226,7 @@ def test_the_law_of_growth(n, entries, kept):
     ],
 )
 def test_growth_forgets_how_long_an_edge_has_waited(n, entries, kept):
-    """Any travel times would do for the first step; for the later ones only exponential ones do."""
+    """Several steps need exponential travel times; other distributions give correct results for the first step only."""
     view = Subgraph(1 - kept / n)(copies(40_000, n, entries), seeded(kept))
     assert_law(kept_sets(view), law_of_growth(n, entries, kept))
 
@@ -239,7 +239,7 @@ def test_the_law_of_one_hop(n, entries, kept):
 
 
 def test_the_law_does_not_depend_on_the_other_graphs():
-    """A lollipop between a long path and a star grows as it would alone."""
+    """A lollipop graph in a batch has the same distribution of regions as alone."""
     batch = make_batch((9, path(9)), (5, lollipop()), (4, star(3)), keys=("x",))
     generator = seeded(0)
     augment = Subgraph(0.4)

@@ -1,4 +1,4 @@
-"""Augmentations as PyG transforms: on single graphs, in data sets, loaders, compositions and data pipes."""
+"""Test augmentations as PyG transforms: on graphs, in data sets, loaders, `T.Compose` and data pipes."""
 
 import os
 import pickle
@@ -48,7 +48,7 @@ class Held(InMemoryDataset):
 
 
 class Molecule(Data):
-    """A class of someone else's, with an attribute outside of PyG's stores and a property."""
+    """Custom Data class with a property and an attribute outside of PyG's stores."""
 
     def __init__(self, **attributes):
         super().__init__(**attributes)
@@ -175,7 +175,7 @@ def test_as_the_transform_of_a_data_set_in_a_loader(name):
 
 
 class Processed(InMemoryDataset):
-    """A data set that is read from its folder once it is made, as PyG's own are."""
+    """Data set that is processed once and then read from its folder, like PyG's own data sets."""
 
     processed_file_names = "data.pt"
 
@@ -201,7 +201,7 @@ def test_as_the_pre_transform_it_is_drawn_once(name, tmp_path):
 
 @each_name
 def test_on_a_batch_it_is_a_transform_too(name):
-    """Alone, in `T.Compose`, and with what `follow_batch` of a loader adds."""
+    """Apply it alone and in `T.Compose`, to a batch from a loader with `follow_batch`."""
     graphs = [make_graph(4 + i, path(4 + i), i) for i in range(4)]
     (batch,) = DataLoader(graphs, batch_size=4, follow_batch=["x"])
     for transform in (build(name), T.Compose([build(name), T.Constant(cat=True)])):
@@ -213,7 +213,7 @@ def test_on_a_batch_it_is_a_transform_too(name):
 
 
 class Numbered(torch.utils.data.Dataset):
-    """The same graph again and again, and which process made it."""
+    """Data set that returns the same graph each time, with the id of the process that made it."""
 
     def __init__(self, transform):
         self.transform = transform
@@ -334,7 +334,7 @@ def test_a_data_set_without_the_features_that_are_masked(name):
     ],
 )
 def test_masks_that_do_not_fit_are_refused(name, mask, line):
-    """Numbers would remove more nodes than a graph has."""
+    """A mask of numbers would remove more nodes than a graph has."""
     batch = Batch.from_data_list([make_graph(4, []), make_graph(5, [])])
     with pytest.raises(InputError, match=re.escape(line)):
         build(name)(batch, seeded(0), graphs=mask)

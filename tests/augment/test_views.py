@@ -1,4 +1,4 @@
-"""Two views of each graph."""
+"""Test `two_views`."""
 
 import torch
 

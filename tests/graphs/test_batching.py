@@ -1,4 +1,4 @@
-"""The one place that knows PyG's private bookkeeping, against PyG itself."""
+"""Test batching against PyG, in particular the private bookkeeping of `Batch`."""
 
 import pytest
 import torch
@@ -84,7 +84,7 @@ def test_levels_where_sizes_leave_a_doubt(shapes, keys):
 
 @pytest.mark.parametrize("key", ["num_node_types", "positive", "node"])
 def test_a_label_with_a_telling_name_is_no_edge(key):
-    """One entry of `edge_index` in each graph, and one label."""
+    """Each graph has one edge and one label, so sizes alone cannot tell edge attributes from labels."""
     graphs = [make_graph(5, [(0, 1)], i, keys=()) for i in range(3)]
     for graph in graphs:
         graph[key] = torch.tensor([7])
@@ -153,7 +153,7 @@ def test_split(batch, data):
 
 
 class Linked(Data):
-    """Counts nodes in an attribute that PyG does not know of."""
+    """Data class with a node index attribute, `partner`, that only its own `__inc__` knows."""
 
     def __inc__(self, key, value, *args, **kwargs):
         return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The compiled loops against torch's operations, and what they refuse."""
+"""Test the compiled loops against torch's operations, and the arguments that they reject."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def long(values):
 
 @st.composite
 def batches(draw):
-    """Boundaries of nodes and edges, and edges within their graphs."""
+    """Draw node boundaries, edge boundaries and `edge_index` of a batch; each edge stays within its graph."""
     nodes, edges, columns, first = [], [], [], 0
     for _ in range(draw(st.integers(0, 4))):
         n = draw(st.integers(1, 6))
@@ -105,7 +105,7 @@ LEAVES = "an edge leaves its graph"
 
 @pytest.mark.parametrize("end", [-1, 2, 3, 2**40])
 def test_edges_that_leave_their_graph_are_refused(end):
-    """Two graphs of two nodes; memory that is not theirs is never touched."""
+    """With two graphs of two nodes, an end in another graph or out of range raises before any memory access."""
     edge_index, ptr, edge_ptr = long([[0, end], [end, 0]]), long([0, 2, 4]), long([0, 2, 2])
     every = torch.ones(4, dtype=torch.bool)
     with pytest.raises(IndexError, match=LEAVES):
@@ -113,7 +113,7 @@ def test_edges_that_leave_their_graph_are_refused(end):
 
 
 def test_growth_does_not_leave_a_graph():
-    """Node 0 leads to the second graph, whose nodes then count as reached."""
+    """An edge from node 0 to the second graph must raise IndexError."""
     ptr, row, target = long([0, 2, 4]), long([0, 2, 2, 2, 2]), long([2, 3])
     with pytest.raises(IndexError, match=LEAVES):
         native.grow(ptr, long([2, 1]), row, target, torch.ones(2).double(), long([0, 1, 2, 3]), 9.0)
@@ -168,7 +168,7 @@ def test_only_what_they_can_read_is_taken():
 
 
 def test_masks_may_be_slices_of_others():
-    """Every second entry of a larger one: what lies between is not read."""
+    """The masks are strided views; their skipped entries must not be read."""
     ptr, edge_ptr, edge_index = long([0, 3, 5]), long([0, 4, 6]), long([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
     batch = long([0, 0, 0, 1, 1])
     keep_node = torch.tensor([1, 0, 0, 0, 1, 0, 0, 1, 1, 0], dtype=torch.bool)[::2]

@@ -1,4 +1,4 @@
-"""Segment operations against plain loops, and random draws against their laws."""
+"""Test segment operations against plain loops, and random draws against their distributions."""
 
 import math
 from itertools import combinations, permutations
@@ -17,7 +17,7 @@ sizes = st.lists(st.integers(0, 7), max_size=8)
 
 @st.composite
 def sizes_and_parts(draw, largest=9):
-    """Segment sizes, and for each a number up to it; 0 and all are drawn often."""
+    """Draw segment sizes, and a number between 0 and its size for each segment; 0 and the size itself are frequent."""
     counts = draw(st.lists(st.integers(0, largest), min_size=1, max_size=8))
     return counts, [draw(st.sampled_from([0, n]) | st.integers(0, n)) for n in counts]
 

@@ -1,4 +1,4 @@
-"""Several batches at a time: what the loader puts together, `split` takes apart again."""
+"""Test `split`: it undoes the concatenation of several batches by the loader."""
 
 import pytest
 import torch

@@ -52,7 +52,10 @@ def softplus(x):
 
 
 def of_rows(term):
-    """Return the `batch` of a formula `term(anchor, positive, negatives)`. Anchors without negatives give 0."""
+    """Return a reference `batch` that evaluates `term(anchor, positive, negatives, **arguments)` for every anchor.
+
+    An anchor without negatives has the value 0.
+    """
 
     def batch(rows, frozen, **arguments):
         return [term(*row, **arguments) if row[2] else 0.0 for row in rows]
@@ -61,9 +64,10 @@ def of_rows(term):
 
 
 def of_cosines(term, freeze=False):
-    """Return the `batch` of a formula `term(positive, negatives)` of cosines. Anchors without negatives give 0.
+    """Return a reference `batch` that evaluates `term(positive, negatives, **arguments)` for every anchor.
 
-    With `freeze`, the formula has an argument `frozen`: the negatives' cosines as constants, for detached weights.
+    The arguments `positive` and `negatives` are cosines. With `freeze`, `term` also takes `frozen`, a constant copy of
+    the negatives' cosines, for detached weights. An anchor without negatives has the value 0.
     """
 
     def batch(rows, frozen, **arguments):
@@ -222,7 +226,7 @@ def agree(loss, slow, z1, z2, *, engines=("dense", "tiled"), fixed=None, stopped
 
 
 def whole(slow):
-    """Mark `slow(z1, z2, **arguments)` as a reference that computes all terms of two views at once."""
+    """Mark `slow(z1, z2, **arguments)` as a reference that takes two views instead of the rows of each anchor."""
     slow.whole = True
     return slow
 

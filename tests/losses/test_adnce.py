@@ -19,7 +19,7 @@ RANGES = {"mu": "(-inf, inf)", "sigma": "(0, inf]"}
 
 
 def plain(z1, z2, temperature, mu, sigma, positive_in_denominator, negative_reduction, freeze=None):
-    """Return the terms of cross-view ADNCE from its formula. With `freeze`, the weights use these constant cosines."""
+    """Return the terms of cross-view ADNCE by its formula. `freeze` gives constant cosines for the weights."""
     unit1, unit2 = (z / z.norm(dim=1, keepdim=True) for z in (z1, z2))
     cosine = unit1 @ unit2.T
     count = len(z1)

@@ -90,7 +90,7 @@ def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, power, epsilon
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_weights_that_all_underflow(at_cosines, dtype, engine):
-    """All weights underflow: then only the nearest negative counts, and no negative counts if epsilon > 0."""
+    """Every w underflows. Without epsilon, alpha is 1 for the nearest negative; with epsilon, alpha is 0."""
     z1, z2 = at_cosines(0.5, [-0.5, -0.6, -0.9], dtype=dtype)
     z2.requires_grad_()
     for epsilon, expected in ((0.0, -1.0), (0.1, 0.0)):

@@ -25,7 +25,7 @@ def test_each_form_prints_its_own_value(views, negatives, symmetric):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 def test_every_form_has_dcls_gradient_and_not_infonces(views, gradients, form, negatives, symmetric):
-    """A mask of zeros instead of -inf would keep e^0 in the sum, which gives the gradient of InfoNCE."""
+    """Masked similarities must not contribute e^0 to the sum, which would give the gradient of InfoNCE."""
     z1, z2 = views(5, 3)
     common = {"negatives": negatives, "symmetric": symmetric, "reduction": "none"}
     for anchor in range(10 if symmetric else 5):

@@ -26,7 +26,7 @@ def figure():
 
 
 def test_float32(figure):
-    """The relative error of textbook InfoNCE is 2e-5 at a gap of 10, 7e-3 at 16, and above 1 at 20."""
+    """The relative error of textbook InfoNCE is about 2e-5 at a gap of 10, 7e-3 at 16, and above 1 at 20."""
     near, far, beyond = (figure.errors(gap, torch.float32) for gap in (10, 16, 20))
     assert 1e-6 < near["InfoNCE, textbook"] < 1e-4
     assert 1e-3 < far["InfoNCE, textbook"] < 5e-2

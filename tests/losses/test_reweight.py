@@ -59,7 +59,7 @@ def test_a_flat_gaussian_leaves_the_plain_mean(views, gradients, negatives, symm
 
 
 def test_is_the_first_order_of_adnce_at_a_high_temperature(views):
-    """log mean_j w_j e^{s_j} = mean_j w_j s_j + (variance of s under w) / 2 + O(t^-3)."""
+    """`adnce` minus `reweight` is (variance of s under the weights w) / 2 + O(t^-3)."""
     z1, z2 = views(6, 4)
     t, own = 1e3, {"mu": 0.3, "sigma": 0.3}
     common = {"temperature": t, "symmetric": False, "reduction": "none", **own}

@@ -1,4 +1,4 @@
-"""Sums over neighbours and groups against plain loops, their gradients, and the edges of what they accept."""
+"""Test sums over neighbours and segments: values against plain loops, gradients, and edge cases of the input."""
 
 import pytest
 import torch

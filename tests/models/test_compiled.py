@@ -1,4 +1,4 @@
-"""The compiled GIN layers against torch's operations in float64, and what is left to the modules."""
+"""Test the compiled GIN layers against torch's operations in float64, and the fallback to PyTorch modules."""
 
 import copy
 import os
@@ -57,7 +57,7 @@ def parts_of(encoder):
 
 
 def outcome_of(encoder, batch, training, with_loops, dtype=torch.float32):
-    """Embeddings, gradients and running statistics, by the compiled layers or by the modules."""
+    """Return embeddings, gradients and running statistics, from the compiled layers or from the PyTorch modules."""
     encoder = copy.deepcopy(encoder).train(training).to(dtype)
     before, native.enabled = native.enabled, with_loops
     try:
@@ -70,7 +70,7 @@ def outcome_of(encoder, batch, training, with_loops, dtype=torch.float32):
 
 
 def assert_as_exact_as_the_modules(encoder, batch, training=True):
-    """In float32 both err against float64, more where sums cancel: the compiled layers no more than the modules."""
+    """Raise AssertionError if the compiled layers' error is well above the modules' error; float64 is the reference."""
     exact = outcome_of(encoder, batch, training, False, torch.float64)
     modules = outcome_of(encoder, batch, training, False)
     for got, usual, expected in zip(outcome_of(encoder, batch, training, True), modules, exact, strict=True):
@@ -94,13 +94,13 @@ def assert_as_exact_as_the_modules(encoder, batch, training=True):
     ids=str,
 )
 def test_it_is_the_modules(sizes, width, hidden, layers, training):
-    """Blocks of 64 rows and 16 segments, full ones, part ones and empty ones; columns that fill 16 and that do not."""
+    """The sizes cover full, partial and empty blocks of 64 rows and 16 segments, and widths that are not multiples of 16."""
     batch, encoder = make_batch(sizes, width), make_encoder(width, hidden, layers)
     assert_as_exact_as_the_modules(encoder, batch, training)
 
 
 def test_it_is_used(monkeypatch):
-    """Else the test above would compare the modules with themselves."""
+    """Without this test, the comparison above could pass by comparing the modules with themselves."""
     encoder, batch = make_encoder(), make_batch([3, 4])
     neighbours, graphs = CSRAdjacency.of(batch.edge_index, 7), SegmentIndex.of(batch.batch, 2)
     assert fused_sums(batch.x, neighbours, graphs, *parts_of(encoder)) is not None
@@ -132,7 +132,7 @@ def test_empty_graphs_at_the_ends_and_between():
 
 
 def test_a_gradient_of_the_gradient():
-    """By torch's operations, which stand in for the compiled ones there."""
+    """The compiled layers have no double backward, so torch's operations compute this gradient."""
     encoder, batch = make_encoder(), make_batch([3, 4, 6])
     weights = list(encoder.parameters())
 
@@ -198,7 +198,7 @@ def test_unsupported_inputs_use_the_modules(name):
 
 @pytest.mark.parametrize("columns", [4, 6, 500])
 def test_other_columns_are_rejected(columns):
-    """The loops would read beyond a row's end, or leave columns out, and tell nobody."""
+    """The compiled loops would read beyond a row's end or ignore columns, without an error."""
     with pytest.raises(InputError, match=rf"GIN takes `x` of shape \[N, 5\], got \[7, {columns}\]\."):
         make_encoder()(torch.ones(7, columns), torch.zeros(2, 0, dtype=torch.long))
 
@@ -214,7 +214,7 @@ CHANGED = {
 
 @pytest.mark.parametrize("change", CHANGED)
 def test_changes_before_the_backward_pass_raise(change):
-    """Both ends are sorted, so that the encoder keeps views of the user's tensors."""
+    """Both rows of `edge_index` are sorted, so the encoder keeps views of the user's tensors instead of copies."""
     batch = make_batch([4, 4])
     batch.edge_index = torch.tensor([[0, 1, 2, 4, 5], [1, 2, 3, 5, 6]])
     h = make_encoder()(batch.x, batch.edge_index, batch.batch, size=2)
@@ -260,7 +260,7 @@ def test_odd_widths_are_left_to_the_modules():
 
 
 def test_a_crossing_edge_counts_and_leaves_the_statistics_once_moved():
-    """The compiled layers see it in the middle of their work; the modules then start from where they did."""
+    """The compiled layers detect the edge halfway. The modules must then start from unchanged running statistics."""
     encoder, batch = make_encoder(), make_batch([4, 4])
     batch.edge_index[:, 0] = torch.tensor([0, 6])
     assert_as_exact_as_the_modules(encoder, batch)
@@ -275,7 +275,7 @@ def test_a_single_row_is_rejected_as_batch_norm_does():
 
 
 def arguments(backward=False, n=8, width=5, hidden=16, layers=2):
-    """Valid arrays of a call by name, in order; graphs of four nodes with an edge from each node to itself."""
+    """Return the valid arguments of a call by name, in order; graphs of four nodes with a self-loop at each node."""
     empty, nodes = torch.empty, torch.arange(n)
     shapes = [(hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)]
     shapes += [(hidden, hidden), *shapes[1:]]
@@ -302,7 +302,7 @@ def call(arrays, backward=False, layers=2, hidden=16, threads=1):
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_the_extension_rejects_arrays_that_do_not_fit(backward):
-    """Every array: too short, too long, of another type, with gaps; so that no call reads or writes beyond one."""
+    """Arrays that are too short, too long, of another dtype or not contiguous must raise before any memory access."""
     assert call(arguments(backward), backward) is True
     for name, array in arguments(backward).items():
         flat = array.flatten()
@@ -358,7 +358,7 @@ torch.save([h, *(each.grad for each in encoder.parameters()), *encoder.buffers()
 
 
 def test_the_loops_for_processors_with_shorter_vectors(tmp_path):
-    """In a process of its own, as the loops are chosen at import."""
+    """Run in a separate process, because the loops are chosen at import."""
     encoder, batch = make_encoder(37, 48, 2), make_batch([70, 9, 64], 37)
     file = tmp_path / "outcome.pt"
     torch.save((batch.x, batch.edge_index, batch.batch, encoder.state_dict()), file)

@@ -1,4 +1,4 @@
-"""Encoder and projector; two views in one pass are two passes."""
+"""Test the model of encoder and projector, and the encoding of two views in one pass."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def outcome_of(encoder, monkeypatch, one_pass, training=True):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("encoder", [lambda: GIN(4, 8, 2), lambda: GINE(4, 2, 8, 2)], ids=["gin", "gine"])
 def test_two_views_in_one_pass_are_two_passes(encoder, training, monkeypatch):
-    """Embeddings, gradients and BatchNorm's running statistics, which see view 1 before view 2."""
+    """Compare embeddings, gradients and BatchNorm's running statistics, which are updated by view 1 first."""
     passes, ours = outcome_of(encoder, monkeypatch, True, training)
     two, reference = outcome_of(encoder, monkeypatch, False, training)
     assert (passes, two) == (1, 2)

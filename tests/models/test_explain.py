@@ -1,4 +1,4 @@
-"""PyG's explainers on our encoders, whose layers are not PyG's: the masks do what they do to PyG's layers."""
+"""Test PyG's explainers on this package's encoders: masks act as on PyG's own layers."""
 
 import pytest
 import torch
@@ -16,8 +16,6 @@ BATCH = Batch.from_data_list(GRAPHS)
 
 
 class Classifier(nn.Module):
-    """A graph-level model: an encoder and a linear head."""
-
     def __init__(self, encoder):
         super().__init__()
         self.encoder, self.head = encoder, nn.Linear(encoder.out_channels, 2)
@@ -28,7 +26,7 @@ class Classifier(nn.Module):
 
 
 class Reference(nn.Module):
-    """The same with PyG's layers, and the weights of ours."""
+    """GIN or GINE made of PyG's layers, with the weights of `encoder`."""
 
     def __init__(self, encoder):
         super().__init__()
@@ -48,7 +46,7 @@ class Reference(nn.Module):
 
 @pytest.fixture(params=["gin", "gine"])
 def models(request):
-    """Ours, PyG's with the same weights, and what both take besides nodes and edges."""
+    """Return our model, PyG's model with the same weights, and the edge attributes that both models need, if any."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         ours = Classifier(GIN(3, 16, 2) if request.param == "gin" else GINE(3, 2, 16, 2)).eval()
@@ -97,7 +95,7 @@ def test_a_masked_prediction_is_that_of_pygs_layers(models):
 
 
 def test_a_graph_by_itself_and_a_mask_of_edges_that_its_nodes_use():
-    """Where only one edge sends anything, it is the one that counts."""
+    """Only one node has non-zero features, so only its outgoing edges may have a positive mask."""
     graph = GRAPHS[0]
     model = Classifier(GIN(3, 16, 1)).eval()
     x = torch.zeros_like(graph.x)

@@ -1,4 +1,4 @@
-"""The encoders against PyG's own layers with the same weights."""
+"""Test GIN and GINE against PyG's layers with the same weights."""
 
 import copy
 
@@ -28,7 +28,7 @@ def batch():
 
 @pytest.fixture(params=["gin", "gine"])
 def pair(request, batch):
-    """Our encoder, and a function that does the same with PyG's layers."""
+    """Return the encoder, its call, the same call through PyG's layers, and the edge attributes."""
     torch.manual_seed(0)
     encoder = GIN(5, hidden=8, layers=3) if request.param == "gin" else GINE(5, 3, hidden=8, layers=3)
     encoder = encoder.double()
@@ -100,7 +100,7 @@ def test_the_mean_is_the_sum_over_the_number_of_nodes(kind, training, batch):
 
 @pytest.mark.parametrize("kind", ["gin", "gine"])
 def test_max_readout_and_edge_weights_by_a_plain_loop(kind, batch):
-    """One layer, node by node; a graph without nodes has zeros."""
+    """Compute one layer node by node; the embedding of a graph without nodes is zero."""
     encoder = GIN(5, 8, 1, "max") if kind == "gin" else GINE(5, 3, 8, 1, "max")
     encoder, weight = encoder.double().eval(), torch.rand(batch.num_edges, dtype=torch.float64)
     rows, conv = list(batch.x), encoder.convs[0]
@@ -154,7 +154,7 @@ def test_sizes_are_checked():
 
 @pytest.mark.skipif(torch.__version__ < "2.6", reason="torch 2.4's tracer cannot get past a compiled function")
 def test_traced_by_torchs_compiler_it_is_the_same():
-    """In one graph; the backend, which would compile it, is left out here."""
+    """Trace the encoder into a single graph and run that graph without compiling it."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     batch = Batch.from_data_list(

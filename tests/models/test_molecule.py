@@ -1,4 +1,4 @@
-"""The encoder of molecules: against OGB's own tables, and against PyG's layers."""
+"""Test the molecule encoder against OGB's embedding tables and PyG's layers."""
 
 import importlib.util
 

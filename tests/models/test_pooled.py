@@ -1,4 +1,4 @@
-"""PyG's models, and anybody's, as encoders: pooled, trained by every method, summarised."""
+"""Test `Pooled` with PyG's models and custom modules: outputs, training by every method, error messages."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ DEGREES = torch.tensor([0, 10, 10, 5, 5, 3, 2])
 
 
 class GPS(nn.Module):
-    """A user's own: attention over each graph beside message passing."""
+    """Custom node encoder that combines attention over each graph with message passing."""
 
     def __init__(self, in_channels, out_channels):
         super().__init__()
@@ -39,7 +39,7 @@ class GPS(nn.Module):
 
 
 class Own(nn.Module):
-    """A user's own encoder of nodes, in the shortest form."""
+    """Minimal custom node encoder."""
 
     def __init__(self, in_channels, out_channels):
         super().__init__()
@@ -97,7 +97,7 @@ def test_graphs_without_a_node_at_the_end_keep_their_rows():
 
 
 def differs(encoder, **more):
-    """Whether what the batch has besides, of edges, changes the embeddings."""
+    """Return True if replacing the batch's attributes by `more` changes the embeddings."""
     model = seeded(lambda: ContrastiveModel(encoder())).eval()
     other = BATCH.clone()
     other.update(more)
@@ -156,7 +156,7 @@ def test_edge_weights_of_any_kind(kind):
 @each_encoder
 @pytest.mark.parametrize("method", list(methods))
 def test_every_method_trains_every_encoder(name, method):
-    """By the loss and the views that it is made for: nodes against graphs too, and weights where layers take them."""
+    """Train one epoch; the encoder's weights must change. Only GCN accepts the edge weights that AD-GCL needs."""
     config = make_config({"method": method, **({"views": {"second": "random4"}} if method.startswith("joao") else {})})
     model = seeded(lambda: ContrastiveModel(Pooled(NODES[name]())))
     if method == "ad_gcl" and name != "gcn":
@@ -195,7 +195,7 @@ def test_any_loader_of_whole_graphs(loader):
 
 
 def sampled():
-    """What a NeighborLoader gives, without the library that it needs."""
+    """Return a subgraph as NeighborLoader samples it; NeighborLoader itself needs another library."""
     part = GRAPHS[0].clone()
     part.input_id, part.batch_size = torch.arange(2), 2
     return part
@@ -234,7 +234,7 @@ def test_graphs_may_have_an_attribute_of_that_name():
 
 
 class Encoder(nn.Module):
-    """Wrong in a way of the subclass's."""
+    """Base class of encoders that each break one requirement."""
 
     out_channels = 3
 

@@ -1,4 +1,4 @@
-"""Encoders in files: what is kept, what comes back, and what is refused."""
+"""Test saving and loading encoders: contents of the file, the loaded encoder, and errors."""
 
 import os
 import pickle
@@ -33,7 +33,7 @@ class Own(nn.Module):
 
 
 def write(path, encoder="gin", seeds=(0,), features="labels", **settings):
-    """Untrained encoders of small graphs in a file; gives the graphs and the models by seed."""
+    """Write untrained encoders to a file; return the data set and the models by seed."""
     named = isinstance(encoder, str | dict)
     config, own = make_config(settings | {"encoder": encoder} if named else settings), None if named else encoder
     dataset = load_dataset(small_graphs(edge_attr=True), features=features)
@@ -59,7 +59,7 @@ def test_contents_of_the_file(tmp_path):
 
 @pytest.mark.parametrize("encoder", ["gin", {"name": "gine", "hidden": 4, "layers": 2, "readout": "mean"}])
 def test_a_registered_encoder_comes_back(encoder, tmp_path):
-    """Its embeddings are the same, with the weights of the seed asked for, and no random number is drawn."""
+    """Loading selects the requested seed's weights, gives equal embeddings, and draws no random number."""
     dataset, models = write(tmp_path / "encoder.pt", encoder, seeds=(3, 1))
     loader = ResidentLoader(dataset, 16)
     before = torch.random.get_rng_state()
@@ -217,8 +217,6 @@ def refused(call, *says):
 
 
 def test_an_encoder_that_reads_its_weights_in_its_constructor(tmp_path, monkeypatch):
-    """Such an encoder cannot be constructed on the meta device."""
-
     class Looks(Own):
         def __init__(self, in_channels: int, width: int = 5):
             super().__init__(in_channels, width)

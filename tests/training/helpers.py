@@ -1,4 +1,4 @@
-"""Train a given model or method as `run_seed` does, and compare trainings."""
+"""Train a given model or method as `run_seed` does, and compare training results."""
 
 from unittest import mock
 
@@ -13,7 +13,7 @@ from graphcl.system.signals import Stop
 
 
 def train_seed(config, dataset, model, method=None, checkpoints=None):
-    """Return the epochs of a training of `model` by `run_seed`, on the current ranks."""
+    """Train `model` by `run_seed` on the current ranks, and return the epochs."""
     group = Group()
     group.rank, group.size = ranks.rank(), ranks.size()
     group.process_group = dist.group.WORLD if group.size > 1 else None
@@ -27,7 +27,7 @@ def train_seed(config, dataset, model, method=None, checkpoints=None):
 
 
 class StopAfter(Stop):
-    """Wants to stop at the given look; there is one look after each step and one after each epoch."""
+    """Stop signal that is set at check number `looks`; training checks it after each step and after each epoch."""
 
     def __init__(self, looks, rank=0):
         self.looks, self.rank = looks, rank
@@ -39,7 +39,7 @@ class StopAfter(Stop):
 
 
 def figures(history):
-    """Return the figures of each epoch, without times."""
+    """Return the metrics of each epoch, without times."""
     return [{key: value for key, value in each.figures().items() if "seconds" not in key} for each in history]
 
 

@@ -1,4 +1,4 @@
-"""A training resumed at the end of an epoch equals an uninterrupted one, and saved state survives kills and damage."""
+"""Test checkpoints: resumed training equals uninterrupted training; kills and damaged files lose little."""
 
 import errno
 import random
@@ -35,7 +35,7 @@ PER_EPOCH = 6
 
 
 def trained(settings, folder=None, looks=None, **rules):
-    """Return a seed's method and history; if it is to stop, resume it until it is over."""
+    """Train one seed and return its method and history; after each stop, resume until training is complete."""
     config = make_config({**SMALL, **settings})
     while True:
         model = make_model(config, DATA)
@@ -48,7 +48,7 @@ def trained(settings, folder=None, looks=None, **rules):
 
 
 def stop(folder, looks, **rules):
-    """Train until the given look, and return the checkpoints, the newest first."""
+    """Train until check number `looks` of the stop signal, and return the checkpoints, newest first."""
     config = make_config(SMALL)
     with pytest.raises(Stopped, match="everything is saved"):
         train_seed(
@@ -64,7 +64,7 @@ def unbroken():
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """A stop that does not wait for the end of the epoch."""
+    """Make a stop take effect at once, without waiting for the end of the epoch."""
     monkeypatch.setattr(graphcl.training.checkpoint, "GRACE", 0)
 
 
@@ -82,7 +82,7 @@ VARIANTS["memory_bank"]["loss"] = "instance_nce"
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_resumed_after_each_epoch_it_equals_an_uninterrupted_training(name, tmp_path):
-    """With everything that a method keeps: queue, bank, normaliser, momentum encoder, probabilities, adversary."""
+    """Resuming restores all state: queue, bank, normaliser, momentum encoder, probabilities and adversary."""
     whole, history = trained(VARIANTS[name])
     looks = 4 if name == "chunks" else PER_EPOCH
     resumed, found = trained(VARIANTS[name], tmp_path / "kept", looks)
@@ -92,7 +92,7 @@ def test_resumed_after_each_epoch_it_equals_an_uninterrupted_training(name, tmp_
 
 @pytest.mark.parametrize("looks", [1, 3, 5, 8])
 def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_path):
-    """The remaining steps are made with a new order, so that the number of steps stays the same."""
+    """The remaining steps use a new order; the number of steps does not change."""
     path = stop(tmp_path, looks)[0]
     assert path.name == f"step-{looks - looks // PER_EPOCH:09d}.pt"
     method, history = trained({}, tmp_path, 1000)
@@ -114,7 +114,7 @@ def test_a_stop_waits_for_the_end_of_a_short_epoch(tmp_path):
 
 
 def test_stopped_at_its_last_step_the_epoch_ends(at_once, tmp_path):
-    """More steps then begin a new epoch."""
+    """Further steps then start a new epoch."""
     found = []
     for folder, looks in ((tmp_path / "whole", 1000), (tmp_path / "stopped", 8)):
         trained({"steps": 7}, folder, looks)
@@ -134,14 +134,14 @@ class Noisy:
 
 
 class Dropping(GIN):
-    """An encoder that draws from torch's global generator."""
+    """Encoder with dropout, which draws from torch's global generator."""
 
     def forward(self, x, edge_index, batch):
         return nn.functional.dropout(super().forward(x, edge_index, batch), 0.3, self.training)
 
 
 class Noised(list):
-    """Graphs with a transform, as a PyG data set has."""
+    """List of graphs with a transform, like a PyG data set."""
 
     transform = Noisy()
 
@@ -215,7 +215,7 @@ def test_steps_are_compared_as_numbers(tmp_path):
 
 
 def test_non_finite_weights_are_not_saved(at_once, tmp_path):
-    """Within an epoch, too, before the loss has been checked."""
+    """A stop within an epoch must not save them, although the loss has not been checked yet."""
     config = make_config({**SMALL, "epochs": 1})
     model = make_model(config, DATA)
 
@@ -232,7 +232,7 @@ def test_non_finite_weights_are_not_saved(at_once, tmp_path):
 
 @pytest.fixture
 def two(tmp_path):
-    """A folder with the checkpoints of epochs 1 and 2."""
+    """Return a folder with the checkpoints of epochs 1 and 2."""
     assert len(stop(tmp_path / "kept", 2 * PER_EPOCH, epochs=1)) == 2
     return tmp_path / "kept"
 
@@ -286,7 +286,7 @@ def test_a_damaged_newest_falls_back_to_the_one_before(how, two, unbroken, tmp_p
 
 
 def test_a_damaged_newest_is_removed_by_the_next_one(two, at_once):
-    """Otherwise it would count as one of the two that are kept."""
+    """Otherwise the damaged file would count as one of the two checkpoints to keep."""
     newest, before = Checkpoints(two).files()
     newest.write_bytes(b"")
     assert [each.name for each in stop(two, 1)] == ["step-000000006.pt", before.name]

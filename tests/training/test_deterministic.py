@@ -1,4 +1,4 @@
-"""`--deterministic`: the same bits each time, or an error."""
+"""Test `--deterministic`: bitwise equal results, or an error."""
 
 import pytest
 import torch

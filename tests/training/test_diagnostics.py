@@ -1,4 +1,4 @@
-"""Diagnostics by hand, and the identities that they obey."""
+"""Test the diagnostics against hand-computed values and known identities."""
 
 import json
 import math
@@ -39,7 +39,7 @@ def views(count=9, columns=5, seed=0):
 
 @pytest.mark.parametrize("temperature", [0.05, 0.2, 1.0])
 def test_the_gradient_of_infonce_is_q_times_that_of_dcl(temperature):
-    """The identity of the DCL paper, for each anchor, to 1e-12."""
+    """The identity of the DCL paper holds for each anchor to 1e-12."""
     leaves = [z.requires_grad_() for z in views()]
     options = {"temperature": temperature, "symmetric": False, "reduction": "none"}
     q = coupling(*leaves, temperature).detach()
@@ -51,7 +51,7 @@ def test_the_gradient_of_infonce_is_q_times_that_of_dcl(temperature):
 
 
 def test_coupling_grows_with_the_batch():
-    """With more negatives q increases for every anchor."""
+    """More negatives increase q for every anchor."""
     z1, z2 = views(40)
     few, many = coupling(z1[:8], z2[:8], 0.2), coupling(z1, z2, 0.2)
     assert (many[:8] > few).all()
@@ -78,7 +78,7 @@ def test_effective_rank():
 
 
 def test_diagnose_by_hand():
-    """Every figure from its definition, in loops."""
+    """Compare each metric with a plain loop over its definition."""
     z1, z2 = views()
     temperature = 0.3
     found = {name: value.item() for name, value in diagnose(z1, z1, z2, temperature).items()}

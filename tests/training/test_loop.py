@@ -1,4 +1,4 @@
-"""The training loop: learning, reproducibility, non-finite steps, clipping, bfloat16, any PyG encoder and loader."""
+"""Test the training loop: learning, reproducibility, non-finite steps, clipping, bfloat16, encoders and loaders."""
 
 import copy
 import math
@@ -90,7 +90,7 @@ def test_a_non_finite_loss_of_finite_projections_stops():
 
 
 class NonFinite:
-    """A loss that is infinite, or whose gradient is NaN, at some of its calls, counted from 1."""
+    """Loss that is infinite, or has a NaN gradient, at the given calls, counted from 1."""
 
     def __init__(self, *calls: int, gradient: bool = False) -> None:
         self.calls, self.gradient, self.called = calls, gradient, 0
@@ -108,7 +108,7 @@ class NonFinite:
 
 @pytest.mark.parametrize("gradient", [False, True])
 def test_a_skipped_step_changes_nothing(gradient):
-    """With the second of three batches skipped, weights and statistics are those of training on the other two."""
+    """Skipping the second of three batches gives the state of training on the other two batches only."""
     data, order = graphs(48), [[*range(16)], [*range(16, 32)], [*range(32, 48)]]
 
     def go(batches, loss, **options):
@@ -292,7 +292,7 @@ def test_zero_epochs_change_nothing():
 
 
 class MeanGCN(torch.nn.Module):
-    """A custom encoder with PyG's usual call and without `out_channels`."""
+    """Custom encoder with PyG's usual call signature and no `out_channels`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""No file of the package, the benchmarks or the examples calls a function that can execute untrusted data."""
+"""Check that the package, benchmarks and examples call no function that can execute untrusted data."""
 
 import ast
 from pathlib import Path
@@ -28,7 +28,7 @@ IMPORTED_BY_NAME = {
 
 
 def unsafe(source, file=""):
-    """Return the unsafe calls in a source, as `line: reason`."""
+    """Return the unsafe calls in `source`, each as `line: reason`."""
     return [f"{node.lineno}: {reason}" for node in ast.walk(ast.parse(source)) for reason in _faults(node, file)]
 
 

@@ -96,7 +96,7 @@ class Row:
 
     @property
     def count(self) -> Tensor | float:
-        """Number of negatives, at least 1: `[T, 1]`, or one float if no entry is masked."""
+        """Number of negatives of each anchor, at least 1, `[T, 1]`; one float if no entry is masked."""
         return float(self.value.size(1)) if self.kept is None else self.kept.sum(1, keepdim=True).clamp(min=1)
 
     def sum(self, values: Tensor) -> Tensor:
