@@ -1,7 +1,7 @@
 """MkDocs hooks: formulas, generated tables, help texts, and links to files outside docs/.
 
 - `$$...$$` and `$...$` become MathML at build time: no script, no font, no network.
-- `<!-- losses: table -->` becomes a table of the registered losses, see `tables.py`.
+- `<!-- losses: table -->` and `<!-- methods: reference -->` become what is registered, see `tables.py`.
 - `<!-- help: graphcl.run -->` becomes the output of `python -m graphcl.run --help`.
 - A link to a file outside docs/ leads to a page that shows the file.
 """

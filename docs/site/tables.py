@@ -1,16 +1,18 @@
-"""Parts of pages that are generated from the registry of losses, so that a new loss needs no edit of a page."""
+"""Parts of pages that are generated from the registries, so that a new loss or method needs no edit of a page."""
 
 import re
 
+from graphcl import registry
 from graphcl.registry import losses
 
 SHARED = {"negatives", "symmetric", "engine", "reduction"}
 
 
 def expand(markdown):
-    """Return a page with `<!-- losses: table -->` and `<!-- losses: reference -->` replaced by what they name."""
-    parts = {"table": table, "reference": reference}
-    return re.sub(r"<!-- losses: (table|reference) -->", lambda match: parts[match[1]](), markdown)
+    """Return a page with `<!-- losses: table -->` and `<!-- REGISTRY: reference -->` replaced by what they name."""
+    markdown = markdown.replace("<!-- losses: table -->", table())
+    pattern = r"<!-- (losses|augmentations|encoders|methods): reference -->"
+    return re.sub(pattern, lambda match: reference(getattr(registry, match[1])), markdown)
 
 
 def table():
@@ -27,9 +29,11 @@ def table():
     return "\n".join(lines)
 
 
-def reference():
-    """Return the directives that document every loss of the library."""
-    return "\n\n".join(f"::: {losses[name].__module__}.{name}" for name in own_losses())
+def reference(names):
+    """Return the directives that document every entry of a registry that is defined in this package."""
+    own = [names[name] for name in names if names[name].__module__.startswith("graphcl.")]
+    places = sorted({f"{each.__module__}.{each.__name__}" for each in own})
+    return "\n\n".join(f"::: {place}" for place in places)
 
 
 def own_losses():

@@ -29,8 +29,8 @@ class AttributeMask(Augmentation):
     | `zero`     | zeros                                                         |
     | `mean`     | the mean row of `x` over all nodes of the batch               |
 
-    Integer `x` stands for categories, such as the elements in OGB's molecules, to which noise cannot be added. There
-    `gaussian` writes -1 (`MASK`), for which the encoder `molecule_gine` learns an embedding.
+    Integer `x` stands for categories, such as the elements in OGB's molecules. As noise cannot be added to categories,
+    `gaussian` writes -1 (`MASK`) there; the encoder `molecule_gine` learns an embedding of this value.
 
     Args:
         ratio: fraction of the nodes to mask, in [0, 1).

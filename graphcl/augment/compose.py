@@ -41,7 +41,7 @@ class Compose(Augmentation):
         self.members = _checked(members)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Return the chained decisions of all members, each drawn on the result of the previous members."""
+        """Return a decision of several steps; each member decides on the result of the previous member."""
         decisions = []
         for member in self.members:
             decisions.append(member.decide(batch, generator, graphs))
@@ -49,7 +49,7 @@ class Compose(Augmentation):
         return chain(decisions)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
-        """Return the batch after every member has augmented it in turn."""
+        """Return the batch after applying all members in sequence."""
         for member in self.members:
             batch = member.augment(batch, generator, graphs)
         return batch
@@ -67,7 +67,7 @@ class OneOf(Augmentation):
     Example:
         >>> OneOf([NodeDrop(0.1), Subgraph(0.1)]).members[1]
         Subgraph(ratio=0.1, growth='boundary')
-        >>> OneOf([NodeDrop(0.1), Subgraph(0.1)], weights=[3, 1]).weights  # three graphs of four lose nodes
+        >>> OneOf([NodeDrop(0.1), Subgraph(0.1)], weights=[3, 1]).weights  # NodeDrop has probability 3/4
         [3, 1]
     """
 
@@ -84,19 +84,19 @@ class OneOf(Augmentation):
         return weighted_draw(torch.tensor(self.weights, dtype=torch.float64, device=device), num_graphs, generator)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Return the decision for a member drawn for each graph."""
+        """Draw a member for each graph and return the combined decision of the members."""
         ptr = Layout.of(batch).ptr
         return self.decide_drawn(batch, self.draw(ptr.numel() - 1, generator, ptr.device), generator, graphs)
 
     def decide_drawn(
         self, batch: Batch, drawn: Tensor, generator: torch.Generator | None = None, graphs: Tensor | None = None
     ) -> Decision:
-        """Return the decision for the members `drawn [B]`, the index of a member for each graph."""
+        """Return the combined decision in which member drawn[g] changes graph g; `drawn` is `[B]`."""
         mine = [drawn == position for position in range(len(self.members))]
         if graphs is not None:
             mine = [mask & graphs for mask in mine]
-        # Members change different graphs, so single-step decisions are joined. Other members follow one by one and
-        # decide again, because the batch has changed by then.
+        # Members change different graphs, so single-step decisions can be joined. Multi-step members are applied after
+        # them, one by one, and decide again because the batch has changed.
         first = [member.decide(batch, generator, mask) for member, mask in zip(self.members, mine, strict=True)]
         decisions = [join(decision for decision in first if decision.then is None)]
         for member, mask, decision in zip(self.members, mine, first, strict=True):

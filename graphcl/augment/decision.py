@@ -21,10 +21,10 @@ class Decision:
         keep_node: mask `[N]` of the nodes to keep.
         keep_edge: mask `[E]` of the edges to keep; edges of removed nodes are always removed.
         moved: indices `[K]` of the edges to rewire; the edges keep their attributes.
-        moved_to: new sources and targets `[2, K]` of the rewired edges, nodes of the same graph.
+        moved_to: new sources and targets `[2, K]` of the rewired edges, within the same graph.
         masked: indices `[M]` of the nodes whose features are replaced.
         features: new features `[M, F]` of the masked nodes.
-        then: decision to apply to the resulting batch, in its node and edge indices.
+        then: decision to apply to the resulting batch; its indices refer to the resulting batch.
     """
 
     keep_node: Tensor | None = None
@@ -60,7 +60,7 @@ def apply(batch: Batch, decision: Decision) -> Batch:
 
 
 def join(decisions: Iterable[Decision]) -> Decision:
-    """Return one decision that combines single-step `decisions` about different graphs of the same batch."""
+    """Return one decision that combines single-step `decisions`, which change different graphs of one batch."""
     parts = list(decisions)
     return Decision(
         keep_node=_all(part.keep_node for part in parts),
@@ -73,7 +73,7 @@ def join(decisions: Iterable[Decision]) -> Decision:
 
 
 def chain(decisions: Iterable[Decision]) -> Decision:
-    """Return one decision that applies `decisions` in order, each in the indices of the previous result."""
+    """Return one decision that applies `decisions` in order; each one refers to the result of the previous one."""
     first, *rest = decisions
     if not rest:
         return first

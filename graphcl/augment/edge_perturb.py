@@ -75,11 +75,11 @@ class EdgePerturb(Augmentation):
 
 
 def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the connected pairs of nodes, sorted by the lower, then by the higher node index.
+    """Return the connected pairs of nodes in the given graphs, sorted by lower, then by higher node index.
 
     Returns:
-        Indices `[K]` of all edges except self-loops, sorted by pair; the first edge of each pair among them, and K at
-        the end, `[P + 1]`; the lower node and the higher node of each pair, `[P]` each.
+        Four tensors: the indices of all edges except self-loops, sorted by pair, `[K]`; the boundaries of the pairs in
+        the first tensor, `[P + 1]`; the lower node of each pair, `[P]`; the higher node of each pair, `[P]`.
     """
     among = None if graphs is None else layout.edges_of(graphs)
     if native.takes(layout.edge_index, among):
@@ -97,7 +97,7 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
 
 
 def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edge indices of `pairs [K]`, pair by pair, and each pair's number of edges `[K]`; see `_pairs`."""
+    """Return the edge indices of `pairs [K]`, in the order of the pairs, and each pair's number of edges `[K]`."""
     start = pick(pair_ptr, pairs)
     counts = pick(pair_ptr, pairs + 1) - start
     return pick(entry, ranges(start, counts)), counts
@@ -106,11 +106,10 @@ def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Te
 def _absent(
     layout: Layout, low: Tensor, high: Tensor, edges: Tensor, wanted: Tensor, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """Return the lower and higher nodes of wanted[g] distinct unconnected pairs, drawn uniformly from each graph g.
+    """Draw wanted[g] distinct unconnected pairs from each graph g; return their lower and their higher nodes.
 
     If a graph has few unconnected pairs, all of them are listed and sampled. Otherwise pairs are drawn independently;
-    connected and repeated pairs are left out. Both procedures treat all unconnected pairs alike, so all sets of
-    them are equally likely.
+    connected and repeated pairs are discarded. In both cases all sets of unconnected pairs are equally likely.
 
     Args:
         layout: layout of the batch.

@@ -33,8 +33,8 @@ class Subgraph(Augmentation):
 
     Args:
         ratio: fraction of the nodes to remove, in [0, 1). At least one node stays.
-        growth: `boundary` as above; `one_hop` adds only neighbours of the start and may keep fewer nodes, as the
-            released GraphCL code does because it discards the result of a set union.
+        growth: `boundary` as above; `one_hop` adds only neighbours of the start node and may keep fewer nodes, as in
+            the released GraphCL code (which discards the result of a set union).
 
     Example:
         >>> import networkx as nx
@@ -78,19 +78,19 @@ class Subgraph(Augmentation):
 def _grow(
     ptr: Tensor, size: Tensor, source: Tensor, target: Tensor, travel: Tensor, order: Tensor, one_hop: bool
 ) -> Tensor:
-    """Return a mask `[N]` of the first size[g] nodes that random growth reaches in each graph g.
+    """Return a mask `[N]` of the region that random growth reaches, at most size[g] nodes in graph g.
 
     Args:
-        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
         size: number of nodes to keep in each graph, `[B]`.
         source: source of each edge, `[E]`.
         target: target of each edge, `[E]`.
         travel: travel time of each edge, `[E]`.
-        order: nodes in the order in which they start to grow, graph by graph, `[N]`.
-        one_hop: whether growth stops at the neighbours of the first node in `order`.
+        order: nodes `[N]`, sorted by graph and in random order within a graph; growth starts from the first node.
+        one_hop: whether to keep only neighbours of each graph's first node in `order`.
     """
-    # Every node starts a signal, delayed by its place in `order` times more than any path takes. So a component is
-    # reached from its first node in `order` only, and components follow one another in the order of these nodes.
+    # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So each component is
+    # reached only from its first node in `order`, and components are reached one after the other.
     gap = travel.max() * order.numel() + 1 if travel.numel() else travel.new_ones(())
     sizes = ptr.diff()
     rank = ranges(torch.zeros_like(sizes), sizes)
@@ -149,10 +149,10 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor)
 
 
 def first_passage_cpu(start: Tensor, row: Tensor, target: Tensor, travel: Tensor) -> Tensor:
-    """Return what `first_passage` returns, computed by SciPy's Dijkstra from the earliest start of each component.
+    """Compute `first_passage` by SciPy's Dijkstra algorithm from the earliest start in each connected component.
 
     The edges are given as CSR. Every edge must have its reverse. Start times in a component must differ by more than
-    any path takes, so that no other start matters.
+    the length of any path, so that only the earliest start matters.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components, dijkstra

@@ -18,7 +18,7 @@ from graphcl.graphs.batching import Layout, as_batch, levels
 from graphcl.registry import augmentations
 
 Graphs = TypeVar("Graphs")
-"""`Batch` or `Data`; an augmentation returns the type that it was given."""
+"""`Batch` or `Data`; an augmentation returns the type of its input."""
 
 
 def as_augmentation(given: Any, argument: str = "augmentation") -> Any:
@@ -30,7 +30,7 @@ def as_augmentation(given: Any, argument: str = "augmentation") -> Any:
 
     Raises:
         InputError: the name is unknown, or the augmentation has required arguments.
-        InputTypeError: `given` is a registered class or function, which has not been called, or no augmentation.
+        InputTypeError: `given` is a registered class or function that was not called, or is not an augmentation.
     """
     if isinstance(given, str):
         if required := [name for name in augmentations.arguments(given).required if name != "self"]:
@@ -91,7 +91,7 @@ class Augmentation(BaseTransform):
         return self(data)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
-        """Return `batch` after a decision has been drawn and applied."""
+        """Draw a decision and return `batch` changed by it."""
         return apply(batch, self.decide(batch, generator, graphs))
 
     @abstractmethod

@@ -1,1 +1,1 @@
-"""Layout of a batch of graphs, and operations on its segments."""
+"""Batches of graphs: layout, restriction, splitting, and operations on segments."""

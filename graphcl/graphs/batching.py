@@ -23,7 +23,7 @@ from graphcl.graphs.restrict import restrict
 from graphcl.graphs.segment import nonzero, pick, pointers, ranges
 
 MASK = -1
-"""Value of a masked category: `attribute_mask` writes it, and `molecule_gine` has an embedding of it."""
+"""Integer that replaces a masked category; `attribute_mask` writes it and `molecule_gine` learns its embedding."""
 _REBUILT = ("batch", "ptr", "num_nodes")
 _NODE_LEVEL = ("x", "pos")
 
@@ -33,10 +33,10 @@ class Layout:
     """Assignment of the nodes and edges of a batch to its graphs.
 
     Args:
-        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
         batch: graph of each node, `[N]`.
         edge_index: source and target of each edge, `[2, E]`.
-        edge_ptr: first edge of each graph, and E at the end, `[B + 1]`, if edges are ordered by graph; else None.
+        edge_ptr: edge boundaries of the graphs, `[B + 1]`, from 0 to E; None if edges are not ordered by graph.
     """
 
     ptr: Tensor
@@ -105,7 +105,7 @@ class Layout:
 def bookkeeping(
     batch: Batch, slices: Mapping[str, Any] | None = None, incs: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """Return the private `_slice_dict` (None if missing) and `_inc_dict` of `batch`, after setting both if given."""
+    """Return PyG's private `_slice_dict` (None if missing) and `_inc_dict` of `batch`; set both first if given."""
     if slices is not None:
         batch._slice_dict, batch._inc_dict = dict(slices), dict(incs or {})
     return getattr(batch, "_slice_dict", None), getattr(batch, "_inc_dict", {})
@@ -193,9 +193,9 @@ def assemble(
     Args:
         like: class of the graphs that `to_data_list()` returns.
         fields: concatenated value of each attribute; `edge_index` holds node indices within the batch.
-        slices: boundaries `[B + 1]` of the graphs' parts of each attribute; None for a batch that cannot be split.
-        incs: offset `[B]` added to each graph's part of an attribute; zeros for missing attributes.
-        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        slices: boundaries `[B + 1]` of the graphs in each attribute; None for a batch that cannot be split.
+        incs: offsets `[B]` that batching added to each attribute; zeros for attributes without an entry.
+        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
         batch: graph of each node, `[N]`.
         keep_num_nodes: whether to store `num_nodes` in the graphs as an attribute.
     """
@@ -273,7 +273,7 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     bounds = [0, *accumulate(sizes)]
     slices, incs = bookkeeping(batch)
     assert slices is not None
-    # Read each boundary tensor once for all parts, as every read synchronises with the device.
+    # Read each boundary tensor only once, as every read synchronises with the device.
     cuts = {id(part): part[bounds].tolist() for part in [batch.ptr, *slices.values()]}
     first_nodes = cuts[id(batch.ptr)]
     parts = []
@@ -311,7 +311,7 @@ def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:
 
 
 def _empty_batch(like: type[Data]) -> Batch:
-    """Return `Batch(_base_cls=like)`, with the class cached for plain `Data`, as PyG creates it anew at each call."""
+    """Return an empty `Batch` for graphs of class `like`. Avoid creating a new class at each call, as PyG does."""
     return type.__call__(_plain_batch()) if like is Data else Batch(_base_cls=like)
 
 
@@ -331,7 +331,7 @@ def counts_nodes(key: str) -> bool:
 
 
 def _rebuilt(batch: Batch) -> set[str]:
-    """Return the names of attributes that batching creates: `_REBUILT`, and those of PyG's `follow_batch`."""
+    """Return the names of attributes that batching creates: `_REBUILT` and the attributes of `follow_batch`."""
     followed = {f"{key}_{suffix}" for key in batch._store.to_dict() for suffix in ("batch", "ptr")}
     return {*_REBUILT, *(key for key in followed if key in batch)}
 

@@ -30,9 +30,13 @@ def takes(*tensors: Tensor | None) -> bool:
 
 
 def cut(values: Tensor, start: Tensor, graphs: Tensor, total: int) -> Tensor:
-    """Return the rows start[g] .. start[g + 1] - 1 of the contiguous `values [R, ...]` for each g in `graphs`.
+    """Return the rows of the given graphs, concatenated.
 
-    `total` is the number of returned rows.
+    Args:
+        values: rows of all graphs `[R, ...]`, contiguous; graph g has the rows start[g] .. start[g + 1] - 1.
+        start: boundaries of the graphs in `values`.
+        graphs: indices of the graphs to return.
+        total: number of returned rows.
     """
     out = values.new_empty(total, *values.shape[1:])
     width = values.element_size() * out[:1].numel() if total else 0
@@ -41,7 +45,15 @@ def cut(values: Tensor, start: Tensor, graphs: Tensor, total: int) -> Tensor:
 
 
 def cut_pairs(pairs: Tensor, start: Tensor, graphs: Tensor, total: int, shift: Tensor) -> Tensor:
-    """Return the columns start[g] .. start[g + 1] - 1 of `pairs [K, E]` for the i-th g in `graphs`, plus shift[i]."""
+    """Return the columns of the given graphs, concatenated, with each graph's shift added to its columns.
+
+    Args:
+        pairs: columns of all graphs `[K, E]`; graph g has the columns start[g] .. start[g + 1] - 1.
+        start: boundaries of the graphs in `pairs`.
+        graphs: indices of the graphs to return.
+        total: number of returned columns.
+        shift: number to add to each value of a graph's columns, one number per returned graph.
+    """
     out = pairs.new_empty(pairs.size(0), total)
     for row, part in zip(pairs, out, strict=True):
         _cut(row, 8, row.numel(), start, graphs, total, shift, part)
@@ -58,7 +70,7 @@ def _cut(
 
 
 def group(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return what `graphcl.graphs.segment.group` returns, computed by a compiled loop."""
+    """Compute `graphcl.graphs.segment.group` by a compiled loop, with the same arguments and results."""
     out, ptr = torch.empty_like(ids), ids.new_empty(num_groups + 1)
     _native.group(ids.data_ptr(), _address(values), ids.numel(), num_groups, ptr.data_ptr(), out.data_ptr())
     return out, ptr
@@ -71,7 +83,12 @@ def starts(ids: Tensor, num_groups: int) -> Tensor | None:
 
 
 def keep_nodes(keep: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the new index of each node `[N]`, kept nodes `[N']`, their graphs `[N']` and the new `ptr [B + 1]`."""
+    """Renumber the nodes for which the mask `keep [N]` is true.
+
+    Returns:
+        Four tensors: the new index of each node, `[N]`; the old indices of the kept nodes, `[N']`; the graphs of the
+        kept nodes, `[N']`; the node boundaries of the graphs after removal, `[B + 1]`.
+    """
     name, kept, batch, new_ptr = (torch.empty(n, dtype=torch.long) for n in (*3 * [keep.numel()], ptr.numel()))
     _native.keep_nodes(
         keep.data_ptr(), ptr.data_ptr(), ptr.numel() - 1,
@@ -85,9 +102,11 @@ def keep_edges(
     ptr: Tensor, edge_index: Tensor, edge_ptr: Tensor, keep_edge: Tensor | None, keep_node: Tensor | None,
     name: Tensor | None, with_indices: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """Return the kept edges `[2, E']` in new node indices `name`, the new `edge_ptr`, and their old edge indices.
+    """Restrict the edges to those that both masks keep, and renumber their nodes by `name [N]`.
 
-    The edge indices are None without `with_indices`.
+    Returns:
+        The kept edges, `[2, E']`; the edge boundaries of the graphs after removal, `[B + 1]`; the old indices of the
+        kept edges, `[E']`, or None without `with_indices`.
     """
     edges, source, target = edge_index.size(1), *edge_index
     out, new_ptr = edge_index.new_empty(2 * edges), torch.empty_like(edge_ptr)
@@ -100,9 +119,10 @@ def keep_edges(
 
 
 def sample(ptr: Tensor, k: Tensor, order: Tensor) -> Tensor:
-    """Return the first k[g] elements of each segment g in `order`, segment by segment; see `random_sample`.
+    """Return the indices of k[g] elements of each segment g, sorted by segment; see `random_sample`.
 
-    `order` is a permutation of the positions of all elements of the segments with k[g] > 0, one segment after another.
+    `order` is a random permutation of 0 .. S - 1, where S is the number of elements in segments with k[g] > 0. In each
+    segment, the elements that come first in `order` are drawn.
     """
     out, work = ptr.new_empty(int(k.sum())), ptr.new_empty(order.numel() + 3 * k.numel())
     _native.sample(
@@ -115,8 +135,8 @@ def pairs(edge_index: Tensor, among: Tensor | None, num_nodes: int) -> tuple[Ten
     """Return the pairs of nodes that the edges `among [K]` (all edges for None) connect; see `EdgePerturb`.
 
     Returns:
-        Indices of all these edges except self-loops, sorted by pair; the first edge of each pair among them, and their
-        number at the end, `[P + 1]`; the lower and the higher node of each pair, `[P]` each.
+        Four tensors: the indices of all these edges except self-loops, sorted by pair; the boundaries of the pairs in
+        the first tensor, `[P + 1]`; the lower node of each pair, `[P]`; the higher node of each pair, `[P]`.
     """
     size = edge_index.size(1) if among is None else among.numel()
     entry, first, low, high = (edge_index.new_empty(size + extra) for extra in (0, 1, 0, 0))
@@ -130,16 +150,16 @@ def pairs(edge_index: Tensor, among: Tensor | None, num_nodes: int) -> tuple[Ten
 
 
 def grow(ptr: Tensor, size: Tensor, row: Tensor, target: Tensor, travel: Tensor, order: Tensor, gap: float) -> Tensor:
-    """Return a mask `[N]` of the first size[g] nodes that random growth reaches in each graph g; see `Subgraph`.
+    """Return a mask `[N]` of the region that random growth reaches, size[g] nodes in graph g; see `Subgraph`.
 
     Args:
-        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
         size: number of nodes to keep in each graph, `[B]`, at most the graph's number of nodes.
-        row: first edge of each source, and E at the end, `[N + 1]`.
+        row: boundaries of the edges of each source node, `[N + 1]`, from 0 to E.
         target: targets of the edges `[E]`, each in 0 .. N - 1.
         travel: travel time of each edge `[E]`, in float64.
-        order: nodes in the order in which they start to grow, graph by graph, `[N]`.
-        gap: delay between two successive starts in `order`.
+        order: nodes `[N]`, sorted by graph and in random order within a graph; growth starts from the first node.
+        gap: time between the starts of two successive nodes in `order`.
     """
     keep = torch.zeros(order.numel(), dtype=torch.bool)
     _native.grow(

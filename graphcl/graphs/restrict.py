@@ -17,10 +17,10 @@ class Part:
 
     Args:
         nodes: indices of the kept nodes in the batch, `[N']`; None if all are kept.
-        ptr: first kept node of each graph, and N' at the end, `[B + 1]`.
+        ptr: boundaries of the graphs in the kept nodes, `[B + 1]`, from 0 to N'.
         batch: graph of each kept node, `[N']`.
         edges: indices of the kept edges in the batch, `[E']`; None if all are kept or the indices were not requested.
-        edge_ptr: first kept edge of each graph, and E' at the end, `[B + 1]`; None if all edges are kept.
+        edge_ptr: boundaries of the graphs in the kept edges, `[B + 1]`, from 0 to E'; None if all edges are kept.
         edge_index: kept edges `[2, E']`, with nodes numbered 0 .. N' - 1.
     """
 
@@ -42,13 +42,13 @@ def restrict(
     with_edges: bool = True,
     compiled: bool = False,
 ) -> Part:
-    """Return the part of a batch that both masks keep; edges of removed nodes are always removed.
+    """Return the part of a batch that both masks keep. Edges of removed nodes are always removed.
 
     Args:
-        ptr: first node of each graph, and N at the end, `[B + 1]`.
+        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
         batch: graph of each node, `[N]`.
         edge_index: edges `[2, E]`.
-        edge_ptr: first edge of each graph, and E at the end, `[B + 1]`, if edges are ordered by graph; else None.
+        edge_ptr: edge boundaries of the graphs, `[B + 1]`, from 0 to E; None if edges are not ordered by graph.
         keep_node: mask `[N]` of the nodes to keep; None for all.
         keep_edge: mask `[E]` of the edges to keep; None for all.
         with_edges: whether `Part.edges` is needed.
@@ -76,7 +76,7 @@ def _restrict(
     keep_node: Tensor | None,
     keep_edge: Tensor | None,
 ) -> Part:
-    """Return what `restrict` returns, computed by torch's operations on any device."""
+    """Compute `restrict` by torch's operations, on any device."""
     nodes, graphs, num_graphs = None, batch, ptr.numel() - 1
     if keep_node is not None:
         source, target = edge_index

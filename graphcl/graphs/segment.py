@@ -92,13 +92,13 @@ def sort_pairs(first: Tensor, second: Tensor, bound: int) -> tuple[Tensor, Tenso
 
 
 def connected_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return a number `[E]` for each edge; edges between the same two nodes, in either direction, share a number."""
+    """Return an id `[E]` of each edge's node pair; edges between the same two nodes, in any direction, share an id."""
     order, is_new = sort_pairs(torch.minimum(*edge_index), torch.maximum(*edge_index), num_nodes)
     return torch.empty_like(order).index_copy_(0, order, is_new.cumsum(0) - 1)
 
 
 def ranges(starts: Tensor, counts: Tensor, size: int | None = None) -> Tensor:
-    """Return the concatenation over g of starts[g] .. starts[g] + counts[g] - 1; `size` is its length, if known."""
+    """Return the integers starts[g] .. starts[g] + counts[g] - 1 for all g, concatenated; `size` is their number."""
     ptr = pointers(counts)
     shift = (starts - ptr[:-1]).repeat_interleave(counts, output_size=size)
     return torch.arange(shift.numel(), device=shift.device) + shift

@@ -21,12 +21,12 @@ def graph_statistics(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
 
     where c is a raw statistic and s the returned value; the logarithm prevents large counts from dominating an RBF
     kernel. The raw statistics are the number of nodes, the number of edges, the sum of the node features (a label
-    histogram for one-hot labels) and the histogram of degrees. Integer features are categories: each column becomes a
-    histogram.
+    histogram for one-hot labels) and the histogram of degrees. Integer features are taken as categories: each
+    feature column becomes a histogram.
 
     Args:
         loader: batches of graphs; iterated twice, in the same order.
-        max_degree: all degrees from this one on share one column.
+        max_degree: degrees of `max_degree` or more share one column.
 
     Returns:
         Statistics of n graphs with F features, at most `[n, 2 + F + max_degree + 1]`, in float32 on the CPU. Columns

@@ -1,10 +1,10 @@
-"""Differentiable sums of node rows over neighbours and over graphs.
+"""Compute differentiable sums of node rows over neighbours and over graphs.
 
-`index_add` writes one scattered row per edge. This module first sorts the edges by target. Then `embedding_bag` writes
-each target's row once, in parallel and in a fixed order, so the result is bitwise repeatable on CUDA too. The `[E, H]`
-messages are never stored. The gradient is the same sum with sources and targets exchanged.
+Edges are sorted by target. Then `embedding_bag` sums the rows of each target, in parallel and in a fixed order, so the
+result is bitwise repeatable on CUDA too. The `[E, H]` messages are never stored. The gradient is the same sum over the
+reversed edges.
 
-While torch compiles, exports or traces a model, the same sums are computed by scatter operations, which it can trace.
+While torch compiles, exports or traces a model, scatter operations compute the same sums, as torch can trace them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from graphcl.graphs.segment import group, pointers
 
 
 def tracing() -> bool:
-    """Return whether torch is compiling, exporting or tracing the model; only its own operations may be used then."""
+    """Return True while torch compiles, exports or traces the model, which allows only traceable operations."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def count_graphs(batch: Tensor) -> int:
-    """Return max(`batch`) + 1, in a form that stays variable in an exported or traced model."""
+    """Return the number of graphs, max(`batch`) + 1; an exported or traced model recomputes it for each input."""
     last: Any = batch.max()
     count: int = last + 1 if torch.jit.is_tracing() else last.item() + 1
     return count
@@ -35,12 +35,12 @@ def count_graphs(batch: Tensor) -> int:
 
 @dataclass(frozen=True)
 class SegmentIndex:
-    """The assignment of E elements to G segments, with the elements' order by segment.
+    """Assignment of E elements to G segments, such as nodes to graphs.
 
     Args:
         ids: segment of each element, `[E]`, in 0 .. G - 1.
         order: indices of the elements, sorted by segment, `[E]`; None if `ids` is sorted already.
-        ptr: start of each segment in the sorted order, and E at the end, `[G + 1]`.
+        ptr: boundaries of the segments in the sorted order, `[G + 1]`, from 0 to E.
     """
 
     ids: Tensor
@@ -49,12 +49,12 @@ class SegmentIndex:
 
     @classmethod
     def of(cls, ids: Tensor, num_segments: int) -> SegmentIndex:
-        """Return the index of elements whose segments are `ids [E]`; skip sorting if `ids` is known to be sorted.
+        """Return the index of the segment ids `ids [E]`; sort the elements only if necessary.
 
         Raises:
             IndexError: an id is out of range (checked on the CPU only).
         """
-        if tracing():  # no sorting: the plain sums need the ids only, the mean needs the counts
+        if tracing():  # no sorting: the sums need only the ids, the mean needs only the counts
             counts = scatter(torch.ones_like(ids), ids, dim_size=num_segments)
             return cls(ids, None, torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
         ids = ids.contiguous()
@@ -64,13 +64,13 @@ class SegmentIndex:
 
 @dataclass(frozen=True)
 class CSRAdjacency:
-    """The E edges of N nodes in CSR format, sorted once by target and once by source.
+    """Edges of a graph in CSR format, both sorted by target and sorted by source; N nodes and E edges.
 
     Args:
         sources: sources of the edges sorted by target, `[E]`.
-        target_ptr: start of each target's edges in `sources`, and E at the end, `[N + 1]`.
+        target_ptr: boundaries of each target's edges in `sources`, `[N + 1]`, from 0 to E.
         targets: targets of the edges sorted by source, `[E]`.
-        source_ptr: start of each source's edges in `targets`, and E at the end, `[N + 1]`.
+        source_ptr: boundaries of each source's edges in `targets`, `[N + 1]`, from 0 to E.
     """
 
     sources: Tensor
@@ -80,12 +80,12 @@ class CSRAdjacency:
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int) -> CSRAdjacency:
-        """Return the adjacency of `edge_index [2, E]`; skip sorting by an end that is known to be sorted."""
+        """Return the CSR adjacency of `edge_index [2, E]`; sort its rows only if necessary."""
         source, target = (row.contiguous() for row in edge_index)
         return cls(*_ordered(target, num_nodes, source), *_ordered(source, num_nodes, target))
 
     def sum(self, x: Tensor, with_self: bool = False) -> Tensor:
-        """Return for each node v the sum of the rows x_u over edges u -> v, `[N, H]`; `with_self` adds x_v."""
+        """Return the sum of x_u over all edges u -> v for each node v, `[N, H]`; `with_self` adds x_v."""
         total: Tensor = _NeighbourSum.apply(x, self.sources, self.target_ptr, self.targets, self.source_ptr, with_self)
         return total
 
@@ -118,7 +118,7 @@ def segment_sum(values: Tensor, groups: SegmentIndex) -> Tensor:
 
 
 def gather_rows(values: Tensor, groups: SegmentIndex) -> Tensor:
-    """Return a copy `[E, H]` of `values [G, H]` with its segment's row for each element of `groups`."""
+    """Return `values[groups.ids]`, `[E, H]`: one row of `values [G, H]` per element, that of its segment."""
     if tracing():
         return values.index_select(0, groups.ids)
     rows: Tensor = _GatherRows.apply(values, groups.ids, groups.order, groups.ptr)
@@ -126,7 +126,7 @@ def gather_rows(values: Tensor, groups: SegmentIndex) -> Tensor:
 
 
 class _NeighbourSum(torch.autograd.Function):
-    """`CSRAdjacency.sum`; its gradient is the same sum over the reversed edges."""
+    """Autograd function of `CSRAdjacency.sum`. The gradient is the same sum over the reversed edges."""
 
     @staticmethod
     def forward(
@@ -144,7 +144,7 @@ class _NeighbourSum(torch.autograd.Function):
 
 
 class _SegmentSum(torch.autograd.Function):
-    """`segment_sum`; its gradient is `gather_rows`."""
+    """Autograd function of `segment_sum`. The gradient is computed by `gather_rows`."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, ids: Tensor, order: Tensor | None, ptr: Tensor) -> Tensor:
@@ -158,12 +158,12 @@ class _SegmentSum(torch.autograd.Function):
 
 
 class _GatherRows(torch.autograd.Function):
-    """`gather_rows`; its gradient is `segment_sum`."""
+    """Autograd function of `gather_rows`. The gradient is computed by `segment_sum`."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, ids: Tensor, order: Tensor | None, ptr: Tensor) -> Tensor:
         ctx.save_for_backward(ids, order, ptr)
-        return values.contiguous().index_select(0, ids)  # contiguous, as other strides are ten times slower
+        return values.contiguous().index_select(0, ids)  # ten times slower without contiguous()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:

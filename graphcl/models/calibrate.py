@@ -20,13 +20,13 @@ def has_batchnorm(module: nn.Module) -> bool:
 
 
 def calibrate(model: ContrastiveModel, loader: Iterable[Batch]) -> ContrastiveModel:
-    r"""Return a copy of `model` whose BatchNorm statistics are means over all batches of `loader`.
+    r"""Return a copy of `model` with BatchNorm statistics averaged over all batches of `loader`.
 
     $$\mu = \frac1T \sum_t \mu_t, \qquad \sigma^2 = \frac1T \sum_t \sigma_t^2$$
 
-    where $\mu_t$ and $\sigma_t^2$ are the mean and variance of batch t out of T. Training keeps an exponential moving
-    average instead, which the last batches dominate. The weights do not change. Shuffle the batches: if each batch
-    holds graphs of one class or size only, its variance is too small.
+    where $\mu_t$ and $\sigma_t^2$ are the mean and variance of batch t out of T. During training, BatchNorm keeps an
+    exponential moving average instead, which the last batches dominate. The weights do not change. Shuffle the
+    batches: if each batch holds graphs of one class or size only, its variance is too small.
 
     Args:
         model: the model, which is not changed.

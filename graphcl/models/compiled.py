@@ -1,8 +1,8 @@
-"""Run all layers of a GIN on the CPU in compiled loops (`_gin.c`), which keep a block of rows in the cache.
+"""Run all layers of a GIN on the CPU in compiled loops (`_gin.c`).
 
-With torch's operations, forward and backward of a layer make forty passes over `[N, H]` tensors. The compiled loops
-write and read three such tensors, and threads synchronise only twice per layer, for BatchNorm's mean and variance. The
-result equals that of the modules in `graphcl.models.gin` up to rounding. It does not depend on the number of threads.
+The loops process blocks of rows that fit into the cache. They read and write three `[N, H]` tensors per layer, where
+torch's operations make forty passes. Threads synchronise twice per layer, for BatchNorm's mean and variance. The result
+equals the output of the modules in `graphcl.models.gin` up to rounding, for any number of threads.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _fits(x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, norms: Sequ
 
 
 def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
-    """Return the weights of `mlp` and `norm` in the order of `_gin.c`; None if the loops do not support a module."""
+    """Return the weights of `mlp` and `norm` in the order that `_gin.c` expects; None if a module is not supported."""
     layers = list(mlp)
     if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear] or not _is_usual(norm):
         return None
@@ -122,7 +122,7 @@ class _FusedSums(torch.autograd.Function):
     ) -> Tensor:
         (n, width), hidden, layers, training = x.shape, norms[0].num_features, len(norms), norms[0].training
         sums = x.new_empty(graphs.ptr.numel() - 1, layers * hidden)
-        # Per layer, for the gradient: neighbour sums, padded to 16 columns for the loops; hidden rows and outputs.
+        # Saved for the gradient, per layer: neighbour sums (padded to 16 columns), hidden rows and outputs.
         widths = [-(-width // 16) * 16] + [hidden] * (layers - 1)
         kept = [each for padded in widths for each in (x.new_empty(n, padded), x.new_empty(2, n, hidden))]
         moments = x.new_empty(3, layers, hidden)
@@ -147,13 +147,13 @@ class _FusedSums(torch.autograd.Function):
         inputs, (ids, moments, *rest) = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
         kept, weights = rest[: 2 * len(ctx.norms)], rest[2 * len(ctx.norms) :]
         x, hidden = inputs[5], ctx.norms[0].num_features
-        if torch.is_grad_enabled():  # for double backward, which the loops lack
+        if torch.is_grad_enabled():  # double backward, which the loops do not support
             neighbours, graphs = CSRAdjacency(*inputs[1:5]), SegmentIndex(ids, None, inputs[0])
             sums = _by_torch(x, neighbours, graphs, ctx.norms, ctx.training, weights)
             return None, None, None, None, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
-        try:  # autograd checks saved tensors too, but does not see changes by NumPy or of a storage's size
+        try:  # autograd does not detect changes by NumPy, or of the size of a storage
             if not all(map(_is_whole, inputs)):
                 raise ValueError
             _call(_gin.backward, ctx.norms, ctx.training, *given)
@@ -185,7 +185,7 @@ def _by_torch(
     training: bool,
     weights: Sequence[Tensor],
 ) -> Tensor:
-    """Return the output of `_FusedSums` by torch's operations, without updating running statistics."""
+    """Return the output of `_FusedSums`, computed by torch's operations; do not update running statistics."""
     pools = []
     for level, norm in enumerate(norms):
         w1, b1, w2, b2, scale, shift = weights[6 * level : 6 * level + 6]

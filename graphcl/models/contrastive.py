@@ -26,8 +26,8 @@ class ContrastiveModel(nn.Module):
 
     The encoder can be any module that is called as `(x, edge_index, batch=...)` and returns one row per graph; wrap a
     node encoder in `Pooled`. Its `forward` may have further keywords: `size` receives the number of graphs, and
-    `edge_attr` and `edge_weight` receive the batch's attributes. An encoder with the keyword `parts`, see
-    `GraphEncoder`, may encode two views in one pass.
+    `edge_attr` and `edge_weight` receive the batch's attributes. If the encoder has the keyword `parts` (see
+    `GraphEncoder.forward`), both views may be encoded in one pass.
 
     Args:
         encoder: module that returns embeddings h `[B, H]` and has the attribute `out_channels`, H.
@@ -71,7 +71,7 @@ class ContrastiveModel(nn.Module):
         return z
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
-        """Return the embeddings `[B, H]` of the graphs in `batch`, whose edge weights are multiplied by `edge_weight`.
+        """Return the embeddings `[B, H]` of the graphs in `batch`; `edge_weight [E]` multiplies existing edge weights.
 
         Raises:
             InputError: `batch` is not a batch of graphs with node features, the encoder does not accept the given
@@ -104,9 +104,10 @@ class ContrastiveModel(nn.Module):
         return h, nodes
 
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `[B, H]` of each view, in one pass if the encoder accepts `parts` and that is faster.
+        """Return the embeddings `[B, H]` of each view.
 
-        In both cases BatchNorm normalises each view separately and updates its running statistics by view 1 first.
+        Both views are encoded in one pass if the encoder accepts `parts` and one pass is faster. BatchNorm always
+        normalises each view separately, and updates its running statistics first with view 1, then with view 2.
         """
         check_batch(view1)
         check_batch(view2)
@@ -122,7 +123,7 @@ class ContrastiveModel(nn.Module):
         return h1, h2
 
     def new_projector(self) -> nn.Module:
-        """Return a new projector of the same form and widths, with newly drawn weights."""
+        """Return a projector of the same form and widths as the model's, with new random weights."""
         return make_projector(self.width, self.projection, self._form)
 
     def node_encoder(self) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -153,7 +154,7 @@ class ContrastiveModel(nn.Module):
         return type(self.encoder).__name__
 
     def _small(self, view1: Batch, view2: Batch) -> bool:
-        # Ranks hold different numbers of nodes and could choose differently, so several ranks encode one by one.
+        # With several ranks, always return False: ranks have different numbers of nodes and could disagree.
         alone = ranks.size() == 1
         return alone and getattr(self.encoder, "one_pass", True) and view1.x.size(0) + view2.x.size(0) < ONE_PASS
 
@@ -173,7 +174,7 @@ class ContrastiveModel(nn.Module):
 
 
 def with_projector(encoder: nn.Module) -> ContrastiveModel:
-    """Return a model of the trained `encoder` and a new, untrained projector, in the encoder's training mode."""
+    """Return a `ContrastiveModel` of `encoder` and an untrained projector, in the training mode of `encoder`."""
     with torch.random.fork_rng(devices=[]):
         return ContrastiveModel(encoder).train(encoder.training)
 

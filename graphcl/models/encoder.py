@@ -1,4 +1,4 @@
-"""Base class of this package's graph encoders: call signature, message passing and readout."""
+"""Base class of graph encoders, which defines their call signature, message passing and readout."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from graphcl.errors import InputError
 from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, segment_sum
 
 Readout = Literal["sum", "mean", "max"]
-"""Operation that reduces the rows of a graph's nodes to one row."""
+"""Operation that reduces the node rows of a graph to one row."""
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 Aggregate = Callable[[Any, Tensor], Tensor]
-"""Function of a layer and node rows `[N, H]` that returns each row plus the sum of the messages to its node."""
+"""Function `(layer, nodes [N, H]) -> [N, H]` that adds the sum of the incoming messages to each node's row."""
 
 
 class GraphEncoder(nn.Module):
@@ -35,7 +35,7 @@ class GraphEncoder(nn.Module):
     supports_edge_attr = False
     """Whether the encoder uses, and requires, `edge_attr`. PyG's basic models have an attribute of the same name."""
     one_pass = True
-    """Whether encoding two small views in one pass is faster on the CPU than encoding one after the other."""
+    """Whether encoding two small views in one pass is faster on the CPU than in two passes."""
     out_channels: int
 
     def __init__(self, in_channels: int, readout: Readout) -> None:
@@ -63,7 +63,7 @@ class GraphEncoder(nn.Module):
             size: B, number of graphs; max(`batch`) + 1 by default.
             edge_attr: edge attributes `[E, D]`; ignored by encoders that do not use them.
             edge_weight: factor of each message `[E]`; 1 by default.
-            parts: sizes of consecutive blocks of nodes that BatchNorm normalises separately, such as two views.
+            parts: numbers of nodes in consecutive blocks, such as two views. BatchNorm treats each block separately.
 
         Raises:
             InputError: `x`, `batch`, `edge_attr` or `edge_weight` has the wrong shape, a required `edge_attr` is
@@ -82,7 +82,7 @@ class GraphEncoder(nn.Module):
         edge_attr: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `[B, H]` of graphs and `[N, H]` of their nodes; arguments as for `forward`."""
+        """Return graph embeddings `[B, H]` and node embeddings `[N, H]`; arguments as for `forward`."""
         graphs, aggregate = self._prepare(x, edge_index, batch, size, edge_attr, edge_weight)
         nodes = torch.cat(list(self.levels(x, aggregate, None)), dim=1)
         return self.pool(nodes, graphs), nodes
@@ -96,7 +96,7 @@ class GraphEncoder(nn.Module):
         return rows
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
-        """Return the function that adds to each node's row its incoming messages, each multiplied by `weight [E]`."""
+        """Return a function that adds the incoming messages, multiplied by `weight [E]`, to each node's row."""
         by_source, by_target = (SegmentIndex.of(ends, x.size(0)) for ends in edge_index)
 
         def aggregate(layer: Any, nodes: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ class GraphEncoder(nn.Module):
         return self._scaled(segment_sum(nodes, graphs), graphs)
 
     def _scaled(self, sums: Tensor, graphs: SegmentIndex) -> Tensor:
-        """Return `sums [B, H]`, divided by each graph's number of nodes if the readout is the mean."""
+        """Return `sums [B, H]` for the sum readout; for the mean readout, divide by each graph's number of nodes."""
         return sums if self.readout == "sum" else sums / (graphs.ptr[1:] - graphs.ptr[:-1]).clamp(min=1)[:, None]
 
     def _prepare(
@@ -153,7 +153,7 @@ class GraphEncoder(nn.Module):
 
 
 class _Messages(MessagePassing):
-    """Receiver of an edge mask from PyG's explainers, which set the mask on every `MessagePassing` of a model."""
+    """Module that receives the edge mask of PyG's explainers, which set it on each `MessagePassing` of a model."""
 
     def factor(self, edge_weight: Tensor | None) -> Tensor | None:
         """Return the product of `edge_weight [E]` and an explainer's mask `[E]`; None if neither is set."""
@@ -164,7 +164,7 @@ class _Messages(MessagePassing):
 
 
 def normalise(norm: nn.Module, nodes: Tensor, parts: Sequence[int] | None) -> Tensor:
-    """Return `norm` applied to the rows `nodes [N, H]`, separately to each consecutive block of `parts` rows."""
+    """Return `norm` applied to `nodes [N, H]`, separately to each block if `parts` gives the block sizes."""
     blocks = [nodes] if parts is None else nodes.split(list(parts))
     done = [norm(block) for block in blocks]
     return done[0] if parts is None else torch.cat(done)

@@ -1,4 +1,4 @@
-"""GIN and GINE encoders (Xu et al. 2019; Hu et al. 2020) with GraphCL's readout: every layer is pooled."""
+"""GIN and GINE encoders (Xu et al. 2019; Hu et al. 2020) that pool every layer, as in GraphCL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Conv(nn.Module):
 
 
 class _GINBase(GraphEncoder):
-    """Encoder of L layers, each aggregation -> perceptron -> ReLU -> BatchNorm, and a readout of every layer."""
+    """Encoder that pools every layer; each layer is aggregation -> perceptron -> ReLU -> BatchNorm."""
 
     def __init__(self, in_channels: int, hidden: int, layers: int, readout: Readout, edge_dim: int | None) -> None:
         super().__init__(in_channels, readout)
@@ -89,17 +89,17 @@ class GIN(_GINBase):
 
     @property
     def one_pass(self) -> bool:  # type: ignore[override]
-        """Whether one pass over two small views is faster on the CPU: true only without the compiled layers."""
+        """Whether one pass over two small views is faster on the CPU; False if the compiled layers are used."""
         return not compiled()
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
-        """Return the function that sums rows over neighbours; without `weight`, it stores no messages."""
+        """Return a function that sums rows over neighbours; without `weight`, it stores no messages."""
         if weight is None and not tracing():
             return _NeighbourSum(CSRAdjacency.of(edge_index, x.size(0)))
         return super().aggregation(x, edge_index, edge_attr, weight)
 
     def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Sequence[int] | None) -> Tensor:
-        """Return the embeddings `[B, H]`, by the compiled layers where they apply."""
+        """Return the embeddings `[B, H]`; use the compiled layers if they support the input."""
         if isinstance(aggregate, _NeighbourSum) and parts is None and self.readout != "max":
             mlps: list[Any] = [getattr(conv, "nn") for conv in self.convs]  # noqa: B009, a Tensor to mypy
             sums = fused_sums(x, aggregate.neighbours, graphs, mlps, list(self.norms))
@@ -133,7 +133,7 @@ class GINE(_GINBase):
         super().__init__(in_channels, hidden, layers, readout, edge_dim)
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
-        """Return the function that sums the messages to each node; `edge_attr` may be `[E]` or `[E, D]`."""
+        """Return a function that sums the messages to each node; `edge_attr` may be `[E]` or `[E, D]`."""
         assert edge_attr is not None
         if edge_attr.dim() not in (1, 2):
             raise InputError(f"GINE takes `edge_attr` of shape [E] or [E, D], got {list(edge_attr.shape)}.")

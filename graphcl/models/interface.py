@@ -1,4 +1,4 @@
-"""Construction of encoders, and checks of the arguments that they accept."""
+"""Construct encoders, and check which arguments an encoder accepts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OwnEncoder = nn.Module | Callable[[int], nn.Module]
 
 
 def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge_dim: int | None = None) -> nn.Module:
-    """Return a new encoder of the registered name `name` for `in_channels` feature columns.
+    """Return a new instance of the registered encoder `name` for `in_channels` feature columns.
 
     `edge_dim` is the number of edge attribute columns; it is passed on if the encoder requires it.
 
@@ -35,12 +35,12 @@ def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge
 
 
 def takes_categories(name: str) -> bool:
-    """Return whether the registered encoder `name` takes integer node features `x`, which stand for categories."""
+    """Return True if `name` is a registered encoder that expects categorical (integer) node features."""
     return name in encoders and encoders.facts(name).get("x") == "categories"
 
 
 def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
-    """Return a copy of `given` if it is a module, else the module that the function `given` returns.
+    """Return a copy of the module `given`, or the module that the function `given` returns for `in_channels`.
 
     Raises:
         InputTypeError: `given` is neither a module nor a function that returns one.
@@ -58,8 +58,8 @@ def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
 def accepts(encoder: nn.Module, argument: str) -> bool:
     """Return whether the `forward` of `encoder` uses the argument named `argument`.
 
-    PyG's basic models list `edge_attr` and `edge_weight` in every signature; their attributes `supports_edge_attr` and
-    `supports_edge_weight` tell whether the model uses them.
+    PyG's basic models list `edge_attr` and `edge_weight` in every signature; the attributes
+    `supports_edge_attr` and `supports_edge_weight` of a model tell whether it uses them.
     """
     named = argument in inspect.signature(encoder.forward).parameters
     return named and bool(getattr(encoder, f"supports_{argument}", True))

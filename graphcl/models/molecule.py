@@ -73,7 +73,7 @@ class Categories(nn.Module):
                 f"MoleculeGINE takes integer `{self.name}` of shape [*, {len(self.sizes)}], as in OGB's molecules, "
                 f"got {list(values.shape)} of {kind}; use gin or gine."
             )
-        if tracing():  # no check of the values, and no embedding_bag, which not every format has
+        if tracing():  # values cannot be checked here, and not every export format supports embedding_bag
             return self.tables[self.start + torch.where(values == MASK, self.sizes, values)].sum(dim=1)
         known = (values >= MASK) & (values < self.sizes)
         # On CUDA the check would synchronise. There, unknown categories get an invalid row, so CUDA raises an error.
@@ -92,7 +92,7 @@ class Categories(nn.Module):
 
 
 class _Layer(nn.Module):
-    """Modules of one layer: bond embedding, perceptron and BatchNorm."""
+    """One layer of `MoleculeGINE`: bond embedding, perceptron and BatchNorm."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -122,7 +122,8 @@ class MoleculeGINE(GraphEncoder):
         readout: `mean`, `sum` or `max` over a graph's atoms.
 
     Raises:
-        InputError: wrong number of columns. When called: `edge_attr` is missing, or see `Categories`.
+        InputError: `in_channels` is not 9 or `edge_dim` is not 3. When called: `edge_attr` is missing, or `x` or
+            `edge_attr` has a wrong shape or dtype or an unknown category.
 
     Example:
         >>> encoder = MoleculeGINE(9, 3, hidden=16, layers=2)

@@ -80,7 +80,7 @@ class Pooled(nn.Module):
         edge_attr: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `[B, H]` of graphs and `[N, H]` of their nodes."""
+        """Return graph embeddings `[B, H]` and node embeddings `[N, H]`; arguments as for `GraphEncoder.forward`."""
         if batch is None:
             batch, size = edge_index.new_zeros(x.size(0)), 1
         known: dict[str, Any] = {"batch": batch, "batch_size": size}
@@ -111,6 +111,6 @@ def _aggregation(readout: Readout | Aggregation) -> Aggregation:
 
 
 def _has_edge_dim(nodes: nn.Module) -> bool:
-    """Return False if layers of `nodes` have the attribute `edge_dim` and it is None in all of them, else True."""
+    """Return False if some layers have the attribute `edge_dim` but it is None in all of them; else True."""
     found = [module.edge_dim for module in nodes.modules() if hasattr(module, "edge_dim")]
     return not found or any(width is not None for width in found)

@@ -1,4 +1,4 @@
-"""Projectors: the layers between the embedding and the loss, which are discarded after training."""
+"""Projectors: layers between the embedding and the loss. They are discarded after training."""
 
 from __future__ import annotations
 

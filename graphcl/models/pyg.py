@@ -1,4 +1,7 @@
-"""PyG's GCN, GAT, GraphSAGE and PNA as encoders by name: BatchNorm after every layer, a sum over all layers' nodes."""
+"""PyG's GCN, GAT, GraphSAGE and PNA as registered encoders.
+
+Each model has BatchNorm after every layer, and concatenates all layers (`jk="cat"`) before the readout.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from graphcl.registry import encoders
 
 @encoders.register("gcn")
 def gcn(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
-    """Graph convolutional network (Kipf and Welling 2017): PyG's `GCN`."""
+    """Return a graph convolutional network (Kipf and Welling 2017), PyG's `GCN`."""
     return _pooled(GCN, in_channels, hidden, layers, readout)
 
 
@@ -25,7 +28,7 @@ def gcn(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout:
 def gat(
     in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum", heads: Count = 4
 ) -> nn.Module:
-    """Graph attention network (Velickovic et al. 2018): PyG's `GAT`; `heads` divides `hidden`."""
+    """Return a graph attention network (Velickovic et al. 2018), PyG's `GAT`; `hidden` is a multiple of `heads`."""
     if hidden % heads:
         raise InputError(f"`hidden` must be a multiple of `heads`, got {hidden} and {heads}.")
     return _pooled(GAT, in_channels, hidden, layers, readout, heads=heads)
@@ -33,15 +36,15 @@ def gat(
 
 @encoders.register("sage")
 def sage(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
-    """GraphSAGE (Hamilton et al. 2017): PyG's `GraphSAGE`, with the mean over neighbours."""
+    """Return a GraphSAGE network (Hamilton et al. 2017), PyG's `GraphSAGE`, with mean aggregation."""
     return _pooled(GraphSAGE, in_channels, hidden, layers, readout)
 
 
 @encoders.register("pna")
 def pna(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
-    """Principal neighbourhood aggregation (Corso et al. 2020): PyG's `PNA`, without its scalers by degree."""
+    """Return a principal neighbourhood aggregation network (Corso et al. 2020), PyG's `PNA`, without degree scalers."""
     aggregators = ["mean", "min", "max", "std"]
-    # the scaler `identity` does not use the degrees' histogram, which the layer requires all the same
+    # a placeholder: the layer requires a degree histogram, but the scaler `identity` does not use it
     degrees = torch.ones(2, dtype=torch.long)
     return _pooled(
         PNA, in_channels, hidden, layers, readout, aggregators=aggregators, scalers=["identity"], deg=degrees
@@ -49,6 +52,6 @@ def pna(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout:
 
 
 def _pooled(model: Any, in_channels: int, hidden: int, layers: int, readout: Readout, **options: Any) -> nn.Module:
-    """Return an encoder whose embeddings have `layers * hidden` columns, as those of `gin`."""
+    """Return a pooled `model`; its embeddings have `layers * hidden` columns, as in `gin`."""
     width = hidden * layers
     return Pooled(model(in_channels, hidden, layers, width, norm="batch_norm", jk="cat", **options), readout)

@@ -1,4 +1,6 @@
-"""Files of trained encoders. `torch.load(path, weights_only=True)` returns a file's content as a plain dict:
+"""Save trained encoders to files and load them.
+
+`torch.load(path, weights_only=True)` returns the content of such a file as a dict:
 
 | key | value |
 |---|---|
@@ -32,9 +34,9 @@ from graphcl.version import __version__
 FORMAT = "graphcl encoder"
 VERSION = 1
 LARGE = 2**10
-"""Numbers in a description above this limit must occur as the size of a weight; others are taken as corrupted."""
+"""Limit on numbers in a description. Larger numbers are valid only up to the largest dimension of a weight."""
 MOST_DEGREES = 2**16
-"""Limit on degree columns, as loading a data set allocates that many columns for every node."""
+"""Limit on the number of degree columns, because loading a data set allocates these columns for every node."""
 Weights = dict[int, dict[str, Tensor]]
 """A mapping from seeds to state dicts."""
 
@@ -54,7 +56,7 @@ class _Frozen(BaseModel):
 
 
 class EncoderName(_Frozen):
-    """Name and arguments of a registered encoder, or the class name of an unregistered module, without arguments."""
+    """Name and arguments of a registered encoder. An unregistered module has its class name and no arguments."""
 
     name: Name
     arguments: dict[str, JsonValue] | None = None
@@ -70,7 +72,7 @@ class EncoderDescription(_Frozen):
         edge_dim: number of edge attribute columns; None if the encoder uses none.
         dataset: name of the data set used for training.
         features: kind of node features of the data set, see `graphcl.load_dataset`.
-        max_degree: all degrees from this one on share one column.
+        max_degree: degrees of `max_degree` or more share one column.
         label_columns: number of label columns; degree columns follow them.
         settings: settings of the training run, such as loss and method, as in a run's `config.yaml`.
         graphcl: version of this library that wrote the file.
@@ -89,7 +91,7 @@ class EncoderDescription(_Frozen):
 
     @property
     def degree_columns(self) -> int:
-        """Number of degree columns, which follow all other columns."""
+        """Number of degree columns; they follow the label columns."""
         return self.in_channels - self.label_columns if "degree" in self.features else 0
 
     def columns(self) -> str:
@@ -103,7 +105,7 @@ class EncoderDescription(_Frozen):
 
 
 def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderDescription, weights: Weights) -> None:
-    """Write the weights of an encoder and its description to `file`.
+    """Write the weights of an encoder, for one or more seeds, and its description to `file`.
 
     Args:
         file: a path, or a binary file open for writing.
@@ -122,8 +124,8 @@ def load_encoder(
     Args:
         path: a file written by `save_encoder`, or the folder of a run.
         seed: seed whose weights to load; the first seed in the file by default.
-        encoder: module to load the weights into, which is copied, or a function from the number of feature columns to
-            a module. Required if the file's encoder is not registered.
+        encoder: module that is copied and receives the weights, or a function from the number of feature columns to
+            such a module. Required if the file's encoder is not registered.
 
     Raises:
         InputError: the file or seed is not found, the file is corrupted or contains code, or its weights do not fit.
@@ -161,7 +163,7 @@ def load_encoder(
 
     if encoder is None:
         # Check on the meta device first, so that a file cannot make us allocate large weights. Encoders that read their
-        # weights fail there; they are checked below.
+        # weights in the constructor fail there; the second check below covers them.
         with contextlib.suppress(NotImplementedError, RuntimeError), torch.device("meta"):
             _check_fit(description, state, make(), file)
     with torch.random.fork_rng(devices=[]):
@@ -207,7 +209,7 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
 
 
 def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
-    """Raise InputError if a number in `description` exceeds every size in `state`, before allocating memory for it."""
+    """Raise InputError if a number in `description` exceeds both `LARGE` and every dimension of the weights."""
     most = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
     numbers = {"in_channels": description.in_channels, "edge_dim": description.edge_dim}
     for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
@@ -224,7 +226,7 @@ def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], mod
 
 
 def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """Return in words up to three keys that are missing in `saved` or `own` or differ in shape; empty if all fit."""
+    """Return a message on up to three keys that are missing on one side or differ in shape; empty if all keys fit."""
     found = []
     for key in dict.fromkeys([*saved, *own]):
         name = f"`{one_line(key, 60)}` is"

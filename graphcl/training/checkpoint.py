@@ -1,4 +1,4 @@
-"""Training checkpoints: when they are written, and how training resumes from them."""
+"""Write training checkpoints, and resume training from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMAT, VERSION = "graphcl training", 2
 KEPT = 2
 """Number of checkpoints to keep: the newest, and the previous one in case the newest is damaged."""
 GRACE = 5.0
-"""Seconds that a stop waits for the epoch to end, as training resumes bit-identically only from the end of an epoch."""
+"""Seconds that a stop waits for the end of the epoch, because only from there training resumes bit-identically."""
 
 
 class Checkpoints:
@@ -45,7 +45,7 @@ class Checkpoints:
         folder: folder for these checkpoints only; created with the first checkpoint.
         epochs: number of epochs between checkpoints; None disables this rule.
         minutes: minutes between checkpoints; None disables this rule.
-        stop: checked after each step; if a stop is requested, training is saved and raises `Stopped`.
+        stop: stop signal, checked after each step; on a stop, training writes a checkpoint and raises `Stopped`.
 
     Raises:
         InputError: epochs below 1, or minutes not above 0.
@@ -128,7 +128,7 @@ class Checkpoints:
             restore: called with the checkpoint's state; raises an exception if the state does not fit.
 
         Raises:
-            InputError: there are checkpoints but none can be read, or `restore` raised `OtherTrainingError`.
+            InputError: checkpoints exist but none can be read, or `restore` raised `OtherTrainingError`.
         """
         if ranks.rank() == 0:
             remove_partial(self.folder)

@@ -1,4 +1,4 @@
-"""The record of one epoch, and the metrics of a step that it averages."""
+"""Compute the metrics of training steps, and record their means for each epoch."""
 
 from __future__ import annotations
 

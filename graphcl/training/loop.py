@@ -26,7 +26,7 @@ __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AGREE = 8
-"""Steps after which several ranks agree whether to save or to stop."""
+"""Number of steps after which the ranks agree again on whether to save or to stop."""
 
 
 def _validated(function: F) -> F:
@@ -57,43 +57,43 @@ def train(
     callbacks: Iterable[Callable[[Epoch], Any]] = (),
     checkpoints: Checkpoints | None = None,
 ) -> list[Epoch]:
-    """Train a method's model and return one record an epoch.
+    """Train the model of `method` and return one record per epoch.
 
-    Labels are used only by a method that was given `labels=True`.
+    Labels are used only if `method` was created with `labels=True`.
 
     Args:
-        method: model and loss (`TwoViews(model, Loss("adnce"))`), trained in place, on the model's device.
+        method: method to train in place, such as `TwoViews(model, Loss("adnce"))`, on the model's device.
         loader: batches of graphs; one iteration is one epoch.
         first: augmentation of the first view, or its name; a method may replace it.
         second: augmentation of the second view, or its name.
-        epochs: passes over the data.
-        steps: number of optimiser steps, instead of `epochs`; the last epoch ends with the last step.
+        epochs: number of passes over the data.
+        steps: number of optimiser steps, which replaces `epochs`; the last epoch may then be shorter.
         optimizer: `adam`, `adamw`, or `sgd` with a momentum of 0.9.
-        lr: learning rate; the largest one, if it changes.
-        schedule: `constant`, or `cosine`, along which the learning rate falls to 0 at the end of training.
+        lr: learning rate; its maximum if `schedule` or `warmup` changes it.
+        schedule: `constant`, or `cosine` for a cosine decay of the learning rate to 0.
         warmup: fraction of the steps in which the learning rate rises linearly from 0, in [0, 1).
-        patience: number of epochs without a new lowest training loss after which training stops; None for no limit.
+        patience: training stops after this many epochs without a new lowest loss; None disables early stopping.
         weight_decay: L2 penalty of `adam` and `sgd`; decoupled weight decay of `adamw`.
         clip_norm: largest Euclidean norm of the gradient, or None for no clipping.
         amp: whether the model computes in bfloat16; the loss stays in float32.
-        non_finite: what to do about a loss or a gradient that is NaN or infinite. `stop` raises at the end of the
-            epoch at the latest. `skip` leaves out the step, as if the batch did not exist, and counts it as `skipped`
-            in `Epoch.diagnostics`; it synchronises with the device after each step, which on CUDA costs time.
-        diagnostics: whether to record more, see `graphcl.training.diagnostics.diagnose`.
-        deterministic: whether several ranks sum gradients in rank order, so that more than two ranks resume bit for
-            bit, too. CUDA kernels also need `torch.use_deterministic_algorithms(True)`.
-        generator: source of the views and of the method's draws, on the model's device.
-        callbacks: each is called with every finished `Epoch`.
-        checkpoints: where to save the training, and to resume it from if a checkpoint exists.
+        non_finite: reaction to a NaN or infinite loss or gradient. `stop` raises an error, at the end of the epoch at
+            the latest. `skip` skips the step, leaves all state unchanged, and counts the step as `skipped` in
+            `Epoch.diagnostics`; it synchronises with the device after each step, which is slow on CUDA.
+        diagnostics: whether to record also the metrics of `graphcl.training.diagnostics.diagnose`.
+        deterministic: whether ranks sum gradients in a fixed order, so that training on more than two ranks resumes
+            bit-identically. CUDA kernels also need `torch.use_deterministic_algorithms(True)`.
+        generator: random generator for the augmentations and the method, on the model's device.
+        callbacks: functions that are called with each finished `Epoch`.
+        checkpoints: where to save checkpoints; training resumes from an existing checkpoint.
 
     Returns:
-        The records of all epochs, those before a checkpoint included.
+        The records of all epochs, including the epochs before training resumed.
 
     Raises:
         NonFiniteLossError: the loss or the weights became NaN or infinite, or all steps of an epoch were skipped.
-        InputError: the loader gave no batch, a checkpoint does not fit, an argument is invalid, or the learning rate
-            changes over epochs of unknown length.
-        Stopped: a signal asked to stop, see `Checkpoints`.
+        InputError: the loader gave no batch, a checkpoint does not fit, an argument is invalid, or `schedule` or
+            `warmup` needs the number of steps but the loader has no length.
+        Stopped: a stop signal was received, see `Checkpoints`.
     """
     settings: dict[str, Any] = {
         "optimizer": optimizer, "lr": lr, "schedule": schedule, "warmup": warmup, "weight_decay": weight_decay,
@@ -131,7 +131,7 @@ def _total_steps(loader: Iterable[Batch], epochs: int) -> int:
 
 
 def _save(training: Training, checkpoints: Checkpoints, stop: bool, due: bool) -> None:
-    """Save the training if any rank finds it due, or is to stop; in that case raise `Stopped`."""
+    """Save a checkpoint if `due` or `stop` is true on any rank; raise `Stopped` if `stop` is true on any rank."""
     stop, due = ranks.any_rank(stop, due)
     if stop or due:
         saved = checkpoints.save(training.state_dict(), training.steps)
@@ -140,17 +140,17 @@ def _save(training: Training, checkpoints: Checkpoints, stop: bool, due: bool) -
 
 
 def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
-    """Return the embeddings and labels of all graphs, in evaluation mode, without gradient and projector.
+    """Return the embeddings and labels of all graphs. The encoder runs in evaluation mode without gradients.
 
     Args:
         model: an encoder or a `ContrastiveModel`; its training mode is restored afterwards.
-        loader: batches of graphs, in the order wanted (not shuffled).
+        loader: batches of graphs, not shuffled; rows are returned in the same order.
 
     Returns:
         h `[n, H]` in float32 and labels y `[n]` (None if the graphs have none), both on the CPU.
 
     Raises:
-        InputError: the loader gave no batch, or batches without features, or an embedding is NaN or infinite.
+        InputError: `loader` gave no batch, a batch has no node features, or an embedding is NaN or infinite.
     """
     h, y = [], []
     for part, batch in embed_batches(model, loader):
@@ -170,7 +170,7 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
 
 @torch.no_grad()
 def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Tensor, Batch]]:
-    """Yield h `[B, H]` in float32 and the batch, both on the model's device, for each batch; see `embed`."""
+    """Yield each batch's embeddings `[B, H]` in float32 and the batch, both on the model's device; see `embed`."""
     model = model if isinstance(model, ContrastiveModel) else with_projector(model)
     device = next(model.parameters()).device
     was_training = model.training

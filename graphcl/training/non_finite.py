@@ -46,14 +46,14 @@ def step_or_skip(step: Step, view1: Batch, view2: Batch, ids: Tensor | None) -> 
 
 
 def all_finite(weights: Sequence[Tensor]) -> bool:
-    """Return True if all weights are finite; after one NaN gradient, Adam's moments and so the weights stay NaN."""
+    """Return True if all weights are finite. A rare check suffices: after one NaN gradient, weights stay NaN."""
     return all(map(math.isfinite, torch.stack(torch._foreach_norm(list(weights))).tolist()))
 
 
 def non_finite_error(
     problem: str, epoch: int, step: int, batches: Sequence[Tensor] | None, number: int
 ) -> NonFiniteLossError:
-    """Return an error that names the epoch, the step and the batch's first graphs, and suggests what to try.
+    """Return an error that names the epoch, the step and the batch's first graphs, and suggests remedies.
 
     Args:
         problem: start of the message: which value became NaN or infinite.

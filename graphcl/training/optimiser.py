@@ -1,4 +1,4 @@
-"""The optimisers by name, and the learning rate of each step."""
+"""Create optimisers by name, and compute the learning rate of each step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Schedule = Literal["constant", "cosine"]
 def make_optimizer(
     name: OptimizerName, parameters: Sequence[Tensor], lr: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """Return Adam, AdamW, or SGD with a momentum of 0.9; `weight_decay` is decoupled in AdamW, an L2 penalty else."""
+    """Return Adam, AdamW or SGD (momentum 0.9); `weight_decay` is decoupled in AdamW, otherwise an L2 penalty."""
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=lr, weight_decay=weight_decay, momentum=0.9, fused=True)
     kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
@@ -26,8 +26,8 @@ def make_optimizer(
 def rate_factor(step: int, total: int, schedule: Schedule, warmup: float) -> float:
     """Return the factor of the learning rate in step `step`, counted from 0, of `total` steps.
 
-    It rises linearly over the first `warmup * total` steps, up to 1. Then it stays 1 (`constant`), or falls to 0 along
-    half a cosine (`cosine`).
+    The factor rises linearly to 1 over the first `warmup * total` steps. Then it stays 1 (`constant`), or falls to 0
+    along half a cosine (`cosine`).
 
     Example:
         >>> [round(rate_factor(step, 8, "cosine", 0.25), 2) for step in range(8)]

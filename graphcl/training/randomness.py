@@ -10,14 +10,14 @@ import torch
 
 
 class Generators:
-    """The random generators of a training run: the run's own, and the global ones of torch, NumPy and Python.
+    """The random generators of a training run: its own generators and the global ones of torch, NumPy and Python.
 
     The global generators are included because a user's transform or layer may draw from them, as `torch.nn.Dropout`
     does.
 
     Args:
         device: training device; a CUDA device has a global generator of its own.
-        **own: the run's own generators by name; None is ignored.
+        **own: the run's own generators by name; names with the value None are ignored.
 
     Example:
         >>> own = torch.Generator().manual_seed(0)
@@ -46,7 +46,7 @@ class Generators:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Set all generators to `state`, a result of `state()`; own generators missing from it are left unchanged."""
+        """Set all generators to a result of `state()`; own generators without an entry stay unchanged."""
         self.restore_own(state["own"])
         torch.set_rng_state(state["torch"])
         if self._device.type == "cuda" and state["cuda"] is not None:
@@ -57,6 +57,6 @@ class Generators:
         random.setstate((version, tuple(numbers.tolist()), gauss))
 
     def restore_own(self, states: dict[str, Any]) -> None:
-        """Set the run's own generators to `states`, by name; generators missing from it are left unchanged."""
+        """Set the run's own generators to `states`, by name; generators without an entry stay unchanged."""
         for name in self._own.keys() & states.keys():
             self._own[name].set_state(states[name])

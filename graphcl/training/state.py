@@ -1,4 +1,4 @@
-"""Training in progress: its views, steps and records, and the state that a checkpoint holds."""
+"""State of a training run: views, steps, epoch records, and the state dict for checkpoints."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from graphcl.training.stream import augmented, batches_of_epoch
 
 
 class Training:
-    """Training in progress: `train` calls `views` and `step`, and a checkpoint holds the `state_dict`.
+    """State of a training run. `train` calls `views`, `step` and `end_epoch`; a checkpoint holds `state_dict()`.
 
     Args:
-        method: trained in place.
+        method: method to train, in place.
         loader: batches of graphs.
         first: augmentation of the first view.
         second: augmentation of the second view.
-        generator: source of the views, and of the method's draws.
-        diagnostics: whether to record `diagnose`.
+        generator: random generator for the augmentations and the method.
+        diagnostics: whether to record the metrics of `diagnose`.
         deterministic: see `Step`.
-        settings: of `train`: optimizer, lr, schedule, warmup, weight_decay, clip_norm, amp, non_finite; and
-            `total_steps`, if the learning rate changes.
+        settings: arguments of `train` by name: optimizer, lr, schedule, warmup, weight_decay, clip_norm, amp and
+            non_finite; also `total_steps` if the learning rate changes.
 
     Attributes:
         epoch: number of finished epochs.
-        steps: number of steps, over all epochs.
+        steps: number of steps in all epochs so far.
         history: records of the finished epochs.
     """
 
@@ -81,9 +81,9 @@ class Training:
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self._done = self._done_before = 0  # batches of this epoch, and those of them before a restart
+        self._done = self._done_before = 0  # batches of this epoch so far, and before the last restart
         self._names: list[str] = []
-        self._measured: list[Tensor] = []  # a row of figures for each step that was not skipped
+        self._measured: list[Tensor] = []  # metrics of each step that was not skipped
         self._seconds = self._data_seconds = 0.0
 
     @property
@@ -93,14 +93,14 @@ class Training:
 
     @property
     def stale(self) -> int:
-        """Number of epochs since the lowest loss."""
+        """Number of epochs since the lowest training loss."""
         losses = [each.loss for each in self.history]
         return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
     def views(self, most: int | None = None) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
-        """Yield the views and graph ids of the epoch's remaining batches, at most `most`, and record the time.
+        """Yield both views and the graph indices of the epoch's remaining batches, at most `most`; record the time.
 
-        After a restart within an epoch the loader draws a new order; of that, as many batches as were left are used.
+        After a restart within an epoch, the loader draws a new order. The number of batches in the epoch is unchanged.
         """
         left = len(self.loader) - self._done if self._done and isinstance(self.loader, Sized) else None
         limit = min((each for each in (most, left) if each is not None), default=None)
@@ -117,7 +117,7 @@ class Training:
         self._seconds += time.perf_counter() - start
 
     def step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> None:
-        """Make one step, or skip it, and record its figures."""
+        """Run one step or skip it, and record its metrics."""
         self._done += 1
         if total := self.settings.get("total_steps"):
             factor = rate_factor(self.steps, total, self.settings["schedule"], self.settings["warmup"])
@@ -148,7 +148,7 @@ class Training:
             )
         if not self._measured:
             raise self._error(f"all {self._done} steps of the epoch were skipped, the loss or its gradient was")
-        # The only place where an epoch waits for the device.
+        # An epoch synchronises with the device only here.
         figures = self._figures()
         self._check_losses(figures)
         self._check_weights()
@@ -166,7 +166,7 @@ class Training:
         return record
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as plain values and tensors on the CPU. All ranks call it together.
+        """Return the state as plain values and tensors on the CPU. All ranks must call this method together.
 
         Raises:
             NonFiniteLossError: the weights are not finite.
@@ -189,13 +189,14 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from the state of a training with the same settings.
+        """Restore a `state_dict()` of a training run with the same settings.
 
-        Between epochs it continues bit for bit. Within an epoch the remaining steps get a new order and new views.
-        Ranks beyond those that saved the state keep their own generator for the views.
+        A state from the end of an epoch is resumed bit-identically. After a state from within an epoch, the remaining
+        steps use a new order and new views. If there are more ranks than when the state was saved, the additional ranks
+        keep their own view generators.
 
         Raises:
-            OtherTrainingError: settings differ.
+            OtherTrainingError: the settings differ.
             InputError: the state does not fit the weights.
         """
         if differing := [key for key, value in self.settings.items() if state["settings"].get(key) != value]:
@@ -226,7 +227,7 @@ class Training:
             )
 
     def _figures(self) -> Tensor:
-        """Return the figures of the epoch's steps `[steps, figures]`, means over ranks, on the CPU."""
+        """Return the metrics of the epoch's steps `[steps, metrics]`, averaged over ranks, on the CPU."""
         if not self._measured:
             return torch.empty(0, 0)
         return (ranks.sum_over_ranks(torch.stack(self._measured)) / ranks.size()).cpu()
@@ -247,7 +248,7 @@ class Training:
 
 
 def _on_cpu(values: Any) -> Any:
-    """Return the same nested mapping with its tensors on the CPU."""
+    """Return a copy of nested `values` with all tensors on the CPU."""
     if isinstance(values, Tensor):
         return values.detach().cpu()
     if isinstance(values, Mapping):

@@ -20,7 +20,7 @@ def augmented(
     generator: torch.Generator | None,
     device: torch.device,
 ) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
-    """Yield the two views of each batch and the indices `[B]` of the batch's graphs, or None if they are unknown.
+    """Yield both views and the graph indices `[B]` of each batch; the indices are None if unknown.
 
     If the loader has `chunks()`, several batches are augmented at once, which launches fewer operations.
 

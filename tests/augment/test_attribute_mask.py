@@ -41,7 +41,7 @@ def test_each_graph_has_its_share_of_rows_replaced_and_nothing_else(batch, ratio
     for g in range(batch.num_graphs):
         nodes = batch.batch == g
         count = ratio_count(ratio, int(nodes.sum()))
-        # The mean of a single node's graph is the node itself; no other row equals its replacement.
+        # A masked row always changes; in a graph of one node, no row is masked.
         assert int(replaced[nodes].sum()) == count
     if fill == "zero":
         assert (view.x[replaced] == 0).all()

@@ -1,8 +1,8 @@
-"""What every registered augmentation promises, and proof that the checkers notice one that does not keep it.
+"""Test the contract of all registered augmentations.
 
-A checker is a function `check_...(augment, batch)` that raises AssertionError. It runs over every registered name with
-its defaults, with every switch turned once and with a large ratio, on drawn batches; and it runs over augmentations
-broken on purpose.
+A checker is a function `check_...(augment, batch)` that raises AssertionError if an augmentation breaks the contract.
+The tests run each checker on every registered augmentation, with several arguments. They also run the checkers on
+augmentations that are broken on purpose, which must fail.
 """
 
 import copy
@@ -94,15 +94,15 @@ def having(argument):
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_variant = pytest.mark.parametrize(("name", "arguments"), list(variants()))
-FEW = settings(QUICK, max_examples=5)  # of each of many variants
-any_batch = batches(needs=("x",))  # attribute masking has nothing to do without
+FEW = settings(QUICK, max_examples=5)  # examples per variant, as there are many variants
+any_batch = batches(needs=("x",))  # attribute masking needs `x`
 
 
 # -- the checkers ------------------------------------------------------------------------------------------------------
 
 
 def check_true_batch(augment, batch):
-    """Check the graphs' order, that no graph is empty, that edges stay within graphs, and PyG's bookkeeping."""
+    """Check that a view is a valid PyG batch with the same number of graphs, and that no graph is empty."""
     view = augment(batch, seeded(0))
     assert isinstance(view, Batch)
     assert view.num_graphs == batch.num_graphs == len(view.to_data_list())
@@ -158,7 +158,7 @@ def check_replay(augment, batch):
 
 
 def check_randomness(augment, batch):
-    """Check that the generator alone determines the view; without one, torch's global generator does."""
+    """Check that only the given generator determines the view, or only torch's global generator if none is given."""
     state = torch.get_rng_state()
     first = augment(batch, seeded(2))
     assert torch.equal(torch.get_rng_state(), state), "draws from the global generator"
@@ -479,7 +479,7 @@ def test_hand_made_batches(name, arguments, edges):
         batch.edge_attr = edge_attr
     view = build(name, **arguments)(batch, seeded(0))
     assert view.num_graphs == 3
-    # Identity hands on what it got, which has no `ptr`.
+    # Identity returns the batch unchanged, without `ptr`.
     sizes = view.batch.bincount(minlength=3) if view.get("ptr") is None else view.ptr.diff()
     assert torch.equal(view.batch, torch.arange(3).repeat_interleave(sizes))
     assert (sizes >= 1).all()
@@ -519,7 +519,7 @@ def test_followed_attributes(name, shapes, followed):
     for key in followed:
         expected = (view.batch, view.ptr) if key == "x" else (edge_batch, edge_ptr)
         for made, value in zip((f"{key}_batch", f"{key}_ptr"), expected, strict=True):
-            if made in view:  # that it is left out is no lie
+            if made in view:  # an augmentation may remove it
                 assert_same_value(view[made].sort().values, value.sort().values, made)
     assert_same_graphs(view.to_data_list(), augment(plain, seeded(0)).to_data_list())
 
@@ -561,7 +561,7 @@ class Healthy(Augmentation):
 
 
 def bend(view_of):
-    """Return an augmentation that is called as `view_of(batch, generator, graphs)`; `decide` stays correct."""
+    """Return an augmentation with `augment` replaced by `view_of`; its `decide` stays correct."""
 
     class Bent(Healthy):
         def augment(self, batch, generator, graphs):

@@ -34,7 +34,7 @@ def entries_by_id(graph):
 
 
 def account(before, after):
-    """Return the pairs that stayed, the moved pairs with their targets, and the removed pairs; check each pair's edges."""
+    """Compare a graph with its view; return unchanged pairs, the new pair of each moved pair, and removed pairs."""
     old, new = entries_by_id(before), entries_by_id(after)
     assert set(new) <= set(old)
     assert len(new) == after.num_edges
@@ -98,7 +98,7 @@ def test_the_share_of_edges_counts_pairs_not_entries():
     batch = make_batch((12, path(12)), (6, [(0, 1)] * 5 + [(1, 2), (3, 3)]))
     view = EdgePerturb(0.5, add=False)(batch, seeded(0))
     assert view[0].num_edges == 22 - 2 * 5  # 11 pairs
-    assert view[1].num_edges in (7 - 5, 7 - 1)  # one of two pairs, with all that is between its nodes
+    assert view[1].num_edges in (7 - 5, 7 - 1)  # one of two pairs goes, with all its parallel edges
 
 
 def test_a_complete_graph_has_nowhere_to_go():
@@ -116,7 +116,7 @@ def test_one_absent_pair_takes_one_edge():
 
 
 def test_a_large_sparse_graph():
-    """With millions of unconnected pairs, edges must not move to a connected pair."""
+    """In a graph with millions of unconnected pairs, edges must move only to unconnected pairs."""
     n = 5_000
     for seed in range(3):
         batch = make_batch((4, path(4)), (n, path(n)), (7, star(6)), keys=())
@@ -157,7 +157,7 @@ def test_removed_and_new_pairs_are_uniform_and_independent(n, entries, ratio):
 
 
 def moves(view, entries):
-    """Return, for each graph of a view of `copies`, the new pair of each moved edge; no parallel edges allowed."""
+    """Return the new node pair of each moved edge, for each graph; the graphs must have no parallel edges."""
     ends = view.node_id[view.edge_index].t().tolist()
     found = [{} for _ in range(view.num_graphs)]
     for g, i, end in zip(view.batch[view.edge_index[0]].tolist(), view.edge_id.tolist(), ends, strict=True):

@@ -79,7 +79,7 @@ def test_what_a_member_draws_does_not_depend_on_being_chosen():
 
 
 def test_every_graph_is_changed_by_exactly_one_member():
-    """Each graph loses nodes, has edges rewired or features changed, but only one of the three."""
+    """Each graph has at most one kind of change: removed nodes, rewired edges or new features."""
     batch = make_batch(*[(6, path(6))] * 60)
     view = OneOf([NodeDrop(0.4), EdgePerturb(0.4), AttributeMask(0.4), Identity()])(batch, seeded(0))
     kinds = Counter()

@@ -23,4 +23,4 @@ def test_all_members_are_drawn_and_features_stay():
     assert torch.equal(view.x, batch.x[view.node_id // 100 * 6 + view.node_id % 100])
     sizes = Counter(view.ptr.diff().tolist())
     assert set(sizes) == {3, 6}
-    assert 8 <= sizes[6] <= 32  # a third, of 60
+    assert 8 <= sizes[6] <= 32  # a third of 60 graphs is expected

@@ -97,7 +97,7 @@ def test_a_region_of_a_directed_graph_hangs_together():
 
 
 def test_long_paths_beside_small_graphs():
-    """Growth needs as many rounds as the longest path has edges; other graphs must stay correct."""
+    """Growth in a long path takes many rounds; the regions of all graphs must still be valid."""
     batch = make_batch((90, path(90)), (1, []), (5, star(4)), (60, both_ways([(i, i + 1) for i in range(0, 59, 2)])))
     for seed in range(10):
         view = Subgraph(0.4)(batch, seeded(seed))
@@ -110,7 +110,7 @@ def test_long_paths_beside_small_graphs():
 
 
 def earliest_arrivals(start, edges):
-    """Return the earliest arrival at each node; relax all edges in both directions until nothing changes."""
+    """Return the earliest arrival time at each node of an undirected graph, by a plain Bellman-Ford loop."""
     time = list(start)
     changed = True
     while changed:
@@ -167,7 +167,7 @@ def test_the_faster_of_parallel_edges_counts(passage):
 
 
 def law_of_growth(n, entries, size):
-    """Return the probability of each kept set if each step draws a uniformly random boundary edge."""
+    """Return the probability of each set of kept nodes if each growth step draws a uniformly random boundary edge."""
     entries = [*entries, *((v, u) for u, v in entries)]
     law = {frozenset([start]): Fraction(1, n) for start in range(n)}
     for _ in range(size - 1):
@@ -182,7 +182,7 @@ def law_of_growth(n, entries, size):
 
 
 def law_of_one_hop(n, entries, size):
-    """Return the probability of each kept set for a uniform start and a uniform set of its neighbours."""
+    """Return the probability of each set of kept nodes: a uniform start node and a uniform set of its neighbours."""
     law = Counter()
     for start in range(n):
         around = sorted({v for u, v in entries if u == start})

@@ -192,7 +192,7 @@ class Processed(InMemoryDataset):
 def test_as_the_pre_transform_it_is_drawn_once(name, tmp_path):
     first = Processed(str(tmp_path), pre_transform=build(name))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # PyG warns where a folder was made with another `pre_transform`
+        warnings.simplefilter("error")  # PyG warns if the folder was made with another `pre_transform`
         again = Processed(str(tmp_path), pre_transform=build(name))
     for one, other in zip(first, again, strict=True):
         assert_same_graph(one, other)
@@ -201,7 +201,7 @@ def test_as_the_pre_transform_it_is_drawn_once(name, tmp_path):
 
 @each_name
 def test_on_a_batch_it_is_a_transform_too(name):
-    """Apply it alone and in `T.Compose`, to a batch from a loader with `follow_batch`."""
+    """Apply each augmentation, alone and in `T.Compose`, to a batch from a loader with `follow_batch`."""
     graphs = [make_graph(4 + i, path(4 + i), i) for i in range(4)]
     (batch,) = DataLoader(graphs, batch_size=4, follow_batch=["x"])
     for transform in (build(name), T.Compose([build(name), T.Constant(cat=True)])):
@@ -334,7 +334,7 @@ def test_a_data_set_without_the_features_that_are_masked(name):
     ],
 )
 def test_masks_that_do_not_fit_are_refused(name, mask, line):
-    """A mask of numbers would remove more nodes than a graph has."""
+    """`graphs` must be boolean: numbers would multiply the count of nodes to remove."""
     batch = Batch.from_data_list([make_graph(4, []), make_graph(5, [])])
     with pytest.raises(InputError, match=re.escape(line)):
         build(name)(batch, seeded(0), graphs=mask)

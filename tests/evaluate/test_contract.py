@@ -1,5 +1,6 @@
 """Tests that every evaluator must pass: folds, messages, and no influence of the test fold on the choice."""
 
+import inspect
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from graphcl.evaluate.folds import pair_dots
 from tests.evaluate.data import blobs
 
 FOLDS = sys.modules["graphcl.evaluate.folds"]
-GRIDS = {"knn": (1, 5, 20), "logreg": (1e-3, 1.0, 1e3), "svm": (1e-2, 1.0, 1e2)}
+GRIDS = {name: inspect.signature(function).parameters["grid"].default[::2] for name, function in EVALUATORS.items()}
 every = pytest.mark.parametrize("name", EVALUATORS)
 
 

@@ -32,7 +32,7 @@ def check_levels(batch):
     }
     found = levels(batch, Layout.of(batch))
     assert set(found) == set(expected)
-    if batch.num_nodes == batch.num_graphs:  # a row per node is a row per graph then, and no node can be removed
+    if batch.num_nodes == batch.num_graphs:  # `y` may then be taken for node-level; no node can be removed
         expected |= {key: found[key] for key in ("y", "target") if found.get(key) == "node"}
     assert found == expected
 

@@ -55,7 +55,7 @@ def test_pick(shape, kind):
     values = torch.arange(math.prod(shape)).view(shape).to(kind)
     for index in ([4, 0, 0], []):
         assert torch.equal(segment.pick(values, long(index), dim), values.index_select(dim, long(index)))
-    transposed = values.transpose(0, -1)  # rows that do not lie one after the other
+    transposed = values.transpose(0, -1)  # rows are not contiguous
     where = transposed.dim() - 1 - dim if transposed.dim() < 3 else dim
     assert torch.equal(segment.pick(transposed, long([1]), where), transposed.index_select(where, long([1])))
 

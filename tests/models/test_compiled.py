@@ -94,7 +94,7 @@ def assert_as_exact_as_the_modules(encoder, batch, training=True):
     ids=str,
 )
 def test_it_is_the_modules(sizes, width, hidden, layers, training):
-    """The sizes cover full, partial and empty blocks of 64 rows and 16 segments, and widths that are not multiples of 16."""
+    """Cover full, partial and empty blocks of 64 rows and 16 segments, and widths that are not multiples of 16."""
     batch, encoder = make_batch(sizes, width), make_encoder(width, hidden, layers)
     assert_as_exact_as_the_modules(encoder, batch, training)
 

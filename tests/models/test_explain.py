@@ -20,7 +20,7 @@ class Classifier(nn.Module):
         super().__init__()
         self.encoder, self.head = encoder, nn.Linear(encoder.out_channels, 2)
 
-    def forward(self, x, edge_index, batch=None, edge_attr=None):  # captum gives them by position
+    def forward(self, x, edge_index, batch=None, edge_attr=None):  # captum passes arguments by position
         more = {} if edge_attr is None else {"edge_attr": edge_attr}
         return self.head(self.encoder(x, edge_index, batch=batch, **more))
 
@@ -76,7 +76,7 @@ def test_gnn_explainer_masks_equal_those_for_pygs_layers(models):
     torch.testing.assert_close(ours.edge_mask, pygs.edge_mask, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(ours.node_mask, pygs.node_mask, rtol=1e-3, atol=1e-4)
     assert all(0 <= each <= 1 for each in fidelity(explainer(both[0], GNNExplainer()), ours))
-    # Nothing of it is left: the compiled layers are back.
+    # The explainer has removed its masks, so the compiled layers run again.
     assert torch.equal(both[0](BATCH.x, BATCH.edge_index, BATCH.batch, **more), before)
     assert set(both[0].state_dict()) == {*both[0].encoder.state_dict(prefix="encoder."), "head.weight", "head.bias"}
 

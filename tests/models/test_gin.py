@@ -28,7 +28,7 @@ def batch():
 
 @pytest.fixture(params=["gin", "gine"])
 def pair(request, batch):
-    """Return the encoder, its call, the same call through PyG's layers, and the edge attributes."""
+    """Return the encoder, a function that calls it, the same function with PyG's layers, and the edge attributes."""
     torch.manual_seed(0)
     encoder = GIN(5, hidden=8, layers=3) if request.param == "gin" else GINE(5, 3, hidden=8, layers=3)
     encoder = encoder.double()
@@ -36,7 +36,7 @@ def pair(request, batch):
     layers = []
     for conv in encoder.convs:
         layer = GINConv(_copy(conv.nn)) if request.param == "gin" else GINEConv(_copy(conv.nn), edge_dim=3)
-        layer.load_state_dict(conv.state_dict(), strict=False)  # the names are PyG's
+        layer.load_state_dict(conv.state_dict(), strict=False)  # the parameters are named as in PyG
         layers.append(layer.double())
 
     def ours(x, edge_index, batch_vector, size, *attr):
@@ -84,7 +84,7 @@ def test_empty_graphs_at_the_end_keep_their_rows(pair, batch):
 def test_the_mean_is_the_sum_over_the_number_of_nodes(kind, training, batch):
     kwargs = {"edge_dim": 3} if kind == "gine" else {}
     make, more = (GINE, {"edge_attr": batch.edge_attr}) if kind == "gine" else (GIN, {})
-    dtype = torch.float32 if kind == "gin compiled" else torch.float64  # the compiled layers are float32
+    dtype = torch.float32 if kind == "gin compiled" else torch.float64  # the compiled layers need float32
     by_sum, by_mean = (
         make(5, hidden=16, layers=2, readout=readout, **kwargs).to(dtype).train(training) for readout in ("sum", "mean")
     )

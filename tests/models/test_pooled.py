@@ -97,7 +97,7 @@ def test_graphs_without_a_node_at_the_end_keep_their_rows():
 
 
 def differs(encoder, **more):
-    """Return True if replacing the batch's attributes by `more` changes the embeddings."""
+    """Return True if updating the batch with the attributes `more` changes the embeddings."""
     model = seeded(lambda: ContrastiveModel(encoder())).eval()
     other = BATCH.clone()
     other.update(more)

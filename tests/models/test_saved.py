@@ -81,7 +81,7 @@ def test_an_unregistered_module_comes_back(tmp_path):
         loaded, description = load_encoder(path, encoder=encoder)
         assert torch.equal(embed(loaded, loader)[0], embed(models[0], loader)[0])
     assert loaded is not given
-    assert not torch.equal(loaded.layer.weight, given.layer.weight)  # what is given stays as it was
+    assert not torch.equal(loaded.layer.weight, given.layer.weight)  # the given module is copied
     assert (description.encoder.name, description.encoder.arguments) == ("Own", None)
     with pytest.raises(
         InputError, match="holds weights of `Own`, which is not registered here; import the module that registers"
@@ -217,6 +217,8 @@ def refused(call, *says):
 
 
 def test_an_encoder_that_reads_its_weights_in_its_constructor(tmp_path, monkeypatch):
+    """Such an encoder cannot be constructed on the meta device."""
+
     class Looks(Own):
         def __init__(self, in_channels: int, width: int = 5):
             super().__init__(in_channels, width)

@@ -98,7 +98,7 @@ def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_pa
     method, history = trained({}, tmp_path, 1000)
     assert len(history) == 3
     assert read_checkpoint(Checkpoints(tmp_path).files()[0])["steps"] == 15
-    assert equal(method, unbroken[0]) == (looks == 5)  # the last step of an epoch
+    assert equal(method, unbroken[0]) == (looks == 5)  # look 5 is the last step of an epoch
     before = (looks - 1) // PER_EPOCH
     assert figures(history[:before]) == figures(unbroken[1][:before])
 
@@ -176,7 +176,7 @@ def test_any_loader_and_the_global_generators(name, tmp_path):
     for _ in range(2):
         with pytest.raises(Stopped):
             go(StopAfter(PER_EPOCH))
-        torch.rand(7), np.random.rand(7), random.random()  # other draws between the two
+        torch.rand(7), np.random.rand(7), random.random()  # draws that `restore` must undo
     resumed, found = go(StopAfter(1000))
     assert equal(whole, resumed)
     assert figures(history) == figures(found)
@@ -201,7 +201,7 @@ def test_when_checkpoints_are_due(tmp_path, monkeypatch):
 def test_two_are_kept_and_the_end_is_one(tmp_path):
     model, _ = trained({}, tmp_path / "kept", 1000, epochs=1)
     assert sorted(each.name for each in (tmp_path / "kept").iterdir()) == ["step-000000010.pt", "step-000000015.pt"]
-    again, history = trained({}, tmp_path / "kept", 1000)  # over: nothing is trained again
+    again, history = trained({}, tmp_path / "kept", 1000)  # training is complete, so no epoch is repeated
     assert len(history) == 3
     assert equal(model, again)
     Checkpoints(tmp_path / "kept").clear()
