@@ -137,6 +137,15 @@ def test_run_from_python_is_the_command(run, tmp_path):
         run_from_python(epoch=1)
 
 
+def test_without_labels_nothing_was_scored(saved_graphs, tmp_path):
+    found = run_from_python(
+        dataset=saved_graphs(labelled=False), epochs=1, seeds=[0], report=False, out=str(tmp_path / "a")
+    )
+    assert found.rows == {}
+    with pytest.raises(InputError, match="nothing was scored, as the graphs have no class labels"):
+        print(found.accuracy)
+
+
 def test_the_own_loss_passes_its_test(run, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES / "own_loss")
     tests = run("own_loss/test_align_uniform.py")

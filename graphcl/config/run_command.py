@@ -23,9 +23,9 @@ def _resume(options: Options) -> Options:
     Without `--config`, also add `--config FOLDER/config.yaml` if this file exists.
 
     Raises:
-        InputError: `--out` names another folder.
+        InputError: `--out` names another folder, or the folder does not exist and no settings of a new run are given.
     """
-    given = {key: values for key, values in options if key in ("config", "out", "resume")}
+    given = {key: values for key, values in options if key in ("config", "dataset", "out", "resume")}
     if "resume" not in given:
         return options
     folders = list(dict.fromkeys([*given["resume"], *given.get("out", [])]))
@@ -33,6 +33,8 @@ def _resume(options: Options) -> Options:
         raise InputError(f"`--resume` and `--out` name different folders, {' and '.join(folders)}; give one.")
     folder = one_value("resume", folders)
     kept = Path(folder) / "config.yaml"
+    if not Path(folder).exists() and not {"config", "dataset"} & set(given):
+        raise InputError(f"folder {folder} not found; check the path, or give `--dataset` to start a run there.")
     base = [("config", [str(kept)])] if "config" not in given and kept.is_file() else []
     rest = [option for option in options if option[0] not in ("out", "resume")]
     return [*base, *rest, ("out", [folder]), ("resume", [])]

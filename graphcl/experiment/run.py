@@ -14,6 +14,7 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.order import check_shard
 from graphcl.distributed.launch import Group, launch
+from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.output import open_output
@@ -52,14 +53,21 @@ class RunResult:
 
     @property
     def accuracy(self) -> float:
-        """Mean test score of the trained encoder by the first evaluator."""
-        return self.rows["trained"].mean
+        """Mean test score of the trained encoder by the first evaluator; InputError if nothing was scored."""
+        return summarise(self._trained).mean
 
     @property
     def validation(self) -> float:
         """Mean validation score of the trained encoder (inner folds); use it, not a test score, to select settings."""
-        first = next(iter(self.scores.values()))
-        return float(np.mean([score.inner for score in first["trained"]]))
+        return float(np.mean([score.inner for score in self._trained]))
+
+    @property
+    def _trained(self) -> list[FoldScores]:
+        """Scores of the trained encoder by the first evaluator, one per seed."""
+        scores = next(iter(self.scores.values()), {}).get("trained")
+        if not scores:
+            raise InputError("nothing was scored, as the graphs have no class labels; use the files in `folder`.")
+        return scores
 
 
 def run(config: Config) -> RunResult:

@@ -150,9 +150,10 @@ class RunFolder:
         kept, wanted = make_config(read_config(file)).model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
         if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
+            seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
             raise InputError(
-                f"{self.path} holds a run of other settings: {'; '.join(changed)}. Resume it with its own settings "
-                "(further seeds may be added), or pass another folder."
+                f"{self.path} holds a run of other settings: {'; '.join(changed)}. Resume it with its own settings, "
+                f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
             )
         if more:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))

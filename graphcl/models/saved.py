@@ -184,6 +184,8 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     """
     file = _file(path)
     if not file.is_file():
+        if (file.parent / "config.yaml").is_file():
+            raise InputError(f"no seed of {file.parent} is finished; run: graphcl run --resume {file.parent}")
         raise InputError(f"file {str(file)!r} not found; give a run's folder or its encoder.pt.")
     content = read_torch_file(file, "an encoder is saved as plain tensors by `python -m graphcl.run` or GraphCL.save")
     if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -17,9 +17,10 @@ from torch_geometric.data import InMemoryDataset
 
 import graphcl
 from graphcl.config import make_config, read_config
+from graphcl.errors import InputError
 from graphcl.experiment import run_folder
 from graphcl.experiment import seed as experiment
-from graphcl.models.saved import read_saved
+from graphcl.models.saved import load_encoder, read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from tests.conftest import small_graphs
@@ -143,6 +144,18 @@ def test_a_finished_run_is_only_summarised(unbroken, capfd):
     assert {name: (unbroken / name).read_bytes() for name in names} == before
 
 
+def test_a_missing_folder_alone_is_refused(tmp_path, capfd):
+    assert main(["--resume", str(tmp_path / "runn")]) == 2
+    assert f"folder {tmp_path}/runn not found; check the path, or give `--dataset`" in capfd.readouterr().err
+    assert not (tmp_path / "runn").exists()
+
+
+def test_a_run_without_a_finished_seed_has_no_encoder(graphs, tmp_path):
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(InputError, match=f"no seed of {tmp_path} is finished; run: graphcl run --resume"):
+        load_encoder(tmp_path)
+
+
 def test_a_run_is_extended_by_seeds(graphs, unbroken, tmp_path, capfd):
     out = tmp_path / "run"
     words = ["--dataset", graphs, *ARGUMENTS, "--resume", str(out)]
@@ -169,7 +182,10 @@ def refused(arguments, message, capfd):
     ("arguments", "message"),
     [
         (["--lr", "0.5", "--loss", "dcl"], "`loss.name` was 'infonce' and is 'dcl'; "),
-        (["--seeds", "1-2"], "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings (further seeds may"),
+        (["--seeds", "1-2"], "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings, pass another"),
+            ["--seeds", "1-2"],
+            "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings, pass another folder, or,",
+        ),
         (["--out", "elsewhere"], "run and elsewhere; give one."),
         (["--resume"], "`--resume` takes one value, got 0."),
     ],
