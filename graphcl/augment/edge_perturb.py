@@ -97,7 +97,10 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
 
 
 def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edge indices of `pairs [K]`, in the order of the pairs, and each pair's number of edges `[K]`."""
+    """Return the columns of `edge_index` that belong to `pairs [Q]`, pair after pair, and their number by pair `[Q]`.
+
+    `entry` and `pair_ptr` are the first two results of `_pairs`; `pairs` are positions in them.
+    """
     start = pick(pair_ptr, pairs)
     counts = pick(pair_ptr, pairs + 1) - start
     return pick(entry, ranges(start, counts)), counts

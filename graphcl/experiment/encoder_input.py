@@ -32,7 +32,7 @@ def load_for(
         # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
         return load_for(description, [source[0], source[0]], data_root, mirror)[:1]
     features = description.features
-    # graphs in a list may lack `x` if the encoder does not use node labels
+    # A list of graphs may lack `x` if the encoder uses no labels, so do not ask for features that need `x`.
     first = features if isinstance(source, list | tuple) and "labels" not in features else "auto"
     categories = takes_categories(description.encoder.name)
     given = dataset = load_dataset(source, data_root, mirror, first, categories=categories)

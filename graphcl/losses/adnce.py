@@ -55,7 +55,8 @@ def adnce(
             losses differ by the constant log M.
 
     Returns:
-        A scalar, or `[A]`. With sigma = inf and `sum`: `dcl`, or `infonce` with the positive in the denominator.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
+        With sigma = inf and `sum`: `dcl`, or `infonce` with the positive in the denominator.
 
     Example:
         >>> import torch

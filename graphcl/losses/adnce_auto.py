@@ -80,7 +80,8 @@ def adnce_auto(
             `share` of the negatives and 0 elsewhere has the same KL. With 1, Q is uniform.
 
     Returns:
-        A scalar, or `[A]`. With one negative per anchor, or equal cosines: `dcl`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
+        With one negative per anchor, or equal cosines: `dcl`.
 
     Example:
         >>> import torch

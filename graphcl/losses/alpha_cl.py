@@ -35,7 +35,7 @@ def alpha_cl(
         epsilon: constant added to the mean of w in the normalisation, >= 0. With 0, the weights of an anchor sum to 1.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

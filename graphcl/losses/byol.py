@@ -28,7 +28,7 @@ def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Red
         reduction: `mean`, or `none` for the terms `[N]`.
 
     Returns:
-        A scalar, or `[N]`; each term is in [0, 4].
+        The mean over anchors, or with `reduction="none"` their terms `[N]`; each term is in [0, 4].
 
     Raises:
         InputError: shapes that do not match, fewer than two graphs.

@@ -52,7 +52,7 @@ def cl_dro(
         alpha: order a of the divergence `alpha`, > 1; 2 equals `chi2`.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

@@ -36,7 +36,7 @@ def contrastive(
         negative_reduction: `mean` or `sum` over an anchor's negatives.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

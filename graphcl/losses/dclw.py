@@ -33,7 +33,7 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
         detach_weight: whether to detach the weights.
 
     Returns:
-        A scalar, or `[A]`. With sigma = inf: `dcl`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`. With sigma = inf: `dcl`.
 
     Example:
         >>> import torch

@@ -33,7 +33,7 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 
     Returns:
-        A scalar, or `[A]`. With tau_plus = 0: `infonce`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`. With tau_plus = 0: `infonce`.
 
     Example:
         >>> import torch

@@ -39,7 +39,7 @@ def flatnce(
         form: form of the loss, see the table.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

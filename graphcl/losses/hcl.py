@@ -32,7 +32,7 @@ def hcl(pairs: Pairs, *, temperature: Temperature = 0.2, beta: NonNegative = 1.0
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 
     Returns:
-        A scalar, or `[A]`. With beta = 0: `debiased`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`. With beta = 0: `debiased`.
 
     Example:
         >>> import torch

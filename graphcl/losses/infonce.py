@@ -28,7 +28,8 @@ def infonce(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
         temperature: divisor of the cosines, >= 1e-6 (tau).
 
     Returns:
-        A scalar, or `[A]`. With all cosines equal: log(1 + M) for M negatives.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
+        With all cosines equal: log(1 + M) for M negatives.
 
     Example:
         >>> import torch

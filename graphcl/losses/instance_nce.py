@@ -42,7 +42,7 @@ def instance_nce(
         proximal: weight lambda of the distance to the graph's own entry, >= 0. This term smooths training.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

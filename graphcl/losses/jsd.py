@@ -24,7 +24,7 @@ def jsd(pairs: Pairs) -> Tensor:
         pairs: anchors, positives and negatives.
 
     Returns:
-        A scalar, or `[A]`; each term is at least 0.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`; each term is at least 0.
 
     Example:
         >>> import torch

@@ -29,7 +29,7 @@ def mean_variance(pairs: Pairs, *, temperature: Temperature = 0.2, curvature: Po
             defined as (u - 1)^2.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

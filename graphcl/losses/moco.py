@@ -30,7 +30,7 @@ def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
         temperature: divisor of the cosines, >= 1e-6 (tau).
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

@@ -27,7 +27,7 @@ def n_pair(pairs: Pairs, *, l2_weight: NonNegative = 0.002) -> Tensor:
         l2_weight: weight lambda of the penalty, >= 0.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

@@ -32,7 +32,7 @@ def reweight(pairs: Pairs, *, temperature: Temperature = 0.2, mu: Finite = 0.7, 
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

@@ -40,7 +40,7 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
         lam: weight lambda of the denominator, in (0, 1].
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Raises:
         InputError: q / temperature above 60, as e^{q s} would overflow; an argument out of range, shapes that do not

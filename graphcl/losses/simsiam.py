@@ -26,7 +26,7 @@ def simsiam(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: 
         reduction: `mean`, or `none` for the terms `[N]`.
 
     Returns:
-        A scalar, or `[N]`; each term is in [-1, 1].
+        The mean over anchors, or with `reduction="none"` their terms `[N]`; each term is in [-1, 1].
 
     Raises:
         InputError: shapes that do not match, fewer than two graphs.

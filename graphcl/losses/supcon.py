@@ -35,7 +35,7 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
         temperature: divisor of the cosines, >= 1e-6 (tau).
 
     Returns:
-        A scalar, or `[A]`. With all labels different: `nt_xent`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`. With all labels different: `nt_xent`.
 
     Raises:
         InputError: no labels, labels of another length, an argument out of range, shapes that differ, fewer than two

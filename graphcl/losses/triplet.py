@@ -36,7 +36,7 @@ def triplet(pairs: Pairs, *, margin: Positive = 0.2, mining: Literal["all", "sem
         mining: choice of the negatives J_i, see the table.
 
     Returns:
-        A scalar, or `[A]`; each term is at least 0.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`; each term is at least 0.
 
     Example:
         >>> import torch

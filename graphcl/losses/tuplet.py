@@ -30,7 +30,7 @@ def tuplet(pairs: Pairs, *, num_negatives: Count | None = None) -> Tensor:
         num_negatives: number of negatives K, >= 1; by default, and at most, all N - 1.
 
     Returns:
-        A scalar, or `[A]`.
+        The mean over anchors, or with `reduction="none"` their terms `[A]`.
 
     Example:
         >>> import torch

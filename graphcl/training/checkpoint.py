@@ -31,10 +31,10 @@ class Checkpoints:
     """The checkpoints of one training run in a folder. Each is written atomically; the newest two are kept.
 
     A checkpoint holds everything that training depends on: weights, BatchNorm statistics, queue or bank, Adam's
-    moments and the states of all generators. `train` resumes from the newest readable checkpoint in the folder. After
-    a checkpoint at the end of an epoch, the result on the same machine is bit-identical to that of an uninterrupted
-    run. After a checkpoint within an epoch, the remaining steps of the epoch use a new order and new views. Reading a
-    checkpoint never runs code.
+    moments and the states of all generators. `train` resumes from the newest readable checkpoint in the folder. A
+    run resumed from the end of an epoch equals, on the same machine, an uninterrupted run bit for bit. A run resumed
+    from within an epoch takes the remaining steps of that epoch in a new order and with new views. Reading a checkpoint
+    never runs code.
 
     Checkpoints are written at the end of an epoch if `epochs` or `minutes` requires it, and at the end of training.
     Within an epoch, a checkpoint is written only if the epoch alone takes longer than `minutes`, or at a stop. A stop
@@ -80,7 +80,7 @@ class Checkpoints:
         return self._minutes_passed_since(max(self._saved, self._epoch_ended))
 
     def stops_within_epoch(self) -> bool:
-        """Return True if a stop is requested and the epoch has not ended within `GRACE` seconds of the first check."""
+        """Return True if training must stop before the epoch ends: `GRACE` seconds after a stop request was first seen."""
         if not self.stop.wanted:
             return False
         self._stop_seen = self._stop_seen or time.monotonic()
@@ -110,7 +110,7 @@ class Checkpoints:
             print(f"graphcl: no checkpoint at step {steps}: {error.strerror}: {self.folder}; "
                   f"training continues, earlier checkpoints are kept.", file=sys.stderr)  # fmt: skip
             return False
-        # a checkpoint with more steps is damaged (training resumed from an older one), so it is removed too
+        # Remove checkpoints with more steps too: they were unreadable, as training resumed from an older one.
         files = self.files()
         for old in {*files} - {*files[files.index(path) :][:KEPT]}:
             old.unlink(missing_ok=True)

@@ -108,21 +108,23 @@ def coupling(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
 
 
 def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> dict[str, Tensor]:
-    r"""Return the diagnostics of a batch, with the first views as anchors and the second views as keys.
+    r"""Return scalar diagnostics of a batch by name, with the first views as anchors and the second views as keys.
 
-    M is the number of negatives of an anchor, c is the cosine of an anchor with a negative.
+    c is the cosine of an anchor with a negative, and M = N - 1 is the number of its negatives. The weights of an
+    anchor's negatives are softmax(c / tau).
 
     | name                   | meaning                                                                     |
     |------------------------|-----------------------------------------------------------------------------|
     | `rank_h`, `rank_z`     | effective rank of `h` and of `z1`                                           |
-    | `npc_mean`, `npc_std`  | mean and standard deviation of `coupling` over anchors                      |
+    | `npc_mean`, `npc_std`  | mean and standard deviation over anchors of the function `coupling`         |
     | `negative_mean`        | mean of c over all pairs                                                    |
     | `negative_variance`    | variance of c over an anchor's negatives, mean over anchors                 |
-    | `dro_entropy`          | entropy of the weights softmax(c / tau), divided by log M; 1 if all equal   |
-    | `dro_radius`           | eta, KL divergence of the weights from the uniform distribution, in nats    |
+    | `dro_entropy`          | entropy of the weights over log M, mean over anchors; 1 for equal weights   |
+    | `dro_radius`           | eta: KL of the weights from uniform weights in nats, mean over anchors      |
     | `temperature_estimate` | sqrt(`negative_variance` / (2 eta)), the optimal temperature for radius eta |
 
-    The estimate is close to tau if the second-order approximation of the loss is accurate.
+    `temperature_estimate` comes from a second-order approximation of the loss. It is close to tau where the
+    approximation is accurate.
 
     Args:
         h: embeddings `[N, H]`.

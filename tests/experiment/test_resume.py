@@ -183,9 +183,6 @@ def refused(arguments, message, capfd):
     [
         (["--lr", "0.5", "--loss", "dcl"], "`loss.name` was 'infonce' and is 'dcl'; "),
         (["--seeds", "1-2"], "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings, pass another"),
-            ["--seeds", "1-2"],
-            "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings, pass another folder, or,",
-        ),
         (["--out", "elsewhere"], "run and elsewhere; give one."),
         (["--resume"], "`--resume` takes one value, got 0."),
     ],

@@ -121,7 +121,7 @@ def off_diagonal(matrix: Tensor) -> Tensor:
     """Return `matrix [T, N]`, T <= N, without its diagonal, as `[T, N - 1]`."""
     rows, columns = matrix.shape
     flat = matrix.flatten()
-    # N entries lie between two diagonal entries, and N - T after the last, so slices of a view suffice.
+    # In the flattened matrix, N entries lie between two diagonal entries, and N - T entries after the last one.
     last = (rows - 1) * (columns + 1)
     between = flat[:last].view(rows - 1, columns + 1)[:, 1:]
     if rows == columns:

@@ -85,10 +85,11 @@ class Tiles(Protocol):
     """Interface of the modules that compute sums and their gradients tile by tile."""
 
     def forward(self, sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-        """Return logsumexps and mean similarities for K exponents.
+        """Return two sums over the negatives of each anchor, for each of the K exponents P of `sums`.
 
         Returns:
-            Two lists with one tensor `[K, N]` per set of anchors.
+            The logs of the sums of e^P, and the means of the similarities with weights e^P. Each list has one tensor
+            `[K, N]` per set of N anchors. The means are valid only if `sums.expected`.
         """
 
     def backward(
