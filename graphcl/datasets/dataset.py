@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
+
+NUMBER_CLASSES = "number the classes, e.g. by numpy.unique(labels, return_inverse=True), or leave `y` out"
+"""Advice for messages that `y` is a text."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,19 @@ class GraphDataset(InMemoryDataset):
         elif self.labelled:
             targets = f"{self.num_classes} classes"
         else:
-            targets = "no classes" + (", as `y` is not one whole number a graph" if "y" in self._data else "")
+            targets = "no classes" + self._why_unlabelled()
         return f"{type(self).__name__}({self.name!r}, {graphs}, {columns}, {targets})"
+
+    def _why_unlabelled(self) -> str:
+        """Return the reason why the graphs have no classes; an empty string if they have no `y`."""
+        if "y" not in self._data:
+            return ""
+        y, cut = self._data["y"], (self.slices or {}).get("y")
+        reason = ", as `y` is not one whole number a graph"
+        if isinstance(cut, Tensor) and _one_number_each(y, cut, cut.numel() - 1):
+            for graph in (~_is_whole(y.flatten())).nonzero()[:1].flatten().tolist():
+                reason += f" (graph {graph}: {y.flatten()[graph].item():g})"
+        return reason
 
 
 def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[Tensor, Tensor] | None:
@@ -110,11 +125,19 @@ def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[T
 
     A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
     """
-    if not isinstance(y, Tensor) or y.is_complex() or y.numel() != num_graphs:
-        return None
-    if y.is_floating_point() and not torch.equal(y, y.trunc()):  # NaN is unequal to itself
-        return None
-    if y_slices is None or not torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1)):
+    if not _one_number_each(y, y_slices, num_graphs) or not _is_whole(y).all():
         return None
     classes, number = y.flatten().long().unique(sorted=True, return_inverse=True)
     return number, classes
+
+
+def _one_number_each(y: object, y_slices: Tensor | None, num_graphs: int) -> TypeGuard[Tensor]:
+    """Return True if `y` holds one real number per graph."""
+    if not isinstance(y, Tensor) or y.is_complex() or y.numel() != num_graphs:
+        return False
+    return y_slices is not None and torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1))
+
+
+def _is_whole(y: Tensor) -> Tensor:
+    """Return a mask of the whole numbers in `y`; NaN and infinity are not whole."""
+    return y.isfinite() & (y == y.trunc()) if y.is_floating_point() else torch.ones_like(y, dtype=torch.bool)

@@ -106,12 +106,17 @@ def _warn_of_magnitudes(x: Tensor, what: str) -> None:
         return
     low, high = (int(each) for each in x.aminmax())
     if low < 0 or high > 1:
-        # `warn_explicit` shows no source line, and its registry shows each message only once
-        text = (
+        shift = f" + {-low}" if low < 0 else ""
+        warn_once(
             f"`x` of {what} holds whole numbers from {low} to {high}, which are read as magnitudes; if they are "
-            "categories, one-hot encode them or use an encoder with embedding tables, such as molecule_gine"
+            "categories, one-hot encode them in every graph: graph.x = "
+            f"torch.nn.functional.one_hot(graph.x.long(){shift}, {high - min(low, 0) + 1}).flatten(1)"
         )
-        warnings.warn_explicit(text, UserWarning, "graphcl", 0, registry=_WARNED)
+
+
+def warn_once(text: str) -> None:
+    """Show a warning without its source line, once for each text."""
+    warnings.warn_explicit(text, UserWarning, "graphcl", 0, registry=_WARNED)
 
 
 def node_degrees(edge_index: Tensor, edge_slices: Tensor, ptr: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphcl.datasets.dataset import Benchmark, GraphDataset, class_labels
+from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, GraphDataset, class_labels
 from graphcl.datasets.features import check_features, node_features
 from graphcl.datasets.names import SYNTHETIC
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.on_disk import is_on_disk, open_on_disk
-from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint
+from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
 from graphcl.datasets.store import check_finite, check_store
 from graphcl.datasets.tu import Collated, load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason
@@ -42,7 +42,7 @@ def load_dataset(
     | `"ogbg-molhiv"` | an OGB set with its split: from `data_root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
     | `"synthetic"` | generated graphs: no file, no network |
     | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
-    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (`x` on nodes, `y` in `G.graph`) |
+    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`) |
     | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
     | `"graphs.pt"` | a file of PyG's `InMemoryDataset.save`; code in it is never run |
     | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
@@ -96,7 +96,7 @@ def load_dataset(
         else:
             name, (data, slices) = _collate(source, folder, mirror, features)
         categories = categories or benchmark is not None or isinstance(source, GraphDataset)
-        return prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
+        dataset = prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
     except InputError:
         raise
     except OSError as error:
@@ -106,6 +106,9 @@ def load_dataset(
             raise
         # no check found this defect of the file, so chain the exception for debugging
         raise InputError(f"cannot load {str(source)!r}, its parts are inconsistent: {reason(error)}.") from error
+    if isinstance(source, list | tuple) or (isinstance(source, str | os.PathLike) and str(source).endswith(".pt")):
+        warn_of_one_way_edges(dataset)
+    return dataset
 
 
 def prepare(
@@ -153,7 +156,7 @@ def prepare(
         for number, each in enumerate(data.y):
             if isinstance(each, str):
                 raise InputError(
-                    f"{name}: `y` of graph {number} must be a number, got {each[:60]!r}; number the classes."
+                    f"{name}: `y` of graph {number} must be a number, got {each[:60]!r}; {NUMBER_CLASSES}."
                 )
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 import torch.utils.data
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.features import warn_once
 from graphcl.datasets.store import check_edge_index
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
+
+_MOST_SORTED = 50_000_000
+"""Largest number of edges that are checked for both directions."""
 
 
 def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
@@ -109,3 +115,26 @@ def collate_file(path: Path) -> Collated:
     raise InputError(
         f"file {str(path)!r} is not a data set saved by PyG; write it with InMemoryDataset.save([data, ...], path)."
     )
+
+
+def warn_of_one_way_edges(dataset: GraphDataset) -> None:
+    """Warn if an edge exists in one direction only, naming the first graph with such an edge."""
+    edge_index, slices = dataset._data.edge_index, dataset.slices
+    if slices is None or edge_index.size(1) > _MOST_SORTED:
+        return
+    ptr, device = slices["x"], edge_index.device
+    first_node = ptr[:-1].repeat_interleave(slices["edge_index"].diff()).to(device)
+    source, target = edge_index[:, edge_index[0] != edge_index[1]]
+    shift = first_node[edge_index[0] != edge_index[1]]
+    low, high = shift + torch.minimum(source, target), shift + torch.maximum(source, target)
+    # the two directions of an edge have adjacent codes; the smallest code lies in the first graph
+    codes = ((low * int(ptr[-1]) + high) * 2 + (source < target)).unique()
+    pairs, directions = (codes // 2).unique_consecutive(return_counts=True)
+    if (one_way := pairs[directions == 1]).numel():
+        node = int(one_way[0]) // int(ptr[-1])
+        graph = int(torch.searchsorted(ptr, node, right=True)) - 1
+        warn_once(
+            f"graph {graph} of {dataset.name} has edges in one direction only, and messages pass only along stored "
+            "edges; if the graphs are undirected, apply torch_geometric.transforms.ToUndirected() to each "
+            "(networkx: graph.to_undirected())"
+        )

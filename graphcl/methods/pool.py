@@ -45,7 +45,7 @@ class Distribution(nn.Module):
         self.draws += mine.sum(dim=1)
 
     def means(self) -> Tensor:
-        """Return the mean loss of each member `[n]` over the graphs that drew it; the overall mean if no graph drew it."""
+        """Return the mean loss of each member `[n]` over the graphs that drew it, else over all graphs."""
         overall = self.losses.sum() / self.draws.sum().clamp(min=1)
         return torch.where(self.draws > 0, self.losses / self.draws.clamp(min=1), overall)
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import from_networkx
 
-from graphcl.datasets import load_dataset
+from graphcl.datasets import features, load_dataset
+from graphcl.datasets.loader import make_loader
 
 
 def with_x(graph, value=lambda node: [1.0, 0.0]):
@@ -54,6 +55,47 @@ def test_other_attributes_do_not_matter_beside_x_or_without_need_of_it(wanted):
     assert set(dataset[0].keys()) == {"edge_index", "x"}
 
 
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph, nx.MultiGraph])
+@pytest.mark.parametrize("width", [1, 2])
+def test_edge_attr_follows_its_edges(kind, width):
+    ends = [(2, 0), (0, 1), (1, 2), (2, 0)] if kind is nx.MultiGraph else [(2, 0), (0, 1), (1, 2)]
+    first, second = kind(), kind()
+    first.add_nodes_from(range(3))
+    for low, high in ends:
+        first.add_edge(low, high, edge_attr=float(low + high) if width == 1 else [low + high, low * high])
+    second.add_node(0)
+    dataset = load_dataset([second, first])
+    low, high = dataset[1].edge_index
+    expected = torch.stack([low + high, low * high], dim=1)[:, :width]
+    assert torch.equal(dataset[1].edge_attr, expected.to(dataset[1].edge_attr.dtype))
+    assert dataset[0].edge_attr.shape == (0, width)  # a graph without edges
+
+
+@pytest.mark.parametrize(("ids", "kept"), [("ab", ["a", "b"]), ([7, 9], [7, 9]), (np.array([7, 9]), [7, 9])])
+def test_id_is_kept_as_that_of_pyg_graphs(ids, kept):
+    batch = next(iter(make_loader(load_dataset([changed(id=each) for each in ids]), 2)))
+    assert (batch.id if isinstance(batch.id, list) else batch.id.tolist()) == kept
+
+
+def test_ignored_attributes_are_named():
+    graphs = [changed(name="ring"), changed(y_true=1)]
+    graphs[1].edges[0, 1]["weight"] = 2.0
+    features._WARNED.clear()
+    with pytest.warns(UserWarning, match="ignored") as caught:
+        load_dataset(graphs)
+    assert [str(each.message) for each in caught] == [
+        "own: ignored edge attribute 'weight', graph attribute 'name', graph attribute 'y_true'; networkx graphs are "
+        "read for 'x' of nodes, 'edge_attr' of edges, and 'y' and 'id' of `graph.graph`"
+    ]
+
+
+def with_edge_attr(*values):
+    result = nx.path_graph(len(values) + 1)
+    for number, value in enumerate(values):
+        result.edges[number, number + 1].update({} if value is None else {"edge_attr": value})
+    return result
+
+
 def changed(nodes=None, **graph):
     result = nx.path_graph(3)
     if nodes:
@@ -72,7 +114,15 @@ ERRORS = {
     "x of words": ([with_x(nx.path_graph(2), str), nx.path_graph(2)], "attribute 'x' of graph 0 must be numbers"),
     "ragged x": ([with_x(nx.path_graph(3), range), nx.path_graph(2)], "attribute 'x' of graph 0 must be numbers"),
     "nan": ([with_x(nx.path_graph(2), lambda _: np.nan)] * 2, "4 NaN or infinite values"),
-    "y of words": ([changed(y="active"), changed(y="inactive")], "'y' of graph 0 must be numbers", "active"),
+    "y of words": (
+        [changed(y="active"), changed(y="inactive")],
+        "'y' of graph 0 must be numbers",
+        "active",
+        "numpy.unique",
+    ),
+    "edge_attr on some edges": ([with_edge_attr(1, None, 2)] * 2, "1 of 3 edges of graph 0 have no 'edge_attr'"),
+    "ragged edge_attr": ([with_edge_attr([1], [1, 2])] * 2, "attribute 'edge_attr' of graph 0 must be numbers"),
+    "edge_attr widths": ([with_edge_attr(1), with_edge_attr([1, 2])], "`edge_attr` of graph 1 has shape [2, 2]"),
     "y on some": ([changed(y=1), changed()], "graph 1 has no `y`"),
 }
 ERRORS["x on some nodes"][0][1].add_nodes_from([(0, {"x": 1.0}), (1, {})])

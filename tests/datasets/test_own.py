@@ -8,6 +8,7 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import ToUndirected
 
 from graphcl.datasets import GraphDataset, features, load_dataset
 from graphcl.errors import InputTypeError
@@ -120,11 +121,9 @@ def test_one_whole_number_is_a_class(y):
 @pytest.mark.parametrize(
     ("y", "kept"),
     [
-        (0.5, "tensor([0.5000])"),
         (torch.tensor([1, 0]), "tensor([1, 0])"),
         (torch.tensor([[1, 0]]), "tensor([[1, 0]])"),
         (torch.tensor([0, 1, 0]), "tensor([0, 1, 0])"),
-        (np.float64(0.5), "tensor([0.5000], dtype=torch.float64)"),
         ({"a": 1}, "{'a': tensor([1])}"),
         (None, "None"),
     ],
@@ -138,16 +137,50 @@ def test_other_targets_are_kept_without_classes(y, kept):
     assert str(dataset[0].y) == kept
 
 
+@pytest.mark.parametrize(("value", "name"), [(0.5, "0.5"), (np.float64(0.5), "0.5"), (np.nan, "nan"), (np.inf, "inf")])
+def test_the_first_graph_without_a_whole_number_is_named(value, name):
+    dataset = load_dataset([graph(y=each) for each in (type(value)(1), value, value)])
+    assert repr(dataset).endswith(f"no classes, as `y` is not one whole number a graph (graph 1: {name}))")
+    assert dataset[1].y.item() == pytest.approx(value, nan_ok=True)
+
+
+@pytest.mark.parametrize("form", ["list", "file"])
+def test_edges_in_one_direction_only(form, tmp_path, monkeypatch):
+    loop = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 0, 2, 2]])  # an edge listed twice and self-loops have no direction
+    one_way = torch.tensor([[0, 1, 2, 0], [1, 0, 0, 1]])
+    graphs = [graph(edge_index=edges) for edges in (loop, PAIR[:, :0], one_way, one_way)]
+    torch.save(graphs, tmp_path / "own.pt")
+    source = graphs if form == "list" else tmp_path / "own.pt"
+    features._WARNED.clear()
+    with pytest.warns(UserWarning, match=r"^graph 2 of own has edges in one direction only.*ToUndirected") as caught:
+        load_dataset(source)
+    assert len(caught) == 1
+    features._WARNED.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_dataset([ToUndirected()(each) for each in graphs])
+        monkeypatch.setattr("graphcl.datasets.own._MOST_SORTED", 3)
+        load_dataset(source)
+
+
 def test_whole_numbers_are_magnitudes_with_a_warning_unless_the_encoder_takes_categories():
     graphs = [graph(x=torch.tensor([[6, 1], [8, 0], [7, 1]])) for _ in range(2)]
     features._WARNED.clear()
     with pytest.warns(UserWarning, match="`x` of own holds whole numbers from 0 to 8, which are read as magnitudes"):
         numbers = load_dataset(graphs)
     assert numbers.x.dtype == torch.float32
+    features._WARNED.clear()
+    with pytest.warns(UserWarning, match="one-hot encode them") as caught:
+        load_dataset([graph(x=torch.tensor([[-1, 1], [2, 0], [0, 1]]))] * 2)
+    advice = str(caught[0].message).split("graph.x = ")[1]
+    assert advice == "torch.nn.functional.one_hot(graph.x.long() + 1, 4).flatten(1)"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load_dataset(graphs, categories=True).x.dtype == torch.long
         assert load_dataset([graph(x=torch.eye(3).long())] * 2).x.dtype == torch.float32
+        one_hot = eval(advice, {"torch": torch, "graph": graph(x=torch.tensor([[-1, 1], [2, 0]]).int())})
+        assert one_hot.tolist() == [[1, 0, 0, 0, 0, 0, 1, 0], [0, 0, 0, 1, 0, 1, 0, 0]]
+        assert load_dataset([graph(2, x=one_hot)] * 2).num_features == 8
 
 
 def test_flat_and_missing_columns():
@@ -194,7 +227,10 @@ LIST_ERRORS = {
     "no edges": ([graph(), without("edge_index")], "graph 1 has no `edge_index`", "to all graphs"),
     "x on some": ([graph(), without("x")], "graph 1 has no `x`, graph 0 has one", "to all graphs or to none"),
     "y on some": ([graph(), without("y")], "graph 1 has no `y`, graph 0 has one"),
-    "y of text": ([graph(y="a"), graph(y="b")], "`y` of graph 0 must be a number, got 'a'; number the classes"),
+    "y of text": (
+        [graph(y="a"), graph(y="b")],
+        "`y` of graph 0 must be a number, got 'a'; number the classes, e.g. by numpy.unique(",
+    ),
     "other on some": ([graph(), graph(z=1)], "graph 0 has no `z`, graph 1 has one"),
     "widths": ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     "numpy x": ([graph(), graph(x=np.ones((3, 2)))], "`x` of graph 1 must be a torch tensor [N, F]", "got ndarray"),
