@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -80,7 +80,17 @@ _WANTED = {
 
 MOST_NAMES = 30
 """Largest number of valid names that a message lists."""
-_SYNONYMS = {"simclr": ("ntxent", "twoviews"), "tau": ("temperature",), "p": ("ratio",), "graphsage": ("sage",)}
+_SYNONYMS = {
+    "simclr": ("ntxent", "twoviews"),
+    "tau": ("temperature",),
+    "p": ("ratio",),
+    "graphsage": ("sage",),
+    "augmentation": ("views.first", "views.second"),
+    "aug": ("views.first", "views.second"),
+    "augratio": ("ratio",),
+    "view1": ("views.first",),
+    "view2": ("views.second",),
+}
 """Name in the literature -> names in this library, all in lower case without `_` and `-`."""
 MOST_PROBLEMS = 20
 """Largest number of mistakes that one message lists."""
@@ -93,24 +103,34 @@ def nearest(name: object, valid: Iterable[str]) -> str:
     """
     names = sorted(set(valid))
     if len(names) > MOST_NAMES:
-        return f"did you mean {' or '.join(resembling(name, names, 0))}? there are {len(names)} names"
-    close = resembling(name, names)
-    return (f"did you mean {' or '.join(close)}? " if close else "") + f"choose from: {', '.join(names) or 'nothing'}"
+        return f"{did_you_mean(resembling(name, names, 0))}there are {len(names)} names"
+    return f"{did_you_mean(resembling(name, names))}choose from: {', '.join(names) or 'nothing'}"
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return "did you mean A or B? " ("A and B" for an argument of both views), or an empty string without names."""
+    both = all(name.removeprefix("--").startswith("views.") for name in names)
+    return f"did you mean {(' and ' if both else ' or ').join(names)}? " if names else ""
 
 
 def resembling(name: object, valid: Iterable[str], cutoff: float = 0.5) -> list[str]:
     """Return up to three valid names that resemble `name`, best first; ignore case, `_`, `-` and the order of words.
 
+    A dotted name is also compared by its last part.
+
     Example:
         >>> resembling("NTXent", ["adnce", "nt_xent"]), resembling("drop_nodes", ["node_drop", "identity"])
         (['nt_xent'], ['node_drop'])
+        >>> resembling("temperature", ["features", "loss.temperature"])
+        ['loss.temperature']
     """
     given = plain(str(name)[:100])
-    by_plain = {plain(each): each for each in valid}
-    if same := [by_plain[each] for each in (given, *_SYNONYMS.get(given, ())) if each in by_plain]:
-        return same
+    forms = {each: {plain(each), plain(each.rpartition(".")[2])} for each in valid}
+    if same := [each for key in (given, *_SYNONYMS.get(given, ())) for each in forms if key in forms[each]]:
+        return same[:3]
     likeness = {
-        each: max(_ratio(given, key), _ratio(_sorted(str(name)), _sorted(each))) for key, each in by_plain.items()
+        each: max(_ratio(_sorted(str(name)), _sorted(each)), *(_ratio(given, key) for key in keys))
+        for each, keys in forms.items()
     }
     best = sorted(likeness, key=lambda each: -likeness[each])[:3]
     return [each for each in best if likeness[each] >= cutoff]
@@ -207,18 +227,10 @@ class Arguments:
 
     def guard(self, function: F) -> F:
         """Return a wrapper of `function` that raises InputError for an argument of a wrong name, type or value."""
-        signature = inspect.signature(function)
 
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
-            try:
-                bound = signature.bind(*args, **kwargs).arguments
-            except TypeError as error:
-                callee = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-                known = [name for name in signature.parameters if name != "self"]
-                wrong = next((name for name in kwargs if name not in known), None)
-                line = f" has no argument `{wrong}`; {nearest(wrong, known)}" if wrong else f": {error}"
-                raise InputTypeError(f"`{callee}`{line}.") from None
+            bound = bind(function, args, kwargs)
             given = {name: value for name, value in bound.items() if name in self.model.model_fields}
             if any(isinstance(value, self._tensor) for value in given.values()):  # pydantic would accept it as a number
                 raise InputTypeError(" ".join(self.problems(given)))
@@ -232,3 +244,31 @@ class Arguments:
             return function(*args, **kwargs)
 
         return guarded  # type: ignore[return-value]
+
+
+def bind(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    advice: Callable[[str], str] = lambda name: "",
+) -> dict[str, Any]:
+    """Return the given arguments of `function` by name.
+
+    Args:
+        function: function to call with `args` and `kwargs`.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        advice: function that takes an unknown name and returns what to pass instead; "" lists the valid names.
+
+    Raises:
+        InputTypeError: an argument is missing or unknown.
+    """
+    signature = inspect.signature(function)
+    try:
+        return signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        callee = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+        known = [name for name in signature.parameters if name != "self"]
+        wrong = next((name for name in kwargs if name not in known), None)
+        line = f" has no argument `{wrong}`; {advice(wrong) or nearest(wrong, known)}" if wrong else f": {error}"
+        raise InputTypeError(f"`{callee}`{line}.") from None

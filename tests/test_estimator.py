@@ -379,3 +379,9 @@ def test_settings_of_strangers_are_checked(settings, tmp_path):
     with pytest.raises(InputError, match=r"e\.pt is corrupted: `") as caught:
         GraphCL.load(tmp_path / "e.pt")
     assert "\n" not in str(caught.value)
+
+
+def test_an_argument_of_a_loss_is_passed_with_its_name():
+    line = r'`GraphCL` has no argument `temperature`; pass loss=\{"name": "adnce", "temperature": 0.2\}'
+    with pytest.raises(InputError, match=line):
+        GraphCL(temperature=0.5)

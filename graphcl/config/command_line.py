@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from graphcl.arguments import problems, resembling
+from graphcl.arguments import did_you_mean, problems, resembling
 from graphcl.config.completion import valid_keys
 from graphcl.config.files import parse_value, read_config
 from graphcl.config.nested import set_value
@@ -141,10 +141,8 @@ class Command(Generic[S]):
         fields = self.model.model_fields
         for name in fields if every or self.common is None else self.common:
             field = fields[name]
-            title = field.title or metavar(field.annotation)
-            option = field.title or name.upper() if name == self.positional else f"{flag(name)} {title}".rstrip()
-            lines.append(_option_line(option, f"{field.description}{_default(field)}"))
-        lines += [_option_line(option, text) for option, text in GENERAL.items()]
+            lines.append(option_help(name, field, positional=name == self.positional))
+        lines += [option_line(option, text) for option, text in GENERAL.items()]
         return "\n".join([*lines, *(["", self.details()] if self.details else [])]) + "\n"
 
 
@@ -178,8 +176,7 @@ def split_options(
     for key, _ in options:
         if key.split(".")[0] not in known:
             options_meant = similar(key) if similar else [flag(each) for each in resembling(key, known)]
-            guess = f"did you mean {' or '.join(options_meant)}? " if options_meant else ""
-            raise InputError(f"`{flag(key)}` is not a known option; {guess}see --help all.")
+            raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean(options_meant)}see --help all.")
     return options
 
 
@@ -209,6 +206,8 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
         return re.findall(r"[^\s,]+", text) if names else [parse_value(each) for each in given]
     if not given and kind in (None, bool):
         return True
+    if get_origin(kind) is dict and len(given) > 1:
+        raise InputError(f"`{flag(key)}` takes one value, got {len(given)}; graphcl sweep compares several.")
     value = parse_value(one_value(key, given))
     if isinstance(kind, type) and issubclass(kind, BaseModel) and not isinstance(value, dict):
         raise InputError(
@@ -253,7 +252,15 @@ def metavar(annotation: Any) -> str:
     return _METAVARS.get(kind, "VALUE")
 
 
-def _option_line(option: str, text: str) -> str:
+def option_help(name: str, field: FieldInfo, positional: bool = False) -> str:
+    """Return the line of the help text on the setting `name`: option, description and default."""
+    title = field.title or metavar(field.annotation)
+    option = field.title or name.upper() if positional else f"{flag(name)} {title}".rstrip()
+    return option_line(option, f"{field.description}{_default(field)}")
+
+
+def option_line(option: str, text: str) -> str:
+    """Return a line of the help text: `option`, then `text`, wrapped at 120 columns."""
     return textwrap.fill(
         text, 120, initial_indent=f"  {option:23} ", subsequent_indent=" " * 26, break_on_hyphens=False
     )

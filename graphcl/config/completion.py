@@ -34,7 +34,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     try:
         config = Config.model_validate(dict(values))
     except ValidationError as error:
-        found += problems(error, valid_keys(Config))
+        found += problems(error, lambda parents: valid_keys(Config)(parents) if parents else setting_paths())
         config = Config.model_validate(_without_errors(values, error))
     for choose in (_choose_loss, _choose_method, _choose_views, _choose_encoder, _choose_evaluator):
         config = config.model_copy(update=choose(config))
@@ -67,6 +67,27 @@ def valid_keys(model: type[BaseModel]) -> Callable[[tuple[Any, ...]], list[str]]
         return list(inner.model_fields)
 
     return at
+
+
+NAMED = {
+    "loss": losses,
+    "encoder": encoders,
+    "views.first": augmentations,
+    "views.second": augmentations,
+    "method": methods,
+}
+"""Setting that takes a registered name -> registry of the names."""
+
+
+def setting_paths() -> list[str]:
+    """Return the dotted path of every setting of a run, including the arguments of every registered name."""
+    paths = list(Config.model_fields)
+    for name, field in Config.model_fields.items():
+        if isinstance(field.default, BaseModel):
+            paths += [f"{name}.{inner}" for inner in type(field.default).model_fields]
+    for setting, registry in NAMED.items():
+        paths += [f"{setting}.{argument}" for name in registry for argument in registry.arguments(name).defaults]
+    return list(dict.fromkeys(paths))
 
 
 # The `_choose_*` functions resolve `auto` and return the settings to update. Their order matters: the loss comes first,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
-
-from pydantic import BaseModel
+from collections.abc import Callable, Iterable
 
 from graphcl.arguments import nearest, plain, resembling
-from graphcl.config.command_line import flag, shown_default
+from graphcl.config.command_line import flag, option_help, option_line, shown_default
+from graphcl.config.completion import NAMED, setting_paths
 from graphcl.config.files import shipped_configs
 from graphcl.config.settings import Config
 from graphcl.config.specs import choices
@@ -48,6 +47,8 @@ def topic(name: str) -> str:
     ]
     if not found:
         every = [each for registry, _ in REGISTRIES.values() for each in choices(registry)]
+        if settings := [path for path in setting_paths() if plain(name) in map(plain, (path, *path.rsplit(".", 1)))]:
+            return "".join(f"{_describe_setting(path)}\n" for path in settings)
         raise InputError(f"no help about {name!r}; {nearest(name, [*every, *lists])}; topics: all, {', '.join(lists)}.")
     return "\n".join(found)
 
@@ -61,9 +62,9 @@ def similar_options(key: str) -> list[str]:
         >>> similar_options("temperature"), similar_options("learning_rate"), similar_options("momentum")
         (['--loss.temperature'], ['--lr'], ['--method.momentum'])
     """
-    paths = list(_paths())
-    wanted = resembling(key, dict.fromkeys(path.rsplit(".", 1)[-1] for path in paths), 0.8)[:1]
-    found = [path for path in paths if path.rsplit(".", 1)[-1] in wanted]
+    # a typo in a setting's own name needs no registry, which takes seconds to import PyTorch
+    own = [*Config.model_fields, "views.first", "views.second"]
+    found = resembling(key, own, 0.8) or resembling(key, setting_paths(), 0.8)
     words = key.split("_")
     described = {name: field.description for name, field in Config.model_fields.items() if field.description}
     fitting = [name for name, text in described.items() if set(words) <= set(text.lower().split())]
@@ -71,20 +72,17 @@ def similar_options(key: str) -> list[str]:
     return [flag(path) for path in (found or shortest or resembling(key, Config.model_fields))][:3]
 
 
-def _paths() -> Iterator[str]:
-    """Yield the dotted path of every setting of a run, including the arguments of every registered name."""
-    for name, field in Config.model_fields.items():
-        yield name
-        if isinstance(field.default, BaseModel) and name != "views":
-            yield from (f"{name}.{inner}" for inner in type(field.default).model_fields)
-    for setting, registry in (
-        ("loss", losses), ("encoder", encoders), ("views.first", augmentations), ("views.second", augmentations),
-        ("method", methods),
-    ):  # fmt: skip
-        yield from (
-            f"{setting}.{each}"
-            for each in dict.fromkeys(each for name in registry for each in registry.arguments(name).defaults)
-        )
+def _describe_setting(path: str) -> str:
+    """Return a line of help on a setting: its description, or the registered names that take it, with defaults."""
+    if path in Config.model_fields:
+        return option_help(path, Config.model_fields[path])
+    if path in NAMED:
+        return option_line(f"{flag(path)} NAME", f"{NAMED[path].kind}, see --help {NAMED[path].kind}s")
+    setting, _, argument = path.rpartition(".")
+    registry = NAMED.get(setting)
+    takers = {each: registry.arguments(each).defaults for each in registry} if registry else {}
+    found = [f"{each} [{shown_default(values[argument])}]" for each, values in takers.items() if argument in values]
+    return option_line(flag(path), f"argument of {', '.join(found)}" if found else f"part of {flag(setting)}")
 
 
 def _describe(name: str, registry: Registry, setting: str) -> str:

@@ -54,8 +54,19 @@ def _different(values: list[Any]) -> bool:
 
 Names = Annotated[list[str], BeforeValidator(_split)]
 """A list of names; a string is split at commas and blanks."""
+
+
+def _dataset_name(value: Any) -> Any:
+    if not isinstance(value, str | int | float | list | dict | None):
+        rule = "must be a name or a path, got {value}; use GraphCL, or pass a file of InMemoryDataset.save"
+        raise PydanticCustomError("rule", rule, {"value": shown(value)})
+    return value
+
+
 DatasetName = Annotated[
-    str, Field(title="NAME", description="TU or OGB name, `synthetic`, a .pt file, a TU folder or a packed one")
+    str,
+    BeforeValidator(_dataset_name),
+    Field(title="NAME", description="TU or OGB name, `synthetic`, a .pt file, a TU folder or a packed one"),
 ]
 DataRoot = Annotated[str, Field(title="FOLDER", description="folder of downloaded and processed data sets")]
 Mirror = Annotated[str | None, Field(title="PLACE", description="folder, file:// or http(s) URL that holds NAME.zip")]

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
 
-from graphcl.arguments import nearest
+from graphcl.arguments import nearest, shown
 from graphcl.errors import InputError
 from graphcl.registry import Registry, augmentations
 
@@ -21,7 +22,14 @@ def as_spec(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-Named = Annotated[dict[str, Any], BeforeValidator(as_spec)]
+def _named(value: Any) -> Any:
+    if callable(value):
+        rule = "must be a registered name, got {value}; register it (docs/extending.md), or use TwoViews and train"
+        raise PydanticCustomError("rule", rule, {"value": shown(value)})
+    return as_spec(value)
+
+
+Named = Annotated[dict[str, Any], BeforeValidator(_named)]
 """A registered name with its arguments, as in `{name: adnce, mu: 0.7}`; a bare name has the default arguments."""
 
 
@@ -43,6 +51,9 @@ def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
     arguments = {key: value for key, value in spec.items() if key != "name"}
     if spec["name"] not in registry:
         return [f"`{prefix}`: unknown {registry.kind} {spec['name']!r}; {nearest(spec['name'], choices(registry))}."]
+    known = registry.arguments(spec["name"])
+    if not (known.defaults or known.required or known.tensors):
+        return [f"`{prefix}.{key}` is not a known key; {spec['name']} takes no arguments." for key in arguments]
     found = []
     if "members" in registry.arguments(spec["name"]).required:
         members = arguments.pop("members", None)

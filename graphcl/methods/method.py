@@ -32,12 +32,22 @@ class Outcome:
         h: embeddings of the first view, `[B, H]`.
         z1: anchors, `[B, D]`; if anchors are nodes, one node per graph.
         z2: positives of the anchors, `[B, D]`.
+
+    Raises:
+        InputTypeError: `loss` is not a tensor.
+        InputError: `loss` has several elements.
     """
 
     loss: Tensor
     h: Tensor
     z1: Tensor
     z2: Tensor
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.loss, Tensor):
+            raise InputTypeError(f"the loss must be a scalar tensor, got {self.loss!r}; compute it with torch.")
+        if self.loss.numel() != 1:
+            raise InputError(f"the loss must be a scalar tensor, got shape {list(self.loss.shape)}; use .mean().")
 
 
 class Method(nn.Module, ABC):

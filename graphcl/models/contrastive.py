@@ -57,7 +57,8 @@ class ContrastiveModel(nn.Module):
         check_signature(encoder, "edge_index", "batch")
         width = out_channels or getattr(encoder, "out_channels", None)
         if width is None:
-            raise InputError(f"{type(encoder).__name__} has no `out_channels`; pass `out_channels=` its output width.")
+            name = type(encoder).__name__
+            raise InputError(f"{name} has no `out_channels`; pass it: ContrastiveModel(encoder, out_channels=64).")
         projection = width if projection is None else projection
         if projection < 1:
             raise InputError(f"`projection` must be at least 1, got {projection}.")

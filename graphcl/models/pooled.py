@@ -50,7 +50,8 @@ class Pooled(nn.Module):
         check_signature(nodes, "edge_index")
         width = out_channels or getattr(nodes, "out_channels", None)
         if width is None:
-            raise InputError(f"{type(nodes).__name__} has no `out_channels`; pass `out_channels=` its output width.")
+            name = type(nodes).__name__
+            raise InputError(f"{name} has no `out_channels`; pass it, as in Pooled({name}(...), out_channels=64).")
         self.nodes, self.readout, self.out_channels = nodes, _aggregation(readout), width
         self.supports_edge_weight = accepts(nodes, "edge_weight")
         self.supports_edge_attr = accepts(nodes, "edge_attr") and _has_edge_dim(nodes)

@@ -7,12 +7,13 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Arguments, Count, NonNegative, Positive, Ratio
 from graphcl.augment.transform import Augmentation
 from graphcl.distributed import ranks
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel, with_projector
@@ -95,6 +96,9 @@ def train(
             `warmup` needs the number of steps but the loader has no length.
         Stopped: a stop signal was received, see `Checkpoints`.
     """
+    if not isinstance(method, Method):
+        hint = 'pass a method, such as TwoViews(model, "infonce")'
+        raise InputTypeError(f"`method` must be a Method, got {type(method).__name__}; {hint}.")
     settings: dict[str, Any] = {
         "optimizer": optimizer, "lr": lr, "schedule": schedule, "warmup": warmup, "weight_decay": weight_decay,
         "clip_norm": clip_norm, "amp": amp, "non_finite": non_finite,
@@ -171,6 +175,9 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
 @torch.no_grad()
 def embed_batches(model: nn.Module, loader: Iterable[Batch]) -> Iterator[tuple[Tensor, Batch]]:
     """Yield each batch's embeddings `[B, H]` in float32 and the batch, both on the model's device; see `embed`."""
+    if isinstance(loader, Dataset):
+        hint = "use ResidentLoader(dataset, 1024)"
+        raise InputTypeError(f"`loader` must give batches, got {type(loader).__name__}; {hint}.")
     model = model if isinstance(model, ContrastiveModel) else with_projector(model)
     device = next(model.parameters()).device
     was_training = model.training

@@ -135,8 +135,15 @@ def test_messages_of_a_command(words, line):
         (["--mu", "1"], "`--mu` is not a known option; did you mean --loss.mu? see"),
         (
             ["--ratio", "1"],
-            "`--ratio` is not a known option; did you mean --views.first.ratio or --views.sec",
+            "`--ratio` is not a known option; did you mean --views.first.ratio and --views.sec",
         ),
+        (["--aug", "x"], "`--aug` is not a known option; did you mean --views.first and --views.second? see"),
+        (["--view1", "x"], "`--view1` is not a known option; did you mean --views.first? see"),
+        (
+            ["--views.first", "identity", "--views.first.ratio", "0.1"],
+            "`views.first.ratio` is not a known key; identity takes no arguments.",
+        ),
+        (["--loss", "infonce", "dcl"], "`--loss` takes one value, got 2; graphcl sweep compares several."),
         (["--hidden", "1"], "`--hidden` is not a known option; did you mean --encoder.hidden or --method.hidden? see"),
         (["--learning-rate", "1"], "`--learning-rate` is not a known option; did you mean --lr? see"),
         (["--loss", "ADNCE"], "`loss`: unknown loss 'ADNCE'; did you mean adnce? choose from: adnce, adnce_auto,"),
@@ -215,6 +222,8 @@ def test_help_about_lists_and_names():
     assert inspect.getdoc(losses["adnce"]) in topic("adnce")
     assert topic("moco").count("with its defaults") == 2  # a loss and a method
     assert topic("supcon").startswith("loss supcon")  # supcon is not listed, but has a help text
+    assert "--loss.temperature      argument of adnce [0.2], adnce_auto" in topic("temperature")
+    assert "--views.first NAME      augmentation, see --help augmentations" in topic("views")
     with pytest.raises(InputError, match="no help about 'adnse'; did you mean adnce or"):
         topic("adnse")
 

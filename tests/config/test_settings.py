@@ -77,6 +77,13 @@ def test_a_key_that_is_no_text(values):
         ({"lr": True}, "`lr` must be a number, got True."),
         ({"amp": 1}, "`amp` must be true or false, got 1."),
         ({"dataset": 5}, "`dataset` must be a text, got 5."),
+        (
+            {"dataset": object},
+            "`dataset` must be a name or a path, got <class 'object'>; use GraphCL, or pass a file of "
+            "InMemoryDataset.save.",
+        ),
+        ({"temperature": 0.5}, "`temperature` is not a known key; did you mean loss.temperature? there are"),
+        ({"loss": len}, "`loss` must be a registered name, got <built-in function len>; register it"),
         ({"views": {"first": {"name": "node_drop", "ratio": 1.0}}}, "`views.first.ratio` must be in [0, 1), got 1.0."),
         ({"views": {"first": "one_of"}}, "`views.first.members` must be a list of one or more augmentations"),
         (

@@ -15,6 +15,18 @@ from tests.methods.small import graphs, make_model, seeded, trainable, views_of
 IDS = list(range(10))
 
 
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        (lambda z1, z2: (z1 - z2).sum(1), r"must be a scalar tensor, got shape \[10\]; use \.mean\(\)"),
+        (lambda z1, z2: 1.0, r"must be a scalar tensor, got 1\.0; compute it with torch"),
+    ],
+)
+def test_a_loss_must_be_a_scalar(loss, line):
+    with pytest.raises(InputError, match=line):
+        TwoViews(make_model(), loss)(*views_of(graphs(), IDS, 0))
+
+
 def gradients(model):
     return [torch.zeros_like(each) if each.grad is None else each.grad.clone() for each in model.parameters()]
 

@@ -284,7 +284,10 @@ class Wide(Encoder):
             lambda: Pooled(Encoder()),
             r"^Encoder must return one row per node, got \[12, 3\] for \d+ nodes; .*row per graph needs no `Pooled",
         ),
-        (lambda: Pooled(Own(3, 8)), r"^Own has no `out_channels`; pass `out_channels=` its output width\.$"),
+        (
+            lambda: Pooled(Own(3, 8)),
+            r"^Own has no `out_channels`; pass it, as in Pooled\(Own\(\.\.\.\), out_channels=64\)\.$",
+        ),
         (lambda: Pooled(Own(3, 8), out_channels=5), r"^Pooled returns rows of width 8, not 5; pass `out_channels=`\.$"),
         (lambda: Pooled(OfNodes(), "median"), r"^`readout` must be 'sum', 'mean', 'max' or an Aggregation .*'median'"),
     ],

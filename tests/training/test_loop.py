@@ -12,6 +12,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv, global_mean_pool
 
 from graphcl.augment import Identity, NodeDrop, random4
+from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.losses import Loss, infonce
@@ -35,6 +36,14 @@ def test_it_learns():
     assert history[-1].loss < 0.85 * history[0].loss
     assert [record.epoch for record in history] == list(range(1, 21))
     assert all(0 < record.data_seconds < record.seconds for record in history)
+
+
+def test_a_model_is_not_a_method_and_a_data_set_is_not_a_loader():
+    model, data = make_model(), graphs(4)
+    with pytest.raises(InputError, match=r'got ContrastiveModel; pass a method, such as TwoViews\(model, "infonce"\)'):
+        train(model, ResidentLoader(data, 4), "identity", "identity")
+    with pytest.raises(InputError, match=r"`loader` must give batches, got \w+; use ResidentLoader\(dataset, 1024\)"):
+        embed(model, load_dataset("synthetic"))
 
 
 def test_embed_drops_the_projector_and_keeps_the_order():
@@ -309,7 +318,7 @@ def test_any_pyg_encoder_and_loader():
     history = train(TwoViews(model, Loss("adnce")), loader, NodeDrop(0.2), random4(), epochs=2)
     assert len(history) == 2
     assert embed(model, DataLoader(graphs(40), batch_size=16))[0].shape == (40, 6)
-    with pytest.raises(InputError, match=r"MeanGCN has no `out_channels`; pass `out_channels=` its output width\."):
+    with pytest.raises(InputError, match=r"MeanGCN has no `out_channels`; pass it: Contrastive.*, out_channels=64\)"):
         ContrastiveModel(MeanGCN())
 
 
