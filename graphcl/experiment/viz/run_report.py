@@ -169,10 +169,10 @@ def _scores(result: Mapping[str, Any]) -> Section | None:
 def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores], row: str) -> str:
     """Return a sentence on whether training improves on `best`, the best row of scores that needs no training."""
     gain = paired_gain(after, best).mean
-    against = f"the best row without training, {row}: {_gain(after, best)}."
+    against = f"the best row without training ({row}): {_gain(after, best)}."
     if sum(len(score.accuracy) for score in after) < 2 or paired_test(after, best).p >= 0.05:
         return f"No gain beyond chance over {against}"
-    return f"Training {'gains' if gain > 0 else 'loses'} against {against}"
+    return f"Training {'gains over' if gain > 0 else 'loses to'} {against}"
 
 
 def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> str:

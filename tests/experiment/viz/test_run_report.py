@@ -89,7 +89,7 @@ def test_the_numbers_are_those_of_the_result(folder):
         trained = scores["trained"]
         assert leads[number] == f"{trained['mean']:.2f} % ± {trained['std_seeds']:.2f} over 2 seeds, {name}"
         assert f" the best row without training, {best}: {gains[1]}, better in" in verdicts[number]
-        assert re.match("No gain beyond chance over|Training (gains|loses) against", verdicts[number])
+        assert re.match("No gain beyond chance over|Training (gains over|loses to)", verdicts[number])
         for row in ("untrained", "trained"):
             assert f"{scores[row]['mean']:.2f}" in drawn
         for seed, each in zip((0, 4), scores["per_seed"], strict=True):
@@ -203,7 +203,7 @@ def test_a_falling_error_is_a_gain(copy):
     assert show([str(copy)]) == 0
     text, _ = page_of(copy)
     assert "knn, RMSE" in text
-    assert "Training gains against the best row without training, graph statistics: +0.50" in text
+    assert "Training gains over the best row without training (graph statistics): +0.50" in text
     assert "split: 30 training graphs, C by 8 for validation, scored on 9" in text
     assert "class 0" not in text
 
