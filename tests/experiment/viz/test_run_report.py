@@ -88,7 +88,7 @@ def test_the_numbers_are_those_of_the_result(folder):
         assert re.search(rf"^{re.escape(gains[1])}.*\({best}\)$", rows["gain over the best reference row"][number])
         trained = scores["trained"]
         assert leads[number] == f"{trained['mean']:.2f} % ± {trained['std_seeds']:.2f} over 2 seeds, {name}"
-        assert f" the best row without training, {best}: {gains[1]}, better in" in verdicts[number]
+        assert f" the best row without training ({best}): {gains[1]}, better in" in verdicts[number]
         assert re.match("No gain beyond chance over|Training (gains over|loses to)", verdicts[number])
         for row in ("untrained", "trained"):
             assert f"{scores[row]['mean']:.2f}" in drawn
