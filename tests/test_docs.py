@@ -22,6 +22,8 @@ from graphcl.training import diagnostics
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NEW_RUN = ["--dataset", "synthetic"]
+"""Added to `--resume FOLDER`, which alone is refused as the folder does not exist here."""
 expand = runpy.run_path(str(ROOT / "docs" / "site" / "tables.py"))["expand"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 
@@ -120,7 +122,7 @@ def test_the_commands_of_a_page_parse(page, parse, tmp_path):
         (tmp_path / "study.yaml").write_text(text)
     for words in commands(page):
         try:
-            parse(words)
+            parse([*words, *NEW_RUN] if "--resume" in words and "--dataset" not in words else words)
         except InputError as error:
             pytest.fail(f"{shlex.join(words)}: {error}")
 
@@ -152,7 +154,7 @@ def test_the_options_in_the_text_exist(page):
         if f"  {key.split('.')[0]} " not in text:
             assert re.search(rf"{key}\b", SWEEP.help() + programs), f"{page.name}: no program has {key}"
         elif values and key != "--config":
-            RUN.parse([key, *values])
+            RUN.parse([key, *values, *NEW_RUN] if key == "--resume" else [key, *values])
 
 
 def slug(heading: str) -> str:

@@ -20,6 +20,7 @@ IMPORTED_BY_NAME = {
     "graphcl/system/optional.py": "of the extras",
     "graphcl/registry.py": "of the package",
     "graphcl/losses/__init__.py": "of the package",
+    "graphcl/evaluate/__init__.py": "of the package",
     "graphcl/experiment/tracking/tracker.py": "of the trackers",
     "docs/site/docstrings.py": "of the package",
     "docs/site/hooks.py": "of the commands",
