@@ -124,8 +124,8 @@ def warn_of_one_way_edges(dataset: GraphDataset) -> None:
         return
     ptr, device = slices["x"], edge_index.device
     first_node = ptr[:-1].repeat_interleave(slices["edge_index"].diff()).to(device)
-    source, target = edge_index[:, edge_index[0] != edge_index[1]]
-    shift = first_node[edge_index[0] != edge_index[1]]
+    no_loop = edge_index[0] != edge_index[1]
+    (source, target), shift = edge_index[:, no_loop], first_node[no_loop]
     low, high = shift + torch.minimum(source, target), shift + torch.maximum(source, target)
     # the two directions of an edge have adjacent codes; the smallest code lies in the first graph
     codes = ((low * int(ptr[-1]) + high) * 2 + (source < target)).unique()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -78,5 +79,5 @@ def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDatas
         kept.append(members[torch.randperm(len(members), generator=generator)[:count]])
     split = {**benchmark.split, "train": torch.cat(kept).sort().values}
     found = copy.copy(dataset)
-    found.benchmark = Benchmark(benchmark.name, split, benchmark.task_type, benchmark.eval_metric, benchmark.num_tasks)
+    found.benchmark = dataclasses.replace(benchmark, split=split)
     return found

@@ -98,10 +98,9 @@ def _load(config: Config, group: Group) -> GraphDataset:
     if group.is_main:
         check_folder(config)
         check_trackers(config.track)
+        print(f"loading {config.dataset} ...", flush=True)
     else:
         group.barrier()
-    if group.is_main:
-        print(f"loading {config.dataset} ...", flush=True)
     dataset = load_dataset(
         config.dataset, config.data_root, config.mirror, config.features, config.max_degree,
         categories=takes_categories(config.encoder["name"]),
