@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphcl.experiment.run import RunResult
 
 
-def run(config: str | None = None, /, **settings: Any) -> RunResult:
+def run(config: str | None = None, **settings: Any) -> RunResult:
     """Run a configuration as `graphcl run` does, and return the scores and the run folder.
 
     Args:

@@ -72,12 +72,7 @@ class Study:
         self.given.docs.mkdir(parents=True, exist_ok=True)
         if figure is not None:
             figure.savefig(self.given.docs / f"{self.name}.svg", metadata={"Date": None})
-        page = page or self.given.docs / f"{self.name}.md"
-        text = page.read_text() if page.exists() else "\n\n".join(f"<!-- {n} -->\n<!-- end -->" for n in tables) + "\n"
-        for name, table in tables.items():
-            mark = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-            text = re.sub(mark, lambda found, table=table: f"{found[1]}\n{table}\n\n{found[2]}", text, flags=re.DOTALL)
-        page.write_text(text)
+        write_tables(page or self.given.docs / f"{self.name}.md", **tables)
 
 
 class Cells:
@@ -117,6 +112,15 @@ class Cells:
     def metric(self, name: str, **where: str) -> np.ndarray:
         """Return a metric of the last epoch, for each seed."""
         return np.array([record["metrics"][name] for _, record in self.pick(**where)])
+
+
+def write_tables(page: Path, **tables: str) -> None:
+    """Write each table to a page, between the marks of its name; a new page has nothing else."""
+    text = page.read_text() if page.exists() else "\n\n".join(f"<!-- {n} -->\n<!-- end -->" for n in tables) + "\n"
+    for name, table in tables.items():
+        mark = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
+        text = re.sub(mark, lambda found, table=table: f"{found[1]}\n{table}\n\n{found[2]}", text, flags=re.DOTALL)
+    page.write_text(text)
 
 
 def means(scores) -> np.ndarray:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
-from study import markdown, means, plus_minus
+from study import DOCS, markdown, means, plus_minus, write_tables
 from torch_geometric.data import Batch
 
 from graphcl.datasets import load_dataset
@@ -147,20 +147,20 @@ def table(given):
 
 
 def main():
-    """Run what is missing and print the table."""
+    """Run what is missing and write the table of the page."""
     parser = argparse.ArgumentParser(prog="python benchmarks/studies/wl.py")
     parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
     parser.add_argument("--data-root", default="datasets")
     parser.add_argument("--out", default="sweeps/wl", type=Path, help="folder of the results; finished ones are kept")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--finished", action="store_true", help="run nothing: print the table of finished results")
+    parser.add_argument("--finished", action="store_true", help="run nothing: write the table of finished results")
     given = parser.parse_args()
     if not given.finished:
         given.out.mkdir(parents=True, exist_ok=True)
         for name in given.sets:
             run(name, given)
-    print(table(given))
+    write_tables(DOCS / "wl.md", wl=table(given))
 
 
 if __name__ == "__main__":

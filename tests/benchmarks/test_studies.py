@@ -1,6 +1,8 @@
 """Check the arithmetic of the studies, and that each of their sweeps can be planned."""
 
+import argparse
 import importlib.util
+import json
 import math
 import sys
 from pathlib import Path
@@ -169,3 +171,21 @@ def test_tables_of_a_page_are_replaced_and_its_text_kept(studies, tmp_path, monk
     assert "| new |" in page.read_text()
     assert "| old |" not in page.read_text()
     assert page.read_text().endswith("Words.\n")
+
+
+def test_table_of_few_labels(studies, tmp_path):
+    """Only finished sets are in the table; the gain is the difference of the means."""
+    few = studies("few_labels")
+
+    def score(seed, accuracy):
+        return vars(FoldScores(seed, accuracy, (1.0,) * 3, (50.0,) * 3, 3, 1, "acc"))
+
+    per_seed = [
+        {"untrained": score(seed, (50.0, 60.0, 70.0)), "trained": score(seed, (52.0, 65.0, 75.0))} for seed in (0, 1)
+    ]
+    (tmp_path / "MUTAG-0.1").mkdir()
+    (tmp_path / "MUTAG-0.1" / "result.json").write_text(json.dumps({"scores": {"finetune": {"per_seed": per_seed}}}))
+    given = argparse.Namespace(out=tmp_path, sets=["MUTAG", "DD"], rates=[0.01, 0.1])
+    head, _, line = few.table(given).splitlines()
+    assert head.startswith("| data set | labels |")
+    assert line.startswith("| MUTAG | 10 % | 60.00 ± 0.00 (2) | 64.00 ± 0.00 (2) | +4.00 (")

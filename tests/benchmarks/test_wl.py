@@ -136,7 +136,7 @@ def test_the_pair_is_chosen_on_inner_folds(wl, monkeypatch):
     assert any(depth == 1 for depth, _ in scores.chosen)
 
 
-def test_the_command_line_keeps_what_is_finished(wl, monkeypatch, tmp_path, capsys):
+def test_the_command_line_keeps_what_is_finished(wl, monkeypatch, tmp_path):
     graphs = []
     for seed in range(30):
         labels, edge_index, _ = random_graphs(seed, sizes=(5 + seed % 2,))
@@ -144,23 +144,23 @@ def test_the_command_line_keeps_what_is_finished(wl, monkeypatch, tmp_path, caps
         graphs.append(Data(x=x, edge_index=torch.from_numpy(edge_index), y=seed % 2))
     monkeypatch.setattr(wl, "load_dataset", lambda *_: load_dataset(graphs))
     monkeypatch.setattr(wl, "DEPTH", 1)
+    monkeypatch.setattr(wl, "DOCS", tmp_path)
     monkeypatch.setattr(wl, "C_GRID", (1.0,))
     arguments = ["wl", "--sets", "OWN", "--seeds", "2", "--out", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", arguments)
     wl.main()
-    first = capsys.readouterr().out
+    first = (tmp_path / "wl.md").read_text()
     files = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
     assert sorted(files) == [f"OWN-{kind}-{seed}.json" for kind in ("wl", "wl_oa") for seed in (0, 1)]
     kept = json.loads(files["OWN-wl_oa-1.json"])
     assert (kept["seed"], len(kept["accuracy"]), kept["chosen"][0][1]) == (1, 10, 1.0)
-    assert first.splitlines()[0] == "| data set | WL | WL-OA |"
-    assert first.splitlines()[2].startswith("| OWN | ")
+    assert "| data set | WL | WL-OA |\n|---|---|---|\n| OWN | " in first
 
     (tmp_path / "out" / "OWN-wl-0.json").unlink()
     monkeypatch.setattr(sys, "argv", [*arguments, "--finished"])
     wl.main()
-    assert "(1)" in capsys.readouterr().out
+    assert "(1)" in (tmp_path / "wl.md").read_text()
     monkeypatch.setattr(sys, "argv", arguments)
     wl.main()
-    assert capsys.readouterr().out == first
+    assert (tmp_path / "wl.md").read_text() == first
     assert files["OWN-wl_oa-1.json"] == (tmp_path / "out" / "OWN-wl_oa-1.json").read_text()
