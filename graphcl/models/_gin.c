@@ -38,7 +38,7 @@ typedef struct {
 } Layer;
 
 typedef struct {
-    i64 nodes, graphs, layers, hidden, training;
+    i64 nodes, graphs, layers, hidden, training, raw;
     float eps;
     const i64 *graph_ptr, *sources, *target_ptr, *targets, *source_ptr;
     const float *x;
@@ -357,15 +357,16 @@ static int prepare(Call *c) {
 }
 
 /* Arguments: a tuple of capsules (see `names`; `grads` is empty in the forward loop; two `kept` per layer), layers,
- * hidden, training, threads, eps. Return True, or False if an edge connects two graphs: outputs are undefined then. */
+ * hidden, training, raw, threads, eps. Return True, or False if an edge connects two graphs: outputs are undefined then. */
 static PyObject *call(PyObject *args, int backward) {
     PyObject *tensors;
     Call c = {.backward = backward};
-    int layers, hidden, training, fits;
+    int layers, hidden, training, raw, fits;
     double eps;
-    if (!PyArg_ParseTuple(args, "O!iipid", &PyTuple_Type, &tensors, &layers, &hidden, &training, &c.threads, &eps))
+    if (!PyArg_ParseTuple(args, "O!iippid", &PyTuple_Type, &tensors, &layers, &hidden, &training, &raw, &c.threads,
+                          &eps))
         return NULL;
-    c.layers = layers, c.hidden = hidden, c.training = training, c.eps = (float)eps;
+    c.layers = layers, c.hidden = hidden, c.training = training, c.raw = raw, c.eps = (float)eps;
     if (layers < 1 || layers > DEEPEST) return fail("layers", "be in 1 .. 4096"), NULL;
     int count = KEPT + 2 * layers;
     if (PyTuple_Size(tensors) != count) return PyErr_Format(PyExc_ValueError, "expected %d tensors", count);

@@ -100,7 +100,7 @@ static void NAME(forward_segment)(Call *c, i64 l, i64 segment) {
     }
 }
 
-/* BatchNorm and the sums over graphs. */
+/* BatchNorm and the sums over graphs, of the rows before it if `raw`. */
 static void NAME(normalise_segment)(Call *c, i64 l, i64 segment, const float *mean, const float *deviation) {
     Layer *layer = c->layer + l;
     i64 H = c->hidden;
@@ -109,9 +109,9 @@ static void NAME(normalise_segment)(Call *c, i64 l, i64 segment, const float *me
             vec factor = NAME(load)(deviation + j) * NAME(load)(layer->scale + j);
             vec term = NAME(load)(layer->shift + j) - NAME(load)(mean + j) * factor, pool = {0};
             for (i64 v = c->graph_ptr[g]; v < c->graph_ptr[g + 1]; v++) {
-                vec y = NAME(load)(layer->out + v * H + j) * factor + term;
+                vec out = NAME(load)(layer->out + v * H + j), y = out * factor + term;
                 NAME(store)(c->y + v * H + j, y);
-                pool += y;
+                pool += c->raw ? out : y;
             }
             NAME(store)(c->pools + (g * c->layers + l) * H + j, pool);
         }
@@ -129,7 +129,7 @@ static void NAME(gather_segment)(Call *c, i64 l, i64 segment) {
         vec plain = {0}, weighted = {0};
         vec mean = NAME(load)(layer->mean + j), deviation = NAME(load)(layer->deviation + j);
         for (i64 g = c->first_graph[segment]; g < c->first_graph[segment + 1]; g++) {
-            vec pooled = NAME(load)(c->dpools + (g * c->layers + l) * H + j);
+            vec pooled = c->raw ? (vec){0} : NAME(load)(c->dpools + (g * c->layers + l) * H + j);
             for (i64 v = c->graph_ptr[g]; v < c->graph_ptr[g + 1]; v++) {
                 vec grad = pooled;
                 if (more) {
@@ -155,18 +155,24 @@ static void NAME(backward_segment)(Call *c, i64 l, i64 segment, const float *pla
     memset(dw1, 0, (size_t)(H * (K + H + 2)) * sizeof(float));
     float inner[BLOCK * H];
     float part = c->training ? 1.0f / (float)c->nodes : 0.0f;
+    i64 graph = c->first_graph[segment]; /* of the block's first row */
     for (i64 start = first; start < last; start += BLOCK) {
         i64 rows = last - start < BLOCK ? last - start : BLOCK;
         float *grad = c->grad + start * H;
         const float *out = layer->out + start * H, *hidden = layer->hidden + start * H;
+        while (c->graph_ptr[graph + 1] <= start) graph++;
         for (i64 j = 0; j < H; j += LANES) {
             vec deviation = NAME(load)(layer->deviation + j), factor = deviation * NAME(load)(layer->scale + j);
             vec sum = {0};
             vec mean = NAME(load)(layer->mean + j), away = NAME(load)(plain + j) * part;
             vec tilt = NAME(load)(weighted + j) * part * deviation;
-            for (i64 i = 0; i < rows; i++) {
-                vec r = NAME(load)(out + i * H + j);
-                vec d = NAME(where_positive)((NAME(load)(grad + i * H + j) - away - (r - mean) * tilt) * factor, r);
+            for (i64 i = 0, g = graph; i < rows; i++) {
+                vec r = NAME(load)(out + i * H + j), d = (NAME(load)(grad + i * H + j) - away - (r - mean) * tilt) * factor;
+                if (c->raw) {
+                    while (c->graph_ptr[g + 1] <= start + i) g++;
+                    d += NAME(load)(c->dpools + (g * c->layers + l) * H + j);
+                }
+                d = NAME(where_positive)(d, r);
                 NAME(store)(grad + i * H + j, d);
                 sum += d;
             }

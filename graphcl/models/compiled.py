@@ -35,9 +35,14 @@ def compiled() -> bool:
 
 
 def fused_sums(
-    x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, mlps: Sequence[Any], norms: Sequence[Any]
+    x: Tensor,
+    neighbours: CSRAdjacency,
+    graphs: SegmentIndex,
+    mlps: Sequence[Any],
+    norms: Sequence[Any],
+    raw: bool = False,
 ) -> Tensor | None:
-    """Return the sum-pooled outputs of all L layers, concatenated to `[B, L * H]`.
+    """Return the sum-pooled outputs of all L layers, concatenated to `[B, L * H]`; if `raw`, before BatchNorm.
 
     Return None if the compiled loops do not support the input, so that the caller uses the modules. The loops need
     float32 on the CPU, standard modules without hooks, and no edge between two graphs.
@@ -53,7 +58,7 @@ def fused_sums(
         weights += found
         width = norm.num_features
     try:
-        sums: Tensor = _FusedSums.apply(x.contiguous(), neighbours, graphs, norms, *weights)
+        sums: Tensor = _FusedSums.apply(x.contiguous(), neighbours, graphs, norms, raw, *weights)
     except _CrossingEdgeError:
         return None
     return sums
@@ -118,6 +123,7 @@ class _FusedSums(torch.autograd.Function):
         neighbours: CSRAdjacency,
         graphs: SegmentIndex,
         norms: Sequence[nn.BatchNorm1d],
+        raw: bool,
         *weights: Tensor,
     ) -> Tensor:
         (n, width), hidden, layers, training = x.shape, norms[0].num_features, len(norms), norms[0].training
@@ -134,12 +140,12 @@ class _FusedSums(torch.autograd.Function):
                 means[level], deviations[level] = norm.running_mean, (norm.running_var + norm.eps).rsqrt()
         flat = torch.cat([weight.reshape(-1) for weight in weights])
         inputs, work = (graphs.ptr, *vars(neighbours).values(), x, flat), x.new_empty(n, hidden)
-        if not _call(_gin.forward, norms, training, *inputs, sums, moments, work, x.new_empty(0), *kept):
+        if not _call(_gin.forward, norms, training, raw, *inputs, sums, moments, work, x.new_empty(0), *kept):
             raise _CrossingEdgeError
         if training:
             _update_running_statistics(norms, means, variances, n)
         ctx.save_for_backward(*inputs, graphs.ids, moments, *kept, *weights)
-        ctx.norms, ctx.training = norms, training
+        ctx.norms, ctx.training, ctx.raw = norms, training, raw
         return sums
 
     @staticmethod
@@ -149,20 +155,27 @@ class _FusedSums(torch.autograd.Function):
         x, hidden = inputs[5], ctx.norms[0].num_features
         if torch.is_grad_enabled():  # double backward, which the loops do not support
             neighbours, graphs = CSRAdjacency(*inputs[1:5]), SegmentIndex(ids, None, inputs[0])
-            sums = _by_torch(x, neighbours, graphs, ctx.norms, ctx.training, weights)
-            return None, None, None, None, *torch.autograd.grad(sums, weights, grad, create_graph=True)
+            sums = _by_torch(x, neighbours, graphs, ctx.norms, ctx.training, ctx.raw, weights)
+            return None, None, None, None, None, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
         try:  # autograd does not detect changes by NumPy, or of the size of a storage
             if not all(map(_is_whole, inputs)):
                 raise ValueError
-            _call(_gin.backward, ctx.norms, ctx.training, *given)
+            _call(_gin.backward, ctx.norms, ctx.training, ctx.raw, *given)
         except ValueError:
             raise InputError(
                 "`x` or `edge_index` was changed between the forward and the backward pass; change a copy instead."
             ) from None
         parts = grads.split([weight.numel() for weight in weights])
-        return None, None, None, None, *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
+        return (
+            None,
+            None,
+            None,
+            None,
+            None,
+            *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True)),
+        )
 
 
 def _is_whole(tensor: Tensor) -> bool:
@@ -170,10 +183,10 @@ def _is_whole(tensor: Tensor) -> bool:
     return end <= tensor.untyped_storage().nbytes()
 
 
-def _call(loop: Any, norms: Sequence[nn.BatchNorm1d], training: bool, *arrays: Tensor) -> bool:
+def _call(loop: Any, norms: Sequence[nn.BatchNorm1d], training: bool, raw: bool, *arrays: Tensor) -> bool:
     """Run the compiled function `loop` on `arrays`; return False if an edge connects two graphs."""
     sizes = len(norms), norms[0].num_features
-    done: bool = loop(tuple(map(to_dlpack, arrays)), *sizes, training, torch.get_num_threads(), norms[0].eps)
+    done: bool = loop(tuple(map(to_dlpack, arrays)), *sizes, training, raw, torch.get_num_threads(), norms[0].eps)
     return done
 
 
@@ -183,6 +196,7 @@ def _by_torch(
     graphs: SegmentIndex,
     norms: Sequence[nn.BatchNorm1d],
     training: bool,
+    raw: bool,
     weights: Sequence[Tensor],
 ) -> Tensor:
     """Return the output of `_FusedSums`, computed by torch's operations; do not update running statistics."""
@@ -192,7 +206,7 @@ def _by_torch(
         out = linear(linear(neighbours.sum(x, with_self=True), w1, b1).relu(), w2, b2).relu()
         moments = (None, None) if training else (norm.running_mean, norm.running_var)
         x = batch_norm(out, *moments, scale, shift, training, 0.0, norm.eps)
-        pools.append(segment_sum(x, graphs))
+        pools.append(segment_sum(out if raw else x, graphs))
     return torch.cat(pools, dim=1)
 
 

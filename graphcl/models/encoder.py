@@ -38,7 +38,7 @@ class GraphEncoder(nn.Module):
     """Whether encoding two small views in one pass is faster on the CPU than in two passes."""
     out_channels: int
 
-    def __init__(self, in_channels: int, readout: Readout) -> None:
+    def __init__(self, in_channels: int, readout: str) -> None:
         super().__init__()
         self.in_channels, self.readout = in_channels, readout
         self._messages = _Messages()

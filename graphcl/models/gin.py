@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -13,6 +13,9 @@ from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, tracing
 from graphcl.models.compiled import compiled, fused_sums
 from graphcl.models.encoder import Aggregate, GraphEncoder, Readout, initialise, normalise
 from graphcl.registry import encoders
+
+GINReadout = Readout | Literal["log_sum"]
+"""A `Readout`, or `log_sum`: log(1 + sum), where the sum is over the rows before BatchNorm."""
 
 
 class _Conv(nn.Module):
@@ -30,20 +33,26 @@ class _Conv(nn.Module):
 class _GINBase(GraphEncoder):
     """Encoder that pools every layer; each layer is aggregation -> perceptron -> ReLU -> BatchNorm."""
 
-    def __init__(self, in_channels: int, hidden: int, layers: int, readout: Readout, edge_dim: int | None) -> None:
+    def __init__(self, in_channels: int, hidden: int, layers: int, readout: GINReadout, edge_dim: int | None) -> None:
         super().__init__(in_channels, readout)
         widths = [in_channels] + [hidden] * (layers - 1)
         self.convs = nn.ModuleList(_Conv(width, hidden, edge_dim) for width in widths)
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in widths)
+        if readout == "log_sum":
+            self.norms[-1].requires_grad_(False)  # unused, which DistributedDataParallel would refuse
         self.out_channels = hidden * layers
         initialise(self)
 
     def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
-        """Yield the node representations `[N, H]` of each layer."""
+        """Yield the node representations `[N, H]` of each layer; before BatchNorm for the readout `log_sum`."""
         conv: Any
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = normalise(norm, conv.nn(aggregate(conv, x)).relu(), parts)
-            yield x
+            raw = conv.nn(aggregate(conv, x)).relu()
+            x = normalise(norm, raw, parts)
+            yield raw if self.readout == "log_sum" else x
+
+    def _scaled(self, sums: Tensor, graphs: SegmentIndex) -> Tensor:
+        return sums.log1p() if self.readout == "log_sum" else super()._scaled(sums, graphs)
 
 
 class _NeighbourSum:
@@ -72,7 +81,8 @@ class GIN(_GINBase):
         in_channels: F, width of the node features.
         hidden: H, width of each layer; embeddings have L * H columns.
         layers: L, number of layers.
-        readout: `sum`, `mean` or `max` over a graph's nodes.
+        readout: `sum`, `mean` or `max` over a graph's nodes; or `log_sum`, log(1 + sum) of the rows before BatchNorm,
+            which keeps the number of nodes and compresses large graphs.
 
     Example:
         >>> import torch
@@ -84,7 +94,9 @@ class GIN(_GINBase):
         Xu et al., "How Powerful are Graph Neural Networks?", ICLR 2019, Eq. 4.1 and 4.2 (arXiv 1810.00826).
     """
 
-    def __init__(self, in_channels: int, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> None:
+    def __init__(
+        self, in_channels: int, hidden: Channels = 32, layers: Layers = 3, readout: GINReadout = "sum"
+    ) -> None:
         super().__init__(in_channels, hidden, layers, readout, None)
 
     @property
@@ -102,7 +114,7 @@ class GIN(_GINBase):
         """Return the embeddings `[B, H]`; use the compiled layers if they support the input."""
         if isinstance(aggregate, _NeighbourSum) and parts is None and self.readout != "max":
             mlps: list[Any] = [getattr(conv, "nn") for conv in self.convs]  # noqa: B009, a Tensor to mypy
-            sums = fused_sums(x, aggregate.neighbours, graphs, mlps, list(self.norms))
+            sums = fused_sums(x, aggregate.neighbours, graphs, mlps, list(self.norms), self.readout == "log_sum")
             if sums is not None:
                 return self._scaled(sums, graphs)
         return super().embed(x, aggregate, graphs, parts)
@@ -119,7 +131,7 @@ class GINE(_GINBase):
         edge_dim: D, width of the edge attributes.
         hidden: H, width of each layer; embeddings have L * H columns.
         layers: L, number of layers.
-        readout: `sum`, `mean` or `max` over a graph's nodes.
+        readout: as in `GIN`.
 
     References:
         Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265).
@@ -128,7 +140,7 @@ class GINE(_GINBase):
     supports_edge_attr = True
 
     def __init__(
-        self, in_channels: int, edge_dim: int, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum"
+        self, in_channels: int, edge_dim: int, hidden: Channels = 32, layers: Layers = 3, readout: GINReadout = "sum"
     ) -> None:
         super().__init__(in_channels, hidden, layers, readout, edge_dim)
 

@@ -99,6 +99,25 @@ def test_the_mean_is_the_sum_over_the_number_of_nodes(kind, training, batch):
 
 
 @pytest.mark.parametrize("kind", ["gin", "gine"])
+def test_log_sum_by_a_plain_loop(kind, batch):
+    """The second layer reads normalised rows, but the readout of each layer is of the rows before BatchNorm."""
+    encoder = GIN(5, 16, 2, "log_sum") if kind == "gin" else GINE(5, 3, 16, 2, "log_sum")
+    encoder, rows, pooled = encoder.double(), batch.x, []
+    for conv, norm in zip(encoder.convs, encoder.norms, strict=True):
+        sums = list(rows)
+        for (u, v), attr in zip(batch.edge_index.T.tolist(), batch.edge_attr, strict=True):
+            sums[v] = sums[v] + (rows[u] if kind == "gin" else (rows[u] + conv.lin(attr)).relu())
+        raw = conv.nn(torch.stack(sums)).relu()
+        pooled.append(torch.stack([(1 + part.sum(0)).log() for part in raw.split(batch.ptr.diff().tolist())]))
+        rows = torch.nn.functional.batch_norm(raw, None, None, norm.weight, norm.bias, training=True)
+    h = encoder(batch.x, batch.edge_index, batch.batch, size=5, edge_attr=batch.edge_attr)
+    torch.testing.assert_close(h[:4], torch.cat(pooled, dim=1))
+    assert (h[4] == 0).all()
+    h.sum().backward()  # DistributedDataParallel raises if a parameter that needs a gradient gets none
+    assert all((each.grad is not None) == each.requires_grad for each in encoder.parameters())
+
+
+@pytest.mark.parametrize("kind", ["gin", "gine"])
 def test_max_readout_and_edge_weights_by_a_plain_loop(kind, batch):
     """Compute one layer node by node; the embedding of a graph without nodes is zero."""
     encoder = GIN(5, 8, 1, "max") if kind == "gin" else GINE(5, 3, 8, 1, "max")
