@@ -97,80 +97,14 @@ def test_fewer_false_negatives_against_a_loop(studies):
     assert torch.allclose(temperature.nce(cosine, own, 0.3), infonce(a, b, temperature=0.3))
 
 
-def test_combinations_do_not_undo_each_other(studies):
+def test_a_recipe_is_chosen_by_its_mean_rank(studies):
+    """The first set prefers recipe 1, the second and third recipe 0; ties share the better rank."""
     recipes = studies("recipes")
-    found = list(recipes.combinations(["tau 0.1", "tau 0.5", "dcl"]))
-    assert found == [("tau 0.1", "dcl"), ("tau 0.5", "dcl")]
-    assert recipes.recipe(("scaled",)) == {**recipes.BASE, "evaluation.scale": True}
-
-
-def test_a_recipe_is_chosen_by_inner_folds_only(studies):
-    """One recipe looks best on inner folds and another on test folds; nested choice goes fold by fold."""
-    recipes = studies("recipes")
-    search = recipes.Search(None)
-
-    def scores(inner, test):
-        return [FoldScores(0, tuple(test), (1.0,) * len(test), tuple(inner), len(test), 3)]
-
-    search.known = {
-        ("S", ()): scores([70.0, 80.0], [50.0, 60.0]),
-        ("S", ("dcl",)): scores([75.0, 71.0], [10.0, 20.0]),
-        ("T", ()): scores([60.0, 60.0], [0.0, 0.0]),
-        ("T", ("dcl",)): scores([61.0, 61.0], [0.0, 0.0]),
-    }
-    assert search.nested("S") == (10.0 + 60.0) / 2
-    assert max(search.recipes("S"), key=lambda c: search.inner("S", c)) == ()
-    assert [search.mean_rank(["S", "T"], c) for c in ((), ("dcl",))] == [1.5, 1.5]
-    assert [search.mean_rank(["T"], c) for c in ((), ("dcl",))] == [2, 1]
-
-
-def test_a_recipe_that_lacks_a_seed_is_chosen_among_the_seeds_that_all_have(studies):
-    recipes = studies("recipes")
-    search = recipes.Search(None)
-
-    def scores(**by_seed):
-        return [FoldScores(int(s[1:]), (test,), (1.0,), (inner,), 1, 3) for s, (inner, test) in by_seed.items()]
-
-    search.known = {
-        ("S", ()): scores(s5=(70.0, 50.0), s6=(70.0, 60.0)),
-        ("S", ("dcl",)): scores(s6=(80.0, 20.0)),  # the cell of seed 5 failed
-    }
-    assert search.nested("S") == 20.0
-
-
-def test_the_lead_is_tested_fold_by_fold_over_the_mean_of_temperatures(studies, monkeypatch):
-    """Temperatures of one seed share its folds, so they must not count as repetitions."""
-    batch_size = studies("batch_size")
-    tested = []
-    test = batch_size.paired_test
-    monkeypatch.setattr(batch_size, "paired_test", lambda *pair: tested.append(pair) or test(*pair))
-
-    def scores(dataset, budget, loss, temperature, batch):
-        if batch == 8:  # nothing finished
-            return []
-        seeds = (0, 1) if temperature == 0.1 and loss == "dcl" else (0, 1, 2)
-        value = 10 * temperature + (loss == "dcl")
-        return [FoldScores(seed, (value, value + seed + 1), (1.0,) * 2, (value,) * 2, 2, 2) for seed in seeds]
-
-    text = batch_size.gaps(["PROTEINS"], scores)
-    mine, base = tested[batch_size.LOSSES[1:].index("dcl") * (len(batch_size.BATCHES) - 1)]
-    assert [each.seed for each in mine] == [each.seed for each in base] == [0, 1]
-    assert mine[0].accuracy == pytest.approx((8 / 3 + 1, 8 / 3 + 2))
-    assert base[1].accuracy == pytest.approx((8 / 3, 8 / 3 + 2))
-    assert "| dcl | - | **+1.00 (0.00)**" in text
-
-
-def test_tables_of_a_page_are_replaced_and_its_text_kept(studies, tmp_path, monkeypatch):
-    study = studies("study")
-    monkeypatch.setattr(sys, "argv", ["x", "--docs", str(tmp_path)])
-    one = study.Study("page")
-    one.keep(None, table="| old |")
-    page = tmp_path / "page.md"
-    page.write_text(page.read_text() + "Words.\n")
-    one.keep(None, table="| new |")
-    assert "| new |" in page.read_text()
-    assert "| old |" not in page.read_text()
-    assert page.read_text().endswith("Words.\n")
+    inner = np.array([[70.0, 80.0, 61.0], [75.0, 71.0, 60.0], [70.0, 60.0, 59.0]])
+    assert recipes.ranks(inner).tolist() == pytest.approx([4 / 3, 5 / 3, 8 / 3])
+    assert recipes.left_out(inner) == [0, 0, 0]
+    assert recipes.left_out(inner[:, :2])[1] == 1
+    assert recipes.recipe(("log_sum",)) == {**recipes.BASE, "encoder.readout": "log_sum"}
 
 
 def test_table_of_few_labels(studies, tmp_path):
