@@ -1,14 +1,24 @@
-"""Load graphs for a trained encoder, with the same kind of node features as in its training."""
+"""Load graphs with the node features that an encoder takes: that of a configuration, or a trained one."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch_geometric.data import InMemoryDataset
 
+from graphcl.config import Config
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.errors import InputError
 from graphcl.experiment.build import edge_columns
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
+
+
+def load_arguments(config: Config) -> dict[str, Any]:
+    """Return the arguments of `load_dataset` for the data set of a configuration."""
+    keys = {"data_root", "mirror", "features", "max_degree"}
+    categories = takes_categories(config.encoder["name"])
+    return {"source": config.dataset, **config.model_dump(include=keys), "categories": categories}
 
 
 def load_for(

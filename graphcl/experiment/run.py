@@ -17,12 +17,12 @@ from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
 from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.output import open_output
 from graphcl.experiment.run_folder import check_folder
 from graphcl.experiment.scores import with_usable_evaluation
 from graphcl.experiment.seed import Clock, run_seed
 from graphcl.experiment.tracking import check_trackers
-from graphcl.models.interface import takes_categories
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,7 @@ def _load(config: Config, group: Group) -> GraphDataset:
         print(f"loading {config.dataset} ...", flush=True)
     else:
         group.barrier()
-    dataset = load_dataset(
-        config.dataset, config.data_root, config.mirror, config.features, config.max_degree,
-        categories=takes_categories(config.encoder["name"]),
-    )  # fmt: skip
+    dataset = load_dataset(**load_arguments(config))
     if group.is_main:
         group.barrier()
     return dataset

@@ -10,13 +10,15 @@ import torch
 
 from graphcl.config import Config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import MOST, InputError, one_line
 from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
 from graphcl.experiment.seed import Clock, run_seed
 from graphcl.experiment.summary import environment
-from graphcl.registry import encoders
+
+_load = functools.lru_cache(maxsize=2)(load_dataset)
+"""`load_dataset`, which keeps the last two data sets for the next cells of this process."""
 
 
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
@@ -40,8 +42,7 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
 
 def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
-    categories = encoders.facts(config.encoder["name"]).get("x") == "categories"
-    dataset = _dataset(config.dataset, config.data_root, config.mirror, config.features, config.max_degree, categories)
+    dataset = _load(**load_arguments(config))
     clock.lap("load")
     if not dataset.scored:
         raise InputError(f"{dataset.name} has no class labels, so its embeddings cannot be scored.")
@@ -66,10 +67,3 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
             for epoch, scores in result.epoch_scores.items()
         }
     return record
-
-
-@functools.lru_cache(maxsize=2)
-def _dataset(
-    name: str, root: str, mirror: str | None, features: str, max_degree: int, categories: bool
-) -> GraphDataset:
-    return load_dataset(name, root, mirror, features, max_degree, categories=categories)

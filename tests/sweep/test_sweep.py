@@ -272,7 +272,7 @@ def test_an_error_is_one_line(monkeypatch):
     def stop(*arguments, **options):
         raise RuntimeError("one\n  two")
 
-    monkeypatch.setattr("graphcl.sweep.cell.load_dataset", stop)
+    monkeypatch.setattr("graphcl.sweep.cell._load", stop)
     (planned,) = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0], "data_root": "nowhere"}}).cells
     assert run_cell(planned.config, "cpu")["error"] == "RuntimeError: one two"
 
