@@ -36,7 +36,6 @@ from graphcl.config.command_line import Command, flag
 from graphcl.config.settings import DataRoot, DatasetName, Device, Evaluators, Mirror, Seeds, Settings, Threads
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
-from graphcl.datasets.split import fold_splits, with_label_rate
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
@@ -45,6 +44,7 @@ from graphcl.experiment.finetune import check_labels, finetune, with_outputs
 from graphcl.experiment.progress import fold_bar
 from graphcl.experiment.run_folder import free_folder, new_folder
 from graphcl.experiment.scores import OnFold, score, with_usable_evaluation
+from graphcl.experiment.split import fold_splits, with_label_rate
 from graphcl.experiment.summary import compared, environment, protocol, protocol_line, table_lines, unit
 from graphcl.models.interface import make_encoder
 from graphcl.models.saved import EncoderDescription, load_encoder, read_saved
@@ -158,14 +158,15 @@ def transfer(settings: Transfer) -> dict[str, Any]:
                 with fold_bar(f"seed {seed}") as show:
                     found[row].append(_probe(config, encoder, dataset, seed, show, row))
             else:
-                found[row].append(_finetune(settings, config, encoder, dataset, seed, row, folder))
+                found[row].append(_finetune(settings, encoder, dataset, seed, row, folder))
         _print_seed(settings.mode, seed, found["untrained"][-1], found["trained"][-1])
+        first = next(iter(found["trained"][0].values()))
         result = {
             "scores": {
                 name: compared({row: [each[name] for each in scores] for row, scores in found.items()})
                 for name in found["trained"][0]
             },
-            **protocol(config.evaluation.folds, inner_folds, dataset.benchmark),
+            **protocol(first.folds, inner_folds, dataset.benchmark),
             "seconds": time.perf_counter() - start,
             **environment(device),
             "config": kept,
@@ -219,11 +220,8 @@ def _fitted(settings: Transfer, dataset: GraphDataset) -> Config:
     """
     config = settings.config()
     if settings.mode == "finetune":
-        if dataset.benchmark is not None:
-            check_labels(dataset)
-            return config
-        folds = len(list(fold_splits(dataset, 0, config.evaluation.folds)))
-        return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"folds": folds})})
+        check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
+        return config
     if not dataset.scored:
         raise InputError(f"{dataset.name} has no class labels to score embeddings by; use graphcl embed.")
     if settings.eval is None:
@@ -242,12 +240,12 @@ def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int,
 
 
 def _finetune(
-    settings: Transfer, config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, start: str, folder: Path
+    settings: Transfer, encoder: nn.Module, dataset: GraphDataset, seed: int, start: str, folder: Path
 ) -> Scores:
     """Fine-tune copies of an encoder on all folds, log epochs to `metrics.jsonl`, and return `{"finetune": score}`."""
     options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]) - {"label_rate"})
     device = next(encoder.parameters()).device
-    splits = fold_splits(dataset, seed, config.evaluation.folds) if dataset.benchmark is None else [dataset]
+    splits = fold_splits(dataset, seed) if dataset.benchmark is None else [dataset]
     scores = []
     with (folder / "metrics.jsonl").open("a", buffering=1) as file:
         for fold, split in enumerate(splits):

@@ -93,6 +93,22 @@ def make_folds(
     return Folds(h, labels, outer, inner, inner_folds, seed, workers, on_fold)
 
 
+def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
+    """Return stratified folds, shuffled by the seed.
+
+    The smallest class limits their number; if it has one graph only, the list is empty.
+
+    Args:
+        labels: class of each graph `[n]`, from 0.
+        seed: seed of the shuffle.
+        folds: desired number of folds, at least 2.
+    """
+    from sklearn.model_selection import StratifiedKFold
+
+    folds = min(folds, int(np.bincount(labels).min()))
+    return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(labels, labels)) if folds > 1 else []
+
+
 def c_grid(grid: Sequence[float]) -> list[float]:
     """Return the candidates for C in `grid` as floats; raise InputError if one is invalid."""
     if len(grid) == 0 or not all(0 < c < np.inf for c in grid):
@@ -169,12 +185,9 @@ def _outer_parts(
     classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int, stacklevel: int = 2
 ) -> tuple[list[Part], int]:
     """Return the outer folds and the number of inner folds; the smallest class limits both numbers."""
-    from sklearn.model_selection import StratifiedKFold
-
     sizes = np.bincount(labels)
     size, label = int(sizes.min()), classes[sizes.argmin()]
-    split = StratifiedKFold(max(2, min(folds, size)), shuffle=True, random_state=seed)
-    outer = list(split.split(labels, labels)) if size > 1 else []
+    outer = outer_folds(labels, seed, folds)
     inner = min([inner_folds, *(int(np.bincount(labels[train]).min()) for train, _ in outer)])
     if not outer or inner < 2:
         raise InputError(f"`y` must leave 2 graphs of every class in each training part, got {size} of class {label}.")

@@ -11,13 +11,13 @@ from graphcl.commands.show import main as show
 from graphcl.commands.transfer import fresh_encoder, main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.split import fold_splits, with_label_rate
 from graphcl.errors import InputError
 from graphcl.evaluate import svm
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.scores import score
+from graphcl.experiment.split import fold_splits, with_label_rate
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.run import main as run
 from graphcl.training.loop import embed

@@ -5,8 +5,8 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.split import fold_splits, with_label_rate
 from graphcl.errors import InputError
+from graphcl.experiment.split import fold_splits, with_label_rate
 from tests.conftest import small_graphs
 
 

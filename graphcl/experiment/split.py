@@ -6,11 +6,11 @@ import copy
 import dataclasses
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
+from graphcl.evaluate.folds import outer_folds
 
 
 def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[GraphDataset]:
@@ -28,23 +28,17 @@ def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[G
     Raises:
         InputError: the graphs have no classes, `folds` is below 3, or a class has fewer than 3 graphs.
     """
-    from sklearn.model_selection import StratifiedKFold
-
     if not dataset.labelled:
         raise InputError(f"{dataset.name} has no class labels to split by.")
-    labels = dataset.y.numpy()
-    folds = min(folds, int(np.bincount(labels).min()))
-    if folds < 3:
+    parts = [torch.from_numpy(held) for _, held in outer_folds(dataset.y.numpy(), seed, folds)]
+    if len(parts) < 3:
         raise InputError(
             f"{dataset.name} needs 3 folds and 3 graphs of every class, for training, validation and test."
         )
-    parts = [
-        torch.from_numpy(held)
-        for _, held in StratifiedKFold(folds, shuffle=True, random_state=seed).split(labels, labels)
-    ]
-    for k in range(folds):
-        rest = [parts[(k + j) % folds] for j in range(2, folds)]
-        split = {"train": torch.cat(rest).sort().values, "valid": parts[(k + 1) % folds], "test": parts[k]}
+    for test in range(len(parts)):
+        valid = (test + 1) % len(parts)
+        train = torch.cat([part for k, part in enumerate(parts) if k not in (valid, test)]).sort().values
+        split = {"train": train, "valid": parts[valid], "test": parts[test]}
         yield with_split(dataset, Benchmark(dataset.name, split, "classification", "acc", 1))
 
 
