@@ -19,14 +19,12 @@ class Benchmark:
     """The split and metric that a benchmark prescribes for a data set.
 
     Args:
-        name: name of the data set in the benchmark's own evaluator.
         split: indices of the graphs in each part; the keys are `train`, `valid` and `test`.
         task_type: kind of task in the benchmark's terms, such as "binary classification".
         eval_metric: `rocauc`, `ap`, `acc` or `rmse`.
         num_tasks: number of targets, the columns of `y`.
     """
 
-    name: str
     split: Mapping[str, Tensor]
     task_type: str
     eval_metric: str

@@ -146,7 +146,7 @@ def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Be
         split = reader.get_idx_split()
     data, slices = reader._data, reader.slices
     num_graphs = slices["y"].numel() - 1
-    benchmark = Benchmark(name, _checked(split, num_graphs), reader.task_type, reader.eval_metric, reader.num_tasks)
+    benchmark = Benchmark(_checked(split, num_graphs), reader.task_type, reader.eval_metric, reader.num_tasks)
     if data.y.shape != (num_graphs, benchmark.num_tasks):
         raise InputError(f"y must be [{num_graphs}, {benchmark.num_tasks}], got {list(data.y.shape)}")
     if facts["data type"] == "mol":

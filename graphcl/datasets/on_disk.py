@@ -32,7 +32,7 @@ from graphcl.system.files import read_json
 
 META = "graphcl.json"
 FORMAT = "graphcl graphs on disk"
-VERSION = 2
+VERSION = 3
 
 
 def _one_line(text: str) -> str:
@@ -52,7 +52,6 @@ class _Model(BaseModel):
 class _BenchmarkMeta(_Model):
     """The entry `benchmark` of `graphcl.json`."""
 
-    name: _Line
     task_type: _Line
     eval_metric: _Line
     num_tasks: Count

@@ -39,7 +39,7 @@ def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[G
         valid = (test + 1) % len(parts)
         train = torch.cat([part for k, part in enumerate(parts) if k not in (valid, test)]).sort().values
         split = {"train": train, "valid": parts[valid], "test": parts[test]}
-        yield with_split(dataset, Benchmark(dataset.name, split, "classification", "acc", 1))
+        yield with_split(dataset, Benchmark(split, "classification", "acc", 1))
 
 
 def with_split(dataset: GraphDataset, benchmark: Benchmark) -> GraphDataset:

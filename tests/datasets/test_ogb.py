@@ -89,7 +89,7 @@ def test_atoms_bonds_labels_and_split(dataset, capfd):
         "train": list(range(18)), "valid": list(range(18, 24)), "test": list(range(24, 30)),
     }  # fmt: skip
     facts = dataset.benchmark
-    assert (facts.name, facts.task_type, facts.eval_metric) == ("ogbg-molhiv", "binary classification", "rocauc")
+    assert (facts.task_type, facts.eval_metric) == ("binary classification", "rocauc")
     assert (facts.num_tasks, dataset.labelled, dataset.scored, dataset.y.dtype) == (1, False, True, torch.float32)
 
 
