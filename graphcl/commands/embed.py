@@ -71,8 +71,6 @@ def embed(settings: Embed) -> str:
     suffix = Path(settings.out).suffix
     if suffix not in WRITERS:
         raise InputError(f"`out` must end in {' or '.join(WRITERS)}, got {settings.out!r}.")
-    if Path(settings.out).is_file() and not settings.force:
-        raise InputError(f"{settings.out} exists already; pass --force to replace it, or another file with --out.")
     out, write = new_file(settings.out, settings.force), WRITERS[suffix]
     if write is write_parquet and importlib.util.find_spec("pyarrow") is None:
         raise InputError('.parquet files need pyarrow: pip install "graphcl[parquet]", or pass an .npz file.')

@@ -17,7 +17,7 @@ from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 from graphcl.system.entry_point import entry_point
-from graphcl.system.files import write_whole
+from graphcl.system.files import new_file, write_whole
 
 
 class Show(Settings):
@@ -80,14 +80,12 @@ def show_augmentations(given: Show) -> str:
         A text with one line per view, its difference from the graph, and a last line with the path of the file.
 
     Raises:
-        InputError: a setting is invalid, or the file exists or cannot be written.
+        InputError: a setting is invalid, the file exists, or its folder does not.
     """
     name = str(given.dataset)
-    out = Path(given.out or f"{Path(name).stem}-augmentations.svg")
+    out = new_file(given.out or f"{Path(name).stem}-augmentations.svg", given.force)
     if out.suffix not in (".svg", ".png"):
         raise InputError(f"`out` must end in .svg or .png, got {str(out)!r}.")
-    if out.exists() and not given.force:
-        raise InputError(f"{out} exists already; pass --force to replace it, or another file with --out.")
     specs = [check_augmentation(_with_ratio(each, given.ratio), "augmentations") for each in given.augmentations]
     views = dict(zip(_labels(specs), map(build_augmentation, specs), strict=True))
 
@@ -104,11 +102,7 @@ def show_augmentations(given: Show) -> str:
             graphs[f"{dataset.name} {number}"] = dataset[number]
         figure, drawn = draw(graphs, views, given.seed, dataset.name)
         picture = to_png(figure) if out.suffix == ".png" else to_svg(figure).encode()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, lambda file: file.write(picture))
-    except OSError as error:
-        raise InputError(f"cannot write {out}: {error.strerror}; pass another file with --out.") from None
+    write_whole(out, lambda file: file.write(picture))
     return "\n".join([*(f"{graph}, {label}: {text}" for graph, label, text in drawn), str(out)])
 
 

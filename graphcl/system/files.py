@@ -63,18 +63,20 @@ def refuse_links(folder: Path, *names: str) -> None:
         raise InputError(f"{folder / found[0]} is a link, and nothing is written through it; remove it.")
 
 
-def new_file(path: str | os.PathLike[str], force: bool = False) -> Path:
+def new_file(path: str | os.PathLike[str], force: bool | None = None) -> Path:
     """Check that a file can be created at `path`, and return the path.
 
     Args:
         path: path of the file.
-        force: whether an existing file may be replaced.
+        force: whether an existing file may be replaced; None if the command has no `--force`.
 
     Raises:
         InputError: the file exists, or its folder does not.
     """
     file = Path(path).expanduser()
     if os.path.lexists(file) and not (force and file.is_file()):
+        if force is not None and file.is_file():
+            raise InputError(f"{file} exists already; pass --force to replace it, or another file with --out.")
         raise InputError(f"{file} exists already, and nothing is ever overwritten; give another file.")
     if not file.parent.is_dir():
         raise InputError(f"folder {str(file.parent)!r} not found; create it to write {file.name}.")

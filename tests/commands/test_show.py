@@ -41,8 +41,8 @@ def test_the_file_and_what_is_printed(go, tmp_path):
 def test_the_seed_repeats_a_picture_and_another_gives_another(go, tmp_path):
     texts = []
     for number, seed in enumerate((0, 0, 1)):
-        assert go("--seed", str(seed), "--augmentations", "node_drop", "--out", f"deep/{number}.svg")[0] == 0
-        texts.append((tmp_path / "deep" / f"{number}.svg").read_text())
+        assert go("--seed", str(seed), "--augmentations", "node_drop", "--out", f"{number}.svg")[0] == 0
+        texts.append((tmp_path / f"{number}.svg").read_text())
     assert texts[0] == texts[1] != texts[2]
 
 
@@ -76,6 +76,7 @@ def test_one_augmentation_twice_is_drawn_twice(go):
         (["--graph", "x"], "`graph.0` must be a whole number, got 'x'."),
         (["--ratio", "1"], "`ratio` must be in [0, 1), got 1.0."),
         (["--seed", "9" * 20], f"`seed` must be in [0, 4294967296), got {'9' * 20}."),
+        (["--out", "deep/a.svg"], "folder 'deep' not found; create it to write a.svg."),
         (["--out", "a.pdf"], "`out` must end in .svg or .png, got 'a.pdf'."),
         (["--augmentations", "nod_drop"], "`augmentations`: unknown augmentation 'nod_drop'; did you mean node_drop"),
         (["--augmentations", "compose"], "`augmentations.members` must be a list of one or more augmentations, got"),
