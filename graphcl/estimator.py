@@ -33,7 +33,7 @@ Named = str | dict[str, Any]
 """A registered name, without or with arguments: `"adnce"` or `{"name": "adnce", "mu": 0.5}`."""
 _RUN = Config()
 """Default settings, as on the command line."""
-_NAMED = ("loss", "method", "first", "second", "encoder")
+_NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
 
 
 def _elsewhere(name: str) -> str:

@@ -35,7 +35,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
         **facts: default metadata of every name, see the method `facts`.
     """
 
-    def __init__(self, kind: str, *packages: str, group: str | None = None, **facts: str) -> None:
+    def __init__(self, kind: str, *packages: str, group: str = "", **facts: str) -> None:
         self.kind, self.packages, self.group = kind, packages, group
         self._usual = facts
         self._targets: dict[str, Callable[..., Any]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import yaml
@@ -179,13 +180,7 @@ def _check_loss(config: Config) -> list[str]:
 
 
 def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
-    return [
-        ("views.first", config.views.first, augmentations),
-        ("views.second", config.views.second, augmentations),
-        ("encoder", config.encoder, encoders),
-        ("loss", config.loss, losses),
-        ("method", config.method, methods),
-    ]
+    return [(path, attrgetter(path)(config), registry) for path, registry in NAMED.items()]
 
 
 def _without_errors(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:

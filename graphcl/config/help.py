@@ -14,15 +14,10 @@ from graphcl.config.files import shipped_configs
 from graphcl.config.settings import Config
 from graphcl.config.specs import choices
 from graphcl.errors import InputError
-from graphcl.registry import Registry, augmentations, encoders, losses, methods
+from graphcl.registry import Registry
 
-REGISTRIES = {
-    "losses": (losses, "loss"),
-    "methods": (methods, "method"),
-    "augmentations": (augmentations, "views.second"),
-    "encoders": (encoders, "encoder"),
-}
-"""Help topic -> registry, and the setting that takes a name from this registry."""
+REGISTRIES = {registry.group.removeprefix("graphcl."): (registry, path) for path, registry in NAMED.items()}
+"""Help topic, such as `losses` -> registry, and a setting that takes a name from this registry."""
 
 
 def topic(name: str) -> str:
