@@ -24,7 +24,7 @@ from graphcl.graphs.segment import nonzero, pick, pointers, ranges
 
 MASK = -1
 """Integer that replaces a masked category; `attribute_mask` writes it and `molecule_gine` learns its embedding."""
-_REBUILT = ("batch", "ptr", "num_nodes")
+_REBUILT = {"batch", "ptr", "num_nodes"}
 _NODE_LEVEL = ("x", "pos")
 
 
@@ -47,9 +47,9 @@ class Layout:
     @classmethod
     def of(cls, batch: Batch) -> Layout:
         """Return the layout of the PyG `batch`."""
-        if "edge_index" not in batch:
+        edge_index = batch.get("edge_index")
+        if edge_index is None:
             raise InputError("augmentations need `edge_index`; other forms of adjacency are not supported.")
-        edge_index = batch.edge_index
         if type(edge_index) is not Tensor:  # EdgeIndex has metadata that an augmentation would invalidate
             edge_index = edge_index.as_tensor()
         ptr = batch.get("ptr")
@@ -249,7 +249,7 @@ def select(
             fields[key] = pick(fields[key], kept, batch.__cat_dim__(key, fields[key]))
         if key in slices:
             slices[key] = ptr
-        if f"{key}_ptr" in batch:
+        if f"{key}_ptr" in fields:
             fields[f"{key}_ptr"] = ptr
             fields[f"{key}_batch"] = part.batch if where == "node" else pick(part.batch, part.edge_index[0])
     fields["edge_index"] = part.edge_index
@@ -332,8 +332,8 @@ def counts_nodes(key: str) -> bool:
 
 def _rebuilt(batch: Batch) -> set[str]:
     """Return the names of attributes that batching creates: `_REBUILT` and the attributes of `follow_batch`."""
-    followed = {f"{key}_{suffix}" for key in batch._store.to_dict() for suffix in ("batch", "ptr")}
-    return {*_REBUILT, *(key for key in followed if key in batch)}
+    keys = set(batch._store.keys())  # once, as `key in batch` lists all keys at every call
+    return _REBUILT | {f"{key}_{suffix}" for key in keys for suffix in ("batch", "ptr")} & keys
 
 
 def _refuse_node_indices(batch: Batch) -> None:
