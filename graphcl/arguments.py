@@ -85,11 +85,11 @@ _SYNONYMS = {
     "tau": ("temperature",),
     "p": ("ratio",),
     "graphsage": ("sage",),
-    "augmentation": ("views.first", "views.second"),
-    "aug": ("views.first", "views.second"),
+    "augmentation": ("first", "second"),
+    "aug": ("first", "second"),
     "augratio": ("ratio",),
-    "view1": ("views.first",),
-    "view2": ("views.second",),
+    "view1": ("first",),
+    "view2": ("second",),
 }
 """Name in the literature -> names in this library, all in lower case without `_` and `-`."""
 MOST_PROBLEMS = 20
@@ -108,8 +108,8 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 
 
 def did_you_mean(names: Sequence[str]) -> str:
-    """Return "did you mean A or B? " ("A and B" for an argument of both views), or an empty string without names."""
-    both = all(name.removeprefix("--").startswith("views.") for name in names)
+    """Return "did you mean A or B? " ("A and B" for the arguments of both views), or an empty string without names."""
+    both = {"first", "second"} <= {part for name in names for part in name.split(".")}
     return f"did you mean {(' and ' if both else ' or ').join(names)}? " if names else ""
 
 
@@ -272,3 +272,14 @@ def bind(
         wrong = next((name for name in kwargs if name not in known), None)
         line = f" has no argument `{wrong}`; {advice(wrong) or nearest(wrong, known)}" if wrong else f": {error}"
         raise InputTypeError(f"`{callee}`{line}.") from None
+
+
+def named_arguments(function: F, advice: Callable[[str], str] = lambda name: "") -> F:
+    """Return a wrapper of `function` that raises InputTypeError if an argument is missing or unknown, see `bind`."""
+
+    @functools.wraps(function)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        bind(function, args, kwargs, advice)
+        return function(*args, **kwargs)
+
+    return named  # type: ignore[return-value]

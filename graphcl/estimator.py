@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from graphcl.arguments import bind
+from graphcl.arguments import named_arguments, resembling
 from graphcl.config import Config, make_config
 from graphcl.config.completion import NAMED
 from graphcl.datasets import load_dataset
@@ -28,32 +27,24 @@ from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed
 
-F = TypeVar("F", bound=Callable[..., Any])
 Named = str | dict[str, Any]
 """A registered name, without or with arguments: `"adnce"` or `{"name": "adnce", "mu": 0.5}`."""
 _RUN = Config()
 """Default settings, as on the command line."""
+_DEFAULT_VIEW = _RUN.views.first["name"]
 _NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
 
 
 def _elsewhere(name: str) -> str:
     """Return how to pass the argument `name` of a loss, encoder, view or method to `GraphCL`, or an empty string."""
     for setting, registry in NAMED.items():
-        for each in registry:
-            if name in (defaults := registry.arguments(each).defaults):
-                return f'pass {setting.removeprefix("views.")}={{"name": "{each}", "{name}": {defaults[name]!r}}}'
+        parameter = setting.removeprefix("views.")
+        for each in sorted(registry, key=lambda each: each != _DEFAULT_VIEW):
+            defaults = registry.arguments(each).defaults
+            if found := resembling(name, defaults, cutoff=2):  # no likeness reaches 2: the same name or a synonym
+                both = ", and `second` likewise" if parameter == "first" else ""
+                return f'pass {parameter}={{"name": "{each}", "{found[0]}": {defaults[found[0]]!r}}}{both}'
     return ""
-
-
-def _check_names(function: F) -> F:
-    """Return a wrapper of `function` that raises InputTypeError for an argument of a wrong name."""
-
-    @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        bind(function, args, kwargs, _elsewhere)
-        return function(*args, **kwargs)
-
-    return checked  # type: ignore[return-value]
 
 
 class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -121,7 +112,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         (6, 96)
     """
 
-    @_check_names
+    @partial(named_arguments, advice=_elsewhere)
     def __init__(
         self,
         loss: Named = "auto",

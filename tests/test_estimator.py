@@ -381,7 +381,17 @@ def test_settings_of_strangers_are_checked(settings, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_an_argument_of_a_loss_is_passed_with_its_name():
-    line = r'`GraphCL` has no argument `temperature`; pass loss=\{"name": "adnce", "temperature": 0.2\}'
-    with pytest.raises(InputError, match=line):
-        GraphCL(temperature=0.5)
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("temperature", 'pass loss={"name": "adnce", "temperature": 0.2}.'),
+        ("tau", 'pass loss={"name": "adnce", "temperature": 0.2}.'),
+        ("ratio", 'pass first={"name": "random4", "ratio": 0.2}, and `second` likewise.'),
+        ("aug_ratio", 'pass first={"name": "random4", "ratio": 0.2}, and `second` likewise.'),
+        ("augmentation", "did you mean first and second? choose from: amp, batch_size, "),
+    ],
+)
+def test_an_argument_of_a_named_part_is_passed_with_its_name(name, advice):
+    with pytest.raises(InputError) as caught:
+        GraphCL(**{name: 0.5})
+    assert str(caught.value).startswith(f"`GraphCL` has no argument `{name}`; {advice}")

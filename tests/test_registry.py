@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+import graphcl.api
 from graphcl.arguments import Arguments, Interval, Ratio, Temperature, nearest
 from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import Registry, augmentations, encoders, losses
@@ -119,3 +120,20 @@ def test_arguments_ignore_what_has_no_default():
 
 def test_nearest_without_anything_close():
     assert nearest("zzz", ["alpha", "beta"]) == "choose from: alpha, beta"
+
+
+NOT_CALLED = {"Augmentation", "Config", "Decision", "Identity", "InputError", "__version__", "dataset_names", "losses"}
+"""Public names without arguments, with named fields, or for inheritance only."""
+
+
+@pytest.mark.parametrize("name", sorted({*graphcl.api.__all__} - NOT_CALLED))
+def test_a_wrong_argument_name_of_a_public_function_is_one_line(name):
+    with pytest.raises(InputTypeError, match=rf"^`{name}`(: | has no argument `wrong`; ).*\.$"):
+        getattr(graphcl, name)(wrong=1)
+
+
+def test_a_similar_argument_name_is_suggested():
+    with pytest.raises(InputTypeError, match=r"`load_dataset` has no argument `root`; did you mean data_root\? choose"):
+        graphcl.load_dataset("MUTAG", root="here")
+    with pytest.raises(InputTypeError, match=r"`load_dataset`: missing a required argument: 'source'\."):
+        graphcl.load_dataset()

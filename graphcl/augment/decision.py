@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from graphcl.arguments import named_arguments
 from graphcl.graphs.batching import Layout, select
 from graphcl.graphs.segment import nonzero, pick
 
@@ -36,6 +37,7 @@ class Decision:
     then: Decision | None = None
 
 
+@named_arguments
 def apply(batch: Batch, decision: Decision) -> Batch:
     """Return `batch` changed by `decision`, with the same graphs in the same order. `batch` itself is not changed."""
     while decision.then is not None:

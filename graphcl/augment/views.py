@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 from torch_geometric.data import Batch
 
+from graphcl.arguments import named_arguments
 from graphcl.augment.transform import Augmentation, as_augmentation
 
 
+@named_arguments
 def two_views(
     batch: Batch, first: Augmentation | str, second: Augmentation | str, generator: torch.Generator | None = None
 ) -> tuple[Batch, Batch]:

@@ -10,12 +10,13 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from graphcl.arguments import nearest, problems
+from graphcl.arguments import named_arguments, nearest, problems
 from graphcl.config.settings import Config, Views
 from graphcl.config.specs import ConfigError, complete_spec, spec_problems
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
 
 
+@named_arguments
 def make_config(values: Mapping[str, Any]) -> Config:
     """Complete the given settings and return them as a `Config`.
 

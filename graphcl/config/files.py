@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from graphcl.arguments import nearest
+from graphcl.arguments import named_arguments, nearest
 from graphcl.errors import InputError, one_line
 from graphcl.system.files import read_text
 
@@ -20,6 +20,7 @@ _PACKAGE = Path(__file__).parents[1]
 _SHIPPED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
 
 
+@named_arguments
 def read_config(path: str | Path) -> dict[str, Any]:
     """Read settings from a YAML file, or from the result file of a run or of a sweep's cell, and return them.
 

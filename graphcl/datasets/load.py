@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphcl.arguments import named_arguments
 from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, GraphDataset, class_labels
 from graphcl.datasets.features import check_features, node_features
 from graphcl.datasets.names import SYNTHETIC
@@ -25,6 +26,7 @@ from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.registry import datasets
 
 
+@named_arguments
 def load_dataset(
     source: object,
     data_root: str | os.PathLike[str] = "datasets",

@@ -7,12 +7,14 @@ from typing import Any
 import torch
 from torch_geometric.loader import DataLoader
 
+from graphcl.arguments import named_arguments
 from graphcl.datasets.on_disk import MappedDataset
 from graphcl.datasets.order import WHOLE, EpochBatches, Shard
 from graphcl.datasets.resident import ResidentLoader, not_resident, num_bytes
 from graphcl.datasets.streaming import StreamingLoader
 
 
+@named_arguments
 def make_loader(
     dataset: Any,
     batch_size: int,

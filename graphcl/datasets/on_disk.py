@@ -23,7 +23,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
-from graphcl.arguments import Count, interval, problems
+from graphcl.arguments import Count, interval, named_arguments, problems
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES
 from graphcl.datasets.npy import map_npy
@@ -114,6 +114,7 @@ def is_on_disk(path: str | os.PathLike[str]) -> bool:
     return os.path.isfile(os.path.join(path, META))
 
 
+@named_arguments
 def open_on_disk(folder: str | os.PathLike[str]) -> MappedDataset:
     """Return the memory-mapped data set in a folder written by `write_on_disk`.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 
+from graphcl.arguments import named_arguments
 from graphcl.datasets.on_disk import MappedDataset
 from graphcl.datasets.order import WHOLE, EpochBatches, Shard
 from graphcl.errors import InputError, InputTypeError
@@ -59,6 +60,7 @@ class ResidentLoader:
         [4, 4, 2]
     """
 
+    @named_arguments
     def __init__(
         self,
         dataset: Any,

@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from graphcl.arguments import problems
+from graphcl.arguments import named_arguments, problems
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import check_features
 from graphcl.datasets.load import load_dataset
@@ -30,6 +30,7 @@ _PIECE = 2**24
 """Number of bytes that are copied at a time."""
 
 
+@named_arguments
 def write_on_disk(
     source: object,
     folder: str | os.PathLike[str],

@@ -87,7 +87,7 @@ def make_folds(
     for name, value, least in rules:
         if value < least:
             raise InputError(f"`{name}` must be at least {least}, got {value}.")
-    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, stacklevel=4)
+    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, stacklevel=5)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
     return Folds(h, labels, outer, inner, inner_folds, seed, workers, on_fold)

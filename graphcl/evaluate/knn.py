@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import OnFold, Part, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
@@ -19,6 +20,7 @@ from graphcl.evaluate.scores import FoldScores
 TEMPERATURE = 0.07  # the value of Wu et al. (2018)
 
 
+@named_arguments
 def knn(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds
 from graphcl.evaluate.scores import FoldScores
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 
 
+@named_arguments
 def logreg(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

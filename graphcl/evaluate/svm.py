@@ -30,6 +30,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from graphcl.arguments import named_arguments
 from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
@@ -43,6 +44,7 @@ TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
 CACHED_ROWS = 512
 
 
+@named_arguments
 def svm(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,

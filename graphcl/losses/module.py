@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from graphcl.arguments import named_arguments
 from graphcl.errors import InputError
 from graphcl.registry import losses
 
@@ -25,6 +26,7 @@ class Loss(nn.Module):
         Loss(adnce, mu=0.5)
     """
 
+    @named_arguments
     def __init__(self, name: str, **arguments: Any) -> None:
         super().__init__()
         if found := losses.problems(name, arguments):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import ProjectorName
+from graphcl.arguments import ProjectorName, named_arguments
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
@@ -46,6 +46,7 @@ class ContrastiveModel(nn.Module):
         32
     """
 
+    @named_arguments
     def __init__(
         self,
         encoder: nn.Module,

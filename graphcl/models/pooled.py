@@ -8,6 +8,7 @@ from typing import Any, get_args
 from torch import Tensor, nn
 from torch_geometric.nn import Aggregation, MaxAggregation, MeanAggregation, SumAggregation
 
+from graphcl.arguments import named_arguments
 from graphcl.errors import InputError, InputTypeError
 from graphcl.models.aggregate import count_graphs
 from graphcl.models.encoder import Readout
@@ -43,6 +44,7 @@ class Pooled(nn.Module):
         torch.Size([2, 32])
     """
 
+    @named_arguments
     def __init__(
         self, nodes: nn.Module, readout: Readout | Aggregation = "sum", out_channels: int | None = None
     ) -> None:

@@ -24,7 +24,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, Va
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
-from graphcl.arguments import Count, problems, shown
+from graphcl.arguments import Count, named_arguments, problems, shown
 from graphcl.errors import InputError, one_line
 from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder
 from graphcl.registry import encoders
@@ -104,6 +104,7 @@ class EncoderDescription(_Frozen):
         return labels if self.features == "labels" else "a constant column"
 
 
+@named_arguments
 def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderDescription, weights: Weights) -> None:
     """Write the weights of an encoder, for one or more seeds, and its description to `file`.
 
@@ -116,6 +117,7 @@ def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderD
     torch.save({"format": FORMAT, "version": VERSION, **description.model_dump(), "weights": states}, file)
 
 
+@named_arguments
 def load_encoder(
     path: str | os.PathLike[str], seed: int | None = None, encoder: OwnEncoder | None = None
 ) -> tuple[nn.Module, EncoderDescription]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Arguments, Count, NonNegative, Positive, Ratio
+from graphcl.arguments import Arguments, Count, NonNegative, Positive, Ratio, named_arguments
 from graphcl.augment.transform import Augmentation
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
@@ -143,6 +143,7 @@ def _save(training: Training, checkpoints: Checkpoints, stop: bool, due: bool) -
             raise checkpoints.stopped(saved)
 
 
+@named_arguments
 def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | None]:
     """Return the embeddings and labels of all graphs. The encoder runs in evaluation mode without gradients.
 

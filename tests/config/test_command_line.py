@@ -137,6 +137,8 @@ def test_messages_of_a_command(words, line):
             ["--ratio", "1"],
             "`--ratio` is not a known option; did you mean --views.first.ratio and --views.sec",
         ),
+        (["--aug-ratio", "1"], "`--aug-ratio` is not a known option; did you mean --views.first.ratio and --views.sec"),
+        (["--augmentation", "x"], "`--augmentation` is not a known option; did you mean --views.first and --views.sec"),
         (["--aug", "x"], "`--aug` is not a known option; did you mean --views.first and --views.second? see"),
         (["--view1", "x"], "`--view1` is not a known option; did you mean --views.first? see"),
         (
