@@ -25,7 +25,7 @@ C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 Part = tuple[np.ndarray, np.ndarray]  # indices of the training rows, and of the held-out rows
 Accuracies = Callable[[Part, Sequence[Any]], list[float]]
 OnFold = Callable[[int, int], object]
-"""Function called with the number of finished outer folds and the total number of outer folds."""
+"""Function called with the number of finished inner folds and the total number of inner folds."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class Folds:
             found = []
             for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
                 found.append(scored)
-                if self.on_fold is not None and len(found) % self.inner_folds == 0:
-                    self.on_fold(len(found) // self.inner_folds, len(self.outer))
+                if self.on_fold is not None:
+                    self.on_fold(len(found), len(self.inner))
             scores = np.reshape(found, (len(self.outer), self.inner_folds, -1))
             # Copy, so that the mean sums in the same order as GridSearchCV and ties are resolved equally.
             means = scores.swapaxes(1, 2).copy().mean(2)

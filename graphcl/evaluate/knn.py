@@ -55,7 +55,7 @@ def knn(
         inner_folds: number of inner folds, which choose k, at least 2; reduced if a class is too small.
         grid: candidates for k, at least 1; the first of equally good candidates is chosen.
         workers: number of threads; one per available core by default. The result does not depend on it.
-        on_fold: called with the finished and the total number of outer folds, for a progress bar.
+        on_fold: called with the finished and the total number of inner folds, for a progress bar.
 
     Returns:
         `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds k.

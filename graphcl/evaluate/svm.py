@@ -74,7 +74,7 @@ def svm(
         grid: candidates for C, > 0; the first of equally good candidates is chosen.
         scale: whether to standardise each column by its mean and standard deviation over the training part.
         workers: number of threads; one per available core by default. The result does not depend on it.
-        on_fold: called with the finished and the total number of outer folds, for a progress bar.
+        on_fold: called with the finished and the total number of inner folds, for a progress bar.
 
     Returns:
         `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C.

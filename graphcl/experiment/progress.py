@@ -17,9 +17,9 @@ _FOLDS = "{desc} {n_fmt}/{total_fmt} {bar} {elapsed}"
 
 @contextmanager
 def fold_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Yield a function `show(row, done, total)` that shows how many folds of a row are finished.
+    """Yield a function `show(row, done, total)` that shows how many inner folds of a row are finished.
 
-    On a terminal, the function updates a bar such as "seed 0: svm, untrained 3/10". Otherwise, the first call prints
+    On a terminal, the function updates a bar such as "seed 0: svm, untrained 3/50". Otherwise, the first call prints
     one line.
     """
     bar: Any = None

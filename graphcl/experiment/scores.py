@@ -31,7 +31,7 @@ REFERENCES = tuple(row for row in ROWS if row != "trained")
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
 OnFold = Callable[[str, int, int], object]
-"""Callback with the arguments "EVALUATOR, ROW", number of finished folds, number of all folds."""
+"""Callback with the arguments "EVALUATOR, ROW", number of finished inner folds, number of all inner folds."""
 _CALIBRATION_SEED = 2**40 + 2**20
 """Added to a run's seed, so that calibration and training shuffle with different random numbers."""
 
@@ -88,7 +88,7 @@ def score_rows(
         embeddings: row (a key of `ROWS`) -> embeddings `[n, H]`. With `statistics`, the majority class is scored too.
         seed: seed of the folds.
         workers: number of threads of the evaluators; default: one per core.
-        on_fold: function called after every fold, see `OnFold`.
+        on_fold: function called after every inner fold, see `OnFold`.
     """
     found: dict[str, dict[str, FoldScores]] = {name: {} for name in config.eval}
     for name, scores in found.items():
@@ -119,7 +119,8 @@ def score(
     known = {"on_fold": on_fold, **config.evaluation.model_dump(), **(vars(benchmark) if benchmark is not None else {})}
     settings = {key: value for key, value in known.items() if key in taken}
     if on_fold is not None:
-        on_fold(0, config.evaluation.folds if benchmark is None else 1)  # show the row before its first fold ends
+        total = config.evaluation.folds * config.evaluation.inner_folds if benchmark is None else 1
+        on_fold(0, total)  # show the row before its first fold ends
     return evaluator(h, y, seed=seed, workers=workers, **settings)
 
 
