@@ -51,7 +51,7 @@ def load_dataset(
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
 
     Args:
-        source: see the table. A string without a path separator that does not end in ".pt" is a name.
+        source: see the table. A string without a path separator and without a suffix is a name.
         data_root: folder for downloads and caches.
         mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; read only if the data set is not yet
             under `data_root`, and never written to.
@@ -220,7 +220,7 @@ def _load_plugged_in(
 
 def _is_path(source: str | os.PathLike[str]) -> bool:
     """Return True if `source` is the path of a file or folder, False if it is a name."""
-    return not isinstance(source, str) or source.endswith(".pt") or bool({"/", os.sep} & set(source))
+    return not isinstance(source, str) or bool({"/", os.sep} & set(source) or Path(source).suffix)
 
 
 def _with_its_features(dataset: GraphDataset, features: str, degree_columns: int | None) -> GraphDataset:
@@ -242,6 +242,11 @@ def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
         return load_folder(path, root)
     if os.path.isfile(path) and path.suffix == ".pt":
         return path.stem, collate_file(path)
+    if os.path.isfile(path) and path.suffix in (".pkl", ".pickle"):
+        raise InputError(
+            f"file {str(path)!r} is a pickle, which can hold code and is never read; where you trust it, convert its "
+            f"graphs, a list of Data: InMemoryDataset.save(graphs, {f'{path.stem}.pt'!r})."
+        )
     if os.path.isfile(path):
         raise InputError(
             f"file {str(path)!r} is not a data set: give a .pt file saved by PyG or a folder in TU text layout; for an "

@@ -16,6 +16,8 @@ from graphcl.errors import InputError, InputTypeError
 MOST_LONELY = 2**22
 """Largest number of nodes with neither features nor edges, as a small file could claim any number of such nodes."""
 
+_LISTED = 3
+"""Number of graphs that a message lists."""
 LARGEST = 1e15
 """Largest magnitude of a feature: BatchNorm squares sums of features, which overflows in float32 beyond 1e19."""
 
@@ -46,7 +48,7 @@ def check_store(
     cuts, num_graphs = _complete_slices(data, slices, what)
     counts = _node_counts(data, cuts, num_graphs, what)
     if counts.min() < 1:
-        raise InputError(f"{what}: graph {int(counts.argmin())} has no node; leave empty graphs out.")
+        raise InputError(f"{what}: no node in {_listed(counts < 1)}; leave empty graphs out.")
     _check_lonely(data, counts, what)
     ptr = cumsum(counts)
     _check_edges(data, cuts, counts, what)
@@ -99,12 +101,24 @@ def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
     kind = (
         f"values beyond {LARGEST:.0e}, whose squares overflow" if values.isfinite().all() else "NaN or infinite values"
     )
-    row = int(bad.flatten(1).any(1).nonzero()[0]) if bad.dim() > 1 else int(bad.nonzero()[0])
-    graph = int(torch.searchsorted(ptr, torch.tensor(row, device=ptr.device), right=True)) - 1
+    rows = bad.flatten(1).any(1) if bad.dim() > 1 else bad
+    graphs = _listed(_owners(rows, ptr))
     raise InputError(
-        f"{what}: `{name}` has {int(bad.sum())} {kind}, the first in graph {graph}; "
-        "replace them, or leave these graphs out."
+        f"{what}: `{name}` has {int(bad.sum())} {kind}, in {graphs}; replace them, or leave these graphs out."
     )
+
+
+def _owners(rows: Tensor, ptr: Tensor) -> Tensor:
+    """Return a mask `[n]` of the graphs with a row in the mask `rows`; the rows of graph i start at `ptr[i]`."""
+    graphs = torch.searchsorted(ptr, rows.nonzero().squeeze(1).to(ptr.device), right=True) - 1
+    return torch.bincount(graphs, minlength=ptr.numel() - 1) > 0
+
+
+def _listed(graphs: Tensor) -> str:
+    """Return the graphs in a mask `[n]` in words, such as `graph 3` or `graphs 3, 17, 42 and 9 more`."""
+    numbers = graphs.nonzero().squeeze(1).tolist()
+    *first, last = [*map(str, numbers[:_LISTED]), *([f"{len(numbers) - _LISTED} more"] * (len(numbers) > _LISTED))]
+    return f"graphs {', '.join(first)} and {last}" if first else f"graph {last}"
 
 
 def check_edge_index(edge_index: object, name: str) -> None:
@@ -162,10 +176,10 @@ def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: st
     wrong = ((data.edge_index < 0) | (data.edge_index >= limit)).any(0)
     if wrong.any():
         edge = int(wrong.nonzero()[0])
-        graph = int(torch.searchsorted(cumsum(edges), torch.tensor(edge, device=edges.device), right=True)) - 1
+        graphs = _owners(wrong, cumsum(edges))
         raise InputError(
-            f"{what}: `edge_index` of graph {graph} has the edge {data.edge_index[:, edge].tolist()}, but the graph "
-            f"has {int(counts[graph])} nodes, numbered from 0."
+            f"{what}: edges to missing nodes in {_listed(graphs)}: the first is {data.edge_index[:, edge].tolist()}, "
+            f"but its graph has {int(counts[graphs][0])} nodes, numbered from 0."
         )
     for key in ("edge_attr", "edge_weight"):
         if isinstance(data.get(key), Tensor) and key in slices:

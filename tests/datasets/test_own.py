@@ -1,6 +1,8 @@
 """Test loading the user's own graphs from lists, data sets and files, and the message for each invalid input."""
 
+import pickle
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,7 +222,7 @@ LIST_ERRORS = {
     "string": ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     "hetero": ([graph(), HeteroData()], "graph 1", "got HeteroData", "heterogeneous graphs are not supported"),
     "batch": ([graph(), Batch.from_data_list([graph()])], "graph 1", "to_data_list()"),
-    "edge out of range": ([graph(), far(3)], "graph 1 has the edge [1, 3]", "3 nodes, numbered from 0"),
+    "edge out of range": ([graph(), far(3)], "in graph 1: the first is [1, 3]", "3 nodes, numbered from 0"),
     "int32 edges": ([graph(), graph(edge_index=PAIR.int())], "graph 1 must be [2, E] of int64, got [2, 2] of int32"),
     "transposed edges": ([graph(), graph(edge_index=torch.zeros(5, 2).long())], "graph 1 must be", "got [5, 2]"),
     "numpy edges": ([graph(), graph(edge_index=PAIR.numpy())], "`edge_index` of graph 1", "got ndarray"),
@@ -241,8 +243,8 @@ LIST_ERRORS = {
         "`edge_attr` of graph 1 has shape [2, 4]",
     ),
     "edge rows": ([graph(), graph()], "`edge_attr` of graph 1 has 3 rows for 2 edges"),
-    "nan": ([graph(), bad(float("nan"))], "`x` has 2 NaN or infinite values, the first in graph 1"),
-    "large": ([bad(1e20), graph()], "`x` has 2 values beyond 1e+15, whose squares overflow, the first in graph 0"),
+    "nan": ([graph(), bad(float("nan"))], "`x` has 2 NaN or infinite values, in graph 1;"),
+    "large": ([bad(1e20), graph()], "`x` has 2 values beyond 1e+15, whose squares overflow, in graph 0;"),
     "edge nan": ([graph(edge_attr=torch.tensor([1.0, torch.nan]))] * 2, "`edge_attr` has 2 NaN"),
     "too large for float": (
         [graph(x=torch.full((3, 2), 1e300, dtype=torch.double))] * 2,
@@ -250,7 +252,7 @@ LIST_ERRORS = {
     ),
     "empty graph": (
         [graph(), graph(0, edge_index=PAIR[:, :0])],
-        "graph 1 has no node; leave empty graphs out",
+        "no node in graph 1; leave empty graphs out",
     ),
     "num_nodes": ([graph(num_nodes=4), graph(num_nodes=3)], "`x` of graph 0 has 3 rows, but the graph has 4 nodes"),
     "cannot be joined": ([graph(z=torch.ones(1, 2)), graph(z=torch.ones(1, 3))], "cannot be put together"),
@@ -262,6 +264,12 @@ LIST_ERRORS["edge rows"][0][0].edge_attr, LIST_ERRORS["edge rows"][0][1].edge_at
 def test_wrong_lists(case, refused):
     graphs, *words = LIST_ERRORS[case]
     refused(graphs, *words)
+
+
+def test_all_wrong_graphs_are_counted(refused):
+    for wrong in (bad(float("nan")), far(3), graph(0, edge_index=PAIR[:, :0])):
+        for places, text in (([1, 3], "graphs 1 and 3"), ([0, 2, 3, 5, 6], "graphs 0, 2, 3 and 2 more")):
+            refused([wrong if number in places else graph() for number in range(8)], f" in {text}")
 
 
 @pytest.mark.parametrize("source", [3, None, {"x": 1}, graph(), HeteroData(), b"MUTAG", iter([])])
@@ -312,6 +320,16 @@ def test_code_in_a_file_is_refused(tmp_path, refused):
     torch.save((Trap(str(tmp_path / "sprung")), None), tmp_path / "trap.pt")
     refused(tmp_path / "trap.pt", "trap.pt", "holds pickled code (io.open)", "never run", "InMemoryDataset.save")
     assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("name", ["mine.pkl", "mine.pickle"])
+def test_a_pickle_is_not_read_and_the_message_says_how_to_convert_it(name, tmp_path, refused, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused(name, f"file or folder '{name}' not found")
+    with open(name, "wb") as file:
+        pickle.dump(Trap("sprung"), file)
+    refused(name, f"file '{name}' is a pickle", "never read", "InMemoryDataset.save(graphs, 'mine.pt')")
+    assert not Path("sprung").exists()
 
 
 FILE_ERRORS = {

@@ -27,7 +27,7 @@ def inner(**changes):
 HOSTILE = {
     "many-nodes": ([Data(edge_index=NONE, num_nodes=10**12)] * 2, "nodes have neither features nor edges"),
     "far-edges": ([Data(edge_index=torch.tensor([[10**15], [0]]))] * 2, "nodes have neither features nor edges"),
-    "last-edge": ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "graph 0"),
+    "last-edge": ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "no node in graphs 0 and 1"),
     "num-nodes": ([Data(edge_index=NONE, num_nodes="many")] * 2, "the graphs cannot be put together"),
     "views": ([Data(x=torch.ones(1, 1).expand(10**9, 1), edge_index=NONE)] * 2, "its tensors claim 8000000000 bytes"),
     "no-slices": (collated(slices={"edge_index": None}), "slices of `edge_index` not found"),
