@@ -9,16 +9,13 @@ from typing import Any
 import torch
 
 from graphcl.config import Config
-from graphcl.datasets import load_dataset
+from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import MOST, InputError, one_line
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
 from graphcl.experiment.seed import Clock, run_seed
 from graphcl.experiment.summary import environment
-
-_load = functools.lru_cache(maxsize=2)(load_dataset)
-"""`load_dataset`, which keeps the last two data sets for the next cells of this process."""
 
 
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
@@ -44,8 +41,6 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
     dataset = _load(**load_arguments(config))
     clock.lap("load")
-    if not dataset.scored:
-        raise InputError(f"{dataset.name} has no class labels, so its embeddings cannot be scored.")
     config = with_usable_evaluation(config, dataset)
     trains = bool(config.epochs or config.steps)
     if trains:
@@ -67,3 +62,15 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
             for epoch, scores in result.epoch_scores.items()
         }
     return record
+
+
+def load_scored(**arguments: Any) -> GraphDataset:
+    """Load and return a data set, see `load_dataset`; raise InputError if it has no labels to score by."""
+    dataset = load_dataset(**arguments)
+    if not dataset.scored:
+        raise InputError(f"{dataset.name} has no class labels, so a sweep cannot score it; use graphcl run.")
+    return dataset
+
+
+_load = functools.lru_cache(maxsize=2)(load_scored)
+"""`load_scored`, which keeps the last two data sets for the next cells of this process."""

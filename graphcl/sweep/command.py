@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.sweep.executors import fitting_workers
 from graphcl.sweep.folder import SweepFolder
-from graphcl.sweep.plan import Plan, make_plan
+from graphcl.sweep.plan import Cell, Plan, make_plan
 from graphcl.sweep.progress import Progress
 from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
 from graphcl.sweep.sweep import SweepResult, sweep
@@ -207,6 +207,8 @@ def _run(request: Request, plan: Plan) -> int:
     print(f"{total} cells, {len(plan.references)} of them reference rows; {done} finished; {place}; {out}/", flush=True)
     if settings.dry_run:
         return 0
+    if settings.executor == "loky":
+        _check_datasets(cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done")
     signal.signal(signal.SIGTERM, _interrupt)
     result = sweep(plan, out, workers, Progress(total, done, sys.stderr), settings.executor)
     print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
@@ -220,6 +222,16 @@ def _run(request: Request, plan: Plan) -> int:
             file=sys.stderr,
         )
     return 1 if result.failed else 0
+
+
+def _check_datasets(cells: Iterable[Cell]) -> None:
+    """Load every data set once, so that an unusable one is reported here and not by each of its cells."""
+    from graphcl.experiment.encoder_input import load_arguments  # imported here, as it loads torch
+    from graphcl.sweep.cell import load_scored
+
+    for arguments in map(dict, dict.fromkeys(tuple(load_arguments(cell.config).items()) for cell in cells)):
+        print(f"loading {arguments['source']} ...", flush=True)
+        load_scored(**arguments)
 
 
 def _draw(folder: Path, plan: Plan, result: SweepResult) -> str:

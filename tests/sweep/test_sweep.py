@@ -202,6 +202,15 @@ def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch)
     assert (out / "table.md").exists()
 
 
+def test_a_data_set_that_cannot_be_scored_stops_the_sweep(saved_graphs, tmp_path, capfd):
+    path = saved_graphs(labelled=False)
+    assert main([*AXES, "--dataset", path, "--out", str(tmp_path / "s")]) == 2
+    assert capfd.readouterr().err == (
+        f"graphcl: {Path(path).stem} has no class labels, so a sweep cannot score it; use graphcl run.\n"
+    )
+    assert not (tmp_path / "s").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
