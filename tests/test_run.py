@@ -186,6 +186,14 @@ def test_without_out_folders_are_numbered(saved_graphs, tmp_path, monkeypatch):
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["own-infonce-1", "own-infonce-2"]
 
 
+def test_an_encoder_beyond_the_memory_is_refused_before_it_is_allocated(go):
+    code, _, error, out = go("--encoder.hidden", "16384", "--encoder.layers", "1000")
+    assert code == 2
+    assert error.startswith("graphcl: encoder `gin` needs 8")
+    assert error.endswith(" GB; lower --encoder.hidden or --encoder.layers.\n")
+    assert not out.exists()
+
+
 def test_unlabelled_graphs_are_embedded_and_not_scored(go):
     code, printed, _, out = go(labelled=False)
     assert code == 0

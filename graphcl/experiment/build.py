@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, two_views
@@ -21,12 +23,15 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder, takes_categories
 from graphcl.models.saved import EncoderDescription, EncoderName
 from graphcl.registry import encoders, methods
+from graphcl.system.memory import total_memory
 
 TRAINING = {
     "views", "projection", "projector", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window",
     "optimizer", "lr", "schedule", "warmup", "patience", "weight_decay", "clip_norm", "amp", "non_finite", "precise_bn",
 }  # fmt: skip
 """Settings of training, saved with the weights of an encoder. Encoder and data are described separately."""
+_BYTES_PER_WEIGHT = 16
+"""In float32: the weight, its gradient and Adam's two moments."""
 
 
 def pick_device(name: str) -> torch.device:
@@ -87,13 +92,30 @@ def make_model(
         )
     if encoder is None and edge_dim is None and "edge_dim" in encoders.arguments(name).required:
         raise InputError(f"encoder `{name}` needs `edge_attr`, which {dataset.name} lacks; use gin.")
+    if encoder is None:
+        make = partial(make_encoder, name, arguments_of(config.encoder), columns, edge_dim)
+        _check_size(make, name)
+    else:
+        make = partial(own_encoder, encoder, columns)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if encoder is not None:
-            module = own_encoder(encoder, columns)
-        else:
-            module = make_encoder(name, arguments_of(config.encoder), columns, edge_dim)
-        return ContrastiveModel(module, config.projection, config.projector)
+        return ContrastiveModel(make(), config.projection, config.projector)
+
+
+def _check_size(make: Callable[[], nn.Module], name: str) -> None:
+    """Raise InputError if training the encoder that `make` returns needs more memory than the machine has."""
+    # An encoder that reads its weights in its constructor cannot be built without memory, so it is not checked.
+    with (
+        contextlib.suppress(NotImplementedError, RuntimeError),
+        torch.random.fork_rng(devices=[]),
+        torch.device("meta"),
+    ):
+        needed = _BYTES_PER_WEIGHT * sum(each.numel() for each in make().parameters())
+        if needed > (memory := total_memory()):
+            raise InputError(
+                f"encoder `{name}` needs {needed / 1e9:.0f} GB for its weights, gradients and Adam's moments, and this "
+                f"machine has {memory / 1e9:.0f} GB; lower --encoder.hidden or --encoder.layers."
+            )
 
 
 def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> Method:

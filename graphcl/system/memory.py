@@ -1,8 +1,10 @@
-"""Make glibc keep freed memory for the next training step instead of returning it to the system."""
+"""Measure the memory of the machine, and make glibc keep freed memory instead of returning it to the system."""
 
 from __future__ import annotations
 
 import ctypes
+import math
+import os
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h
 
@@ -20,3 +22,11 @@ def keep_freed_memory(most: int = 2**30) -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(mallopt(_MMAP_THRESHOLD, most)) and bool(mallopt(_TRIM_THRESHOLD, most))
+
+
+def total_memory() -> float:
+    """Return the memory of this machine in bytes; infinity if the system does not say, as on Windows."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return math.inf
