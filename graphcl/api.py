@@ -31,7 +31,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN, GINE
 from graphcl.models.molecule import MoleculeGINE
 from graphcl.models.pooled import Pooled
-from graphcl.models.saved import load_encoder
+from graphcl.models.saved import EncoderDescription, load_encoder, save_encoder
 from graphcl.training.loop import embed, train
 from graphcl.version import __version__
 
@@ -57,6 +57,7 @@ __all__ = [
     "ContrastiveModel",
     "Decision",
     "EdgePerturb",
+    "EncoderDescription",
     "GraphCL",
     "Identity",
     "InputError",
@@ -84,6 +85,7 @@ __all__ = [
     "random3",
     "random4",
     "read_config",
+    "save_encoder",
     "svm",
     "train",
     "two_views",

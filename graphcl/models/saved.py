@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from graphcl.arguments import Count, named_arguments, problems, shown
 from graphcl.errors import InputError, one_line
-from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder
+from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder
 from graphcl.registry import encoders
 from graphcl.system.torch_file import read_torch_file
 from graphcl.version import __version__
@@ -89,6 +89,27 @@ class EncoderDescription(_Frozen):
     settings: dict[str, JsonValue]
     graphcl: Name = __version__
 
+    @classmethod
+    def of(cls, encoder: nn.Module, dataset: Any) -> EncoderDescription:
+        """Return the description of an encoder that was trained from Python; `load_encoder` then needs `encoder=`.
+
+        Args:
+            encoder: module with the attribute `out_channels`, the width of its embeddings.
+            dataset: data set it was trained on, a result of `graphcl.load_dataset`.
+        """
+        degrees = dataset.degree_columns
+        return cls(
+            encoder=EncoderName(name=type(encoder).__name__),
+            in_channels=dataset.num_features,
+            out_channels=int(encoder.out_channels),  # type: ignore[arg-type]
+            edge_dim=(dataset.num_edge_features or None) if accepts(encoder, "edge_attr") else None,
+            dataset=dataset.name,
+            features=dataset.features,
+            max_degree=max(degrees - 1, 1),
+            label_columns=dataset.num_features - degrees if "labels" in dataset.features else 0,
+            settings={},
+        )
+
     @property
     def degree_columns(self) -> int:
         """Number of degree columns; they follow the label columns."""
@@ -112,6 +133,18 @@ def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderD
         file: a path, or a binary file open for writing.
         description: description of the encoder.
         weights: state dict of each seed; tensors may be on any device.
+
+    Example:
+        >>> import tempfile
+        >>> from graphcl import GIN, load_dataset
+        >>> dataset = load_dataset("synthetic")
+        >>> encoder = GIN(dataset.num_features, hidden=8)  # to be trained by `graphcl.train`
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     file = f"{place}/encoder.pt"
+        ...     save_encoder(file, EncoderDescription.of(encoder, dataset), {0: encoder.state_dict()})
+        ...     loaded, description = load_encoder(file, encoder=lambda columns: GIN(columns, hidden=8))
+        >>> description.dataset, loaded.out_channels
+        ('synthetic', 24)
     """
     states = {seed: {key: value.cpu() for key, value in state.items()} for seed, state in weights.items()}
     torch.save({"format": FORMAT, "version": VERSION, **description.model_dump(), "weights": states}, file)

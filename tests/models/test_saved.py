@@ -14,7 +14,9 @@ from graphcl.datasets import load_dataset
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.experiment.build import describe, make_model
-from graphcl.models.saved import FORMAT, load_encoder, read_saved, save_encoder
+from graphcl.experiment.encoder_input import load_for
+from graphcl.models.gin import GIN
+from graphcl.models.saved import FORMAT, EncoderDescription, load_encoder, read_saved, save_encoder
 from graphcl.registry import encoders
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
@@ -230,3 +232,16 @@ def test_an_encoder_that_reads_its_weights_in_its_constructor(tmp_path, monkeypa
     write(tmp_path / "e.pt", {"name": "looks", "width": 4})
     loaded, _ = load_encoder(tmp_path / "e.pt")
     assert loaded.layer.weight.shape == (4, 3)
+
+
+@pytest.mark.parametrize("features", ["constant", "degree"])
+def test_an_encoder_of_train_is_saved_with_its_columns(features, tmp_path):
+    dataset = load_dataset(small_graphs(), features=features)
+    encoder = GIN(dataset.num_features, hidden=8)
+    save_encoder(tmp_path / "e.pt", EncoderDescription.of(encoder, dataset), {0: encoder.state_dict()})
+    loaded, description = load_encoder(tmp_path / "e.pt", encoder=lambda columns: GIN(columns, hidden=8))
+    assert description.degree_columns == dataset.degree_columns
+    again = load_for(description, small_graphs())
+    assert again.num_features == dataset.num_features
+    loader = ResidentLoader(again, 36)
+    assert torch.equal(embed(loaded, loader)[0], embed(encoder, loader)[0])
