@@ -37,9 +37,13 @@ def main(arguments: Sequence[str]) -> None:
     given = COMMAND.parse(arguments)
     if given is None:
         return
-    dataset = write_on_disk(
-        given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree,
-        categories=given.categories,
-    )  # fmt: skip
+    from tqdm import tqdm
+
+    print(f"loading {given.dataset} ...", flush=True)
+    with tqdm(desc="writing", unit="B", unit_scale=True, leave=False, disable=None) as bar:  # None: only on a terminal
+        dataset = write_on_disk(
+            given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree,
+            categories=given.categories, on_write=bar.update,
+        )  # fmt: skip
     size = sum(file.stat().st_size for file in dataset.folder.iterdir())
-    print(f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {given.out}")
+    print(f"{dataset}, features: {dataset.features}; {len(dataset)} graphs, {size} bytes in {given.out}")

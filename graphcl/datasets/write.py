@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def write_on_disk(
     max_degree: int = 64,
     name: str | None = None,
     categories: bool = False,
+    on_write: Callable[[int], object] = lambda size: None,
 ) -> MappedDataset:
     """Write graphs into a new folder, which `open_on_disk` and `load_dataset` memory-map, and return the data set.
 
@@ -56,6 +58,7 @@ def write_on_disk(
         max_degree: see `load_dataset`.
         name: name of the data set; default: the name that `load_dataset` gives it.
         categories: see `load_dataset`.
+        on_write: called with the number of bytes of each piece that was written, for a progress bar.
 
     Returns:
         The data set, opened with `open_on_disk`.
@@ -79,7 +82,7 @@ def write_on_disk(
     try:
         staging.mkdir(parents=True)
         with contextlib.ExitStack() as files:
-            writer = _Writer(staging, name, files)
+            writer = _Writer(staging, name, files, on_write)
             for shard, count in shards:
                 writer.add(shard, count)
             writer.finish()
@@ -94,8 +97,8 @@ def write_on_disk(
 class _Writer:
     """Writer that appends graphs to the files of a data set on disk."""
 
-    def __init__(self, folder: Path, name: str, files: contextlib.ExitStack) -> None:
-        self._folder, self._name, self._files = folder, name, files
+    def __init__(self, folder: Path, name: str, files: contextlib.ExitStack, on_write: Callable[[int], object]) -> None:
+        self._folder, self._name, self._files, self._on_write = folder, name, files, on_write
         self._columns: dict[str, _Column] = {}
         self._num_graphs = 0
         self._features, self._degree_columns = "", 0
@@ -127,7 +130,7 @@ class _Writer:
                 value = shard.classes[value]
                 if self._classes is not None:
                     self._classes = torch.cat([self._classes, shard.classes]).unique()
-            column.add(value, cut, self._num_graphs)
+            column.add(value, cut, self._num_graphs, self._on_write)
         self._num_graphs += count
 
     def finish(self) -> None:
@@ -190,13 +193,14 @@ class _Column:
         self._parts[0].write(bytes(HEADER))
         self._cut.write(bytes(HEADER + 8))  # 8 bytes of zeros after the header: the first graph starts at 0
 
-    def add(self, value: Tensor, cut: Tensor, first: int) -> None:
+    def add(self, value: Tensor, cut: Tensor, first: int, on_write: Callable[[int], object]) -> None:
         """Append the values of consecutive graphs.
 
         Args:
             value: values of the graphs, concatenated along `dim`; entries from `cut[-1]` on are ignored.
             cut: start of each graph in `value`, and the end of the last graph, `[graphs + 1]`.
             first: index of the first graph, for messages.
+            on_write: see `write_on_disk`.
         """
         size = int(cut[-1])
         expected = (*self._before, value.size(self._dim) if value.dim() > self._dim else 0, *self._after)
@@ -211,7 +215,9 @@ class _Column:
         step = max(1, _PIECE // max(1, self._dtype.itemsize * math.prod(self._after)))
         for part, file in zip(rows, self._parts, strict=True):
             for start in range(0, size, step):
-                _append(file, part[start : min(start + step, size)])
+                piece = part[start : min(start + step, size)]
+                _append(file, piece)
+                on_write(piece.nbytes)
         for start in range(1, cut.numel(), _PIECE // 8):
             _append(self._cut, cut[start : start + _PIECE // 8] + self._size)
         self._size += size

@@ -343,6 +343,19 @@ def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_gra
     assert run(["--dataset", packed, "--out", str(tmp_path / "c"), "--shuffle-window", "16", *words]) == 0
 
 
+def test_pack_shows_its_progress(tmp_path, capsys, monkeypatch):
+    written = []
+    monkeypatch.setattr("tqdm.tqdm.update", lambda bar, size: written.append(size))
+    assert pack(["--dataset", "synthetic", "--out", str(tmp_path / "new")]) == 0
+    files = [*(tmp_path / "new").iterdir()]
+    held = [each for each in files if each.suffix == ".npy" and not each.stem.endswith(".slices")]
+    assert sum(written) == sum(np.load(each).nbytes for each in held)
+    printed = capsys.readouterr()
+    assert printed.out.startswith("loading synthetic ...\n")
+    assert printed.out.endswith(f"; 600 graphs, {sum(each.stat().st_size for each in files)} bytes in {tmp_path}/new\n")
+    assert printed.err == ""
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
