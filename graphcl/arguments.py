@@ -279,7 +279,10 @@ def named_arguments(function: F, advice: Callable[[str], str] = lambda name: "")
 
     @functools.wraps(function)
     def named(*args: Any, **kwargs: Any) -> Any:
-        bind(function, args, kwargs, advice)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            bind(function, args, kwargs, advice)
+            raise
 
     return named  # type: ignore[return-value]

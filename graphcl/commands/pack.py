@@ -46,4 +46,4 @@ def main(arguments: Sequence[str]) -> None:
             categories=given.categories, on_write=bar.update,
         )  # fmt: skip
     size = sum(file.stat().st_size for file in dataset.folder.iterdir())
-    print(f"{dataset}, features: {dataset.features}; {len(dataset)} graphs, {size} bytes in {given.out}")
+    print(f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {given.out}")

@@ -352,7 +352,7 @@ def test_pack_shows_its_progress(tmp_path, capsys, monkeypatch):
     assert sum(written) == sum(np.load(each).nbytes for each in held)
     printed = capsys.readouterr()
     assert printed.out.startswith("loading synthetic ...\n")
-    assert printed.out.endswith(f"; 600 graphs, {sum(each.stat().st_size for each in files)} bytes in {tmp_path}/new\n")
+    assert printed.out.endswith(f"; {sum(each.stat().st_size for each in files) / 1e6:.1f} MB in {tmp_path}/new\n")
     assert printed.err == ""
 
 
