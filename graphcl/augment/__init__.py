@@ -6,9 +6,11 @@ registered in `graphcl.registry.augmentations`.
 """
 
 from graphcl.augment.attribute_mask import AttributeMask
-from graphcl.augment.compose import Compose, OneOf, random2, random3, random4
+from graphcl.augment.compose import Compose, OneOf, drop_and_mask, random2, random3, random4
 from graphcl.augment.decision import Decision, apply
+from graphcl.augment.edge_drop import EdgeDrop
 from graphcl.augment.edge_perturb import EdgePerturb
+from graphcl.augment.feature_mask import FeatureMask
 from graphcl.augment.identity import Identity
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
@@ -20,12 +22,15 @@ __all__ = [
     "Augmentation",
     "Compose",
     "Decision",
+    "EdgeDrop",
     "EdgePerturb",
+    "FeatureMask",
     "Identity",
     "NodeDrop",
     "OneOf",
     "Subgraph",
     "apply",
+    "drop_and_mask",
     "random2",
     "random3",
     "random4",

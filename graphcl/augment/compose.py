@@ -13,7 +13,9 @@ from torch_geometric.data.datapipes import functional_transform
 from graphcl.arguments import NonNegative, Ratio
 from graphcl.augment.attribute_mask import AttributeMask
 from graphcl.augment.decision import Decision, apply, chain, join
+from graphcl.augment.edge_drop import EdgeDrop
 from graphcl.augment.edge_perturb import EdgePerturb
+from graphcl.augment.feature_mask import FeatureMask
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
 from graphcl.augment.transform import Augmentation, as_augmentation
@@ -167,6 +169,25 @@ def random4(ratio: Ratio = 0.2) -> OneOf:
         the released code.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio), AttributeMask(ratio)])
+
+
+@_functional("graphcl_drop_and_mask")
+@augmentations.register("drop_and_mask")
+def drop_and_mask(edges: Ratio = 0.2, features: Ratio = 0.3) -> Compose:
+    """Return a `Compose` of edge dropping and feature masking (GRACE's view); every node stays.
+
+    Args:
+        edges: `ratio` of `edge_drop`, in [0, 1).
+        features: `ratio` of `feature_mask`, in [0, 1).
+
+    Example:
+        >>> drop_and_mask(0.4).members
+        [EdgeDrop(ratio=0.4), FeatureMask(ratio=0.3)]
+
+    References:
+        Zhu et al., "Deep Graph Contrastive Representation Learning", 2020, Section 3.2.2 (arXiv 2006.04131).
+    """
+    return Compose([EdgeDrop(edges), FeatureMask(features)])
 
 
 def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
