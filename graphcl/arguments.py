@@ -62,7 +62,7 @@ Count = Annotated[int, interval("[1, 1e9)")]
 Channels = Annotated[int, interval("[1, 16384]")]
 """The width of a layer; a layer from 16384 to 16384 channels holds a gigabyte of weights."""
 Layers = Annotated[int, interval("[1, 1000]")]
-ProjectorName = Literal["mlp", "linear", "residual"]
+ProjectorName = Literal["mlp", "linear", "residual", "none"]
 """Names of the projectors that `graphcl.models.projector.make_projector` returns."""
 
 

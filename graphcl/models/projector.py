@@ -18,14 +18,18 @@ def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Modu
     Args:
         width: width of the input and of the hidden layers.
         out: width of the output.
-        form: `mlp` (Linear, ReLU, Linear), `linear` (one layer, as in MoCo v1) or `residual` (three blocks of Linear
-            and ReLU, plus a linear shortcut, as in InfoGraph).
+        form: `mlp` (Linear, ReLU, Linear), `linear` (one layer, as in MoCo v1), `residual` (three blocks of Linear
+            and ReLU, plus a linear shortcut, as in InfoGraph) or `none` (the identity, as in BGRL and DGI).
 
     Raises:
-        InputError: `form` is unknown.
+        InputError: `form` is unknown, or `none` would have to change the width.
     """
     if form not in get_args(ProjectorName):
-        raise InputError(f"`projector` must be 'mlp', 'linear' or 'residual', got {form!r}.")
+        raise InputError(f"`projector` must be 'mlp', 'linear', 'residual' or 'none', got {form!r}.")
+    if form == "none":
+        if width != out:
+            raise InputError(f"`projection` must be the encoder's width {width} with projector none, got {out}.")
+        return nn.Identity()
     if form == "residual":
         return initialise(_Residual(width, out))
     hidden = [nn.Linear(width, width), nn.ReLU()] if form == "mlp" else []

@@ -1,0 +1,110 @@
+"""Graph convolutions of which the last layer is the embedding, as in GRACE, BGRL and DGI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from graphcl.arguments import Channels, Layers
+from graphcl.models.aggregate import CSRAdjacency
+from graphcl.models.encoder import Readout
+from graphcl.models.pooled import Pooled
+from graphcl.registry import encoders
+
+_ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
+
+
+@dataclass(frozen=True)
+class NormalisedAdjacency:
+    r"""Symmetrically normalised adjacency matrix with self-loops, without edge weights or `[E, H]` messages.
+
+    $$\hat A = D^{-1/2} (A + I) D^{-1/2}, \qquad D_{vv} = 1 + \mathrm{indegree}(v)$$
+
+    Args:
+        edges: edges of the graph, without self-loops.
+        scale: $D^{-1/2}$, `[N, 1]`.
+    """
+
+    edges: CSRAdjacency
+    scale: Tensor
+
+    @classmethod
+    def of(cls, edge_index: Tensor, x: Tensor) -> NormalisedAdjacency:
+        """Return the matrix of `edge_index [2, E]`, with the number of nodes and the dtype of `x [N, F]`."""
+        edges = CSRAdjacency.of(edge_index, x.size(0))
+        return cls(edges, (edges.target_ptr.diff() + 1).to(x.dtype).rsqrt()[:, None])
+
+    def sum(self, x: Tensor) -> Tensor:
+        """Return the product of the matrix and `x [N, H]`."""
+        return self.scale * self.edges.sum(self.scale.to(x.dtype) * x, with_self=True)
+
+
+@torch.no_grad()
+def propagate(x: Tensor, edge_index: Tensor, hops: int = 2) -> Tensor:
+    r"""Return the features `x [N, F]` after `hops` products with the normalised adjacency, $\hat A^K x$.
+
+    References:
+        Wu et al., "Simplifying Graph Convolutional Networks", ICML 2019, Eq. 7 (arXiv 1902.07153).
+    """
+    adjacency = NormalisedAdjacency.of(edge_index, x)
+    for _ in range(hops):
+        x = adjacency.sum(x)
+    return x
+
+
+class GraphConvolutions(nn.Module):
+    r"""Stack of graph convolutions; every layer, also the last, ends with an activation.
+
+    $$H_{l+1} = \sigma(\mathrm{norm}(\hat A H_l W_l + b_l))$$
+
+    Memory is O(N H) for N nodes: messages along edges are never stored. See `node_gcn` for the arguments.
+    """
+
+    def __init__(self, in_channels: int, hidden: int, out: int, layers: int, norm: str, activation: str) -> None:
+        super().__init__()
+        widths = [in_channels, *[hidden] * (layers - 1), out]
+        self.out_channels = out
+        self.weights = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairwise(widths))
+        self.biases = nn.ParameterList(torch.zeros(width) for width in widths[1:])
+        self.norms = nn.ModuleList(
+            nn.BatchNorm1d(width) if norm == "batch_norm" else nn.Identity() for width in widths[1:]
+        )
+        self.activations = nn.ModuleList(_ACTIVATIONS[activation]() for _ in widths[1:])
+        for weight in self.weights:
+            nn.init.xavier_uniform_(weight.weight)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return the last layer's node rows, `[N, out]`."""
+        adjacency = NormalisedAdjacency.of(edge_index, x)
+        for weight, bias, norm, activation in zip(self.weights, self.biases, self.norms, self.activations, strict=True):
+            x = activation(norm(adjacency.sum(weight(x)) + bias))
+        return x
+
+
+@encoders.register("node_gcn")
+def node_gcn(
+    in_channels: int,
+    *,
+    hidden: Channels = 256,
+    out: Channels = 128,
+    layers: Layers = 2,
+    norm: Literal["none", "batch_norm"] = "none",
+    activation: Literal["relu", "prelu", "elu"] = "relu",
+    readout: Readout = "mean",
+) -> nn.Module:
+    """Return a graph convolutional network (Kipf and Welling 2017) whose embedding is the last layer only.
+
+    Args:
+        in_channels: F, width of the node features.
+        hidden: width of all layers but the last.
+        out: H, width of the last layer.
+        layers: number of layers.
+        norm: `none`, as in GRACE and DGI, or `batch_norm`, as in BGRL.
+        activation: `relu`, `prelu` or `elu`, after every layer.
+        readout: `sum`, `mean` or `max` over a graph's nodes; not used for nodes.
+    """
+    return Pooled(GraphConvolutions(in_channels, hidden, out, layers, norm, activation), readout)

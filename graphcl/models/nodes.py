@@ -1,0 +1,24 @@
+"""The model for contrasting nodes: the rows of an encoder's nodes instead of those of graphs."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphcl.models.contrastive import ContrastiveModel
+
+
+class NodeModel(ContrastiveModel):
+    """A `ContrastiveModel` whose embeddings are rows of nodes, `[N, H]`, so that methods contrast nodes.
+
+    Both views of a batch must keep every node. The encoder has `with_nodes`, as `gin`, `node_gcn` and any `Pooled`
+    have. For the arguments, see `ContrastiveModel`.
+    """
+
+    def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
+        """Return the embeddings `[N, H]` of the nodes of `batch`; `edge_weight` is not supported."""
+        return self.encode_nodes(batch)[1]
+
+    def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
+        """Return the embeddings `[N, H]` of each view."""
+        return self.encode(view1), self.encode(view2)

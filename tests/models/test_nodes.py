@@ -1,0 +1,67 @@
+"""Test node rows: the model for nodes, the encoder `node_gcn` against PyG's, and propagated features."""
+
+import pytest
+import torch
+from torch_geometric.nn import GCNConv, SGConv
+
+from graphcl.errors import InputError
+from graphcl.models.node_gcn import node_gcn, propagate
+from graphcl.models.nodes import NodeModel
+from graphcl.models.projector import make_projector
+from graphcl.models.pyg import gat, sage
+from graphcl.registry import encoders
+from tests.methods.nodes import graph, node_model, node_views
+
+
+def test_node_gcn_equals_pygs_layers():
+    encoder, batch = node_gcn(5, hidden=8, out=6, layers=2).double(), graph(30)
+    x = batch.x
+    for weight, bias in zip(encoder.nodes.weights, encoder.nodes.biases, strict=True):
+        layer = GCNConv(weight.in_features, weight.out_features).double()
+        layer.lin.weight, layer.bias = weight.weight, torch.nn.Parameter(torch.rand_like(bias))
+        with torch.no_grad():
+            bias.copy_(layer.bias)
+        x = layer(x, _without_loops(batch.edge_index)).relu()
+    rows = encoder.with_nodes(batch.x, _without_loops(batch.edge_index))[1]
+    torch.testing.assert_close(rows, x, rtol=1e-12, atol=1e-12)
+
+
+def _without_loops(edge_index):
+    return edge_index[:, edge_index[0] != edge_index[1]]
+
+
+def test_propagated_features_equal_pygs():
+    batch = graph(30)
+    edges, layer = _without_loops(batch.edge_index), SGConv(5, 5, K=2, bias=False).double()
+    with torch.no_grad():
+        layer.lin.weight.copy_(torch.eye(5))
+        torch.testing.assert_close(propagate(batch.x, edges), layer(batch.x, edges), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["relu", "prelu", "elu"])
+@pytest.mark.parametrize("norm", ["none", "batch_norm"])
+def test_the_gradient_of_node_gcn(activation, norm):
+    encoder, batch = node_gcn(5, hidden=3, out=2, norm=norm, activation=activation).double(), graph(6)
+    x = batch.x.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: encoder.with_nodes(x, batch.edge_index)[1], x)
+
+
+def test_the_model_returns_a_row_for_each_node():
+    model, (view1, view2) = node_model(), node_views()
+    assert model(view1).shape == (12, 6)
+    h1, h2 = model.encode_views(view1, view2)
+    assert torch.equal(h1, model.encode(view1))
+    assert torch.equal(h2, model.encoder.with_nodes(view2.x, view2.edge_index, view2.batch)[1])
+
+
+@pytest.mark.parametrize("make", [lambda: gat(5, hidden=8), lambda: sage(5, hidden=8), lambda: encoders["gin"](5)])
+def test_other_encoders_give_rows_of_nodes(make):
+    model, batch = NodeModel(make()), graph(dtype=torch.float32)
+    assert model.encode(batch).shape == (12, model.width)
+
+
+def test_no_projector():
+    z = torch.rand(3, 4)
+    assert torch.equal(make_projector(4, 4, "none")(z), z)
+    with pytest.raises(InputError, match=r"^`projection` must be the encoder's width 4 with projector none, got 3\.$"):
+        make_projector(4, 3, "none")
