@@ -12,14 +12,21 @@
 | `simgrace`    | same graph, perturbed encoder           | batch                     | none                        |
 | `infograph`   | a node's own graph (anchors are nodes)  | batch                     | projector for nodes         |
 | `ad_gcl`      | same graph, weighted edges              | batch                     | adversary                   |
+| `grace`       | same node, other view                   | nodes of both views       | none                        |
+| `bgrl`        | same node, momentum encoder, predicted  | none                      | momentum encoder, predictor |
+| `dgi`         | summary of the graph                    | corrupted nodes           | discriminator               |
 
 The second column says which projection is the positive. "predicted" means that a predictor maps the anchor to the
 positive. "batch" means the other graphs of the batch.
+The last three methods contrast the nodes of one graph.
 
 A method is a PyTorch module whose `state_dict` holds its state. `graphcl.train` trains it.
 """
 
 from graphcl.methods.ad_gcl import ADGCL
+from graphcl.methods.bgrl import BGRL
+from graphcl.methods.dgi import DGI
+from graphcl.methods.grace import GRACE
 from graphcl.methods.infograph import InfoGraph
 from graphcl.methods.joao import JOAO
 from graphcl.methods.joao_v2 import JOAOv2
@@ -33,7 +40,10 @@ from graphcl.methods.two_views import TwoViews
 
 __all__ = [
     "ADGCL",
+    "BGRL",
     "BYOL",
+    "DGI",
+    "GRACE",
     "JOAO",
     "InfoGraph",
     "JOAOv2",
