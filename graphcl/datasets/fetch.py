@@ -150,11 +150,29 @@ def _download(name: str, server: str, staging: Path, public: str, most: int) -> 
         f"Get {name}.zip elsewhere (public source: {public}/{name}.zip), put it into a folder and pass that "
         f"folder as `mirror` (--mirror FOLDER), or use the embedded data set '{SYNTHETIC}'."
     )
+    return fetch_file(url, target, elsewhere, most, lambda: nearest(name, TU_NAMES)), url
+
+
+def fetch_file(
+    url: str, target: Path, elsewhere: str, most: int = MOST_BYTES, hint: Callable[[], str] = lambda: ""
+) -> Path:
+    """Download the file at `url` to the path `target`, and return the path.
+
+    Args:
+        url: http or https address of the file.
+        target: path of the new file.
+        elsewhere: end of every message: how to get the file in another way.
+        most: largest download in bytes.
+        hint: function that returns further advice for a file that the server does not have.
+
+    Raises:
+        InputError: the file cannot be downloaded.
+    """
     deadline = time.monotonic() + MOST_SECONDS
     for attempt in range(1, ATTEMPTS + 1):
         try:
             _receive(url, target, most, deadline)
-            return target, url
+            return target
         except _BrokenOffError as error:
             if attempt == ATTEMPTS:
                 raise InputError(f"cannot download {url}: {error}, {ATTEMPTS} times. {elsewhere}") from None
@@ -162,9 +180,9 @@ def _download(name: str, server: str, staging: Path, public: str, most: int) -> 
             time.sleep(PAUSE)
         except HTTPError as error:
             error.close()
-            hint = nearest(name, TU_NAMES) if error.code == 404 else ""
+            advice = hint() if error.code == 404 else ""
             why = one_line(error.reason)
-            raise InputError(f"cannot download {url}: HTTP {error.code} {why}. {hint}{elsewhere}") from None
+            raise InputError(f"cannot download {url}: HTTP {error.code} {why}. {advice}{elsewhere}") from None
         except InputError as error:
             raise InputError(f"{error} {elsewhere}") from None
         except (URLError, HTTPException, TimeoutError, ConnectionError, ValueError) as error:

@@ -15,8 +15,9 @@ from torch_geometric.data import Data
 from graphcl.arguments import named_arguments
 from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, GraphDataset, class_labels
 from graphcl.datasets.features import check_features, node_features
-from graphcl.datasets.names import SYNTHETIC
+from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.networks import convert_networkx, is_networkx
+from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
@@ -35,6 +36,7 @@ def load_dataset(
     max_degree: int = 64,
     degree_columns: int | None = None,
     categories: bool = False,
+    nodes: bool = False,
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
 
@@ -62,6 +64,7 @@ def load_dataset(
             larger degrees share the last column. Default: as many as these graphs need, at most `max_degree + 1`.
         categories: True keeps integers in `x`, as category indices for an encoder with embedding tables. False converts
             integers to floating point, and warns if any is not 0 or 1.
+        nodes: whether to load nodes with a class each, as a `NodeDataset`, see `graphcl.datasets.nodes.load_nodes`.
 
     Returns:
         The data set; every graph has `x`, in torch's default floating type (OGB's molecules: category indices).
@@ -84,11 +87,15 @@ def load_dataset(
             raise InputError(f"`{name}` {str(given)!r} holds a NUL character, which no file name can.")
     if isinstance(source, str) and not _is_path(source) and source in datasets:
         return _load_plugged_in(source, data_root, mirror, features, max_degree, categories)
-    if isinstance(source, GraphDataset) and features == "auto" and len(source) > 1:
+    if isinstance(source, GraphDataset) and features == "auto" and (nodes or len(source) > 1):
         return source
     if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
         return _with_its_features(open_on_disk(source), features, degree_columns)
     folder = Path(os.path.abspath(os.path.expanduser(data_root)))
+    if nodes:
+        return load_nodes(source, folder, mirror, features, max_degree)
+    if is_node_name(source):
+        raise InputError(f"{source} is one graph, whose nodes are contrasted; use --method grace, bgrl or dgi.")
     # a subset has no benchmark, as the split refers to the whole data set
     benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
     try:

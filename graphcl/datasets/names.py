@@ -34,7 +34,18 @@ OGB_NAMES = (
 # fmt: on
 """Sets of the Open Graph Benchmark for graph property prediction."""
 
-datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES)
+PLANETOID_NAMES = ("Cora", "CiteSeer", "PubMed")
+"""Citation networks, each one graph whose nodes have classes."""
+NODE_NAMES = (*PLANETOID_NAMES, "sbm")
+"""Data sets whose nodes are contrasted; `sbm` is generated, `sbm-N` has N nodes."""
+
+datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES, *NODE_NAMES)
+
+
+def is_node_name(source: object) -> bool:
+    """Return True if `source` is the name of a data set whose nodes are contrasted."""
+    return isinstance(source, str) and (source in NODE_NAMES or re.fullmatch(r"sbm-\d{1,9}", source) is not None)
+
 
 TESTED_ARCHIVES = {
     "IMDB-BINARY": "b291ec8b26d85c70faa2ba0a2433e1f407ed2ef5d0fc072d36b9a95e49a1bb27",
@@ -46,14 +57,14 @@ TESTED_ARCHIVES = {
 
 
 def dataset_names() -> list[str]:
-    """Return the names of the generated data set, the well-known TU sets, OGB's sets and sets of installed packages.
+    """Return the names of the generated sets, the well-known TU sets, OGB's sets, sets of nodes and plugged-in sets.
 
     Other TU sets can be loaded from a mirror.
 
     >>> dataset_names()[0], "PROTEINS" in dataset_names()
     ('synthetic', True)
     """
-    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES, *datasets]
+    return [SYNTHETIC, *TU_NAMES, *OGB_NAMES, *NODE_NAMES, *datasets]
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ LARGEST = 1e15
 
 
 def check_store(
-    given: object, slices: Mapping[str, Tensor] | None, what: str
+    given: object, slices: Mapping[str, Tensor] | None, what: str, least: int = 2
 ) -> tuple[Data, dict[str, Tensor], Tensor]:
     """Return a checked and completed copy of a collated data set, which shares the tensors of the inputs.
 
@@ -34,18 +34,19 @@ def check_store(
         given: all graphs, collated, as in `InMemoryDataset._data`.
         slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         what: the name of the data set, for messages.
+        least: least number of graphs; 1 if nodes are contrasted.
 
     Returns:
         `(data, slices, ptr)`; `ptr [n + 1]` is the index of the first node of each graph, and the number of nodes.
 
     Raises:
-        InputError: there are fewer than two graphs, a graph has no nodes, an edge ends outside its graph, a value is
-            NaN or infinite, or the attributes are inconsistent.
+        InputError: there are fewer than `least` graphs, a graph has no nodes, an edge ends outside its graph, a value
+            is NaN or infinite, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {type(given).__name__}.")
     data: Data = copy.copy(given)
-    cuts, num_graphs = _complete_slices(data, slices, what)
+    cuts, num_graphs = _complete_slices(data, slices, what, least)
     counts = _node_counts(data, cuts, num_graphs, what)
     if counts.min() < 1:
         raise InputError(f"{what}: no node in {_listed(counts < 1)}; leave empty graphs out.")
@@ -59,14 +60,16 @@ def check_store(
     return data, {key: cut for key, cut in cuts.items() if key in data}, ptr
 
 
-def _complete_slices(data: Data, slices: Mapping[str, Tensor] | None, what: str) -> tuple[dict[str, Tensor], int]:
+def _complete_slices(
+    data: Data, slices: Mapping[str, Tensor] | None, what: str, least: int
+) -> tuple[dict[str, Tensor], int]:
     """Return the checked slices of the attributes of `data`, and the number of graphs."""
     stated = getattr(data, "_num_nodes", None)
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
     flat = {key: cut.cpu() for key, cut in cuts.items() if _is_cut(cut)}
     sizes = [cut.numel() - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
     num_graphs = 1 if slices is None else max(sizes, default=0)
-    if num_graphs < 2:
+    if num_graphs < least:
         graphs = "1 graph" if num_graphs == 1 else "no graph"
         raise InputError(f"{what} holds {graphs}; contrasting graphs needs at least two.")
     if isinstance(data.edge_index, EdgeIndex):

@@ -1,0 +1,102 @@
+"""Test data sets of nodes: own graphs, masks, the generated set, and messages."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphcl.datasets import load_dataset
+from graphcl.datasets.nodes import NodeDataset
+from graphcl.datasets.resident import ResidentLoader
+from graphcl.errors import InputError
+
+EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+def own(n=30, **more):
+    return Data(x=torch.rand(n, 3), edge_index=EDGES, y=torch.arange(n) % 3 + 5, **more)
+
+
+def masks(n=30):
+    parts = torch.arange(n) // 10
+    return {f"{name}_mask": parts == number for number, name in enumerate(("train", "val", "test"))}
+
+
+@pytest.mark.parametrize("wrap", [lambda graph: graph, lambda graph: [graph]], ids=["data", "list"])
+def test_one_graph_of_ones_own(wrap):
+    dataset = load_dataset(wrap(own(**masks())), nodes=True)
+    assert isinstance(dataset, NodeDataset)
+    assert repr(dataset) == "NodeDataset('own', 30 nodes, 1 graph, x: 3 columns (labels), 3 classes)"
+    assert dataset.classes.tolist() == [5, 6, 7]
+    assert dataset.y.tolist() == [number % 3 for number in range(30)]
+    assert {part: nodes.tolist() for part, nodes in dataset.split.items()} == {
+        "train": [*range(10)], "valid": [*range(10, 20)], "test": [*range(20, 30)],
+    }  # fmt: skip
+    assert "train_mask" not in dataset[0]
+
+
+def test_a_few_graphs_are_one_batch():
+    dataset = load_dataset([own(30), own(20)], nodes=True)
+    assert (dataset.num_rows, dataset.split) == (50, None)
+    (batch,) = ResidentLoader(dataset, 2)
+    assert batch.y.tolist() == dataset.y.tolist()
+    assert batch.edge_index[:, 4:].tolist() == (EDGES + 30).tolist()
+
+
+def test_a_file(tmp_path):
+    torch.save(own(**masks()), tmp_path / "mine.pt")
+    dataset = load_dataset(str(tmp_path / "mine.pt"), nodes=True)
+    assert (dataset.name, dataset.num_rows, len(dataset.split["test"])) == ("mine", 30, 10)
+
+
+def test_no_features_become_a_constant():
+    graph = own()
+    del graph.x
+    graph.num_nodes = 30
+    assert load_dataset(graph, nodes=True)[0].x.tolist() == [[1.0]] * 30
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"y": torch.tensor([1])}, r"`y` must be one class for each of the 30 nodes, got shape \[1\]; for classes of"),
+        ({"y": None}, "`y` must be one class for each of the 30 nodes, got none"),
+        ({"y": torch.rand(30)}, "`y` must be one class for each"),
+        ({"y": torch.zeros(30, 121)}, r"got shape \[30, 121\]"),
+        ({"edge_index": torch.tensor([[0], [40]])}, "the graph has 30 nodes"),
+        ({"train_mask": torch.ones(30, dtype=torch.bool)}, "train_mask, val_mask and test_mask must not share"),
+    ],
+)  # fmt: skip
+def test_invalid_graphs_get_one_line(change, says):
+    graph = own(**masks())
+    for key, value in change.items():
+        graph[key] = value
+    with pytest.raises(InputError, match=says) as caught:
+        load_dataset(graph, nodes=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_set_of_nodes_names_the_methods():
+    with pytest.raises(InputError, match=r"^Cora is one graph, whose nodes are contrasted; use --method grace"):
+        load_dataset("Cora")
+    with pytest.raises(InputError, match=r"^'PROTEINS' is not a known data set of nodes; known: Cora, CiteSeer"):
+        load_dataset("PROTEINS", nodes=True)
+
+
+def test_the_generated_graph():
+    dataset = load_dataset("sbm-800", nodes=True)
+    graph, again = dataset[0], load_dataset("sbm-800", nodes=True)[0]
+    assert torch.equal(graph.edge_index, again.edge_index)
+    assert torch.equal(graph.x, again.x)
+    assert graph.is_undirected()
+    assert not graph.has_self_loops()
+    assert graph.num_edges == pytest.approx(800 * 13.8, rel=0.05)
+    assert graph.y.bincount().tolist() == [100] * 8
+    same = (graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).float().mean()
+    assert same.item() == pytest.approx(0.7 + 0.3 / 8, abs=0.03)
+    assert torch.cat(list(dataset.split.values())).sort().values.tolist() == [*range(800)]
+    assert load_dataset("sbm", nodes=True).num_rows == 2000
+
+
+def test_the_generated_graph_has_a_least_size():
+    with pytest.raises(InputError, match=r"^`sbm-30` must have at least 400 nodes, got 30\.$"):
+        load_dataset("sbm-30", nodes=True)
