@@ -8,9 +8,11 @@ benchmark instead of folds.
 import importlib
 import inspect
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
+from graphcl.evaluate import nodes
 from graphcl.evaluate.compare import PairedTest, holm, paired_test
 from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.knn import knn
@@ -20,21 +22,33 @@ from graphcl.evaluate.ogb import ogb
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, best_row, paired_gain, summarise
 from graphcl.evaluate.svm import svm
 
+
+def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:
+    """Return the functions `NAME(h, y, ...)` of the files `NAME.py` in `package`."""
+    found = {}
+    for file in pkgutil.iter_modules(package.__path__):
+        named = vars(importlib.import_module(f"{package.__name__}.{file.name}")).get(file.name)
+        if callable(named) and [*inspect.signature(named).parameters][:2] == ["h", "y"]:
+            found[file.name] = named
+    return found
+
+
 _found: dict[bool, dict[str, Callable[..., FoldScores]]] = {False: {}, True: {}}
-for _file in pkgutil.iter_modules(__path__):
-    _named = vars(importlib.import_module(f"{__name__}.{_file.name}")).get(_file.name)
-    if callable(_named) and [*inspect.signature(_named).parameters][:2] == ["h", "y"]:
-        _found["split" in inspect.signature(_named).parameters][_file.name] = _named
+for _name, _function in _functions(sys.modules[__name__]).items():
+    _found["split" in inspect.signature(_function).parameters][_name] = _function
 
 EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_found[False])
 """The evaluators on folds, by name."""
 SPLIT_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_found[True])
 """The evaluators on the split of a benchmark, by name."""
+NODE_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_functions(nodes))
+"""The evaluators of nodes only, by name; one with the argument `split` needs a public split."""
 
 __all__ = [
     "EVALUATORS",
     "LOWER",
     "METRICS",
+    "NODE_EVALUATORS",
     "SPLIT_EVALUATORS",
     "FoldScores",
     "Gain",

@@ -34,7 +34,8 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
     SK - 1 degrees of freedom. Training parts of different folds overlap, so scores are not independent. The term
     1 / (K - 1), the ratio of test to training graphs, corrects the variance for the overlap. A plain t-test over all
     folds rejects a true null hypothesis several times too often. On a benchmark's split, K is 1 and the term is
-    omitted. This gives the paired t-test over seeds, which is valid for this split only; for one seed, p = 1.
+    omitted. This gives the paired t-test over seeds, which is valid for this split only; for one seed, p = 1. On random
+    splits of a tenth, a tenth and the rest, the ratio of test to training nodes is 8, a strict correction.
 
     Args:
         after: scores of one embedding, one entry per seed.
@@ -62,6 +63,8 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
     if variance == 0:
         return PairedTest(mean, float(mean == 0))
     overlap = 1 / (folds - 1) if folds > 1 else 0.0
+    if (ratio := after[0].test_ratio) is not None:
+        overlap = ratio
     t = mean / np.sqrt((1 / d.size + overlap) * variance)
     return PairedTest(mean, float(2 * stdtr(d.size - 1, -abs(t))))
 

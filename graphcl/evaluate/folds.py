@@ -77,13 +77,12 @@ def make_folds(
     on_fold: OnFold | None = None,
 ) -> Folds:
     """Check the arguments of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds."""
-    from joblib import cpu_count
     from sklearn.model_selection import StratifiedKFold
 
     h = embedding(h)
-    classes, labels = _classes(y, len(h))
-    workers = cpu_count() if workers is None else workers
-    rules = ("folds", folds, 2), ("inner_folds", inner_folds, 2), ("workers", workers, 1), ("seed", seed, 0)
+    classes, labels = class_indices(y, len(h))
+    workers = worker_count(workers)
+    rules = ("folds", folds, 2), ("inner_folds", inner_folds, 2), ("seed", seed, 0)
     for name, value, least in rules:
         if value < least:
             raise InputError(f"`{name}` must be at least {least}, got {value}.")
@@ -109,6 +108,16 @@ def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
     return list(StratifiedKFold(folds, shuffle=True, random_state=seed).split(labels, labels)) if folds > 1 else []
 
 
+def worker_count(workers: int | None) -> int:
+    """Return `workers`, by default the number of available cores; raise InputError if it is below 1."""
+    from joblib import cpu_count
+
+    workers = cpu_count() if workers is None else workers
+    if workers < 1:
+        raise InputError(f"`workers` must be at least 1, got {workers}.")
+    return int(workers)
+
+
 def c_grid(grid: Sequence[float]) -> list[float]:
     """Return the candidates for C in `grid` as floats; raise InputError if one is invalid."""
     if len(grid) == 0 or not all(0 < c < np.inf for c in grid):
@@ -130,7 +139,7 @@ def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) 
     Raises:
         InputError: `y` has fewer than two classes, or a class is too small for two outer and two inner folds.
     """
-    outer, inner_folds = _outer_parts(*_classes(y, len(y)), 0, folds, inner_folds, stacklevel=3)
+    outer, inner_folds = _outer_parts(*class_indices(y, len(y)), 0, folds, inner_folds, stacklevel=3)
     return len(outer), inner_folds
 
 
@@ -165,7 +174,7 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
     return h
 
 
-def _classes(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def class_indices(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted class values, and the class index of each graph `[n]`; raise InputError if `y` is invalid."""
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if y.shape != (n,):

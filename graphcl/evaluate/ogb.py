@@ -21,7 +21,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import C_GRID, c_grid, embedding
+from graphcl.evaluate.folds import C_GRID, c_grid, embedding, worker_count
 from graphcl.evaluate.metrics import task_mean
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores
 
@@ -66,7 +66,7 @@ def ogb(
     candidates = sorted(c_grid(grid))
     h = embedding(h)
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    parts = _parts(split, len(h))
+    parts = split_parts(split, len(h))
     if y.ndim != 2 or len(y) != len(h):
         raise InputError(f"`y` must be [{len(h)}, tasks], got shape {list(y.shape)}.")
     if eval_metric not in METRICS or eval_metric == "accuracy":
@@ -81,7 +81,7 @@ def ogb(
         return [[predict(z[part]) for part in ("valid", "test")] for predict in fitted]
 
     # One BLAS thread per worker: more BLAS threads would slow the workers down.
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(_count(workers)) as pool:
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(worker_count(workers)) as pool:
         found = list(pool.map(predictions, range(y.shape[1])))
     valid, test = ([np.stack([task[i][j] for task in found], axis=1) for i in range(len(candidates))] for j in (0, 1))
     inner = [task_mean(eval_metric, targets["valid"], each) for each in valid]
@@ -90,16 +90,7 @@ def ogb(
     return FoldScores(seed, (score,), (candidates[best],), (inner[best],), 1, 1, eval_metric)
 
 
-def _count(workers: int | None) -> int:
-    from joblib import cpu_count
-
-    workers = cpu_count() if workers is None else workers
-    if workers < 1:
-        raise InputError(f"`workers` must be at least 1, got {workers}.")
-    return int(workers)
-
-
-def _parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
+def split_parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
     """Return the row indices of each part of `split`; raise InputError if the split is invalid."""
     if sorted(split) != sorted(PARTS):
         raise InputError(f"`split` must have the parts train, valid and test, got {', '.join(split) or 'none'}.")

@@ -17,6 +17,8 @@ METRICS = {
     "acc": "accuracy %",
     "rmse": "RMSE",
     "mae": "MAE",
+    "nmi": "NMI %",
+    "ari": "ARI %",
 }
 """Display name of each metric."""
 LOWER = {"rmse", "mae"}
@@ -38,6 +40,8 @@ class FoldScores:
         folds: number of outer folds.
         inner_folds: number of inner folds.
         metric: a key of `METRICS`; accuracy in percent by default.
+        test_ratio: size of the test part over that of the training part if the outer folds are random splits; None for
+            the folds of cross-validation.
     """
 
     seed: int
@@ -47,13 +51,15 @@ class FoldScores:
     folds: int
     inner_folds: int
     metric: str = "accuracy"
+    test_ratio: float | None = None
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> FoldScores:
         """Return the `FoldScores` with the fields in `kept`, for example a dict read from JSON."""
         accuracy, chosen, inner = (tuple(kept[key]) for key in ("accuracy", "chosen", "inner"))
         metric = kept.get("metric", "accuracy")
-        return cls(kept["seed"], accuracy, chosen, inner, kept["folds"], kept["inner_folds"], metric)
+        ratio = kept.get("test_ratio")
+        return cls(kept["seed"], accuracy, chosen, inner, kept["folds"], kept["inner_folds"], metric, ratio)
 
     @classmethod
     def joined(cls, parts: Sequence[FoldScores]) -> FoldScores:

@@ -1,0 +1,58 @@
+"""Score the rows of nodes by the normalised mutual information of k-means clusters and classes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from torch import Tensor
+
+from graphcl.evaluate.folds import class_indices, embedding
+from graphcl.evaluate.nodes.probe import unit_rows
+from graphcl.evaluate.scores import FoldScores
+
+STARTS = 10
+"""Number of starts of k-means; the clustering with the lowest inertia is scored."""
+
+
+def nmi(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: int = 0) -> FoldScores:
+    r"""Return the normalised mutual information in percent of k-means clusters with the classes.
+
+    $$\frac{2\, I(c; y)}{H(c) + H(y)}$$
+
+    where c is the cluster and y the class of a node, I the mutual information and H the entropy. There are as many
+    clusters as classes; the classes do not influence the clusters. Rows are scaled to norm 1.
+
+    Args:
+        h: rows of the nodes `[n, H]`, any float dtype, any device.
+        y: class of each node `[n]`.
+        seed: seed of k-means.
+
+    Returns:
+        `FoldScores` of one value; `inner` is the variance in percent that the clusters explain, which needs no label.
+
+    References:
+        Strehl and Ghosh, "Cluster Ensembles", JMLR 2002.
+    """
+    from sklearn.metrics import normalized_mutual_info_score
+
+    return of_clusters(h, y, seed, "nmi", normalized_mutual_info_score)
+
+
+def of_clusters(
+    h: Tensor | np.ndarray, y: Tensor | np.ndarray, seed: int, metric: str, compare: Callable[..., float]
+) -> FoldScores:
+    """Return the agreement `compare(classes, clusters)` in percent of k-means clusters and classes, see `nmi`."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    rows = unit_rows(embedding(h))
+    classes, labels = class_indices(y, len(rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than classes
+        found = KMeans(len(classes), n_init=STARTS, random_state=seed).fit(rows)
+    total = float(((rows - rows.mean(0)) ** 2).sum())
+    explained = 100 * (1 - float(found.inertia_) / total) if total > 0 else 0.0
+    value = 100 * float(compare(labels, found.labels_))
+    return FoldScores(seed, (value,), (float(len(classes)),), (explained,), 1, 1, metric)

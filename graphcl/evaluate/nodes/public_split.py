@@ -1,0 +1,50 @@
+"""Score the rows of nodes by logistic regression on the public split of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from torch import Tensor
+
+from graphcl.evaluate.folds import C_GRID, c_grid, class_indices, embedding
+from graphcl.evaluate.nodes.probe import linear_probe, unit_rows
+from graphcl.evaluate.ogb import split_parts
+from graphcl.evaluate.scores import FoldScores
+
+
+def public_split(
+    h: Tensor | np.ndarray,
+    y: Tensor | np.ndarray,
+    *,
+    split: Mapping[str, Tensor | np.ndarray],
+    seed: int = 0,
+    grid: Sequence[float] = C_GRID,
+) -> FoldScores:
+    """Return the test accuracy in percent of logistic regression on the public split, such as Planetoid's.
+
+    Rows are scaled to norm 1. C is chosen by the validation part, see `graphcl.evaluate.nodes.random_splits`.
+
+    Differs: DGI reports the mean over 50 fits of the classifier by stochastic gradients, without a choice of C.
+
+    Args:
+        h: rows of the nodes `[n, H]`, any float dtype, any device.
+        y: class of each node `[n]`.
+        split: indices of the nodes in the parts `train`, `valid` and `test`.
+        seed: seed of the training run, copied into the result; the probe itself is not random.
+        grid: candidates for C, > 0.
+
+    Raises:
+        InputError: an argument is invalid.
+
+    References:
+        Yang, Cohen and Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph Embeddings", ICML 2016 (arXiv
+        1603.08861). Velickovic et al., "Deep Graph Infomax", ICLR 2019, Section 4.2 (arXiv 1809.10341).
+    """
+    candidates, h = c_grid(grid), embedding(h)
+    _, labels = class_indices(y, len(h))
+    parts = split_parts(split, len(h))
+    accuracy, chosen, inner = linear_probe(
+        unit_rows(h), labels, (parts["train"], parts["valid"], parts["test"]), candidates
+    )
+    return FoldScores(seed, (accuracy,), (chosen,), (inner,), 1, 1)

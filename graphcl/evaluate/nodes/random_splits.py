@@ -1,0 +1,75 @@
+"""Score the rows of nodes by logistic regression on 20 random splits, by the protocol of GRACE (Zhu et al. 2020).
+
+- Rows: frozen, before the projector, scaled to norm 1, as in GRACE's released code.
+- Splits: 20, drawn uniformly by the seed: 10 % of the nodes for training, 10 % for validation, 80 % for the test.
+- C: chosen from 1e-3, 1e-2, ..., 1e3 by the accuracy on the validation part; of equally good values, the smallest.
+- Score: accuracy on the test part in percent, mean over the splits. GRACE's ± is the deviation over splits and runs.
+
+No test node influences C. The unsupervised training sees all nodes, but no label.
+
+Differs: the released code of GRACE has no validation part. It tests on 90 % and chooses C by five folds of the training
+part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from torch import Tensor
+
+from graphcl.errors import InputError
+from graphcl.evaluate.folds import C_GRID, OnFold, c_grid, class_indices, embedding, worker_count
+from graphcl.evaluate.nodes.probe import Parts, linear_probe, unit_rows
+from graphcl.evaluate.scores import FoldScores
+
+
+def random_splits(
+    h: Tensor | np.ndarray,
+    y: Tensor | np.ndarray,
+    *,
+    seed: int = 0,
+    splits: int = 20,
+    grid: Sequence[float] = C_GRID,
+    workers: int | None = None,
+    on_fold: OnFold | None = None,
+) -> FoldScores:
+    """Return the test accuracy in percent of logistic regression on random splits of the nodes, see this module.
+
+    Args:
+        h: rows of the nodes `[n, H]`, any float dtype, any device.
+        y: class of each node `[n]`.
+        seed: seed of the splits; nothing else is random.
+        splits: number of splits, at least 1.
+        grid: candidates for C, > 0.
+        workers: number of threads; one per available core by default. The result does not depend on it.
+        on_fold: called with the finished and the total number of splits.
+
+    Raises:
+        InputError: an argument is invalid, or there are fewer than 20 nodes.
+
+    References:
+        Zhu et al., "Deep Graph Contrastive Representation Learning", 2020, Section 4.1.2 (arXiv 2006.04131).
+    """
+    from threadpoolctl import threadpool_limits
+
+    candidates, h = c_grid(grid), embedding(h)
+    _, labels = class_indices(y, len(h))
+    if splits < 1 or len(h) < 20:
+        raise InputError(f"`splits` must be at least 1 with 20 nodes or more, got {splits} with {len(h)} nodes.")
+    rows, rng, tenth = unit_rows(h), np.random.default_rng(seed), len(h) // 10
+    orders = [rng.permutation(len(h)) for _ in range(splits)]
+
+    def score(order: np.ndarray) -> tuple[float, float, float]:
+        parts: Parts = (order[:tenth], order[tenth : 2 * tenth], order[2 * tenth :])
+        return linear_probe(rows, labels, parts, candidates)
+
+    found = []
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(worker_count(workers)) as pool:
+        for each in pool.map(score, orders):
+            found.append(each)
+            if on_fold is not None:
+                on_fold(len(found), splits)
+    accuracy, chosen, inner = zip(*found, strict=True)
+    return FoldScores(seed, accuracy, chosen, inner, splits, 1, test_ratio=8.0)

@@ -1,0 +1,118 @@
+"""Test the evaluators of nodes: splits, the choice of C, clusters, and messages."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+from graphcl.errors import InputError
+from graphcl.evaluate import NODE_EVALUATORS, FoldScores, paired_test
+from graphcl.evaluate.nodes.ari import ari
+from graphcl.evaluate.nodes.nmi import nmi
+from graphcl.evaluate.nodes.probe import unit_rows
+from graphcl.evaluate.nodes.public_split import public_split
+from graphcl.evaluate.nodes.random_splits import random_splits
+from tests.evaluate.data import blobs
+
+H, Y = blobs(n=200, features=6, classes=3, noise=1.0)
+SPLIT = {"train": np.arange(40), "valid": np.arange(40, 100), "test": np.arange(100, 200)}
+
+
+def reference(h, y, train, valid, test, grid):
+    """Return the test accuracy, C and the validation accuracy by a plain search."""
+    h, found = unit_rows(h), []
+    for c in grid:
+        model = LogisticRegression(C=c, max_iter=10000).fit(h[train], y[train])
+        found.append((model.score(h[valid], y[valid]), -c, model.score(h[test], y[test])))
+    inner, c, accuracy = max(found)
+    return 100 * accuracy, -c, 100 * inner
+
+
+def test_the_names():
+    assert set(NODE_EVALUATORS) == {"random_splits", "public_split", "nmi", "ari"}
+
+
+def test_random_splits_equal_a_plain_search():
+    got = random_splits(H, Y, seed=3, splits=4, grid=(0.1, 10.0))
+    rng, expected = np.random.default_rng(3), []
+    for _ in range(4):
+        order = rng.permutation(200)
+        expected.append(reference(H, Y, order[:20], order[20:40], order[40:], (0.1, 10.0)))
+    assert got.accuracy == pytest.approx([accuracy for accuracy, _, _ in expected], abs=1e-9)
+    assert got.chosen == tuple(c for _, c, _ in expected)
+    assert got.inner == pytest.approx([inner for _, _, inner in expected], abs=1e-9)
+    assert (got.folds, got.test_ratio) == (4, 8.0)
+
+
+def test_the_public_split_equals_a_plain_search():
+    got = public_split(torch.from_numpy(H), torch.from_numpy(Y), split=SPLIT, grid=(0.1, 10.0))
+    assert (got.accuracy[0], got.chosen[0], got.inner[0]) == pytest.approx(
+        reference(H, Y, *SPLIT.values(), (0.1, 10.0)), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", ["random_splits", "public_split"])
+def test_labels_of_test_nodes_do_not_influence_the_choice(name, monkeypatch):
+    if name == "random_splits":
+        order = np.random.default_rng(0).permutation(200)
+        test, arguments = order[40:], {"splits": 1}
+    else:
+        test, arguments = SPLIT["test"], {"split": SPLIT}
+    flipped = Y.copy()
+    flipped[test] = (Y[test] + 1) % 3
+    before, after = (NODE_EVALUATORS[name](H, y, **arguments) for y in (Y, flipped))
+    assert (before.chosen, before.inner) == (after.chosen, after.inner)
+    assert before.accuracy != after.accuracy
+
+
+def test_only_the_seed_draws_the_splits():
+    one = random_splits(H, Y, splits=2, seed=1)
+    assert one == random_splits(H, Y, splits=2, seed=1, workers=1)
+    assert one.accuracy != random_splits(H, Y, splits=2, seed=2).accuracy
+
+
+def test_a_training_part_of_one_class():
+    y = np.zeros(40, dtype=int)
+    y[0] = 1
+    assert random_splits(np.ones((40, 2)), y, splits=8).mean == pytest.approx(97.5, abs=1.5)
+
+
+def test_clusters_that_are_the_classes():
+    h = np.eye(6)[Y] + 0.01 * H
+    assert nmi(h, Y).mean == pytest.approx(100)
+    assert ari(h, (Y + 1) % 3).mean == pytest.approx(100)
+    assert nmi(h, Y).inner[0] > 90
+
+
+@pytest.mark.parametrize(("metric", "compare"), [(nmi, normalized_mutual_info_score), (ari, adjusted_rand_score)])
+def test_clusters_are_compared_by_scikit_learn(metric, compare):
+    from sklearn.cluster import KMeans
+
+    found = KMeans(3, n_init=10, random_state=5).fit(unit_rows(H))
+    assert metric(H, Y, seed=5).mean == pytest.approx(100 * compare(Y, found.labels_))
+    assert metric(H, Y).metric == metric.__name__
+
+
+def test_equal_rows_have_no_clusters():
+    assert nmi(np.zeros((30, 2)), np.arange(30) % 2).mean == 0
+    assert ari(np.zeros((30, 2)), np.arange(30) % 2).mean == 0
+
+
+def test_too_few_nodes():
+    with pytest.raises(InputError, match=r"^`splits` must be at least 1 with 20 nodes or more, got 20 with 10 nodes"):
+        random_splits(H[:10], Y[:10])
+
+
+def test_the_paired_test_corrects_for_large_test_parts():
+    """With a test part eight times as large as the training part, the same differences are weaker evidence."""
+    rng = np.random.default_rng(0)
+    before = tuple(80 + rng.normal(size=20))
+    after = tuple(each + 1 + 0.5 * rng.normal() for each in before)
+
+    def p(ratio):
+        scores = [FoldScores(0, each, (1.0,) * 20, each, 20, 1, test_ratio=ratio) for each in (after, before)]
+        return paired_test([scores[0]], [scores[1]]).p
+
+    assert p(None) < 1e-4
+    assert p(8.0) > 0.2
