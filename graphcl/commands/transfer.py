@@ -234,7 +234,7 @@ def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int,
     h, y = embed(encoder, make_loader(dataset, 1024, device=device))
     assert y is not None  # `_fitted` raised an error for unlabelled graphs
     return {
-        name: score(config, name, h, y, seed, None, dataset.benchmark, functools.partial(show, f"{name}, {row}"))
+        name: score(config, name, h, y, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
         for name in config.eval
     }
 

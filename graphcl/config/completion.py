@@ -38,7 +38,7 @@ def make_config(values: Mapping[str, Any]) -> Config:
     except ValidationError as error:
         found += problems(error, lambda parents: valid_keys(Config)(parents) if parents else setting_paths())
         config = Config.model_validate(_without_errors(values, error))
-    for choose in (_choose_loss, _choose_method, _choose_views, _choose_encoder, _choose_evaluator):
+    for choose in (_choose_for_nodes, _choose_loss, _choose_method, _choose_views, _choose_encoder, _choose_evaluator):
         config = config.model_copy(update=choose(config))
     for prefix, spec, registry in _specs(config):
         found += spec_problems(spec, registry, prefix)
@@ -96,6 +96,28 @@ def setting_paths() -> list[str]:
 # so if loss and method are both `auto`, the loss is infonce and the method is infonce's usual one.
 
 
+def _choose_for_nodes(config: Config) -> dict[str, Any]:
+    """Return the method, if the data set is one of nodes, and the defaults of a method that contrasts nodes."""
+    from graphcl.datasets.names import is_node_name  # imported here, as help needs no torch
+
+    update: dict[str, Any] = {}
+    if config.method.get("name") == "auto" and is_node_name(config.dataset):
+        update["method"] = {**config.method, "name": "grace"}
+    facts = _facts(update.get("method", config.method), methods)
+    if facts.get("rows") != "nodes":
+        return update
+    usual: dict[str, Any] = {"epochs": 200, "lr": 0.001, "eval": ["random_splits"]}
+    usual["projector"] = facts.get("projector", "mlp")
+    update |= {key: value for key, value in usual.items() if key not in config.model_fields_set}
+    if config.encoder.get("name") == "auto":
+        update["encoder"] = {**config.encoder, "name": "node_gcn"}
+    if "usual_views" in facts:
+        given = config.views.model_fields_set if "views" in config.model_fields_set else set()
+        views = {key: {"name": facts["usual_views"]} for key in Views.model_fields if key not in given}
+        update["views"] = config.views.model_copy(update=views)
+    return update
+
+
 def _choose_loss(config: Config) -> dict[str, Any]:
     if config.loss.get("name") != "auto":
         return {}
@@ -147,9 +169,9 @@ def _check_values(config: Config) -> list[str]:
 
 
 def _check_evaluators(config: Config) -> list[str]:
-    from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS  # imported here, as help needs no torch
+    from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS  # imported here, as help needs no torch
 
-    names, known = config.eval, [*EVALUATORS, *SPLIT_EVALUATORS]
+    names, known = config.eval, [*EVALUATORS, *SPLIT_EVALUATORS, *NODE_EVALUATORS]
     found = [f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}." for name in names if name not in known]
     if config.evaluation.scale and "svm" not in names:
         found.append(f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(names)}.")

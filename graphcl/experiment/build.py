@@ -16,6 +16,7 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
+from graphcl.experiment.level import check_views, level_of
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -99,7 +100,7 @@ def make_model(
         make = partial(own_encoder, encoder, columns)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return ContrastiveModel(make(), config.projection, config.projector)
+        return level_of(dataset).model(make(), config.projection, config.projector)
 
 
 def _check_size(make: Callable[[], nn.Module], name: str) -> None:
@@ -149,7 +150,7 @@ def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
 
 
 def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None) -> None:
-    """Compute the loss of two graphs, to find settings that do not fit together before a run writes any file.
+    """Compute the loss of a sample, to find settings that do not fit together before a run writes any file.
 
     Args:
         config: settings of the run.
@@ -159,13 +160,14 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
     Raises:
         InputError: loss, method, views, encoder and data set do not fit together, or the features hold NaN.
     """
-    batch = Batch.from_data_list([dataset[0], dataset[1]])
+    batch = Batch.from_data_list(dataset.sample())
     generator = torch.Generator().manual_seed(0)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
     views = two_views(batch, *method.augmentations(*make_augmentations(config)), generator)
+    check_views(dataset, *views)
     with torch.no_grad():
         try:
-            method(*views, ids=torch.arange(2), generator=generator)
+            method(*views, ids=torch.arange(batch.num_graphs), generator=generator)
         except NonFiniteInputError:
             raise InputError(
                 f"the untrained encoder gives NaN or infinity; look for them in the features of {dataset.name}."

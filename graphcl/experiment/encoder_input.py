@@ -10,6 +10,7 @@ from graphcl.config import Config
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.errors import InputError
 from graphcl.experiment.build import edge_columns
+from graphcl.experiment.level import contrasts_nodes
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
 
@@ -18,7 +19,8 @@ def load_arguments(config: Config) -> dict[str, Any]:
     """Return the arguments of `load_dataset` for the data set of a configuration."""
     keys = {"data_root", "mirror", "features", "max_degree"}
     categories = takes_categories(config.encoder["name"])
-    return {"source": config.dataset, **config.model_dump(include=keys), "categories": categories}
+    given = {"source": config.dataset, **config.model_dump(include=keys)}
+    return {**given, "categories": categories, "nodes": contrasts_nodes(config)}
 
 
 def load_for(

@@ -16,18 +16,18 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.config import Config
-from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS, FoldScores, majority, usable_folds
+from graphcl.evaluate import EVALUATORS, FoldScores, majority, usable_folds
+from graphcl.experiment.level import fitting_evaluators, level_of, split_of
 from graphcl.experiment.summary import ROWS
-from graphcl.graphs.statistics import graph_statistics
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import embed
 
 REFERENCES = tuple(row for row in ROWS if row != "trained")
-"""Rows of scores that need no training: majority, statistics, untrained, calibrated."""
+"""Rows of scores that need no training."""
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
 OnFold = Callable[[str, int, int], object]
@@ -52,12 +52,14 @@ def reference_embeddings(
         model: untrained model.
         whole: loader of all graphs in the order of the data set.
         seed: seed of the shuffle for calibration.
-        rows: names to compute: any of `statistics`, `untrained`, `calibrated`. Other names are ignored; `calibrated`
+        rows: names to compute: any of `statistics` (graphs), `raw`, `propagated` (nodes), `untrained`, `calibrated`.
+            Other names are ignored; `calibrated`
             is skipped if the encoder has no BatchNorm.
     """
     found = {}
-    if "statistics" in rows:
-        found["statistics"] = graph_statistics(whole, config.max_degree)
+    for name, reference in level_of(dataset).references.items():
+        if name in rows:
+            found[name] = reference(whole, config)
     if "untrained" in rows:
         found["untrained"], _ = embed(model, whole)
     if "calibrated" in rows and has_batchnorm(model.encoder):
@@ -85,18 +87,19 @@ def score_rows(
     Args:
         config: settings of the evaluators and their protocol.
         dataset: data set with labels.
-        embeddings: row (a key of `ROWS`) -> embeddings `[n, H]`. With `statistics`, the majority class is scored too.
+        embeddings: row (a key of `ROWS`) -> embeddings `[n, H]`. With a reference of the data set's level, such as
+            `statistics`, the majority class is scored too.
         seed: seed of the folds.
         workers: number of threads of the evaluators; default: one per core.
         on_fold: function called after every inner fold, see `OnFold`.
     """
     found: dict[str, dict[str, FoldScores]] = {name: {} for name in config.eval}
     for name, scores in found.items():
-        if "statistics" in embeddings:
+        if embeddings.keys() & level_of(dataset).references.keys():
             scores["majority"] = _majority(config, dataset, name, seed)
         for row, h in embeddings.items():
             report = None if on_fold is None else functools.partial(on_fold, f"{name}, {row}")
-            scores[row] = score(config, name, h, dataset.y, seed, workers, dataset.benchmark, report)
+            scores[row] = score(config, name, h, dataset.y, dataset, seed, workers, report)
     return found
 
 
@@ -105,31 +108,31 @@ def score(
     name: str,
     h: Tensor,
     y: Tensor,
+    dataset: GraphDataset,
     seed: int = 0,
     workers: int | None = None,
-    benchmark: Benchmark | None = None,
     on_fold: Callable[[int, int], object] | None = None,
 ) -> FoldScores:
-    """Return the score of embeddings `h [n, H]` by the evaluator `name`, with the protocol in `config`.
+    """Return the score of embeddings `h [n, H]` with labels `y` by the evaluator `name`, by the protocol in `config`.
 
-    An evaluator that needs a benchmark's split uses the split of `benchmark`.
+    An evaluator that needs a split uses the split of `dataset`.
     """
-    evaluator = EVALUATORS[name] if name in EVALUATORS else SPLIT_EVALUATORS[name]
+    evaluator = fitting_evaluators(dataset)[name]
     taken = inspect.signature(evaluator).parameters  # only the SVM takes `scale`
-    known = {"on_fold": on_fold, **config.evaluation.model_dump(), **(vars(benchmark) if benchmark is not None else {})}
+    known = {"on_fold": on_fold, "workers": workers, **config.evaluation.model_dump(), **split_of(dataset)}
     settings = {key: value for key, value in known.items() if key in taken}
     if on_fold is not None:
-        total = config.evaluation.folds * config.evaluation.inner_folds if benchmark is None else 1
+        total = config.evaluation.folds * config.evaluation.inner_folds if "folds" in taken else 1
         on_fold(0, total)  # show the row before its first fold ends
-    return evaluator(h, y, seed=seed, workers=workers, **settings)
+    return evaluator(h, y, seed=seed, **settings)
 
 
 def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> FoldScores:
-    """Return the score of predicting the largest class. On a benchmark's split, score constant embeddings instead."""
-    if dataset.benchmark is None:
+    """Return the score of predicting the largest class. On other splits than folds, score constant embeddings."""
+    if name in EVALUATORS:
         folds, inner = config.evaluation.folds, config.evaluation.inner_folds
         return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)
-    return score(config, name, torch.zeros(len(dataset), 1), dataset.y, seed, 1, dataset.benchmark)
+    return score(config, name, torch.zeros(dataset.num_rows, 1), dataset.y, dataset, seed, 1)
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
@@ -142,11 +145,10 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
     """
     if not dataset.scored:
         return config
-    fitting = EVALUATORS if dataset.benchmark is None else SPLIT_EVALUATORS
+    fitting = fitting_evaluators(dataset)
     if unfit := [name for name in config.eval if name not in fitting]:
-        why = "has no split of its own" if dataset.benchmark is None else "is scored on its own split"
-        raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {max(fitting)}.")
-    if dataset.benchmark is not None:
+        raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}; pass --eval {next(iter(fitting))}.")
+    if not set(config.eval) & set(EVALUATORS):
         return config
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")

@@ -28,7 +28,7 @@ from graphcl.training.stream import graph_ids
 EDGES = np.linspace(-1, 1, 41)
 """Edges of the 40 histogram bins for cosines."""
 GRAPHS = 512
-"""Number of graphs in a snapshot; enough for smooth histograms, and takes a few hundredths of a second."""
+"""Number of graphs, or of nodes, in a snapshot; enough for smooth histograms, and takes hundredths of a second."""
 Arrays = dict[str, np.ndarray]
 _SEED = 2**40
 """Added to a run's seed, so that snapshots and training use different random numbers."""
@@ -71,9 +71,9 @@ def snapshot(
         views = two_views(batch.to(device), first, second, generator)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
             outcome = method(*views, ids=graph_ids(loader, number, device), generator=generator)
-        y = batch.get("y")
-        labels = y if isinstance(y, Tensor) and y.shape == (batch.num_graphs,) and not y.is_floating_point() else None
-        for name, values in _measure(method, outcome.z1, outcome.z2, labels).items():
+        z1, z2, y = outcome.z1[:GRAPHS], outcome.z2[:GRAPHS], batch.get("y")
+        labelled = isinstance(y, Tensor) and y.shape == outcome.z1.shape[:1] and not y.is_floating_point()
+        for name, values in _measure(method, z1, z2, y[:GRAPHS] if labelled else None).items():
             found[name] = found[name] + values if name in found else values
         seen += batch.num_graphs
         if seen >= GRAPHS:

@@ -46,6 +46,8 @@ def environment(device: torch.device) -> dict[str, Any]:
 ROWS = {
     "majority": "majority class",
     "statistics": "graph statistics",
+    "raw": "raw features",
+    "propagated": "propagated features",
     "untrained": "untrained encoder",
     "calibrated": "untrained, calibrated",
     "trained": "trained encoder",
@@ -113,6 +115,15 @@ def deviation(summary: Mapping[str, Any]) -> str:
     return f"{summary['std_seeds']:.2f}" if len(summary["seeds"]) > 1 else "-"
 
 
+SPLITS = {
+    "random_splits": "20 random splits into 10, 10 and 80 %, C by validation",
+    "public_split": "the public split, C by validation",
+    "nmi": "k-means with as many clusters as classes",
+    "ari": "k-means with as many clusters as classes",
+}
+"""Evaluator of nodes -> its protocol in words."""
+
+
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
     """Return the evaluation protocol in one line.
 
@@ -121,10 +132,15 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         split_chooses: name of the setting that is selected on the validation part, such as `C` or `epoch`.
     """
     if "folds" in result:
+        of_nodes = list(dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS))
+        on_folds = [name for name in result["scores"] if name not in SPLITS]
+        if not on_folds:
+            return "; ".join(of_nodes)
         if result["inner_folds"] is None:
             return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
-        chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in result["scores"]))
-        return f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
+        chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in on_folds))
+        folds = f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
+        return "; ".join([*of_nodes, folds])
     train, valid, test = result["split"].values()
     return f"OGB's split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
 

@@ -1,0 +1,93 @@
+"""What differs between contrasting graphs and contrasting nodes; the rest of a run is the same."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from graphcl.config import Config
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.nodes import NodeDataset
+from graphcl.errors import InputError
+from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS, FoldScores
+from graphcl.graphs.statistics import graph_statistics
+from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.node_gcn import propagate
+from graphcl.models.nodes import NodeModel
+from graphcl.registry import methods
+
+Evaluators = Mapping[str, Callable[..., FoldScores]]
+
+
+@dataclass(frozen=True)
+class Level:
+    """What an embedding has rows of, and what follows from it.
+
+    Args:
+        model: class of the model.
+        references: row of scores -> function of a loader of all graphs and the settings that returns an embedding
+            without an encoder, `[n, columns]`.
+    """
+
+    model: type[ContrastiveModel]
+    references: Mapping[str, Callable[[Iterable[Batch], Config], Tensor]]
+
+
+LEVELS = {
+    "graphs": Level(ContrastiveModel, {"statistics": lambda whole, config: graph_statistics(whole, config.max_degree)}),
+    "nodes": Level(
+        NodeModel,
+        {
+            "raw": lambda whole, _: torch.cat([batch.x for batch in whole]).cpu(),
+            "propagated": lambda whole, _: torch.cat([propagate(each.x, each.edge_index) for each in whole]).cpu(),
+        },
+    ),
+}
+
+
+def level_of(dataset: GraphDataset) -> Level:
+    """Return the level of `dataset`."""
+    return LEVELS[dataset.level]
+
+
+def contrasts_nodes(config: Config) -> bool:
+    """Return whether the method of `config` contrasts nodes."""
+    return methods.facts(config.method["name"]).get("rows") == "nodes"
+
+
+def fitting_evaluators(dataset: GraphDataset) -> Evaluators:
+    """Return the evaluators that fit `dataset`, the usual one first."""
+    if dataset.benchmark is not None:
+        return SPLIT_EVALUATORS
+    if not isinstance(dataset, NodeDataset):
+        return {name: EVALUATORS[name] for name in sorted(EVALUATORS, reverse=True)}
+    usable = {
+        name: function
+        for name, function in NODE_EVALUATORS.items()
+        if dataset.split is not None or "split" not in inspect.signature(function).parameters
+    }
+    return {"random_splits": usable["random_splits"], **usable, **EVALUATORS}
+
+
+def split_of(dataset: GraphDataset) -> dict[str, Any]:
+    """Return the arguments of evaluators that a benchmark or a public split prescribes; empty without one."""
+    if isinstance(dataset, NodeDataset):
+        return {"split": dataset.split}
+    return {} if dataset.benchmark is None else vars(dataset.benchmark)
+
+
+def check_views(dataset: GraphDataset, view1: Batch, view2: Batch) -> None:
+    """Raise InputError if nodes are contrasted and a view does not keep every node of a sample, in order."""
+    if isinstance(dataset, NodeDataset):
+        for name, view in (("first", view1), ("second", view2)):
+            if not torch.equal(view.node_id, torch.arange(dataset.sample()[0].num_nodes)):
+                raise InputError(
+                    f"`views.{name}` removes nodes, so that row i of both views is not the same node; use edge_drop, "
+                    "feature_mask, attribute_mask, edge_perturb or drop_and_mask."
+                )
