@@ -257,10 +257,14 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
     assert not list(out.glob(".*partial"))
 
 
+OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
+"""Methods that contrast graphs; tests/experiment/test_nodes.py runs the others."""
+
+
 def test_every_name_takes_a_step_from_the_command_line(saved_graphs):
     path = saved_graphs(edge_attr=True)
     dataset = load_dataset(path)
-    options = [["--loss", name] for name in choices(losses)] + [["--method", name] for name in methods]
+    options = [["--loss", name] for name in choices(losses)] + [["--method", name] for name in OF_GRAPHS]
     options += [["--encoder", name] for name in encoders if name != "molecule_gine"]  # which needs category features
     for name in augmentations:
         members = ["--views.second.members=[identity, node_drop]"] if name in ("compose", "one_of") else []
@@ -272,7 +276,9 @@ def test_every_name_takes_a_step_from_the_command_line(saved_graphs):
 @pytest.mark.parametrize("name", sorted(shipped_configs()))
 def test_every_shipped_configuration_trains(name, saved_graphs, tmp_path):
     out = tmp_path / "run"
-    words = ["--config", name, "--dataset", saved_graphs(n=16), "--batch-size", "8", "--steps", "1", "--seeds", "0"]
+    of_nodes = read_config(name)["method"]["name"] not in OF_GRAPHS
+    dataset = "sbm-400" if of_nodes else saved_graphs(n=16)
+    words = ["--config", name, "--dataset", dataset, "--batch-size", "8", "--steps", "1", "--seeds", "0"]
     words += ["--evaluation.folds", "2", "--evaluation.inner-folds", "2", "--out", str(out)]
     words += ["--eval", "knn", "--evaluation.scale", "false", "--report", "false"]  # eight times faster
     assert main(words) == 0

@@ -66,7 +66,7 @@ def _dataset_name(value: Any) -> Any:
 DatasetName = Annotated[
     str,
     BeforeValidator(_dataset_name),
-    Field(title="NAME", description="TU or OGB name, `synthetic`, a .pt file, a TU folder or a packed one"),
+    Field(title="NAME", description="TU, OGB or Planetoid name, `synthetic`, `sbm`, a .pt file, a TU folder or a packed one"),
 ]
 DataRoot = Annotated[str, Field(title="FOLDER", description="folder of downloaded and processed data sets")]
 Mirror = Annotated[str | None, Field(title="PLACE", description="folder, file:// or http(s) URL that holds NAME.zip")]
@@ -78,7 +78,7 @@ MaxDegree = Annotated[Count, Field(description="larger degrees share the last co
 Evaluators = Annotated[
     Names,
     _must_be("one or more different evaluators", _different),
-    Field(title="NAME ...", description="evaluators, one or more: knn, logreg, svm; for OGB's sets: ogb"),
+    Field(title="NAME ...", description="evaluators, one or more, see --help evaluators"),
 ]
 Threads = Annotated[
     int, interval("[1, 1024]"), Field(description="CPU threads of training; 1 is robust on a shared machine")

@@ -75,7 +75,10 @@ def load_nodes(
     elif isinstance(source, Data):
         graphs = [source]
     elif isinstance(source, str) and not source.endswith(".pt"):
-        raise InputError(f"{source!r} is not a known data set of nodes; known: {', '.join(NODE_NAMES)}, a .pt file.")
+        raise InputError(
+            f"{source!r} is not a known data set of nodes; known: {', '.join(NODE_NAMES)}, a .pt file; for whole "
+            "graphs, use --method two_views."
+        )
     else:
         graphs = _graphs(source)
         name = Path(source).stem if isinstance(source, str) else name

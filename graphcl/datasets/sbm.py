@@ -20,8 +20,8 @@ def sbm(name: str = "sbm", degree: float = 13.8, homophily: float = 0.7) -> tupl
 
     Each of N * degree / 2 edges joins a random node with a random node of its own class, with probability `homophily`,
     or with any node. A node's 128 features are Gaussian noise of deviation 1 plus the mean of its class, which has
-    length 2. Neither features nor edges alone tell the class. The graph depends on its size only. With 169,343 nodes it
-    has 1.17 million edges, as many as ogbn-arxiv.
+    length 2, so that features alone tell little. The graph depends on its size only. With 169,343 nodes it has 1.17
+    million edges, as many as ogbn-arxiv.
 
     Args:
         name: `sbm-N`, or `sbm` for 2,000 nodes.

@@ -16,7 +16,7 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
-from graphcl.experiment.level import check_views, level_of
+from graphcl.experiment.level import check_method, check_views, level_of
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -129,8 +129,9 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
         seed: seed of the initial weights of the method.
 
     Raises:
-        InputError: the method does not accept the loss.
+        InputError: the method does not accept the loss, or does not fit the data set.
     """
+    check_method(config, dataset)
     arguments = arguments_of(config.method)
     wanted = methods.arguments(config.method["name"]).required
     known = {"num_graphs": len(dataset), "first": config.views.first, "second": config.views.second}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,18 +61,40 @@ def contrasts_nodes(config: Config) -> bool:
     return methods.facts(config.method["name"]).get("rows") == "nodes"
 
 
+def check_method(config: Config, dataset: GraphDataset) -> None:
+    """Raise InputError if the method contrasts nodes and `dataset` holds whole graphs, or the reverse."""
+    if contrasts_nodes(config) != (dataset.level == "nodes"):
+        contrasted, usual = ("whole graphs", "grace") if dataset.level == "nodes" else ("nodes", "two_views")
+        raise InputError(
+            f"method `{config.method['name']}` contrasts {contrasted}, but {dataset.name} is a data set of "
+            f"{dataset.level}; use {usual}."
+        )
+
+
 def fitting_evaluators(dataset: GraphDataset) -> Evaluators:
-    """Return the evaluators that fit `dataset`, the usual one first."""
+    """Return the evaluators that fit `dataset`."""
     if dataset.benchmark is not None:
         return SPLIT_EVALUATORS
     if not isinstance(dataset, NodeDataset):
-        return {name: EVALUATORS[name] for name in sorted(EVALUATORS, reverse=True)}
+        return EVALUATORS
     usable = {
         name: function
         for name, function in NODE_EVALUATORS.items()
         if dataset.split is not None or "split" not in inspect.signature(function).parameters
     }
-    return {"random_splits": usable["random_splits"], **usable, **EVALUATORS}
+    return {**EVALUATORS, **usable}
+
+
+def check_evaluators(names: Sequence[str], dataset: GraphDataset) -> None:
+    """Raise InputError if an evaluator in `names` does not fit `dataset`."""
+    if unfit := [name for name in names if name not in fitting_evaluators(dataset)]:
+        if isinstance(dataset, NodeDataset):
+            why, usual = "has no train_mask, val_mask and test_mask", "random_splits"
+        elif dataset.benchmark is not None:
+            why, usual = "is scored on its own split", "ogb"
+        else:
+            why, usual = f"has no {'nodes to score' if unfit[0] in NODE_EVALUATORS else 'split of its own'}", "svm"
+        raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {usual}.")
 
 
 def split_of(dataset: GraphDataset) -> dict[str, Any]:

@@ -18,9 +18,8 @@ from torch_geometric.data import Batch
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
-from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, FoldScores, majority, usable_folds
-from graphcl.experiment.level import fitting_evaluators, level_of, split_of
+from graphcl.experiment.level import check_evaluators, fitting_evaluators, level_of, split_of
 from graphcl.experiment.summary import ROWS
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
@@ -145,9 +144,7 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
     """
     if not dataset.scored:
         return config
-    fitting = fitting_evaluators(dataset)
-    if unfit := [name for name in config.eval if name not in fitting]:
-        raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}; pass --eval {next(iter(fitting))}.")
+    check_evaluators(config.eval, dataset)
     if not set(config.eval) & set(EVALUATORS):
         return config
     with warnings.catch_warnings(record=True) as notes:

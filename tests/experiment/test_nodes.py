@@ -1,0 +1,119 @@
+"""Test runs of nodes from the command line: scores, rows without training, resume, sweep, and messages."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from graphcl.config.run_command import RUN
+from graphcl.datasets import load_dataset
+from graphcl.experiment.build import dry_run
+from graphcl.experiment.summary import ROWS
+from graphcl.registry import encoders, losses, methods
+from graphcl.run import main
+from graphcl.sweep.command import main as sweep
+
+OF_NODES = [name for name in methods if methods.facts(name).get("rows") == "nodes"]
+QUICK = ["--epochs", "3", "--encoder.hidden", "16", "--encoder.out", "8", "--seeds", "0"]
+
+
+def go(tmp_path, *words, folder="run"):
+    """Run `sbm-400` with small settings, and return the content of `result.json`."""
+    assert main(["--dataset", "sbm-400", *QUICK, "--report", "false", "--out", str(tmp_path / folder), *words]) == 0
+    return json.loads((tmp_path / folder / "result.json").read_text())
+
+
+@pytest.mark.parametrize("method", OF_NODES)
+def test_a_run_keeps_and_scores_the_rows_of_nodes(method, tmp_path, capfd):
+    names = ["random_splits", "public_split", "nmi", "knn"]
+    result = go(tmp_path, "--method", method, "--report", "true", "--eval", *names)
+    assert list(result["scores"]) == names
+    rows = [row for row in ROWS if row in result["scores"]["random_splits"]]
+    assert rows == ["majority", "raw", "propagated", "untrained", "trained"]
+    assert len(result["scores"]["random_splits"]["per_seed"][0]["trained"]["accuracy"]) == 20
+    assert result["scores"]["random_splits"]["majority"]["mean"] == pytest.approx(12.5, abs=2)
+    assert result["scores"]["nmi"]["majority"]["mean"] == 0
+    kept = np.load(tmp_path / "run" / "embeddings.npz")
+    assert (kept["h"].shape, kept["y"].shape) == ((1, 400, 8), (400,))
+    printed = capfd.readouterr().out
+    assert "20 random splits into 10, 10 and 80 %, C by validation; the public split" in printed
+    assert "report: " in printed
+
+
+def test_training_learns_the_blocks(tmp_path):
+    words = ["--epochs", "60", "--lr", "0.01", "--loss.temperature", "0.5"]
+    found = go(tmp_path, *words, "--encoder.hidden", "32", "--encoder.out", "16")["scores"]["random_splits"]
+    assert found["trained"]["mean"] > found["untrained"]["mean"] + 5
+    assert found["propagated"]["mean"] > found["raw"]["mean"] + 5
+
+
+def test_a_resumed_run_is_bit_identical(tmp_path):
+    whole = go(tmp_path, "--method", "bgrl", "--seeds", "0", "1", "--method.rise", "4", folder="whole")
+    go(tmp_path, "--method", "bgrl", "--seeds", "0", "--method.rise", "4", folder="parts")
+    assert main(["--resume", str(tmp_path / "parts"), "--seeds", "0", "1"]) == 0
+    parts = json.loads((tmp_path / "parts" / "result.json").read_text())
+    assert parts["scores"] == whole["scores"]
+    one, two = (np.load(tmp_path / folder / "embeddings.npz")["h"] for folder in ("whole", "parts"))
+    assert np.array_equal(one, two)
+
+
+def test_a_sweep_of_losses(tmp_path, capfd):
+    words = ["--method", "grace", "--loss", "nt_xent", "adnce", "--dataset", "sbm-400", *QUICK]
+    assert sweep([*words, "--eval", "nmi", "--out", str(tmp_path / "sweep")]) == 0, capfd.readouterr()
+    table = (tmp_path / "sweep" / "table.md").read_text()
+    for row in ("propagated", "untrained", "nt_xent", "adnce"):
+        assert row in table
+
+
+@pytest.mark.parametrize("encoder", [name for name in encoders if encoders.facts(name).get("x") != "categories"])
+def test_every_encoder_gives_rows_of_nodes(encoder):
+    if "edge_dim" in encoders.arguments(encoder).required:
+        pytest.skip("the graph has no edge attributes")
+    dry_run(RUN.parse(["--dataset", "sbm-400", "--encoder", encoder]), load_dataset("sbm-400", nodes=True))
+
+
+@pytest.mark.parametrize("loss", ["infonce", "adnce", "dcl", "hcl", "debiased", "vicreg", "barlow_twins"])
+def test_losses_take_a_step_from_the_command_line(loss, tmp_path):
+    assert loss in losses
+    assert go(tmp_path, "--loss", loss, "--method", "grace", "--steps", "1", "--eval", "nmi")["epochs"] == 1
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """Return the path of a saved graph of 40 nodes without masks."""
+    edges = torch.randint(40, (2, 200), generator=torch.Generator().manual_seed(0))
+    graph = Data(x=torch.rand(40, 3), edge_index=torch.cat([edges, edges.flip(0)], 1), y=torch.arange(40) % 2)
+    torch.save(graph, tmp_path / "mine.pt")
+    return str(tmp_path / "mine.pt")
+
+
+def test_own_graph_without_masks(mine, tmp_path):
+    assert go(tmp_path, "--dataset", mine, "--method", "grace")["scores"].keys() == {"random_splits"}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--dataset", "PROTEINS", "--method", "grace"], r"'PROTEINS' is not a known data set of nodes; .* two_views"),
+        (["--dataset", "Cora", "--method", "two_views"], r"Cora is one graph, whose nodes are contrasted; use"),
+        (["--dataset", "mine", "--method", "grace", "--eval", "public_split"],
+         r"`eval` public_split does not fit mine, which has no train_mask, val_mask and test_mask; pass"),
+        (["--dataset", "sbm-400", "--views.second", "node_drop"],
+         r"`views\.second` removes nodes, so that row i of both views is not the same node; use edge_drop"),
+        (["--dataset", "sbm-400", "--views.first", "random4"], r"`views\.first` removes nodes"),
+        (["--dataset", "sbm-400", "--method", "grace", "--loss", "byol"], r"loss `byol` pushes nothing apart"),
+        (["--dataset", "sbm-400", "--method", "dgi", "--loss", "adnce"], r"method `dgi` has a loss of its own"),
+        (["--dataset", "synthetic", "--eval", "nmi"], r"`eval` nmi does not fit synthetic, which has no nodes"),
+        (["--dataset", "sbm-400", "--projector", "none", "--projection", "7"], r"`projection` must be the encoder's"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_line(words, says, mine, tmp_path, capfd):
+    words = [mine if word == "mine" else word for word in words]
+    assert main([*words, "--out", str(tmp_path / "run"), "--data-root", str(tmp_path)]) == 2
+    message = capfd.readouterr().err.strip()
+    assert re.search(says, message)
+    assert "\n" not in message
+    assert not (tmp_path / "run").exists()
