@@ -100,7 +100,7 @@ def _list_registry(registry: Registry) -> str:
 
 
 def _list_evaluators() -> str:
-    from graphcl.evaluate import EVALUATORS, SPLIT_EVALUATORS  # imported here, as short help needs no torch
+    from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS  # here, as short help needs no torch
 
     evaluators = {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}
     return "\n".join(f"  {name:15} {(inspect.getdoc(each) or '').splitlines()[0]}" for name, each in evaluators.items())

@@ -66,7 +66,7 @@ def _dataset_name(value: Any) -> Any:
 DatasetName = Annotated[
     str,
     BeforeValidator(_dataset_name),
-    Field(title="NAME", description="TU, OGB or Planetoid name, `synthetic`, `sbm`, a .pt file, a TU folder or a packed one"),
+    Field(title="NAME", description="name of a set (see --help datasets), a .pt file, a TU folder or a packed one"),
 ]
 DataRoot = Annotated[str, Field(title="FOLDER", description="folder of downloaded and processed data sets")]
 Mirror = Annotated[str | None, Field(title="PLACE", description="folder, file:// or http(s) URL that holds NAME.zip")]
