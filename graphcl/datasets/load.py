@@ -95,7 +95,7 @@ def load_dataset(
     if nodes:
         return load_nodes(source, folder, mirror, features, max_degree)
     if is_node_name(source):
-        raise InputError(f"{source} is one graph, whose nodes are contrasted; use --method grace, bgrl or dgi.")
+        raise InputError(f"{source} is one graph, whose nodes are contrasted; use --method grace of graphcl run.")
     # a subset has no benchmark, as the split refers to the whole data set
     benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
     try:
