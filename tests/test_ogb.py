@@ -15,13 +15,13 @@ from graphcl.evaluate import ogb
 from graphcl.experiment import run as experiment_run
 from graphcl.experiment.build import dry_run
 from graphcl.models.molecule import MoleculeGINE
-from graphcl.registry import methods
 from graphcl.run import main
 from graphcl.sweep.cell import run_cell
 from graphcl.sweep.plan import make_plan
 from graphcl.sweep.table import make_table
 from graphcl.sweep.write import to_markdown
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
+from tests.methods.small import OF_GRAPHS
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
 SMALL = ["--encoder.hidden", "8", "--encoder.layers", "2", "--batch-size", "16", "--epochs", "1"]
@@ -127,7 +127,7 @@ def test_other_features_take_an_encoder_of_numbers():
     assert make_config({"dataset": "PROTEINS"}).eval == ["svm"]
 
 
-@pytest.mark.parametrize("name", [name for name in methods if methods.facts(name).get("rows") != "nodes"])
+@pytest.mark.parametrize("name", OF_GRAPHS)
 def test_every_method_takes_it(name, place):
     config = make_config({"dataset": "ogbg-molhiv", "method": name, "encoder": {"name": "auto", "hidden": 8}})
     dataset = load_dataset(config.dataset, place / "root", place / "archives")

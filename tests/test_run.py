@@ -27,10 +27,11 @@ from graphcl.experiment.build import dry_run, pick_device
 from graphcl.experiment.summary import ROWS
 from graphcl.models.gin import GIN
 from graphcl.models.saved import load_encoder, read_saved
-from graphcl.registry import augmentations, encoders, losses, methods
+from graphcl.registry import augmentations, encoders, losses
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch
+from tests.methods.small import OF_GRAPHS
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
 QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8", "--report", "false"]
@@ -255,10 +256,6 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
     result = json.loads((out / "result.json").read_text())
     assert result["scores"]["svm"]["trained"]["seeds"] == [0]
     assert not list(out.glob(".*partial"))
-
-
-OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
-"""Methods that contrast graphs; tests/experiment/test_nodes.py runs the others."""
 
 
 def test_every_name_takes_a_step_from_the_command_line(saved_graphs):

@@ -6,9 +6,10 @@ compared with one process that has the global batch.
 
 import pytest
 
-from graphcl.registry import losses, methods
+from graphcl.registry import losses
+from tests.methods.small import OF_GRAPHS
 
-NAMES = {"losses": [*losses, "a_wrong_gradient_is_detected"], "methods": [*methods]}
+NAMES = {"losses": [*losses, "a_wrong_gradient_is_detected"], "methods": OF_GRAPHS}
 CASES = [(stem, name) for stem, names in NAMES.items() for name in names]
 
 

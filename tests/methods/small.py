@@ -9,6 +9,10 @@ from torch_geometric.data import Batch, Data
 from graphcl.augment import NodeDrop, two_views
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
+from graphcl.registry import methods
+
+OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
+"""Registered methods that contrast graphs; the others contrast nodes."""
 
 
 def seeded(seed):
