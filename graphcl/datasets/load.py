@@ -45,6 +45,7 @@ def load_dataset(
     | `"PROTEINS"` | a TU set: from the cache `data_root/PROTEINS`, else from `mirror`, else from the server |
     | `"ogbg-molhiv"` | an OGB set with its split: from `data_root/ogbg_molhiv`, else `hiv.zip` from mirror or server |
     | `"synthetic"` | generated graphs: no file, no network |
+    | `"Cora"`, `"sbm-20000"` | one graph, whose nodes are contrasted: only with `nodes` |
     | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
     | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`) |
     | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
