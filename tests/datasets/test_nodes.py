@@ -62,7 +62,7 @@ def test_no_features_become_a_constant():
         ({"y": None}, "`y` must be one class for each of the 30 nodes, got none"),
         ({"y": torch.rand(30)}, "`y` must be one class for each"),
         ({"y": torch.zeros(30, 121)}, r"got shape \[30, 121\]"),
-        ({"edge_index": torch.tensor([[0], [40]])}, "the graph has 30 nodes"),
+        ({"edge_index": torch.tensor([[0], [40]])}, "its graph has 30 nodes"),
         ({"train_mask": torch.ones(30, dtype=torch.bool)}, "train_mask, val_mask and test_mask must not share"),
     ],
 )  # fmt: skip
