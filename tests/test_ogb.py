@@ -48,7 +48,7 @@ def test_a_run_is_scored_on_the_split(place, where, tmp_path, capsys):
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert "ROC-AUC %   ± seeds\nogb, " in printed
-    assert "OGB's split: 24 training graphs, C by 8 for validation, scored on 8; mean over 2 seeds at" in printed
+    assert "split: 24 training graphs, C by 8 for validation, scored on 8; mean over 2 seeds at" in printed
 
     result = json.loads((out / "result.json").read_text())
     assert result["split"] == {"train": 24, "valid": 8, "test": 8}

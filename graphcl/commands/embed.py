@@ -15,7 +15,20 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Count
 from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
 from graphcl.config.command_line import Command
-from graphcl.config.settings import DataRoot, DatasetName, Device, Force, Mirror, Seed, Settings, Threads
+from graphcl.config.settings import (
+    MOLECULES,
+    DataRoot,
+    DatasetName,
+    Device,
+    Force,
+    Invalid,
+    Mirror,
+    Seed,
+    Settings,
+    Smiles,
+    Target,
+    Threads,
+)
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
@@ -31,6 +44,9 @@ class Embed(Settings):
 
     encoder: str = Field(description="encoder.pt, or the run folder that holds it")
     dataset: DatasetName
+    smiles: Smiles = None
+    target: Target = Field([])
+    invalid: Invalid = "skip"
     out: str = Field(
         title="FILE",
         description="new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .parquet with the "
@@ -77,7 +93,8 @@ def embed(settings: Embed) -> str:
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
     encoder, description = load_encoder(settings.encoder, settings.seed)
-    dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror)
+    molecules = settings.model_dump(include=set(MOLECULES))
+    dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     loader = make_loader(dataset, settings.batch_size, device=device)
     blocks = _blocks(encoder.to(device), loader, dataset.classes)
     write_whole(out, lambda file: write(file, blocks, len(dataset), description.out_channels))

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from pydantic import Field
 
 from graphcl.config.command_line import Command
-from graphcl.config.settings import DataRoot, DatasetName, Features, MaxDegree, Mirror, Settings
+from graphcl.config.settings import (
+    DataRoot,
+    DatasetName,
+    Features,
+    Invalid,
+    MaxDegree,
+    Mirror,
+    Settings,
+    Smiles,
+    Target,
+)
 from graphcl.datasets import write_on_disk
 from graphcl.system.entry_point import entry_point
 
@@ -16,6 +26,9 @@ class Pack(Settings):
     """The settings of `graphcl pack`."""
 
     dataset: DatasetName
+    smiles: Smiles = None
+    target: Target = Field([])
+    invalid: Invalid = "skip"
     out: str = Field(title="FOLDER", description="new folder")
     data_root: DataRoot = "datasets"
     mirror: Mirror = None
@@ -43,7 +56,8 @@ def main(arguments: Sequence[str]) -> None:
     with tqdm(desc="writing", unit="B", unit_scale=True, leave=False, disable=None) as bar:  # None: only on a terminal
         dataset = write_on_disk(
             given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree,
-            categories=given.categories, on_write=bar.update,
+            categories=given.categories, smiles=given.smiles, target=given.target,
+            invalid=given.invalid, on_write=bar.update,
         )  # fmt: skip
     size = sum(file.stat().st_size for file in dataset.folder.iterdir())
     print(f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {given.out}")

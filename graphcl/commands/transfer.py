@@ -33,7 +33,22 @@ from torch import nn
 from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
 from graphcl.config import Config, make_config
 from graphcl.config.command_line import Command, flag
-from graphcl.config.settings import DataRoot, DatasetName, Device, Evaluators, Mirror, Seeds, Settings, Threads
+from graphcl.config.settings import (
+    MOLECULES,
+    DataRoot,
+    DatasetName,
+    Device,
+    Evaluators,
+    Invalid,
+    Metric,
+    Mirror,
+    Seeds,
+    Settings,
+    Smiles,
+    Split,
+    Target,
+    Threads,
+)
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
@@ -72,6 +87,11 @@ class Transfer(Settings):
 
     encoder: str = Field(description="encoder.pt, or the run folder that holds it")
     dataset: DatasetName
+    smiles: Smiles = None
+    target: Target = Field([])
+    invalid: Invalid = "skip"
+    split: Split = None
+    metric: Metric = None
     mode: Literal["probe", "finetune"] = Field(
         description="probe the frozen embeddings, or finetune the encoder with labels"
     )
@@ -139,7 +159,8 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     seeds = _seeds(settings, list(weights))
     load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
-    dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror)
+    molecules = settings.model_dump(include=set(MOLECULES))
+    dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     config = _fitted(settings, dataset)
     folder = new_folder(settings.out, name)
     kept = settings.model_dump(exclude=set().union(*MODE_SETTINGS.values()) - set(MODE_SETTINGS[settings.mode]))

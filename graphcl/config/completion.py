@@ -141,13 +141,17 @@ def _choose_views(config: Config) -> dict[str, Any]:
 def _choose_encoder(config: Config) -> dict[str, Any]:
     if config.encoder.get("name") != "auto":
         return {}
-    molecules = config.dataset.startswith("ogbg-") and config.dataset != "ogbg-ppa"
+    from graphcl.datasets.table import SUFFIXES  # imported here, as help needs no torch
+
+    ogb = config.dataset.startswith("ogbg-") and config.dataset != "ogbg-ppa"
+    molecules = ogb or config.dataset.lower().endswith(SUFFIXES)
     categories = molecules and config.features in ("auto", "labels")
     return {"encoder": {**config.encoder, "name": "molecule_gine" if categories else "gin"}}
 
 
 def _choose_evaluator(config: Config) -> dict[str, Any]:
-    return {"eval": ["ogb"]} if config.dataset.startswith("ogbg-") and "eval" not in config.model_fields_set else {}
+    split = config.dataset.startswith("ogbg-") or config.split is not None
+    return {"eval": ["ogb"]} if split and "eval" not in config.model_fields_set else {}
 
 
 def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:

@@ -66,7 +66,10 @@ def _dataset_name(value: Any) -> Any:
 DatasetName = Annotated[
     str,
     BeforeValidator(_dataset_name),
-    Field(title="NAME", description="name of a set (see --help datasets), a .pt file, a TU folder or a packed one"),
+    Field(
+        title="NAME",
+        description="name of a set (see --help datasets), a .pt file, a .csv of SMILES, a TU folder or a packed one",
+    ),
 ]
 DataRoot = Annotated[str, Field(title="FOLDER", description="folder of downloaded and processed data sets")]
 Mirror = Annotated[str | None, Field(title="PLACE", description="folder, file:// or http(s) URL that holds NAME.zip")]
@@ -75,6 +78,20 @@ Features = Annotated[
     Field(title="KIND", description="node features; auto: labels if any, else constant (auto+degree: no constant)"),
 ]
 MaxDegree = Annotated[Count, Field(description="larger degrees share the last column")]
+Smiles = Annotated[str | None, Field(title="COLUMN", description="column of the SMILES in a table; default: smiles")]
+Target = Annotated[Names, Field(title="COLUMN ...", description="columns of the targets in a table of molecules")]
+Invalid = Annotated[
+    Literal["skip", "stop"],
+    Field(title="ACTION", description="on a row without a valid molecule: skip it with a warning, or stop"),
+]
+Split = Annotated[
+    Literal["random", "stratified", "scaffold"] | None,
+    Field(title="KIND", description="of molecules with targets: random, stratified or scaffold; default: folds"),
+]
+Metric = Annotated[
+    Literal["rocauc", "ap", "acc", "rmse", "mae"] | None,
+    Field(title="NAME", description="score of the split; default: rocauc for 0 and 1, acc for texts, else rmse"),
+]
 Evaluators = Annotated[
     Names,
     _must_be("one or more different evaluators", _different),
@@ -123,9 +140,14 @@ class Config(Settings):
     mirror: Mirror = None
     features: Features = "auto"
     max_degree: MaxDegree = 64
+    smiles: Smiles = None
+    target: Target = []
+    invalid: Invalid = "skip"
+    split: Split = None
+    metric: Metric = None
     views: Views = Field(Views(), description="the augmentations `first` and `second`")
     encoder: Named = Field(
-        {"name": "auto"}, title="NAME", description="the encoder; auto: gin, for OGB's molecules molecule_gine"
+        {"name": "auto"}, title="NAME", description="the encoder; auto: gin, for molecules molecule_gine"
     )
     projection: Channels | None = Field(None, description="width of the projection; default: the encoder's")
     projector: ProjectorName = Field(
@@ -197,6 +219,8 @@ class Config(Settings):
     resume: bool = Field(False, title="FOLDER", description="resume the run in that folder, or start it there")
 
 
+MOLECULES = ("smiles", "target", "invalid", "split", "metric")
+"""Settings that say how a table of molecules is read."""
 RUNTIME_SETTINGS = (
     "data_root", "mirror", "threads", "device", "deterministic", "rank_timeout", "checkpoint", "report", "track",
     "name", "out", "resume",

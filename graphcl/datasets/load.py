@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,9 @@ from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
+from graphcl.datasets.smiles import load_molecules
 from graphcl.datasets.store import check_finite, check_store
+from graphcl.datasets.table import SUFFIXES, is_molecules
 from graphcl.datasets.tu import Collated, load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.registry import datasets
@@ -37,6 +40,11 @@ def load_dataset(
     degree_columns: int | None = None,
     categories: bool = False,
     nodes: bool = False,
+    smiles: str | None = None,
+    target: str | Sequence[str] = (),
+    invalid: str = "skip",
+    split: str | None = None,
+    metric: str | None = None,
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
 
@@ -52,6 +60,9 @@ def load_dataset(
     | `"graphs.pt"` | a file of PyG's `InMemoryDataset.save`; code in it is never run |
     | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
+    | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
+    | a DataFrame | of pandas, with a column of SMILES or of RDKit molecules |
+    | `["CCO", ...]` | a list of SMILES or of RDKit molecules; with `smiles`, graphs with that attribute |
 
     Args:
         source: see the table. A string without a path separator and without a suffix is a name.
@@ -66,9 +77,16 @@ def load_dataset(
         categories: True keeps integers in `x`, as category indices for an encoder with embedding tables. False converts
             integers to floating point, and warns if any is not 0 or 1.
         nodes: whether to load nodes with a class each, as a `NodeDataset`, see `graphcl.datasets.nodes.load_nodes`.
+        smiles: column of the SMILES; default: `smiles`, in any case. As for the following, only for molecules.
+        target: columns of the targets, one name or several; an empty cell is a missing target.
+        invalid: "skip" leaves out rows without a valid molecule, with a warning; "stop" raises InputError.
+        split: "random", "stratified" or "scaffold" for a benchmark on the targets; default: none, see
+            `graphcl.datasets.molecule_split`.
+        metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
+            for texts, else rmse.
 
     Returns:
-        The data set; every graph has `x`, in torch's default floating type (OGB's molecules: category indices).
+        The data set; every graph has `x`, in torch's default floating type (molecules: category indices).
 
     Raises:
         InputError: the source cannot be used; the message says what to do. No partial files remain.
@@ -86,6 +104,10 @@ def load_dataset(
     for name, given in (("data_root", data_root), ("mirror", mirror)):
         if isinstance(given, str | os.PathLike) and "\0" in str(given):
             raise InputError(f"`{name}` {str(given)!r} holds a NUL character, which no file name can.")
+    molecules = is_molecules(source, smiles)
+    for name, value in (("smiles", smiles), ("target", target), ("split", split), ("metric", metric)):
+        if value and not molecules:
+            raise InputError(f"`{name}` {value!r} is for molecules: {', '.join(SUFFIXES)}, or a list of SMILES.")
     if isinstance(source, str) and not _is_path(source) and source in datasets:
         return _load_plugged_in(source, data_root, mirror, features, max_degree, categories)
     if isinstance(source, GraphDataset) and features == "auto" and (nodes or len(source) > 1):
@@ -103,9 +125,12 @@ def load_dataset(
         if is_ogb(source):
             name = str(source)
             (data, slices), benchmark = load_ogb(name, folder, mirror)
+        elif molecules:
+            target = [target] if isinstance(target, str) else target
+            name, (data, slices), benchmark = load_molecules(source, smiles, target, invalid, split, metric)
         else:
             name, (data, slices) = _collate(source, folder, mirror, features)
-        categories = categories or benchmark is not None or isinstance(source, GraphDataset)
+        categories = categories or molecules or benchmark is not None or isinstance(source, GraphDataset)
         dataset = prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
     except InputError:
         raise
@@ -116,7 +141,8 @@ def load_dataset(
             raise
         # no check found this defect of the file, so chain the exception for debugging
         raise InputError(f"cannot load {str(source)!r}, its parts are inconsistent: {reason(error)}.") from error
-    if isinstance(source, list | tuple) or (isinstance(source, str | os.PathLike) and str(source).endswith(".pt")):
+    given_graphs = isinstance(source, list | tuple) and not molecules
+    if given_graphs or (isinstance(source, str | os.PathLike) and str(source).endswith(".pt")):
         warn_of_one_way_edges(dataset)
     return dataset
 

@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from graphcl.datasets.npy import CODES, HEADER, npy_header
 from graphcl.datasets.on_disk import META, MappedDataset, Meta, absolute, check_attribute, open_on_disk
 from graphcl.datasets.pieces import in_pieces, pieces
 from graphcl.datasets.resident import not_resident
+from graphcl.datasets.smiles import molecule_shards
+from graphcl.datasets.table import is_molecules, read_table
 from graphcl.errors import InputError, reason
 
 _PIECE = 2**24
@@ -41,6 +43,9 @@ def write_on_disk(
     max_degree: int = 64,
     name: str | None = None,
     categories: bool = False,
+    smiles: str | None = None,
+    target: str | Sequence[str] = (),
+    invalid: str = "skip",
     on_write: Callable[[int], object] = lambda size: None,
 ) -> MappedDataset:
     """Write graphs into a new folder, which `open_on_disk` and `load_dataset` memory-map, and return the data set.
@@ -58,6 +63,9 @@ def write_on_disk(
         max_degree: see `load_dataset`.
         name: name of the data set; default: the name that `load_dataset` gives it.
         categories: see `load_dataset`.
+        smiles: see `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
+        target: see `load_dataset`.
+        invalid: see `load_dataset`.
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
 
     Returns:
@@ -70,12 +78,19 @@ def write_on_disk(
     path = absolute(folder)
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already, and nothing is ever overwritten; give another folder.")
-    if in_pieces(source):
+    shards: Iterator[tuple[GraphDataset, int]]
+    if is_molecules(source, smiles) and features in ("auto", "labels"):
+        table = read_table(source, smiles, [target] if isinstance(target, str) else target)
+        name, shards = name or table.name, molecule_shards(table, invalid)
+    elif in_pieces(source):
         given = getattr(source, "name", None)
         name = name or (given if isinstance(given, str) else "own")
         shards = pieces(source, name, features, categories)  # type: ignore[arg-type]
     else:
-        whole = load_dataset(source, data_root, mirror, features, max_degree, categories=categories)
+        whole = load_dataset(
+            source, data_root, mirror, features, max_degree,
+            categories=categories, smiles=smiles, target=target, invalid=invalid,
+        )  # fmt: skip
         name, shards = name or whole.name, iter([(whole, len(whole))])
 
     staging = path.parent / f".{path.name}-{uuid.uuid4().hex[:12]}"

@@ -7,6 +7,7 @@ from typing import Any
 from torch_geometric.data import InMemoryDataset
 
 from graphcl.config import Config
+from graphcl.config.settings import MOLECULES
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.errors import InputError
 from graphcl.experiment.build import edge_columns
@@ -16,15 +17,19 @@ from graphcl.models.saved import EncoderDescription
 
 
 def load_arguments(config: Config) -> dict[str, Any]:
-    """Return the arguments of `load_dataset` for the data set of a configuration."""
-    keys = {"data_root", "mirror", "features", "max_degree"}
+    """Return the arguments of `load_dataset` for the data set of a configuration; all are hashable."""
+    keys = {"data_root", "mirror", "features", "max_degree", *MOLECULES}
     categories = takes_categories(config.encoder["name"])
-    given = {"source": config.dataset, **config.model_dump(include=keys)}
+    given = {"source": config.dataset, **config.model_dump(include=keys), "target": tuple(config.target)}
     return {**given, "categories": categories, "nodes": contrasts_nodes(config)}
 
 
 def load_for(
-    description: EncoderDescription, source: object, data_root: str = "datasets", mirror: str | None = None
+    description: EncoderDescription,
+    source: object,
+    data_root: str = "datasets",
+    mirror: str | None = None,
+    **molecules: Any,
 ) -> GraphDataset:
     """Load graphs, and return a data set with the node features that a trained encoder expects.
 
@@ -36,18 +41,19 @@ def load_for(
         source: see `load_dataset`; a list of one graph is also accepted.
         data_root: see `load_dataset`.
         mirror: see `load_dataset`.
+        **molecules: `smiles`, `target`, `invalid`, `split` and `metric`, see `load_dataset`.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
     if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1:
         # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
-        return load_for(description, [source[0], source[0]], data_root, mirror)[:1]
+        return load_for(description, [source[0], source[0]], data_root, mirror, **molecules)[:1]
     features = description.features
     # A list of graphs may lack `x` if the encoder uses no labels, so do not ask for features that need `x`.
     first = features if isinstance(source, list | tuple) and "labels" not in features else "auto"
     categories = takes_categories(description.encoder.name)
-    given = dataset = load_dataset(source, data_root, mirror, first, categories=categories)
+    given = dataset = load_dataset(source, data_root, mirror, first, categories=categories, **molecules)
     trained = f"the encoder was trained on {description.dataset} with"
     if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):
         raise InputError(f"{given.name} has no node labels (no `x`); {trained} {description.columns()}.")

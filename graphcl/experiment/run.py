@@ -109,6 +109,11 @@ def _load(config: Config, group: Group) -> GraphDataset:
 
 def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
     """Return the settings adapted to the data set; raise InputError if they do not fit, before any file is written."""
+    if config.target and not dataset.scored:
+        raise InputError(
+            f"`target` {', '.join(config.target)} holds several tasks, numbers or missing cells, which "
+            "folds cannot score; pass --split scaffold or random."
+        )
     config = config.model_copy(update={"features": dataset.features})
     dry_run(config, dataset)
     check_shard((group.rank, group.size), config.batch_size, len(dataset))

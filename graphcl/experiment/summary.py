@@ -142,7 +142,7 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         folds = f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
         return "; ".join([*of_nodes, folds])
     train, valid, test = result["split"].values()
-    return f"OGB's split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+    return f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
 
 
 def protocol(folds: int, inner_folds: int | None, benchmark: Benchmark | None) -> dict[str, Any]:

@@ -44,6 +44,18 @@ def import_onnx() -> ModuleType:
         ) from None
 
 
+def import_rdkit(module: str) -> ModuleType:
+    """Import and return a module of RDKit, such as `Chem`.
+
+    Raises:
+        InputError: RDKit is not installed, or cannot be imported.
+    """
+    try:
+        return importlib.import_module(f"rdkit.{module}")
+    except ImportError as error:
+        raise InputError(f"molecules are read by RDKit ({error}); pip install 'graphcl[molecules]'.") from None
+
+
 @contextmanager
 def _no_version_check() -> Iterator[None]:
     """Prevent `import ogb` within the block from starting a thread and from changing the environment.

@@ -77,7 +77,7 @@ def test_a_probe(place, bbbp, tmp_path, capsys):
     assert main([str(place / "run"), *bbbp, "--mode", "probe", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "ROC-AUC %   ± seeds\nogb, " in printed
-    assert "OGB's split: 24 training graphs, C by 8 for validation, scored on 8; mean over 2 seeds, an enc" in printed
+    assert "split: 24 training graphs, C by 8 for validation, scored on 8; mean over 2 seeds, an enc" in printed
     result, config = kept(out)
     assert result["config"] == config
     assert (config["seeds"], config["eval"], "epochs" in config) == ([3, 5], ["ogb"], False)

@@ -1,0 +1,172 @@
+"""Load molecules from SMILES: parse the rows of a table, report the invalid ones, and split the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.features import warn_once
+from graphcl.datasets.molecule_split import split_molecules
+from graphcl.datasets.molecules import Graphs, concatenate, molecule_graphs
+from graphcl.datasets.table import Table, read_table
+from graphcl.errors import InputError, one_line
+from graphcl.system.optional import import_rdkit
+
+METRICS = ("rocauc", "ap", "acc", "rmse", "mae")
+"""Metrics that a split can be scored by."""
+CHUNK = 4096
+"""Number of rows that are parsed at a time."""
+MOST_SHOWN = 3
+"""Number of invalid rows in a message."""
+
+
+def load_molecules(
+    source: Any,
+    smiles: str | None = None,
+    target: Sequence[str] = (),
+    invalid: str = "skip",
+    split: str | None = None,
+    metric: str | None = None,
+) -> tuple[str, Graphs, Benchmark | None]:
+    """Return the name, the graphs and, if a split is wanted, the benchmark of a table of molecules.
+
+    Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules`), `smiles`, `id` (its row, from
+    0, counted before invalid rows are left out) and, with targets, `y`.
+
+    Args:
+        source: see `read_table`.
+        smiles: see `read_table`.
+        target: see `read_table`.
+        invalid: "skip" leaves invalid rows out with a warning, "stop" raises InputError.
+        split: "random", "stratified" or "scaffold", see `split_molecules`; None: no benchmark.
+        metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`; default: `default_metric`.
+
+    Raises:
+        InputError: the table cannot be used, or no row holds a molecule.
+    """
+    table = read_table(source, smiles, target)
+    data, slices = concatenate(list(parse(table, invalid)))
+    if split is None:
+        if metric is not None:
+            raise InputError(f"`metric` {metric} scores a split; pass `split` too, such as scaffold.")
+        return table.name, (data, slices), None
+    if table.y is None:
+        raise InputError(f"`split` {split} needs targets to score; name their columns by `target`.")
+    metric = metric or default_metric(table)
+    y = data.y.view(len(data.smiles), -1).float()
+    _check_metric(metric, y, target)
+    data.y, slices["y"] = y, torch.arange(len(y) + 1)
+    parts = split_molecules(data.smiles, y, split)
+    task = {"acc": "classification", "rmse": "regression", "mae": "regression"}.get(metric, "binary classification")
+    benchmark = Benchmark(name=table.name, split=parts, task_type=task, eval_metric=metric, num_tasks=y.size(1))
+    return table.name, (data, slices), benchmark
+
+
+def molecule_shards(table: Table, invalid: str = "skip") -> Iterator[tuple[GraphDataset, int]]:
+    """Yield `(dataset, graphs)` for every `CHUNK` rows of a table of molecules, without their `smiles`.
+
+    Raises:
+        InputError: see `parse`; or only one row holds a molecule.
+    """
+    done = 0
+    classes = table.y.long().unique() if table.y is not None and _is_classes(table.y) else None
+    for data, slices in parse(table, invalid):
+        del data.smiles, slices["smiles"]
+        if classes is not None:
+            data.y = torch.searchsorted(classes, data.y.long().flatten())
+        done += len(data.id)
+        yield GraphDataset(data, slices, table.name, "labels", classes), len(data.id)
+    if done < 2:
+        raise InputError(f"{table.name} holds 1 graph; contrasting graphs needs at least two.")
+
+
+def parse(table: Table, invalid: str = "skip") -> Iterator[Graphs]:
+    """Yield the graphs of every `CHUNK` rows of a table that hold a valid molecule.
+
+    Raises:
+        InputError: no row is valid, or a row is invalid and `invalid` is "stop".
+    """
+    from tqdm import tqdm
+
+    if invalid not in ("skip", "stop"):
+        raise InputError(f"`invalid` must be skip or stop, got {invalid!r}.")
+    chem, base = import_rdkit("Chem"), import_rdkit("rdBase")
+    wrong: list[int] = []
+    starts = range(0, len(table.molecules), CHUNK)
+    for start in tqdm(starts, "molecules", leave=False, disable=None if len(starts) > 4 else True, unit_scale=CHUNK):
+        rows, molecules = [], []
+        with base.BlockLogs():  # RDKit would print each problem on stderr
+            for row in range(start, min(start + CHUNK, len(table.molecules))):
+                given = table.molecules[row]
+                molecule = chem.MolFromSmiles(given) if isinstance(given, str) else given
+                if isinstance(molecule, chem.Mol) and molecule.GetNumAtoms():
+                    rows.append(row)
+                    molecules.append(molecule)
+                else:
+                    wrong.append(row)
+        if wrong and invalid == "stop":
+            raise InputError(f"{_told(table, wrong)}; correct the rows, or pass --invalid skip.")
+        if rows:
+            yield _with_columns(molecule_graphs(molecules), table, rows, molecules)
+    if len(wrong) == len(table.molecules):
+        raise InputError(f"{_told(table, wrong)}; no molecule is left.")
+    if wrong:
+        warn_once(f"{_told(table, wrong)}; left out.")
+
+
+def _with_columns(graphs: Graphs, table: Table, rows: list[int], molecules: list[Any]) -> Graphs:
+    """Return the graphs with `smiles`, `id` and, if the table has targets, `y`."""
+    data, slices = graphs
+    chem = import_rdkit("Chem")
+    texts = [(table.molecules[row], each) for row, each in zip(rows, molecules, strict=True)]
+    data.smiles = [given if isinstance(given, str) else chem.MolToSmiles(each) for given, each in texts]
+    data.id = torch.tensor(rows)
+    if table.y is not None:
+        y = table.y[data.id]
+        data.y = y.flatten().long() if _is_classes(table.y) else y
+    for key in {"smiles", "id", "y"} & set(data.keys()):
+        slices[key] = torch.arange(len(rows) + 1)
+    return data, slices
+
+
+def _told(table: Table, wrong: list[int]) -> str:
+    """Return a message about the invalid rows: their number, and the first with line and text."""
+    count = f"{len(wrong)} of {len(table.molecules)} rows hold" if len(wrong) > 1 else "1 row holds"
+    shown = [
+        f"{f'line {table.lines[row]}' if table.lines else f'row {row}'} {one_line(repr(table.molecules[row]), 60)}"
+        for row in wrong[:MOST_SHOWN]
+    ]
+    return f"{table.name}: {count} no valid molecule: {', '.join(shown)}{', ...' * (len(wrong) > MOST_SHOWN)}"
+
+
+def _is_classes(y: Tensor) -> bool:
+    """Return True if `y [n, tasks]` is one whole number per row."""
+    return y.size(1) == 1 and bool((y == y.trunc()).all())
+
+
+def _check_metric(metric: str, y: Tensor, target: Sequence[str]) -> None:
+    """Raise InputError if the metric is unknown or does not fit the targets `y [n, tasks]`."""
+    if metric not in METRICS:
+        raise InputError(f"`metric` must be one of {', '.join(METRICS)}, got {metric!r}.")
+    known, needed = y.nan_to_num(0), ""
+    if metric in ("rocauc", "ap"):
+        needed = "" if bool(((known == 0) | (known == 1)).all()) else "0 or 1"
+    elif metric == "acc":
+        needed = "" if bool(((known >= 0) & (known == known.trunc())).all()) else "whole numbers from 0"
+    if needed:
+        raise InputError(
+            f"`metric` {metric} needs targets of {needed}, but {', '.join(target)} holds other numbers; "
+            "use rmse or mae, or name the classes by texts."
+        )
+
+
+def default_metric(table: Table) -> str:
+    """Return `rocauc` if all targets are 0 or 1, `acc` for texts, else `rmse`."""
+    assert table.y is not None
+    if bool(((table.y == 0) | (table.y == 1) | table.y.isnan()).all()):
+        return "rocauc"
+    return "acc" if table.texts else "rmse"
