@@ -115,7 +115,8 @@ def _fits(
         return [lambda rows: np.full(len(rows), constant)] * len(candidates)
     if metric in LOWER:
         return [Ridge(alpha=1 / c).fit(z, targets).predict for c in candidates]
-    solver = "lbfgs" if metric == "acc" else "newton-cholesky"  # chosen as in `logreg`, for speed
+    # chosen as in `logreg`, for speed; fingerprints are too wide for Newton's D x D matrices
+    solver = "lbfgs" if metric == "acc" or z.shape[1] > 1000 else "newton-cholesky"
     model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
     found: list[Callable[[np.ndarray], np.ndarray]] = []
     with config_context(assume_finite=True, skip_parameter_validation=True):

@@ -10,6 +10,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.fingerprints import descriptors, ecfp4
 from graphcl.datasets.loader import make_loader
 from graphcl.evaluate import EVALUATORS, FoldScores, majority, usable_folds
 from graphcl.experiment.level import check_evaluators, fitting_evaluators, level_of, split_of
@@ -51,9 +53,9 @@ def reference_embeddings(
         model: untrained model.
         whole: loader of all graphs in the order of the data set.
         seed: seed of the shuffle for calibration.
-        rows: names to compute: any of `statistics` (graphs), `raw`, `propagated` (nodes), `untrained`, `calibrated`.
-            Other names are ignored; `calibrated`
-            is skipped if the encoder has no BatchNorm.
+        rows: names to compute: any of `statistics` (graphs), `raw`, `propagated` (nodes), `untrained`, `calibrated`,
+            `ecfp4`, `descriptors`. Other names are ignored; `calibrated` is skipped if the encoder has no BatchNorm,
+            the last two without SMILES.
     """
     found = {}
     for name, reference in level_of(dataset).references.items():
@@ -63,7 +65,16 @@ def reference_embeddings(
         found["untrained"], _ = embed(model, whole)
     if "calibrated" in rows and has_batchnorm(model.encoder):
         found["calibrated"], _ = embed(calibrated(config, dataset, model, seed), whole)
+    if (smiles := _smiles(dataset)) and dataset.scored:
+        classical = {"ecfp4": ecfp4, "descriptors": descriptors}
+        found |= {name: describe(smiles) for name, describe in classical.items() if name in rows}
     return found
+
+
+def _smiles(dataset: GraphDataset) -> tuple[str, ...]:
+    """Return the SMILES of the graphs; empty if the graphs were not read from SMILES."""
+    given, whole = dataset._data.get("smiles"), dataset._indices is None
+    return tuple(given) if isinstance(given, list) and whole and find_spec("rdkit") else ()
 
 
 def calibrated(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> ContrastiveModel:

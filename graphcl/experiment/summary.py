@@ -50,9 +50,12 @@ ROWS = {
     "propagated": "propagated features",
     "untrained": "untrained encoder",
     "calibrated": "untrained, calibrated",
+    "ecfp4": "ECFP4 fingerprints",
+    "descriptors": "RDKit descriptors",
     "trained": "trained encoder",
 }
-"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training."""
+"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training;
+`ecfp4` and `descriptors` are of molecules that were read from SMILES."""
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:

@@ -1,0 +1,44 @@
+"""Compute classical descriptions of molecules, with which learnt embeddings are compared."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphcl.system.optional import import_rdkit
+
+
+@functools.lru_cache(maxsize=1)
+def ecfp4(smiles: tuple[str, ...]) -> Tensor:
+    """Return the extended-connectivity fingerprints of radius 2 with 2048 bits, `[n, 2048]` of 0 and 1.
+
+    Args:
+        smiles: n valid SMILES.
+
+    Reference: Rogers and Hahn, "Extended-Connectivity Fingerprints", J. Chem. Inf. Model. 50, 2010.
+    """
+    chem = import_rdkit("Chem")
+    generator = import_rdkit("Chem.rdFingerprintGenerator").GetMorganGenerator(radius=2, fpSize=2048)
+    with import_rdkit("rdBase").BlockLogs():
+        rows = [generator.GetFingerprintAsNumPy(chem.MolFromSmiles(each)) for each in smiles]
+    return torch.from_numpy(np.stack(rows)).float()
+
+
+@functools.lru_cache(maxsize=1)
+def descriptors(smiles: tuple[str, ...]) -> Tensor:
+    r"""Return all of RDKit's descriptors, some 200 columns: masses, counts, surfaces, charges, lipophilicity.
+
+    Each is $\operatorname{sign}(d) \log(1 + |d|)$ of the value d, as some span many orders of magnitude, and 0 where
+    RDKit finds none. It takes a few milliseconds a molecule.
+
+    Args:
+        smiles: n valid SMILES.
+    """
+    chem, known = import_rdkit("Chem"), import_rdkit("Chem.Descriptors")
+    with import_rdkit("rdBase").BlockLogs():
+        rows = [list(known.CalcMolDescriptors(chem.MolFromSmiles(each)).values()) for each in smiles]
+    values = np.nan_to_num(np.array(rows, dtype=np.float64), posinf=0, neginf=0)
+    return torch.from_numpy(np.sign(values) * np.log1p(np.abs(values))).float()

@@ -1,0 +1,75 @@
+"""Test molecules on the command line: a run with reference rows, its split, embeddings and errors."""
+
+import json
+
+import numpy as np
+import pytest
+
+from graphcl.__main__ import main
+
+pytest.importorskip("rdkit", reason="rdkit is not installed")
+
+SMALL = ["--encoder.hidden", "8", "--encoder.layers", "2", "--batch-size", "16", "--epochs", "1", "--seeds", "0"]
+SMALL += ["--report", "false"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with `m.csv`: hydrocarbons (0) and alcohols (1) on ten rings, and an invalid last row."""
+    place = tmp_path_factory.mktemp("molecules")
+    rings = [f"C1{'C' * size}C1" for size in range(1, 7)] + ["c1ccccc1", "c1ccncc1", "c1ccoc1", "c1ccsc1"]
+    rows = [f"{ring}{'C' * size}{'O' * (size % 2)},{size % 2},{size / 2}" for ring in rings for size in range(1, 6)]
+    (place / "m.csv").write_text("\n".join(["smiles,alcohol,size", *rows, "C((,1,2", ""]))
+    return place
+
+
+def test_a_run_scores_classical_rows_on_the_split_and_its_encoder_embeds(folder, capsys):
+    file, out = str(folder / "m.csv"), folder / "run"
+    words = ["--dataset", file, "--target", "alcohol", "--split", "scaffold"]
+    assert main(["run", *words, *SMALL, "--out", str(out)]) == 0
+    result = json.loads((out / "result.json").read_text())
+    assert result["config"]["encoder"]["name"] == "molecule_gine"
+    assert result["split"] == {"train": 40, "valid": 5, "test": 5}
+    scores = result["scores"]["ogb"]
+    assert scores["metric"] == "rocauc"
+    assert {"untrained", "ecfp4", "descriptors", "trained"} <= scores.keys()
+    assert "ECFP4 fingerprints" in capsys.readouterr().out
+
+    arrays = folder / "h.npz"
+    assert main(["embed", str(out), "--dataset", file, "--out", str(arrays)]) == 0
+    kept = np.load(arrays)
+    assert (kept["h"].shape, kept["id"].tolist()) == ((50, 8), list(range(50)))
+    words = ["--dataset", file, "--target", "size,alcohol", "--split", "random", "--mode", "finetune", "--epochs", "1"]
+    assert main(["transfer", str(out), *words, "--seeds", "0", "--out", str(folder / "tuned")]) == 0
+    assert json.loads((folder / "tuned" / "result.json").read_text())["scores"]["finetune"]["metric"] == "rmse"
+
+
+def test_classes_without_a_split_are_scored_on_folds(folder):
+    out = folder / "folds"
+    words = ["--target", "alcohol", "--eval", "knn", *SMALL, "--out", str(out)]
+    assert main(["run", "--dataset", str(folder / "m.csv"), *words]) == 0
+    assert json.loads((out / "result.json").read_text())["folds"] == 10
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--target", "size"],
+            "`target` size holds several tasks, numbers or missing cells, which",
+        ),
+        (["--target", "sise"], "has no column 'sise'; did you mean size or smiles?"),
+        (
+            ["--target", "alcohol", "--invalid", "stop"],
+            "1 row holds no valid molecule: line 52 'C(('; correct",
+        ),
+        (["--encoder", "gin"], "use encoder molecule_gine, or features degree"),
+    ],
+)
+def test_a_mistake_is_one_line_and_writes_nothing(folder, capsys, words, message):
+    out = folder / "none"
+    assert main(["run", "--dataset", str(folder / "m.csv"), *words, *SMALL, "--out", str(out)]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("graphcl: ")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not out.exists()
