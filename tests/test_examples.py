@@ -169,3 +169,10 @@ def test_the_own_loss_keeps_the_contract(run):
     assert make_config({"loss": "align_uniform"}).loss["t"] == 2.0
     with pytest.raises(InputError, match=r"`t` must be in \(0, inf\), got 0\.0\."):
         Loss("align_uniform", t=0.0)
+
+
+def test_the_neighbours_of_a_drug_are_of_its_kind(run):
+    pytest.importorskip("rdkit", reason="the extra `molecules` is not installed")
+    nearest = run("molecules.py")["main"]
+    assert "naproxen" in nearest()[:3]
+    assert {"theophylline", "caffeine"} == set(nearest("Cn1cnc2c1c(=O)[nH]c(=O)n2C")[:2])  # theobromine

@@ -62,7 +62,7 @@ def load_molecules(
     data.y, slices["y"] = y, torch.arange(len(y) + 1)
     parts = split_molecules(data.smiles, y, split)
     task = {"acc": "classification", "rmse": "regression", "mae": "regression"}.get(metric, "binary classification")
-    benchmark = Benchmark(name=table.name, split=parts, task_type=task, eval_metric=metric, num_tasks=y.size(1))
+    benchmark = Benchmark(split=parts, task_type=task, eval_metric=metric, num_tasks=y.size(1))
     return table.name, (data, slices), benchmark
 
 
