@@ -15,7 +15,7 @@ from graphcl.commands.transfer import Transfer, transfer
 from graphcl.evaluate import FoldScores, holm, paired_gain, paired_test
 from graphcl.run import run
 
-SETS = ["MUTAG", "PROTEINS", "IMDB-BINARY", "NCI1", "DD"]
+SETS = ["MUTAG", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI", "NCI1", "DD"]
 RATES = [0.01, 0.1]
 
 

@@ -52,7 +52,7 @@ def accuracy_table(cells: Cells, sets, wl: Path) -> str:
         scores = [references(cells, "graphcl", dataset).get(row, []) for dataset in sets]
         rows.append([f"*{label}*", *(plus_minus(means(each)) for each in scores)])
     scores = [references(cells, "best/default", dataset).get("untrained", []) for dataset in sets]
-    rows.append(["*untrained, 3 x 128, degrees*", *(plus_minus(means(each)) for each in scores)])
+    rows.append(["*untrained, `best/default`*", *(plus_minus(means(each)) for each in scores)])
     for kernel, label in KERNELS.items():
         rows.append([f"*{label}*", *(plus_minus(means(kernel_scores(wl, dataset, kernel))) for dataset in sets)])
     for recipe in RECIPES:

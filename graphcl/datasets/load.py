@@ -118,7 +118,10 @@ def load_dataset(
     if nodes:
         return load_nodes(source, folder, mirror, features, max_degree)
     if is_node_name(source):
-        raise InputError(f"{source} is one graph, whose nodes are contrasted; use --method grace of graphcl run.")
+        raise InputError(
+            f"{source} is one graph, whose nodes are contrasted; use graphcl run --method grace, or "
+            "load_dataset(..., nodes=True)."
+        )
     # a subset has no benchmark, as the split refers to the whole data set
     benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
     try:

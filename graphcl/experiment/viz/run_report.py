@@ -34,6 +34,7 @@ from graphcl.experiment.viz.stages import stages
 from graphcl.experiment.viz.style import MUTED, TRAINED, UNTRAINED, style
 from graphcl.experiment.viz.svg import css_colour, css_variables, inline
 from graphcl.experiment.viz.weights import mean_weight, weights
+from graphcl.registry import methods
 from graphcl.system.files import write_text
 
 _WHEN = ("before", "after")
@@ -85,6 +86,7 @@ def report(run: Run) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {
+        "rows": _rows(run.config["method"]["name"]),
         "svg": lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
         "css_colour": css_colour,
         "variables": css_variables(),
@@ -106,6 +108,12 @@ def report(run: Run) -> str:
         unchanged=[(key, value) for key, value, default in settings if default is None],
     )
     return page.replace(" ± ", "\u00a0±\u00a0")  # no line break around ±
+
+
+def _rows(method: str) -> str:
+    """Return what the method contrasts, `graphs` or `nodes`."""
+    installed = method in methods  # a plug-in used by the run may not be installed here
+    return methods.facts(method).get("rows", "graphs") if installed else "graphs"
 
 
 def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
