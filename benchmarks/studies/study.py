@@ -146,9 +146,9 @@ def curve(axis, xs, seeds, colour: str, label: str | None = None, **style) -> No
 
 
 def plus_minus(values: np.ndarray) -> str:
-    """Return mean ± deviation over seeds, with the number of seeds if it is not five."""
-    if not len(values):
-        return "-"
+    """Return mean ± deviation over seeds, with the number of seeds if it is not five; one seed has no deviation."""
+    if len(values) < 2:
+        return f"{values[0]:.2f} (1)" if len(values) else "-"
     few = f" ({len(values)})" if len(values) != 5 else ""
     return f"{values.mean():.2f} ± {values.std():.2f}{few}"
 
