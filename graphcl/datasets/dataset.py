@@ -76,18 +76,6 @@ class GraphDataset(InMemoryDataset):
         self.name, self.features, self.classes = name, features, classes
         self.degree_columns, self.benchmark = degree_columns, benchmark
 
-    level: str = "graphs"
-    """What an embedding has rows of: `graphs` or `nodes`."""
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of an embedding: the number of graphs."""
-        return len(self)
-
-    def sample(self) -> list[Data]:
-        """Return the first two graphs, to try settings on."""
-        return [self[0], self[1]]
-
     @property
     def labelled(self) -> bool:
         """Whether every graph has one class `y`, a whole number."""

@@ -33,13 +33,7 @@ class NodeDataset(GraphDataset):
         split: indices of the nodes in the parts `train`, `valid` and `test` of the public split; None without one.
     """
 
-    level = "nodes"
     split: Mapping[str, Tensor] | None = None
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of an embedding: the number of nodes."""
-        return int(self._data.x.size(0))
 
     def sample(self) -> list[Data]:
         """Return a part of the first graph, to try settings on: its first 64 nodes, numbered by `node_id`."""
@@ -49,7 +43,7 @@ class NodeDataset(GraphDataset):
         return [part]
 
     def __repr__(self) -> str:
-        return super().__repr__().replace(f"{len(self)} graph", f"{self.num_rows} nodes, {len(self)} graph", 1)
+        return super().__repr__().replace(f"{len(self)} graph", f"{self._data.x.size(0)} nodes, {len(self)} graph", 1)
 
 
 def load_nodes(

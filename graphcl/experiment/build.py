@@ -16,7 +16,7 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
-from graphcl.experiment.level import check_method, check_views, level_of
+from graphcl.experiment.level import check_method, check_views, level_of, sample
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -161,7 +161,7 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
     Raises:
         InputError: loss, method, views, encoder and data set do not fit together, or the features hold NaN.
     """
-    batch = Batch.from_data_list(dataset.sample())
+    batch = Batch.from_data_list(sample(dataset))
     generator = torch.Generator().manual_seed(0)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
     views = two_views(batch, *method.augmentations(*make_augmentations(config)), generator)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch
+from torch_geometric.data import Batch, Data
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
@@ -53,7 +53,12 @@ LEVELS = {
 
 def level_of(dataset: GraphDataset) -> Level:
     """Return the level of `dataset`."""
-    return LEVELS[dataset.level]
+    return LEVELS["nodes" if isinstance(dataset, NodeDataset) else "graphs"]
+
+
+def sample(dataset: GraphDataset) -> list[Data]:
+    """Return two graphs, or a part of one whose nodes are contrasted, to try settings on."""
+    return dataset.sample() if isinstance(dataset, NodeDataset) else [dataset[0], dataset[1]]
 
 
 def contrasts_nodes(config: Config) -> bool:
@@ -63,11 +68,13 @@ def contrasts_nodes(config: Config) -> bool:
 
 def check_method(config: Config, dataset: GraphDataset) -> None:
     """Raise InputError if the method contrasts nodes and `dataset` holds whole graphs, or the reverse."""
-    if contrasts_nodes(config) != (dataset.level == "nodes"):
-        contrasted, usual = ("whole graphs", "grace") if dataset.level == "nodes" else ("nodes", "two_views")
+    nodes = isinstance(dataset, NodeDataset)
+    if contrasts_nodes(config) != nodes:
+        contrasted, held, usual = (
+            ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")
+        )
         raise InputError(
-            f"method `{config.method['name']}` contrasts {contrasted}, but {dataset.name} is a data set of "
-            f"{dataset.level}; use {usual}."
+            f"method `{config.method['name']}` contrasts {contrasted}, but the data set is one of {held}; use {usual}."
         )
 
 

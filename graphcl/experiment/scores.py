@@ -142,7 +142,7 @@ def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> Fo
     if name in EVALUATORS:
         folds, inner = config.evaluation.folds, config.evaluation.inner_folds
         return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)
-    return score(config, name, torch.zeros(dataset.num_rows, 1), dataset.y, dataset, seed, 1)
+    return score(config, name, torch.zeros(len(dataset.y), 1), dataset.y, dataset, seed, 1)
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:

@@ -90,7 +90,7 @@ def test_a_probe(place, bbbp, tmp_path, capsys):
         settings = make_config({"dataset": "ogbg-molbbbp", "encoder": {"name": "auto", "hidden": 8, "layers": 2}})
         for key, each in (("trained", encoder), ("untrained", make_model(settings, dataset, seed).encoder)):
             h, y = embed(each, module.make_loader(dataset, 40))
-            expected = score(settings, "ogb", h, y, seed, benchmark=dataset.benchmark)
+            expected = score(settings, "ogb", h, y, dataset, seed)
             assert result["scores"]["ogb"]["per_seed"][number][key] == json.loads(json.dumps(vars(expected)))
 
 
@@ -178,7 +178,7 @@ def test_few_labels_on_folds(own, saved_graphs, tmp_path):
 def test_seeds_and_evaluator_by_default(own, saved_graphs, tmp_path, monkeypatch):
     asked = []
 
-    def quick(config, name, h, y, seed, *others, **more):
+    def quick(config, name, h, y, dataset, seed, *others, **more):
         asked.append((name, seed))
         return svm(h, y, folds=2, inner_folds=2, grid=[1.0], seed=seed)
 

@@ -182,7 +182,7 @@ def test_messages_of_a_command(words, line):
         (["--loss.mu", "3", "--loss", "infonce", "--loss.mu", "3"], "`loss.mu` is not a known key; choose from:"),
         (["--epochs.x", "3"], "`epochs` must be a whole number, got {'x': 3}."),
         (["--eval", "svm,knn,svm"], "`eval` must be one or more different evaluators, got ['svm', 'knn', 'svm']."),
-        (["--eval", "svn"], "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: knn, logreg, ogb, svm."),
+        (["--eval", "svn"], "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: ari, knn,"),
         (["--eval", "[1, svm]"], "`eval.0` must be a text, got 1."),
         (["--eval", "knn,logreg", "--evaluation.scale"], "`evaluation.scale` has no effect without svm, got `eval` kn"),
         (

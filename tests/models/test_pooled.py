@@ -13,8 +13,8 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.experiment.build import make_method
 from graphcl.losses import infonce
 from graphcl.methods import TwoViews
-from graphcl.registry import methods
 from tests.conftest import small_graphs
+from tests.methods.small import OF_GRAPHS
 
 GRAPHS = small_graphs(12, edge_attr=True)
 BATCH = Batch.from_data_list(GRAPHS)
@@ -154,7 +154,7 @@ def test_edge_weights_of_any_kind(kind):
 
 
 @each_encoder
-@pytest.mark.parametrize("method", list(methods))
+@pytest.mark.parametrize("method", OF_GRAPHS)
 def test_every_method_trains_every_encoder(name, method):
     """Train one epoch; the encoder's weights must change. Only GCN accepts the edge weights that AD-GCL needs."""
     config = make_config({"method": method, **({"views": {"second": "random4"}} if method.startswith("joao") else {})})

@@ -72,9 +72,9 @@ def test_recipes_are_configurations_of_the_data_set():
 
 
 def test_the_default_of_a_recipe_is_for_other_data_sets():
-    found = plan({"recipe": ["best"], "dataset": ["NCI1", "IMDB-BINARY", "AIDS"]}, seeds=[0])
+    found = plan({"recipe": ["adnce"], "dataset": ["NCI1", "IMDB-BINARY", "AIDS"]}, seeds=[0])
     assert [cell.config.dataset for cell in found.cells] == ["NCI1", "IMDB-BINARY", "AIDS"]
-    assert [cell.config.evaluation.scale for cell in found.cells] == [True, False, True]
+    assert [cell.config.loss["temperature"] for cell in found.cells] == [0.05, 0.55, 0.15]
 
 
 def test_a_recipe_may_be_a_folder(tmp_path):

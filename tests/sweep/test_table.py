@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from graphcl.evaluate import FoldScores, paired_test
-from graphcl.experiment.scores import REFERENCES
 from graphcl.sweep import make_plan, make_table
 from graphcl.sweep.write import to_csv, to_latex, to_markdown
+
+ROWS = ["majority", "statistics", "untrained", "calibrated"]
 
 
 def record(rng, cell, mean):
@@ -23,7 +24,7 @@ def record(rng, cell, mean):
 
 def references(scores):
     """Return made-up reference rows: `majority` is 20 points below `scores`, `calibrated` 1 point above."""
-    shifts = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
+    shifts = dict(zip(ROWS, (-20, -2, 0, 1), strict=True))
     return {"svm": {row: {**scores, "accuracy": [x + by for x in scores["accuracy"]]} for row, by in shifts.items()}}
 
 
@@ -84,7 +85,7 @@ def test_differences_are_paired_and_corrected(plan, records):
 
 def test_markdown(plan, records):
     text = to_markdown(make_table(plan, records))
-    assert [row for row in REFERENCES if re.search(rf"^\| {row} +\|", text, re.MULTILINE)] == list(REFERENCES)
+    assert [row for row in ROWS if re.search(rf"^\| {row} +\|", text, re.MULTILINE)] == ROWS
     assert "Gain over the best reference row, on the same seeds and folds, in percentage points (p):" in text
     assert text.count("**8") == 2  # the best of each column
     assert "Gain over the baseline, loss infonce, in percentage points (p):" in text
@@ -99,7 +100,7 @@ def test_markdown(plan, records):
 def test_latex(plan, records):
     text = to_latex(make_table(plan, records))
     rows = [line for line in text.split("\n") if line.endswith(r"\\")]
-    assert [line.split(" & ")[0] for line in rows] == ["loss", *REFERENCES, "infonce", "dcl", "hcl"]
+    assert [line.split(" & ")[0] for line in rows] == ["loss", *ROWS, "infonce", "dcl", "hcl"]
     assert text.count(r"\textbf{8") == 2
     assert rows[6].count("*") == 2  # significantly better than the baseline in both columns
     assert rows[7].count("*") == 0
