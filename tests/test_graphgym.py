@@ -168,8 +168,8 @@ def test_mistakes_in_the_configuration():
         gym.Network(3, 2)
     lines = str(caught.value).split("\n")
     assert len(lines) == 2
-    assert "`encoder.widht` is not a known key" in lines[0]
-    assert "`loss.temperature` must be in [1e-6, inf), got -1.0." in lines[1]
+    assert "`encoder.widht` is not a known key" in lines[1]
+    assert "`loss.temperature` must be in [1e-6, inf), got -1.0." in lines[0]
 
 
 def test_invalid_combinations():
