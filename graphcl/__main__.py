@@ -42,6 +42,11 @@ def main(arguments: Sequence[str]) -> int:
         from graphcl.arguments import nearest  # imported here, as it loads pydantic
 
         raise InputError(f"unknown command `{name}`; {nearest(name, COMMANDS)}.")
+    if "--help" in rest:
+        from graphcl.config.commands import PARSERS  # imported here, as it loads pydantic; the commands load torch
+
+        PARSERS[name].parse(rest)
+        return 0
     code: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return code
 

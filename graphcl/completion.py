@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from graphcl.config.command_line import Command, flag
+from graphcl.config.commands import COMPLETION, PARSERS
 from graphcl.config.files import shipped_configs
-from graphcl.config.settings import Settings
 from graphcl.config.specs import choices
 from graphcl.datasets import dataset_names
 from graphcl.errors import InputError
@@ -19,35 +16,17 @@ from graphcl.registry import augmentations, encoders, losses, methods
 from graphcl.system.entry_point import entry_point
 
 
-class Completion(Settings):
-    """The settings of `graphcl completion`."""
-
-    shell: Literal["bash", "zsh", "tcsh"] = Field(description="bash, zsh or tcsh")
-
-
-COMMAND = Command(
-    "graphcl completion bash|zsh|tcsh",
-    "Print a script for tab completion; it needs shtab: pip install 'graphcl[completion]'. For bash:\n"
-    "  graphcl completion bash > ~/.local/share/bash-completion/completions/graphcl",
-    Completion,
-    positional="shell",
-)
-
-
 @entry_point("nothing was written")
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl completion` and run the command."""
-    settings = COMMAND.parse(arguments)
+    settings = COMPLETION.parse(arguments)
     if settings is None:
         return
     try:
         import shtab
     except ImportError:
         raise InputError("tab completion needs shtab: pip install 'graphcl[completion]'.") from None
-    from graphcl.__main__ import COMMANDS
-
-    modules = {name: importlib.import_module(module) for name, (module, _) in COMMANDS.items()}
-    print(shtab.complete(parser({name: module.COMMAND for name, module in modules.items()}), settings.shell))
+    print(shtab.complete(parser(PARSERS), settings.shell))
 
 
 def parser(commands: Mapping[str, Command[Any]]) -> argparse.ArgumentParser:

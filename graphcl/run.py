@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphcl.config import Config, make_config, read_config
 from graphcl.config.nested import set_value
-from graphcl.config.run_command import RUN as COMMAND
+from graphcl.config.run_command import RUN
 from graphcl.distributed.environment import report_once
 from graphcl.system.entry_point import entry_point
 from graphcl.system.memory import keep_freed_memory
@@ -44,7 +44,7 @@ def run(config: str | None = None, **settings: Any) -> RunResult:
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl run` and run the command."""
     with report_once():
-        config = COMMAND.parse(arguments)
+        config = RUN.parse(arguments)
     if config is not None:
         from graphcl.experiment.run import run  # imported here, as help texts need no torch
 

@@ -14,10 +14,10 @@ import yaml
 import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
 from graphcl.__main__ import COMMANDS
+from graphcl.config.commands import PARSERS, SWEEP
 from graphcl.config.run_command import RUN
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
-from graphcl.sweep.command import COMMAND as SWEEP
 from graphcl.training import diagnostics
 
 ROOT = Path(__file__).parents[1]
@@ -96,7 +96,7 @@ def parse(tmp_path, monkeypatch):
             return
         module = importlib.import_module(COMMANDS[words[1]][0])
         if words[1] != "sweep":
-            module.COMMAND.parse(words[2:])
+            PARSERS[words[1]].parse(words[2:])
             return
         found = module.parse(words[2:])
         make_plan(found.spec)

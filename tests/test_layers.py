@@ -107,7 +107,9 @@ def test_importing_the_package_loads_no_heavy_optional_library():
 
 
 @pytest.mark.parametrize("code", ["import graphcl", "from graphcl.__main__ import main; main(['--help'])",
-                                  "from graphcl.run import main; main(['--help'])"])  # fmt: skip
+                                  "from graphcl.run import main; main(['--help'])",
+                                  *(f"from graphcl.__main__ import main; main(['{name}', '--help'])"
+                                    for name in ("sweep", "embed", "transfer", "export", "pack"))])  # fmt: skip
 def test_help_loads_no_torch(code):
     code += "; import sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)

@@ -8,26 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Count
 from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
-from graphcl.config.command_line import Command
+from graphcl.config.commands import EMBED, Embed
 from graphcl.config.settings import (
     MOLECULES,
-    DataRoot,
-    DatasetName,
-    Device,
-    Force,
-    Invalid,
-    Mirror,
-    Seed,
-    Settings,
-    Smiles,
-    Target,
-    Threads,
 )
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
@@ -39,41 +26,10 @@ from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed_batches
 
 
-class Embed(Settings):
-    """The settings of `graphcl embed`."""
-
-    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
-    dataset: DatasetName
-    smiles: Smiles = None
-    target: Target = Field([])
-    invalid: Invalid = "skip"
-    out: str = Field(
-        title="FILE",
-        description="new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .parquet with the "
-        'columns id, y, h0, h1, ... (pip install "graphcl[parquet]")',
-    )
-    force: Force = False
-    seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
-    mirror: Mirror = None
-    data_root: DataRoot = "datasets"
-    batch_size: Count = Field(1024, description="graphs embedded at a time")
-    device: Device = "auto"
-    threads: Threads = 1
-
-
-COMMAND = Command(
-    "graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]",
-    "Embed graphs with a trained encoder. Labels are not needed; node features are made as for its training.\n"
-    "The id of a graph is its own `id`, a number or a text, if every graph has one; else its position in the data set.",
-    Embed,
-    positional="encoder",
-)
-
-
 @entry_point("nothing was written")
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl embed` and run the command."""
-    settings = COMMAND.parse(arguments)
+    settings = EMBED.parse(arguments)
     if settings is not None:
         print(embed(settings))
 

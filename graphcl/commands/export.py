@@ -6,14 +6,12 @@ import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from graphcl.config.command_line import Command
-from graphcl.config.settings import Seed, Settings
+from graphcl.config.commands import EXPORT, Export
 from graphcl.errors import InputError
 from graphcl.models.interface import accepts, takes_categories
 from graphcl.models.saved import EncoderDescription, load_encoder
@@ -25,30 +23,10 @@ NODES, EDGES = 7, 11
 """Sizes of the graphs with which the encoder is traced; the file takes graphs of any size."""
 
 
-class Export(Settings):
-    """The settings of `graphcl export`."""
-
-    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
-    format: Literal["onnx", "pt2"] = Field(
-        "onnx", description='onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load'
-    )
-    out: str | None = Field(None, title="FILE", description="new file; default: encoder.onnx or .pt2 beside encoder.pt")
-    seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
-
-
-COMMAND = Command(
-    "graphcl export ENCODER [--format onnx|pt2] [--out FILE]",
-    "Write a trained encoder for ONNX Runtime or for torch.export.load. The file maps node features, edges and the\n"
-    "graph of each node to embeddings, for any number of graphs; node features must be made as for its training.",
-    Export,
-    positional="encoder",
-)
-
-
 @entry_point("nothing was written")
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl export` and run the command."""
-    settings = COMMAND.parse(arguments)
+    settings = EXPORT.parse(arguments)
     if settings is not None:
         print(export(settings))
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field
-
-from graphcl.arguments import Ratio
 from graphcl.config import build_augmentation, check_augmentation
-from graphcl.config.command_line import Command
-from graphcl.config.settings import DataRoot, DatasetName, Features, Force, MaxDegree, Mirror, Seed, Settings
+from graphcl.config.commands import SHOW, Show
 from graphcl.config.specs import as_spec
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
@@ -20,41 +16,10 @@ from graphcl.system.entry_point import entry_point
 from graphcl.system.files import new_file, write_whole
 
 
-class Show(Settings):
-    """The settings of `graphcl show`."""
-
-    run: str | None = Field(None, title="FOLDER", description="run folder whose report.html is drawn again")
-    dataset: Annotated[DatasetName | None, Field(title="NAME", description="data set whose graphs are drawn")] = None
-    graph: list[int] = Field([0], description="numbers of the graphs, from 0")
-    augmentations: list[Annotated[Any, BeforeValidator(as_spec)]] = Field(
-        ["node_drop", "subgraph", "edge_perturb", "attribute_mask"], title="NAME ...", description="augmentations"
-    )
-    ratio: Ratio = Field(0.2, description="ratio of every augmentation that has one and does not set it")
-    seed: Seed = Field(0, description="seed of the random draws")
-    out: str | None = Field(None, title="FILE", description="new .svg or .png; default: DATASET-augmentations.svg")
-    force: Force = False
-    data_root: DataRoot = "datasets"
-    mirror: Mirror = None
-    features: Features = "auto"
-    max_degree: MaxDegree = 64
-
-
-COMMAND = Command(
-    "graphcl show FOLDER, or graphcl show --dataset NAME [--KEY VALUE ...]",
-    "Draw graphs of a data set under each augmentation; or draw the report of a run again.",
-    Show,
-    positional="run",
-    details=lambda: (
-        f"augmentations: {', '.join(augmentations)};\n"
-        "those made of others take their members, as in '{name: compose, members: [node_drop, attribute_mask]}'"
-    ),
-)
-
-
 @entry_point("nothing was written")
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl show` and run the command."""
-    given = COMMAND.parse(arguments)
+    given = SHOW.parse(arguments)
     if given is None:
         return
     if (given.run is None) == (given.dataset is None):

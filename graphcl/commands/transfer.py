@@ -23,31 +23,17 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
 import yaml
-from pydantic import Field
 from torch import nn
 
-from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
-from graphcl.config import Config, make_config
-from graphcl.config.command_line import Command, flag
+from graphcl.config import Config
+from graphcl.config.command_line import flag
+from graphcl.config.commands import TRANSFER, Transfer
 from graphcl.config.settings import (
     MOLECULES,
-    DataRoot,
-    DatasetName,
-    Device,
-    Evaluators,
-    Invalid,
-    Metric,
-    Mirror,
-    Seeds,
-    Settings,
-    Smiles,
-    Split,
-    Target,
-    Threads,
 )
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
@@ -82,58 +68,10 @@ Scores = dict[str, FoldScores]
 """Evaluator -> score of one seed."""
 
 
-class Transfer(Settings):
-    """The settings of `graphcl transfer`."""
-
-    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
-    dataset: DatasetName
-    smiles: Smiles = None
-    target: Target = Field([])
-    invalid: Invalid = "skip"
-    split: Split = None
-    metric: Metric = None
-    mode: Literal["probe", "finetune"] = Field(
-        description="probe the frozen embeddings, or finetune the encoder with labels"
-    )
-    seeds: Annotated[Seeds | None, Field(title="N ...", description="seeds; default: the file's, or 0 1 2")] = None
-    eval: Annotated[
-        Evaluators | None,
-        Field(title="NAME ...", description="of a probe: svm, logreg, knn, or ogb for a split; default: svm or ogb"),
-    ] = None
-    epochs: Count = Field(100, description="of fine-tuning: passes over the training part")
-    batch_size: Annotated[int, interval("[2, 1e9)", "BatchNorm needs several nodes")] = Field(
-        32, description="of fine-tuning: graphs in a batch"
-    )
-    lr: Positive = Field(0.001, description="of fine-tuning: Adam's learning rate")
-    weight_decay: NonNegative = Field(0.0, description="of fine-tuning: Adam's L2 penalty")
-    dropout: Ratio = Field(0.5, description="of fine-tuning: dropout ratio of the embedding, in [0, 1)")
-    label_rate: Annotated[float, interval("(0, 1]")] = Field(
-        1.0, description="of fine-tuning: fraction of the training part's labels that are used"
-    )
-    data_root: DataRoot = "datasets"
-    mirror: Mirror = None
-    device: Device = "auto"
-    threads: Threads = 1
-    out: str | None = Field(None, title="FOLDER", description="new folder; default: runs/NAME-MODE-N")
-
-    def config(self) -> Config:
-        """Return a run's `Config` with this transfer's data set, seeds, evaluators and device."""
-        return make_config(self.model_dump(include={"dataset", "seeds", "eval", "device"}, exclude_none=True))
-
-
-COMMAND = Command(
-    "graphcl transfer ENCODER --dataset NAME --mode probe|finetune [--KEY VALUE ...]",
-    "Use a trained encoder on another data set: probe its frozen embeddings and those of an untrained encoder, or\n"
-    "fine-tune it with labels and train the same architecture from scratch.",
-    Transfer,
-    positional="encoder",
-)
-
-
 @entry_point("the folder, if one was made, keeps what had finished")
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl transfer` and run the command."""
-    settings = COMMAND.parse(arguments)
+    settings = TRANSFER.parse(arguments)
     if settings is None:
         return
     for mode, names in MODE_SETTINGS.items():

@@ -13,14 +13,12 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import yaml
-from pydantic import Field
 
-from graphcl.arguments import Count, nearest
+from graphcl.arguments import nearest
 from graphcl.config import Config, read_config
-from graphcl.config.command_line import Command, Options, one_value, read_value
+from graphcl.config.command_line import Options, one_value, read_value
+from graphcl.config.commands import SWEEP, SweepSettings
 from graphcl.config.files import read_yaml, shipped_sweeps
-from graphcl.config.run_command import similar
-from graphcl.config.settings import Settings
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.sweep.executors import fitting_workers
@@ -31,49 +29,6 @@ from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
 from graphcl.sweep.sweep import SweepResult, sweep
 from graphcl.sweep.write import to_markdown
 from graphcl.system.entry_point import entry_point
-
-
-class SweepSettings(Settings):
-    """The settings of `graphcl sweep` itself; settings of its cells are in `Config`."""
-
-    file: str | None = Field(None, description="sweep in YAML: settings, axes, table; or the name of a shipped sweep")
-    out: str | None = Field(None, title="FOLDER", description="new folder, or that of a sweep to resume; for a FILE "
-                            "the default is sweeps/FILE")  # fmt: skip
-    workers: Count | None = Field(
-        None, description="processes; default: as many as cores and memory allow, or one for each GPU"
-    )
-    executor: str = Field(
-        "loky", title="NAME", description="loky: processes of this machine; dask:ADDRESS: the workers of a Dask "
-        'scheduler (pip install "graphcl[cluster]"); MODULE:FUNCTION: a function from the number of workers to a '
-        "concurrent.futures.Executor"
-    )  # fmt: skip
-    recipe: list[str] = Field([], title="NAME ...", description="axis of configurations: `graphcl` means "
-                              "`graphcl/DATASET` for every data set")  # fmt: skip
-    columns: str | None = Field(None, title="AXIS", description="axis of the table's columns; default: dataset")
-    rows: list[str] = Field([], title="AXIS ...", description="axes of the table's rows; default: all others")
-    baseline: str | None = Field(
-        None, title="LABEL", description="row that the others are compared with; AXIS=LABEL if there are several axes"
-    )
-    dry_run: bool = Field(False, description="print the number of cells and exit")
-
-
-COMMAND = Command(
-    "graphcl sweep [FILE] [--KEY VALUE [VALUE ...]] ... --out FOLDER",
-    "Run every combination of the given settings for every seed, in parallel, and make a table of the scores.\n"
-    "Finished cells are never run again: the same command, or `--out FOLDER` alone, resumes a sweep.\n\n"
-    "  --KEY VALUE             setting of `graphcl run` for all cells\n"
-    "  --KEY VALUE VALUE ...   axis: a cell for each value of that setting\n"
-    "  --seeds N ...           a cell for each seed [0 1 2 3 4]",
-    SweepSettings,
-    positional="file",
-    similar=similar,
-    details=lambda: (
-        "FOLDER holds table.md, table.tex, cells.csv, figures, sweep.yaml (the sweep itself), and\n"
-        "cells/KEY.json: `graphcl run --config FOLDER/cells/KEY.json` repeats a cell. Paths in a sweep are relative\n"
-        "to the folder in which it was started.\n\n"
-        f"shipped sweeps: {', '.join(sorted(shipped_sweeps()))}"
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -114,11 +69,11 @@ def parse(arguments: Sequence[str]) -> Request | None:
     Raises:
         InputError: arguments are invalid.
     """
-    if COMMAND.answers(arguments):
+    if SWEEP.answers(arguments):
         return None
-    file, options = COMMAND.split(arguments, *Config.model_fields)
+    file, options = SWEEP.split(arguments, *Config.model_fields)
     own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run")}
-    settings = COMMAND.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
+    settings = SWEEP.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
     if settings.out is None and file is None:
         raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
     out = Path(settings.out) if settings.out is not None else Path("sweeps") / Path(str(file)).stem
