@@ -36,7 +36,7 @@ def test_one_graph_of_ones_own(wrap):
 
 def test_a_few_graphs_are_one_batch():
     dataset = load_dataset([own(30), own(20)], nodes=True)
-    assert (dataset.num_rows, dataset.split) == (50, None)
+    assert (len(dataset.y), dataset.split) == (50, None)
     (batch,) = ResidentLoader(dataset, 2)
     assert batch.y.tolist() == dataset.y.tolist()
     assert batch.edge_index[:, 4:].tolist() == (EDGES + 30).tolist()
@@ -45,7 +45,7 @@ def test_a_few_graphs_are_one_batch():
 def test_a_file(tmp_path):
     torch.save(own(**masks()), tmp_path / "mine.pt")
     dataset = load_dataset(str(tmp_path / "mine.pt"), nodes=True)
-    assert (dataset.name, dataset.num_rows, len(dataset.split["test"])) == ("mine", 30, 10)
+    assert (dataset.name, len(dataset.y), len(dataset.split["test"])) == ("mine", 30, 10)
 
 
 def test_no_features_become_a_constant():
@@ -94,7 +94,7 @@ def test_the_generated_graph():
     same = (graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).float().mean()
     assert same.item() == pytest.approx(0.7 + 0.3 / 8, abs=0.03)
     assert torch.cat(list(dataset.split.values())).sort().values.tolist() == [*range(800)]
-    assert load_dataset("sbm", nodes=True).num_rows == 2000
+    assert len(load_dataset("sbm", nodes=True).y) == 2000
 
 
 def test_the_generated_graph_has_a_least_size():
