@@ -5,11 +5,10 @@ then fine-tune on a fraction of the labels of the training folds. From scratch: 
 order and dropout, from untrained weights. Ten folds; the epoch is chosen on the next fold, not on the test fold.
 """
 
-import argparse
 import json
 from pathlib import Path
 
-from study import DOCS, markdown, means, plus_minus, write_tables
+from study import DOCS, markdown, means, options, plus_minus, write_tables
 
 from graphcl.commands.transfer import Transfer, transfer
 from graphcl.evaluate import FoldScores, holm, paired_gain, paired_test
@@ -55,14 +54,11 @@ def table(given):
 
 def main():
     """Measure what is missing and write the table of the page."""
-    parser = argparse.ArgumentParser(prog="python benchmarks/studies/few_labels.py")
-    parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
-    parser.add_argument("--data-root", default="datasets")
+    parser = options("few_labels")
     parser.add_argument("--out", default="sweeps/few_labels", type=Path, help="folder of runs; finished ones are kept")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--rates", nargs="+", type=float, default=RATES)
-    parser.add_argument("--finished", action="store_true", help="run nothing: write the table of finished runs")
     given = parser.parse_args()
     if not given.finished:
         for name in given.sets:

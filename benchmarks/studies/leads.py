@@ -5,13 +5,12 @@ is kept of the untrained encoder. Scores are accuracies on the inner folds of tr
 the test folds choose nothing. Results are kept line by line in OUT; finished lines are not measured again.
 """
 
-import argparse
 import json
 from pathlib import Path
 
 import numpy as np
 import torch
-from study import DOCS, markdown, write_tables
+from study import DOCS, markdown, options, write_tables
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Batch
@@ -159,15 +158,12 @@ LEADS = {
 
 def main():
     """Measure what is missing and write the table of the page."""
-    parser = argparse.ArgumentParser(prog="python benchmarks/studies/leads.py")
-    parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
-    parser.add_argument("--data-root", default="datasets")
+    parser = options("leads")
     parser.add_argument("--out", default="sweeps/leads.jsonl", type=Path, help="file of the results")
     parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101])
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--sets", nargs="+", default=SETS)
     parser.add_argument("--leads", nargs="+", default=list(LEADS))
-    parser.add_argument("--finished", action="store_true", help="run nothing: write the table of finished results")
     given = parser.parse_args()
     torch.set_num_threads(1)
     lines = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []

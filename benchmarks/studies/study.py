@@ -25,6 +25,15 @@ def protocol(dataset: str) -> dict:
     return {"evaluation.folds": 5, "evaluation.inner_folds": 3} if dataset == "NCI1" else {}
 
 
+def options(name: str) -> argparse.ArgumentParser:
+    """Return a parser of the options that all studies have."""
+    parser = argparse.ArgumentParser(prog=f"python benchmarks/studies/{name}.py")
+    parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
+    parser.add_argument("--data-root", default="datasets")
+    parser.add_argument("--finished", action="store_true", help="run nothing: write the page from finished results")
+    return parser
+
+
 class Study:
     """A study: parses the command line, runs sweeps in one folder each, and writes a page.
 
@@ -34,16 +43,13 @@ class Study:
     """
 
     def __init__(self, name: str, seeds: int = 5) -> None:
-        parser = argparse.ArgumentParser(prog=f"python benchmarks/studies/{name}.py")
-        parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
-        parser.add_argument("--data-root", default="datasets")
+        parser = options(name)
         parser.add_argument("--out", default="sweeps", type=Path, help="folder of the sweeps; finished cells are kept")
         parser.add_argument("--workers", type=int)
         parser.add_argument("--seeds", type=int, default=seeds)
         parser.add_argument("--epochs", type=int, default=20)
         parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the figure and the page")
         parser.add_argument("--sets", nargs="+", help="only these data sets")
-        parser.add_argument("--finished", action="store_true", help="run nothing: tables and figure of finished cells")
         self.name, self.given = name, parser.parse_args()
 
     def sets(self, *names: str) -> list[str]:

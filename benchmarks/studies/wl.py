@@ -8,7 +8,6 @@ and depth 1 gives degrees. Folds and values of C are those of `graphcl.evaluate.
 (depth, C); of equal pairs the first, with the smaller depth, then the smaller C.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
-from study import DOCS, markdown, means, plus_minus, write_tables
+from study import DOCS, markdown, means, options, plus_minus, write_tables
 from torch_geometric.data import Batch
 
 from graphcl.datasets import load_dataset
@@ -148,13 +147,10 @@ def table(given):
 
 def main():
     """Run what is missing and write the table of the page."""
-    parser = argparse.ArgumentParser(prog="python benchmarks/studies/wl.py")
-    parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
-    parser.add_argument("--data-root", default="datasets")
+    parser = options("wl")
     parser.add_argument("--out", default="sweeps/wl", type=Path, help="folder of the results; finished ones are kept")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--finished", action="store_true", help="run nothing: write the table of finished results")
     given = parser.parse_args()
     if not given.finished:
         given.out.mkdir(parents=True, exist_ok=True)
