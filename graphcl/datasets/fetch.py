@@ -79,20 +79,28 @@ def fetch_archive(
     most = MOST_BYTES if most is None else most
     if mirror is None:
         return _download(name, server, staging, server, most)
+    place = mirror_place(mirror)
+    if isinstance(place, Path):
+        return _local(name, place, server)
+    return _download(name, place, staging, server, most)
+
+
+def mirror_place(mirror: str | os.PathLike[str]) -> Path | str:
+    """Return the folder that `mirror` names, or its URL if it is on a server; raise InputError if it is neither."""
     if not isinstance(mirror, str | os.PathLike):
         raise InputTypeError(f"`mirror` must be a folder or a URL, got {type(mirror).__name__}.")
     mirror = os.fspath(mirror)
     scheme = mirror.partition("://")[0].lower() if "://" in mirror else ""
     if scheme in ("http", "https"):
-        return _download(name, mirror, staging, server, most)
+        return mirror
     if scheme == "file":
         parts = urlsplit(mirror)
         if parts.netloc not in ("", "localhost"):
             raise InputError(f"`mirror` {mirror!r} names another machine; a local folder is file:///folder.")
-        return _local(name, Path(url2pathname(parts.path)), server)
+        return Path(url2pathname(parts.path))
     if scheme:
         raise InputError(f"`mirror` must be a folder, a file:// or an http(s):// URL, got {mirror!r}.")
-    return _local(name, Path(os.path.expanduser(mirror)), server)
+    return Path(os.path.expanduser(mirror))
 
 
 def fetch_unpacked(

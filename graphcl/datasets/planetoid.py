@@ -12,8 +12,6 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 import torch
@@ -21,7 +19,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
-from graphcl.datasets.fetch import fetch_file
+from graphcl.datasets.fetch import fetch_file, mirror_place
 from graphcl.datasets.staging import staged
 from graphcl.errors import InputError, reason
 
@@ -90,11 +88,11 @@ def load_planetoid(
     files = [f"ind.{name.lower()}.{part}" for part in PARTS]
     folder = root / name / "raw"
     if not all((folder / file).is_file() for file in files):
-        local = None if mirror is None else _local(os.fspath(mirror))
-        if local is not None:
-            folder = local
+        place = SERVER if mirror is None else mirror_place(mirror)
+        if isinstance(place, Path):
+            folder = place
         else:
-            _download(str(mirror or SERVER), name, files, root)
+            _download(place, name, files, root)
     if missing := [file for file in files if not (folder / file).is_file()]:
         raise InputError(f"{folder} has no {missing[0]}; {name} needs {', '.join(files)} (public source: {SERVER}).")
     parts = {part: _read(folder / file) for part, file in zip(PARTS, files, strict=True)}
@@ -102,13 +100,6 @@ def load_planetoid(
         return _assemble(parts)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError) as error:
         raise InputError(f"the files of {name} in {folder} do not fit together: {reason(error)}.") from None
-
-
-def _local(mirror: str) -> Path | None:
-    """Return the folder that `mirror` names; None for a URL of a server."""
-    if mirror.startswith("file://"):
-        return Path(url2pathname(urlsplit(mirror).path))
-    return None if "://" in mirror else Path(os.path.expanduser(mirror))
 
 
 def _download(server: str, name: str, files: list[str], root: Path) -> None:
