@@ -64,6 +64,10 @@ Channels = Annotated[int, interval("[1, 16384]")]
 Layers = Annotated[int, interval("[1, 1000]")]
 ProjectorName = Literal["mlp", "linear", "residual", "none"]
 """Names of the projectors that `graphcl.models.projector.make_projector` returns."""
+SplitName = Literal["random", "stratified", "scaffold"]
+"""Splits of molecules, see `graphcl.datasets.molecule_split`."""
+MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae"]
+"""Metrics by which a split of molecules can be scored."""
 
 
 _WANTED = {

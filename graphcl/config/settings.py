@@ -9,7 +9,18 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from graphcl.arguments import Channels, Count, NonNegative, Positive, ProjectorName, Ratio, interval, shown
+from graphcl.arguments import (
+    Channels,
+    Count,
+    MetricName,
+    NonNegative,
+    Positive,
+    ProjectorName,
+    Ratio,
+    SplitName,
+    interval,
+    shown,
+)
 from graphcl.config.specs import Named
 
 
@@ -85,11 +96,11 @@ Invalid = Annotated[
     Field(title="ACTION", description="on a row without a valid molecule: skip it with a warning, or stop"),
 ]
 Split = Annotated[
-    Literal["random", "stratified", "scaffold"] | None,
+    SplitName | None,
     Field(title="KIND", description="of molecules with targets: random, stratified or scaffold; default: folds"),
 ]
 Metric = Annotated[
-    Literal["rocauc", "ap", "acc", "rmse", "mae"] | None,
+    MetricName | None,
     Field(title="NAME", description="score of the split; default: rocauc for 0 and 1, acc for texts, else rmse"),
 ]
 Evaluators = Annotated[

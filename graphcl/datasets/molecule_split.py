@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from graphcl.arguments import SplitName
 from graphcl.errors import InputError
 from graphcl.system.optional import import_rdkit
 
-SPLITS = ("random", "stratified", "scaffold")
 TRAIN, VALID = 0.8, 0.1
 """Fractions of the graphs in the training and the validation part."""
 PARTS = ("train", "valid", "test")
@@ -39,8 +40,8 @@ def split_molecules(smiles: Sequence[str], y: Tensor, how: str) -> dict[str, Ten
 
     Reference: Wu et al., "MoleculeNet: a benchmark for molecular machine learning", 2018 (arXiv 1703.00564).
     """
-    if how not in SPLITS:
-        raise InputError(f"`split` must be one of {', '.join(SPLITS)}, got {how!r}.")
+    if how not in get_args(SplitName):
+        raise InputError(f"`split` must be one of {', '.join(get_args(SplitName))}, got {how!r}.")
     n = len(smiles)
     part = np.full(n, 2)
     order = np.random.default_rng(0).permutation(n)

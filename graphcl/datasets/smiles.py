@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from graphcl.arguments import MetricName
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import warn_once
 from graphcl.datasets.molecule_split import split_molecules
@@ -16,8 +17,6 @@ from graphcl.datasets.table import Table, read_table
 from graphcl.errors import InputError, one_line
 from graphcl.system.optional import import_rdkit
 
-METRICS = ("rocauc", "ap", "acc", "rmse", "mae")
-"""Metrics that a split can be scored by."""
 CHUNK = 4096
 """Number of rows that are parsed at a time."""
 MOST_SHOWN = 3
@@ -150,8 +149,8 @@ def _is_classes(y: Tensor) -> bool:
 
 def _check_metric(metric: str, y: Tensor, target: Sequence[str]) -> None:
     """Raise InputError if the metric is unknown or does not fit the targets `y [n, tasks]`."""
-    if metric not in METRICS:
-        raise InputError(f"`metric` must be one of {', '.join(METRICS)}, got {metric!r}.")
+    if metric not in get_args(MetricName):
+        raise InputError(f"`metric` must be one of {', '.join(get_args(MetricName))}, got {metric!r}.")
     known, needed = y.nan_to_num(0), ""
     if metric in ("rocauc", "ap"):
         needed = "" if bool(((known == 0) | (known == 1)).all()) else "0 or 1"
