@@ -1,4 +1,4 @@
-"""Score frozen embeddings of molecules on scaffold splits beside fingerprints and descriptors, as in docs/molecules.md.
+"""Compare frozen embeddings of molecules with fingerprints and descriptors on scaffold splits (docs/molecules.md).
 
     pip download qc-B3DB --no-deps -d b3db && unzip b3db/qc_b3db-*.whl 'B3DB/*.tsv' -d b3db
     python benchmarks/molecules.py b3db/B3DB/B3DB_classification.tsv --smiles SMILES --target BBB+/BBB- \

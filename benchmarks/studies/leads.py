@@ -147,7 +147,7 @@ LEADS = {
     "scale only": lambda trial: trial.trained(norm=ScaleOnly),
     "LayerNorm": lambda trial: trial.trained(norm=nn.LayerNorm),
     "max readout": lambda trial: trial.trained(readout="max"),
-    "beside the untrained": lambda trial: torch.cat([standard(trial.trained()), standard(trial.untrained())], dim=1),
+    "with the untrained": lambda trial: torch.cat([standard(trial.trained()), standard(trial.untrained())], dim=1),
     "anchored to the untrained": lambda trial: trial.anchored(),
     "WL-OA, square": lambda trial: trial.guided(contrast=0.0),
     "WL-OA, square + InfoNCE": lambda trial: trial.guided(),

@@ -13,9 +13,7 @@ from torch_geometric.data import Batch
 
 from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
 from graphcl.config.commands import EMBED, Embed
-from graphcl.config.settings import (
-    MOLECULES,
-)
+from graphcl.config.settings import MOLECULES
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device

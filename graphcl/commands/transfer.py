@@ -32,9 +32,7 @@ from torch import nn
 from graphcl.config import Config
 from graphcl.config.command_line import flag
 from graphcl.config.commands import TRANSFER, Transfer
-from graphcl.config.settings import (
-    MOLECULES,
-)
+from graphcl.config.settings import MOLECULES
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError

@@ -30,7 +30,7 @@ from graphcl.config.settings import (
     Split,
     Target,
     Threads,
-)  # fmt: skip
+)
 from graphcl.config.specs import as_spec
 from graphcl.registry import augmentations
 
@@ -121,7 +121,9 @@ class Export(Settings):
     format: Literal["onnx", "pt2"] = Field(
         "onnx", description='onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load'
     )
-    out: str | None = Field(None, title="FILE", description="new file; default: encoder.onnx or .pt2 beside encoder.pt")
+    out: str | None = Field(
+        None, title="FILE", description="new file; default: encoder.onnx or encoder.pt2, next to encoder.pt"
+    )
     seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
 
 

@@ -32,7 +32,7 @@ class Table:
     Attributes:
         name: name of the data set.
         molecules: SMILES or RDKit molecules, one per row.
-        lines: line of each row in its file; empty if there is no file.
+        lines: line number of each row in the file; empty for other sources.
         y: targets `[rows, tasks]`, NaN where missing; None if none were asked for.
         texts: whether the only target is a text; `y` then holds the number of its class.
     """
@@ -139,7 +139,7 @@ def _find(header: list[str], smiles: str | None, target: Sequence[str], what: st
 
 
 def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int]) -> tuple[Tensor | None, bool]:
-    """Return the targets `[rows, tasks]`, and whether the only one is a text; `(None, False)` if there are none."""
+    """Return the targets `[rows, tasks]`, and whether the only target is a text; `(None, False)` without targets."""
     if not columns:
         return None, False
     numbers, texts = [], False

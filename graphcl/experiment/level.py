@@ -1,4 +1,4 @@
-"""What differs between contrasting graphs and contrasting nodes; the rest of a run is the same."""
+"""Define what differs between runs that contrast graphs and runs that contrast nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Evaluators = Mapping[str, Callable[..., FoldScores]]
 
 @dataclass(frozen=True)
 class Level:
-    """What an embedding has rows of, and what follows from it.
+    """The model and the reference rows of runs whose embeddings have one row per graph, or one row per node.
 
     Args:
         model: class of the model.
@@ -114,8 +114,9 @@ def split_of(dataset: GraphDataset) -> dict[str, Any]:
 def check_views(dataset: GraphDataset, view1: Batch, view2: Batch) -> None:
     """Raise InputError if nodes are contrasted and a view does not keep every node of a sample, in order."""
     if isinstance(dataset, NodeDataset):
+        every = dataset.sample()[0].node_id
         for name, view in (("first", view1), ("second", view2)):
-            if not torch.equal(view.node_id, torch.arange(dataset.sample()[0].num_nodes)):
+            if not torch.equal(view.node_id, every):
                 raise InputError(
                     f"`views.{name}` removes nodes, so that row i of both views is not the same node; use edge_drop, "
                     "feature_mask, attribute_mask, edge_perturb or drop_and_mask."

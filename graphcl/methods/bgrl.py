@@ -16,7 +16,7 @@ from graphcl.registry import methods
 
 @methods.register("bgrl", rows="nodes", usual_views="drop_and_mask", loss="byol", projector="none")
 class BGRL(BYOL):
-    r"""BGRL: predict the momentum encoder's row of the same node in the other view; there are no negatives.
+    r"""BGRL: predict the momentum encoder's row of the same node in the other view, without negatives.
 
     $$-\frac{2}{N} \sum_i \cos(p(h_{1,i}), h'_{2,i}), \qquad m_k = 1 - (1 - m) \frac{\cos(\pi k / K) + 1}{2}$$
 
