@@ -8,7 +8,7 @@ from typing import Any
 
 from graphcl.config.command_line import Command, flag
 from graphcl.config.commands import COMPLETION, PARSERS
-from graphcl.config.files import shipped_configs
+from graphcl.config.recipes import shipped_configs
 from graphcl.config.specs import choices
 from graphcl.datasets import dataset_names
 from graphcl.errors import InputError

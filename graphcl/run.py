@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphcl.config import Config, make_config, read_config
-from graphcl.config.nested import set_value
+from graphcl.config import make_config, read_config
+from graphcl.config.recipes import override
 from graphcl.config.run_command import RUN
 from graphcl.distributed.environment import report_once
 from graphcl.system.entry_point import entry_point
@@ -34,10 +34,8 @@ def run(config: str | None = None, **settings: Any) -> RunResult:
     """
     from graphcl.experiment.run import run  # imported here, as help texts need no torch
 
-    values: dict[str, Any] = {} if config is None else read_config(config)
-    for key, value in sorted(settings.items(), key=lambda item: item[0].count(".")):  # `loss` before `loss.mu`
-        set_value(values, key.split("."), value, Config().model_dump())
-    return run(make_config(values))
+    values = {} if config is None else read_config(config, settings.get("dataset"))
+    return run(make_config(override(values, settings)))
 
 
 @entry_point("the run folder, if one was made, keeps what had finished")

@@ -47,7 +47,7 @@ def test_a_completion_script_has_every_command_option_and_name(capsys, monkeypat
     pytest.importorskip("shtab")
     assert front.main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    for text in (*front.COMMANDS, "--batch-size", "--views.second", "adnce", "PROTEINS", "graphcl/MUTAG"):
+    for text in (*front.COMMANDS, "--batch-size", "--views.second", "adnce", "PROTEINS", "adnce_baseline"):
         assert text in script
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert front.main(["completion", "bash"]) == 2

@@ -61,7 +61,7 @@ def main():
 
 def soak(given, place, traced):
     """Return the memory and the time of each epoch."""
-    config = make_config({**read_config("graphcl/MUTAG"), "epochs": given.epochs})
+    config = make_config({**read_config("graphcl", "MUTAG"), "dataset": "MUTAG", "epochs": given.epochs})
     dataset = load_dataset("MUTAG", place / "data", given.mirror, config.features)
     steps = -(-len(dataset) // config.batch_size)
     found = []

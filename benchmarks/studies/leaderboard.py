@@ -61,7 +61,7 @@ def main() -> None:
         found = optimism(values, epochs)
         seeds = f"{len(values)} x {len(epochs)}"
         rows.append([dataset, seeds, f"{found.pop('honest'):.2f}", *(f"{each:+.2f}" for each in found.values())])
-    published = study.run("recipes", {"recipe": ["graphcl", "adnce", "best/default"], "dataset": sets}, of="published")
+    published = study.run("recipes", {"recipe": ["graphcl", "adnce", "best"], "dataset": sets}, of="published")
     for dataset in sets:
         if any(True for _ in published.pick(dataset=dataset)):
             honest, by_test = choice_of_configuration(published, dataset)

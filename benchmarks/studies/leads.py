@@ -1,6 +1,6 @@
 """Try ideas for better training by inner folds: python benchmarks/studies/leads.py --mirror ../shared/tu
 
-Every idea changes one thing in the training of `best/default`: the normalisation, the readout, the objective, or what
+Every idea changes one thing in the training of `best`: the normalisation, the readout, the objective, or what
 is kept of the untrained encoder. Scores are accuracies on the inner folds of training parts, with selection seeds, so
 the test folds choose nothing. Results are kept line by line in OUT; finished lines are not measured again.
 """

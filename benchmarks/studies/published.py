@@ -1,23 +1,20 @@
 """Measure the published rows and our recipe on ten sets: python benchmarks/studies/published.py --mirror ../shared/tu
 
-Runs a sweep (finished cells are kept), then writes the tables of docs/results.md and README.md and the `measured` lines
-in the headers of the configurations. WL and WL-OA are taken from the files of `wl.py` in OUT/wl. Sets whose SVM
-costs minutes have three seeds.
+Runs a sweep (finished cells are kept), then writes the tables of docs/results.md and README.md. WL and WL-OA are taken
+from the files of `wl.py` in OUT/wl. Sets whose SVM costs minutes have three seeds.
 """
 
 import json
-import re
 from pathlib import Path
 
 from study import DOCS, Cells, Study, markdown, means, plus_minus
 
-from graphcl.config.files import shipped_configs
-from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
+from graphcl.evaluate import FoldScores, best_row, holm, paired_test
 
 SETS = (
     "MUTAG", "PTC_MR", "BZR", "PROTEINS", "DD", "NCI1", "NCI109", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY",
 )  # fmt: skip
-RECIPES = ("graphcl", "adnce", "best/default")
+RECIPES = ("graphcl", "adnce", "best")
 SHORT = ("MUTAG", "PROTEINS", "NCI1", "IMDB-BINARY", "REDDIT-BINARY")
 REFERENCES = {
     "majority": "majority class",
@@ -51,8 +48,8 @@ def accuracy_table(cells: Cells, sets, wl: Path) -> str:
     for row, label in REFERENCES.items():
         scores = [references(cells, "graphcl", dataset).get(row, []) for dataset in sets]
         rows.append([f"*{label}*", *(plus_minus(means(each)) for each in scores)])
-    scores = [references(cells, "best/default", dataset).get("untrained", []) for dataset in sets]
-    rows.append(["*untrained, `best/default`*", *(plus_minus(means(each)) for each in scores)])
+    scores = [references(cells, "best", dataset).get("untrained", []) for dataset in sets]
+    rows.append(["*untrained, `best`*", *(plus_minus(means(each)) for each in scores)])
     for kernel, label in KERNELS.items():
         rows.append([f"*{label}*", *(plus_minus(means(kernel_scores(wl, dataset, kernel))) for dataset in sets)])
     for recipe in RECIPES:
@@ -85,25 +82,8 @@ def gain_table(cells: Cells, sets, over: str) -> str:
     return markdown(["row", *sets], lines)
 
 
-def write_headers(cells: Cells, sets) -> None:
-    """Write the measured accuracy and gain into the headers of the configurations."""
-    for name, file in shipped_configs().items():
-        recipe, _, dataset = name.rpartition("/")
-        if recipe not in RECIPES or dataset not in sets:
-            continue
-        after, rows = cells.scores(recipe=recipe, dataset=dataset), references(cells, recipe, dataset)
-        if not after:
-            continue
-        gain, seeds = paired_gain(after, rows["untrained"]), len(after)
-        measured = f"{means(after).mean():.2f} ± {means(after).std():.2f}" + ("" if seeds == 5 else f" ({seeds} seeds)")
-        text = re.sub(r"measured: .*", f"measured: {measured}", file.read_text())
-        text = re.sub(r"# untrained encoder: .*\n", "", text)
-        line = f"# untrained encoder: {plus_minus(means(rows['untrained']))}, paired gain {gain.mean:+.2f} (epoch 20)\n"
-        file.write_text(re.sub(r"(# .*measured: .*\n)", lambda found, line=line: found[1] + line, text))
-
-
 def main() -> None:
-    """Run the cells that are left; write tables and headers."""
+    """Run the cells that are left; write the tables."""
     study = Study("published")
     sets = study.sets(*SETS)
     cells = study.run("recipes", {"recipe": list(RECIPES), "dataset": sets})
@@ -117,7 +97,6 @@ def main() -> None:
     )
     short = [dataset for dataset in SHORT if dataset in sets]
     study.keep(None, page=ROOT / "README.md", results=accuracy_table(cells, short, wl))
-    write_headers(cells, sets)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Choose one recipe for sets that nobody tuned on: python benchmarks/studies/recipes.py --mirror ../shared/tu
 
 Scores a base recipe and changes to it on six small sets, with selection seeds, 5 outer and 3 inner folds. The recipe of
-the lowest mean rank by accuracy on the *inner* folds is `configs/best/default.yaml`; `published.py` scores it with
-fresh seeds, also on four large sets that took no part in the choice. Leave-one-set-out: choose on the five other sets,
-and test on the set that was left out.
+the lowest mean rank by accuracy on the *inner* folds is `configs/best.yaml`; `published.py` scores it with fresh
+seeds, also on four large sets that took no part in the choice. Leave-one-set-out: choose on the five other sets, and
+test on the set that was left out.
 """
 
 import numpy as np

@@ -16,8 +16,9 @@ from pydantic.fields import FieldInfo
 
 from graphcl.arguments import did_you_mean, problems, resembling
 from graphcl.config.completion import valid_keys
-from graphcl.config.files import parse_value, read_config
+from graphcl.config.files import parse_value
 from graphcl.config.nested import set_value
+from graphcl.config.recipes import read_config
 from graphcl.errors import InputError
 from graphcl.version import __version__
 
@@ -78,9 +79,10 @@ class Command(Generic[S]):
         first, options = self.split(arguments)
         options = self.rewrite(options) if self.rewrite else options
         values: dict[str, Any] = {} if first is None else {str(self.positional): first}
-        for key, given in options:
-            if key == "config":
-                values = {**read_config(one_value(key, given)), **values}
+        last = dict(options)
+        if "config" in last:
+            dataset = one_value("dataset", last["dataset"]) if "dataset" in last else None
+            values = {**read_config(one_value("config", last["config"]), dataset), **values}
         defaults = {name: _plain(field.default) for name, field in self.model.model_fields.items()}
         for key, given in options:
             if key not in ("config", "print_config"):
@@ -88,7 +90,7 @@ class Command(Generic[S]):
         if "torch" not in sys.modules and sys.stderr.isatty():
             print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
         settings = (self.validate or self.model_validate)(values)
-        if "print_config" in dict(options):
+        if "print_config" in last:
             print(yaml.safe_dump(settings.model_dump(), sort_keys=False, allow_unicode=True), end="")
             return None
         return settings

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
 from graphcl.config.command_line import Command
 from graphcl.config.completion import make_config
-from graphcl.config.files import shipped_sweeps
+from graphcl.config.recipes import shipped_sweeps
 from graphcl.config.run_command import RUN, similar
 from graphcl.config.settings import (
     Config,
@@ -203,8 +203,7 @@ class SweepSettings(Settings):
         'scheduler (pip install "graphcl[cluster]"); MODULE:FUNCTION: a function from the number of workers to a '
         "concurrent.futures.Executor"
     )  # fmt: skip
-    recipe: list[str] = Field([], title="NAME ...", description="axis of configurations: `graphcl` means "
-                              "`graphcl/DATASET` for every data set")  # fmt: skip
+    recipe: list[str] = Field([], title="NAME ...", description="axis of configurations, shipped or files")
     columns: str | None = Field(None, title="AXIS", description="axis of the table's columns; default: dataset")
     rows: list[str] = Field([], title="AXIS ...", description="axes of the table's rows; default: all others")
     baseline: str | None = Field(

@@ -1,4 +1,4 @@
-"""Read settings as YAML: from files, from command-line values, and from configurations shipped with the package."""
+"""Read YAML from files and from command-line values."""
 
 from __future__ import annotations
 
@@ -8,56 +8,12 @@ from typing import Any
 
 import yaml
 
-from graphcl.arguments import named_arguments, nearest
 from graphcl.errors import InputError, one_line
 from graphcl.system.files import read_text
 
 MAX_BYTES = 4 * 2**20
 """Size limit of a settings file. The largest valid file is a `result.json`, which also contains scores."""
 _MAX_DEPTH = 50
-_PACKAGE = Path(__file__).parents[1]
-# an installed wheel contains the configurations; in a checkout they are next to the package
-_SHIPPED = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
-
-
-@named_arguments
-def read_config(path: str | Path) -> dict[str, Any]:
-    """Read settings from a YAML file, or from the result file of a run or of a sweep's cell, and return them.
-
-    Args:
-        path: path of the file, or the name of a shipped configuration such as `graphcl/MUTAG`.
-
-    Raises:
-        InputError: the file is not found, or holds no YAML mapping.
-    """
-    file = Path(path)
-    if not file.exists():
-        name, shipped = str(path).removesuffix(".yaml").removeprefix("configs/"), shipped_configs()
-        if name not in shipped:
-            known = [*shipped, *(each.split("/")[0] for each in shipped)]
-            raise InputError(f"file or configuration {str(path)!r} not found; {nearest(name, known)}.")
-        file = shipped[name]
-    values = read_yaml(file)
-    kept = values.get("config")  # result files contain the settings under `config`
-    return kept if isinstance(kept, dict) else values
-
-
-def find_recipe(name: str, dataset: str) -> str:
-    """Return the name or path of the configuration to use for a data set.
-
-    If `name` is a folder, this is `name/DATASET`, else `name/default`. If `name` is a file, this is `name`.
-
-    Raises:
-        InputError: `name` is a folder without a configuration for `dataset`.
-    """
-    shipped = shipped_configs()
-    for file in (Path(dataset).stem, "default"):
-        for each in (f"{name}/{file}", f"{name}/{file}.yaml"):
-            if each in shipped or Path(each).is_file():
-                return each
-    if name not in shipped and (Path(name).is_dir() or any(each.startswith(f"{name}/") for each in shipped)):
-        raise InputError(f"recipe {name!r} has no configuration for {dataset!r}; write one, or omit the data set.")
-    return name
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
@@ -75,16 +31,6 @@ def read_yaml(file: Path) -> dict[str, Any]:
     return values
 
 
-def shipped_configs() -> dict[str, Path]:
-    """Return the configurations shipped with the package, as a dict from name to file."""
-    return {name: file for name, file in _shipped().items() if not name.startswith("sweeps/")}
-
-
-def shipped_sweeps() -> dict[str, Path]:
-    """Return the sweeps shipped with the package, as a dict from name to file."""
-    return {name.removeprefix("sweeps/"): file for name, file in _shipped().items() if name.startswith("sweeps/")}
-
-
 def parse_value(text: str) -> Any:
     """Parse a command-line value such as `0.7`, `1e-3`, `inf`, `[1, 2]` or `null`; return invalid YAML as a string."""
     if text in ("inf", "+inf", "-inf"):
@@ -93,10 +39,6 @@ def parse_value(text: str) -> Any:
         return _load(text)
     except yaml.YAMLError:
         return text
-
-
-def _shipped() -> dict[str, Path]:
-    return {file.relative_to(_SHIPPED).with_suffix("").as_posix(): file for file in sorted(_SHIPPED.rglob("*.yaml"))}
 
 
 def _load(text: str) -> Any:

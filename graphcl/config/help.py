@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from graphcl.arguments import nearest, plain, resembling
 from graphcl.config.command_line import flag, option_help, option_line, shown_default
 from graphcl.config.completion import NAMED, setting_paths
-from graphcl.config.files import shipped_configs
+from graphcl.config.recipes import shipped_configs
 from graphcl.config.settings import Config
 from graphcl.config.specs import choices
 from graphcl.errors import InputError

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from graphcl.config.command_line import Command, Options, one_value
 from graphcl.config.completion import make_config
-from graphcl.config.files import find_recipe, shipped_configs
 from graphcl.config.settings import Config
 from graphcl.errors import InputError
 
@@ -40,22 +39,6 @@ def _resume(options: Options) -> Options:
     return [*base, *rest, ("out", [folder]), ("resume", [])]
 
 
-def _recipe(options: Options) -> Options:
-    """Replace `--config RECIPE` with the recipe's configuration for the data set, and return the options.
-
-    A recipe is a folder with one configuration per data set. A shipped recipe also sets `--name`.
-    """
-    given = dict(options)
-    if "config" not in given or given["config"] == []:
-        return options
-    dataset = one_value("dataset", given.get("dataset", ["synthetic"]))
-    found = find_recipe(one_value("config", given["config"]), dataset)
-    short = found.removesuffix(".yaml").removeprefix("configs/")
-    shipped = short in shipped_configs() and not Path(found).is_file()
-    named = [("name", [short.split("/")[0]])] if shipped else []
-    return [*named, *(("config", [found]) if key == "config" else (key, values) for key, values in options)]
-
-
 def _details() -> str:
     return (
         "Arguments of a loss, a method, a view or the encoder are options with dots:\n"
@@ -83,7 +66,7 @@ RUN = Command(
     "Train a graph encoder by contrastive learning, embed the data set, and score the embedding.",
     Config,
     validate=make_config,
-    rewrite=lambda options: _recipe(_resume(options)),
+    rewrite=_resume,
     details=_details,
     common=COMMON,
     topic=_topic,

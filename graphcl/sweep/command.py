@@ -15,10 +15,11 @@ from typing import Any, NoReturn
 import yaml
 
 from graphcl.arguments import nearest
-from graphcl.config import Config, read_config
+from graphcl.config import Config
 from graphcl.config.command_line import Options, one_value, read_value
 from graphcl.config.commands import SWEEP, SweepSettings
-from graphcl.config.files import read_yaml, shipped_sweeps
+from graphcl.config.files import read_yaml
+from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.sweep.executors import fitting_workers
@@ -91,11 +92,10 @@ def _override(sections: tuple[dict[str, Any], ...], options: Options) -> tuple[d
     """Return the sections of a specification (settings, axes, table) with the values in `options` replaced."""
     settings, axes, table = sections
     for key, values in options:
-        if key == "config":
-            settings = {**read_config(one_value(key, values)), **settings}
-    for key, values in options:
-        if key in ("config", "print_config"):
+        if key == "print_config":
             continue
+        if key == "config":
+            key = "recipe"
         if key in TABLE_KEYS:
             table[key] = _table_value(key, values)
             continue

@@ -12,8 +12,7 @@ from typing import Any
 
 from graphcl.arguments import shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
-from graphcl.config.files import find_recipe
-from graphcl.config.nested import set_value
+from graphcl.config.recipes import override
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_sections, layout, points_on, sections_of
 
@@ -21,7 +20,6 @@ MAX_COMBINATIONS = 100_000
 MAX_LINES = 10
 """Largest number of mistakes that one message lists."""
 _ENCODER_SETTINGS = ("dataset", "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
-_DEFAULTS: dict[str, Any] = Config().model_dump()
 Point = tuple[str, Mapping[str, Any]]
 """A label on an axis, and the settings that the label stands for."""
 
@@ -86,9 +84,9 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
 
     Args:
         spec: mapping with three optional sections. `settings` are the settings of all cells. `axes` maps the name of a
-            setting (`loss`, `loss.temperature`, `dataset`, ...) to a list of values, `recipe` to a list of recipes
-            (`graphcl` means the configuration `graphcl/DATASET`), or a new name to a mapping from labels to groups of
-            settings. `table` has the keys `rows`, `columns` and `baseline`.
+            setting (`loss`, `loss.temperature`, `dataset`, ...) to a list of values, `recipe` to a list of
+            configurations such as `graphcl`, or a new name to a mapping from labels to groups of settings. `table` has
+            the keys `rows`, `columns` and `baseline`.
 
     Raises:
         InputError: an axis, setting or value is invalid; the message has one line for each mistake.
@@ -100,10 +98,9 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
     """
     settings, axes, table = sections_of(spec)
     check_sections(spec, settings, axes, table)
-    if "dataset" not in axes and "dataset" not in settings and "recipe" in {**settings, **axes}:
-        raise InputError("`recipe` needs data sets to apply to; name them as `dataset`.")
     if "dataset" not in axes:
-        axes = {**axes, "dataset": [settings.get("dataset", "synthetic")]}
+        recipe = read_config(str(settings["recipe"])) if "recipe" in settings else {}
+        axes = {**axes, "dataset": [settings.get("dataset") or recipe.get("dataset", "synthetic")]}
     points = {axis: list(points_on(axis, values)) for axis, values in axes.items()}
     labels = {axis: [label for label, _ in found] for axis, found in points.items()}
     for axis, names in labels.items():
@@ -165,19 +162,10 @@ def _message(problems: Mapping[str, Sequence[str]], combinations: int) -> str:
 
 
 def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Config:
-    """Return the configuration of a cell: its recipe, overridden by `settings`, then by the settings of its labels.
-
-    Shorter names are set first, so that `loss` does not reset `loss.temperature`.
-    """
-    given = [item for part in (settings, *chosen) for item in part.items()]
-    named = dict(given)
-    values: dict[str, Any] = {}
-    if "recipe" in named:
-        values = dict(read_config(find_recipe(str(named["recipe"]), str(named.get("dataset", "synthetic")))))
-    for key, value in sorted(given, key=lambda item: item[0].count(".")):
-        if key != "recipe":
-            set_value(values, key.split("."), value, _DEFAULTS)
-    return make_config(values)
+    """Return the configuration of a cell: its recipe, overridden by `settings`, then by the settings of its labels."""
+    given = {key: value for part in (settings, *chosen) for key, value in part.items()}
+    recipe = given.pop("recipe", None)
+    return make_config(override({} if recipe is None else read_config(str(recipe), given["dataset"]), given))
 
 
 def _without_training(config: Config) -> Config:

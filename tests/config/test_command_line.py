@@ -219,7 +219,7 @@ def test_help_about_lists_and_names():
     assert "num_negatives=null" in topic("losses")  # None is shown as the command line accepts it
     assert set(EVALUATORS) < set(re.findall(r"^  (\w+)", topic("evaluators"), re.M))
     assert all(name in topic("datasets") for name in dataset_names())
-    assert "adnce/MUTAG" in topic("configurations")
+    assert "adnce_baseline" in topic("configurations")
     assert topic("ADNCE").startswith("loss adnce, with its defaults:\n  --loss adnce --loss.temperature 0.2 ")
     assert inspect.getdoc(losses["adnce"]) in topic("adnce")
     assert topic("moco").count("with its defaults") == 2  # a loss and a method
@@ -234,9 +234,8 @@ def test_help_about_lists_and_names():
     ("words", "name", "dataset"),
     [
         ("--config graphcl --dataset MUTAG", "graphcl", "MUTAG"),
-        ("--config graphcl/MUTAG", "graphcl", "MUTAG"),
         ("--config graphcl --dataset ./BZR.pt", "graphcl", "./BZR.pt"),
-        ("--config configs/graphcl/MUTAG.yaml --name mine", "mine", "MUTAG"),
+        ("--config dcl --name mine --dataset NCI1", "mine", "NCI1"),
     ],
 )
 def test_a_recipe_is_found_for_the_data_set_and_names_the_run(words, name, dataset, tmp_path, monkeypatch):

@@ -1,13 +1,9 @@
-"""Settings in files: valid files, invalid files, and the configurations shipped with the package."""
-
-import re
-from pathlib import Path
+"""Settings in files: valid and invalid files."""
 
 import pytest
-import yaml
 
 from graphcl.config import make_config, read_config
-from graphcl.config.files import parse_value, shipped_configs
+from graphcl.config.files import parse_value
 from graphcl.errors import InputError
 from tests.memory import peak
 
@@ -108,35 +104,3 @@ def test_mistakes_are_said_in_few_words(text, most, lines, tmp_path):
     assert len(str(caught.value)) < most
     assert len(str(caught.value).split("\n")) == lines
     assert str(caught.value).replace("\n", "").isprintable()
-
-
-HERE = ["DD", "IMDB-BINARY", "IMDB-MULTI", "MUTAG", "NCI1", "NCI109", "PROTEINS", "REDDIT-BINARY"]
-ELSEWHERE = ["COLLAB", "REDDIT-MULTI-5K"]
-TUNED = ["IMDB-BINARY", "MUTAG", "NCI1", "PROTEINS"]
-PUBLISHED = ["adnce", "adnce_baseline", "dcl", "flatnce", "graphcl", "infograph", "joao", "joao_v2", "simgrace"]
-
-
-def test_there_is_a_configuration_for_every_published_row():
-    assert sorted(name for name in shipped_configs() if name.split("/")[0] in PUBLISHED) == sorted(
-        f"{method}/{name}" for method in PUBLISHED for name in [*HERE, *ELSEWHERE, "default"]
-    )
-
-
-@pytest.mark.parametrize("name", [name for name in sorted(shipped_configs()) if name.split("/")[0] in PUBLISHED])
-def test_configurations_say_their_command_and_give_only_differences(name):
-    file = shipped_configs()[name]
-    text = file.read_text()
-    command = f"# python -m graphcl.run --config {name}"
-    assert max(map(len, text.split("\n"))) <= 120
-    if name.endswith("/default"):  # for data sets without their own configuration
-        assert text.split("\n")[0] == f"{command} --dataset NAME"
-        return
-    assert text.split("\n")[0] == command
-    (published,) = re.findall(r"^#.*\bpublished: (.*?)  ", text, re.MULTILINE)
-    assert re.fullmatch(r"\d+\.\d+ ± \d+\.\d+|unknown to us|none", published)
-    (measured,) = re.findall(r"^#.*\bmeasured: (.+)$", text, re.MULTILINE)
-    assert re.fullmatch(r"\d+\.\d+ ± \d+\.\d+( \(\d seeds\))?|not yet", measured)
-    values = yaml.safe_load(file.read_text())
-    defaults = make_config({}).model_dump()
-    assert all(defaults[key] != value for key, value in values.items())
-    assert make_config(values).dataset == Path(name).name

@@ -62,7 +62,7 @@ def test_groups_of_settings():
     }
 
 
-def test_recipes_are_configurations_of_the_data_set():
+def test_recipes_have_settings_of_the_data_set():
     found = plan({"recipe": ["graphcl", "adnce"], "dataset": ["MUTAG", "NCI1"]}, seeds=[0], epochs=2)
     settings = {(cell.coordinates["recipe"], cell.config.dataset): cell.config for cell in found.cells}
     assert settings["adnce", "NCI1"].loss["temperature"] == 0.05
@@ -77,12 +77,12 @@ def test_the_default_of_a_recipe_is_for_other_data_sets():
     assert [cell.config.loss["temperature"] for cell in found.cells] == [0.05, 0.55, 0.15]
 
 
-def test_a_recipe_may_be_a_folder(tmp_path):
-    (tmp_path / "MUTAG.yaml").write_text("dataset: MUTAG\nloss: hcl\n")
-    found = plan({"recipe": [str(tmp_path)], "dataset": ["MUTAG"]}, seeds=[0])
-    assert found.cells[0].config.loss["name"] == "hcl"
-    with pytest.raises(InputError, match="has no configuration for 'NCI1'; write one"):
-        plan({"recipe": [str(tmp_path)], "dataset": ["NCI1"]})
+def test_the_data_set_of_a_recipe_is_the_default(tmp_path):
+    (tmp_path / "mine.yaml").write_text("dataset: MUTAG\nloss: hcl\nby_dataset: {MUTAG: {lr: 0.5}}\n")
+    (cell,) = plan({}, recipe=str(tmp_path / "mine.yaml"), seeds=[0]).cells
+    assert (cell.config.dataset, cell.config.lr, cell.config.loss["name"]) == ("MUTAG", 0.5, "hcl")
+    (cell,) = plan({}, recipe=str(tmp_path / "mine.yaml"), dataset="NCI1", seeds=[0]).cells
+    assert (cell.config.dataset, cell.config.lr) == ("NCI1", 0.01)
 
 
 def test_the_key_depends_on_what_the_result_depends_on():
@@ -131,14 +131,12 @@ def test_labels():
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "dataset"]}}, r"must be different axes"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "loss"]}}, r"must be different axes"),
         ({"axes": {"loss": ["dcl"]}, "table": {"baseline": "dcl"}}, r"has no effect: the table has one row"),
-        ({"settings": {"recipe": "graphcl/MUTAG"}}, r"`recipe` needs data sets"),
         ({"table": {"row": "loss"}}, r"`table`: unknown key `row`; .*rows"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is not an axis of this sweep"),
         ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": "infonce"}}, r"'infonce' does not occur on `loss`"),
         ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": {"lr": 1}}}, r"`lr` is not an axis of the rows"),
         ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"baseline": "dcl"}}, r"must name the axis too"),
-        ({"axes": {"recipe": ["graphcl"]}}, r"`recipe` needs data sets"),
         ({"axes": {"recipe": ["grapcl"], "dataset": ["MUTAG"]}}, r"'grapcl' not found; .*graphcl"),
         ({"axes": {"recipe": ["sweeps"], "dataset": ["AIDS"]}}, r"'sweeps' not found"),
         (
