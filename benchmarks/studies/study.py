@@ -60,7 +60,9 @@ class Study:
         """Run what is missing of a sweep and return its cells; `of` names another study whose folder is shared."""
         given = self.given
         common = {"seeds": list(range(given.seeds)), "data_root": given.data_root, "mirror": given.mirror}
-        spec = {"axes": axes, "settings": {"epochs": given.epochs, **common, **settings}, "table": table or {}}
+        if "recipe" not in axes:  # a recipe gives its own number of epochs
+            common["epochs"] = given.epochs
+        spec = {"axes": axes, "settings": {**common, **settings}, "table": table or {}}
         try:
             plan, folder = make_plan(spec), given.out / f"{of or self.name}-{part}"
             if given.finished:

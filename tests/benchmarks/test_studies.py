@@ -80,6 +80,22 @@ def test_every_sweep_can_be_planned(studies, name, monkeypatch, tmp_path):
     assert all(plan.cells for plan in planned)
 
 
+def test_a_recipe_keeps_its_number_of_epochs(studies, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["published", "--finished", "--out", str(tmp_path)])
+    found = studies("study").Study("published")
+
+    def epochs(**axes):
+        return {cell.config.epochs for cell in found.run("part", axes).plan.cells}
+
+    assert epochs(recipe=["best"], dataset=["MUTAG"]) == {60}
+    assert epochs(loss=["dcl"]) == {20}
+
+
+def test_published_figures_are_read_from_the_headers(studies):
+    rows = studies("published").published_rows("joao")
+    assert (rows["MUTAG"], rows["IMDB-BINARY"], len(rows)) == ("87.35 ± 1.02", "70.21 ± 3.08", 8)
+
+
 def test_fewer_false_negatives_against_a_loop(studies):
     temperature = studies("temperature")
     generator = torch.Generator().manual_seed(0)
