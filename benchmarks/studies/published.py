@@ -95,7 +95,7 @@ def other_table(cells: Cells, sets) -> str:
         for dataset in sets:
             after, rows = cells.scores(recipe=recipe, dataset=dataset), references(cells, recipe, dataset)
             gain = f" ({paired_gain(after, rows[best_row(rows)]).mean:+.1f})" if after else ""
-            line.append(plus_minus(means(after)) + gain)
+            line.append(plus_minus(means(after)).split(" (")[0] + gain)  # the page gives the number of seeds
         lines.append([f"`{recipe}`", *line])
         if found := published_rows(recipe):
             lines.append(["&nbsp; paper", *(found.get(dataset, "-") for dataset in sets)])
