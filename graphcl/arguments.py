@@ -82,7 +82,7 @@ _WANTED = {
 }
 
 
-MOST_NAMES = 30
+MAX_NAMES = 30
 """Largest number of valid names that a message lists."""
 _SYNONYMS = {
     "simclr": ("ntxent", "twoviews"),
@@ -96,17 +96,17 @@ _SYNONYMS = {
     "view2": ("second",),
 }
 """Name in the literature -> names in this library, all in lower case without `_` and `-`."""
-MOST_PROBLEMS = 20
+MAX_PROBLEMS = 20
 """Largest number of mistakes that one message lists."""
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
     """Return advice on an unknown `name` for a message: similar names ("did you mean ...?") and all valid names.
 
-    If there are more than `MOST_NAMES` valid names, list only the three most similar names.
+    If there are more than `MAX_NAMES` valid names, list only the three most similar names.
     """
     names = sorted(set(valid))
-    if len(names) > MOST_NAMES:
+    if len(names) > MAX_NAMES:
         return f"{did_you_mean(resembling(name, names, 0))}there are {len(names)} names"
     return f"{did_you_mean(resembling(name, names))}choose from: {', '.join(names) or 'nothing'}"
 
@@ -154,7 +154,7 @@ def plain(name: str) -> str:
 
 
 def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable[str]], prefix: str = "") -> list[str]:
-    """Return one line for each problem of a failed validation; a last line counts problems beyond `MOST_PROBLEMS`.
+    """Return one line for each problem of a failed validation; a last line counts problems beyond `MAX_PROBLEMS`.
 
     Args:
         error: the error that pydantic raised.
@@ -163,7 +163,7 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
     """
     lines = []
     found = error.errors()
-    for item in found[:MOST_PROBLEMS]:
+    for item in found[:MAX_PROBLEMS]:
         name = f"`{prefix}{'.'.join(one_line(part, 60) for part in item['loc'])}`"
         kind, value = item["type"], shown(item["input"])
         wanted = _WANTED.get(kind.split("_")[0])
@@ -180,7 +180,7 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
         else:
             line = f"{name} {one_line(item['msg'], 300)}."
         lines.append(line)
-    return lines + [f"... and {len(found) - MOST_PROBLEMS} more."] * (len(found) > MOST_PROBLEMS)
+    return lines + [f"... and {len(found) - MAX_PROBLEMS} more."] * (len(found) > MAX_PROBLEMS)
 
 
 def shown(value: object) -> str:

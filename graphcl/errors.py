@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MOST = 2000
+MAX_LINE = 2000
 """Largest number of characters in a line of a message; longer lines are cut."""
 
 EXIT_CODE = 75
@@ -20,7 +20,7 @@ class InputError(ValueError):
 
     def __init__(self, message: object = "") -> None:
         lines = (printable(line) for line in str(message).split("\n"))
-        super().__init__("\n".join(line if len(line) <= MOST else f"{line[:MOST]}..." for line in lines))
+        super().__init__("\n".join(line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}..." for line in lines))
 
 
 class InputTypeError(InputError, TypeError):
@@ -31,10 +31,10 @@ class Stopped(KeyboardInterrupt):
     """A signal stopped the program, and its state is saved; the program exits with `EXIT_CODE`."""
 
 
-def one_line(text: object, most: int = 200) -> str:
-    """Return `text` as one line of at most `most` printable characters."""
-    line = printable(" ".join(str(text)[: 4 * most].split()))
-    return line if len(line) <= most else line[: most - 3] + "..."
+def one_line(text: object, max_length: int = 200) -> str:
+    """Return `text` as one line of at most `max_length` printable characters."""
+    line = printable(" ".join(str(text)[: 4 * max_length].split()))
+    return line if len(line) <= max_length else line[: max_length - 3] + "..."
 
 
 def reason(error: BaseException) -> str:

@@ -18,11 +18,11 @@ from graphcl.datasets.names import TESTED_ARCHIVES, listing
 from graphcl.datasets.text import PARTS
 from graphcl.errors import InputError, one_line, reason
 
-MOST_ENTRIES = 1000
-MOST_BYTES = 8 * 2**30
+MAX_ENTRIES = 1000
+MAX_BYTES = 8 * 2**30
 """Largest total size of the unpacked files, in bytes."""
-FREE_BYTES, MOST_RATIO = 16 * 2**20, 200
-"""An archive may unpack to at most `FREE_BYTES` bytes or `MOST_RATIO` times its own size, whichever is larger."""
+FREE_BYTES, MAX_RATIO = 16 * 2**20, 200
+"""An archive may unpack to at most `FREE_BYTES` bytes or `MAX_RATIO` times its own size, whichever is larger."""
 
 
 Entries = list[zipfile.ZipInfo]
@@ -130,7 +130,7 @@ def note_checksum(archive: Path, name: str, origin: str) -> None:
 
 def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> None:
     """Raise InputError if an entry has an unsafe path, type or encoding, or if the unpacked files are too large."""
-    if len(entries) > MOST_ENTRIES:
+    if len(entries) > MAX_ENTRIES:
         raise InputError(f"{origin} is refused: {len(entries)} entries, such an archive has a dozen.")
     for entry in entries:
         # `filename` cannot be used: zipfile normalises it, which hides backslashes and NUL
@@ -147,5 +147,5 @@ def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> Non
             how = f"is packed by method {entry.compress_type}"
             raise InputError(f"{origin} is refused: the entry {told} {how}; repack it with deflate.")
     total = sum(entry.file_size for entry in entries)
-    if total > MOST_BYTES or (total > FREE_BYTES and total > MOST_RATIO * packed):
+    if total > MAX_BYTES or (total > FREE_BYTES and total > MAX_RATIO * packed):
         raise InputError(f"{origin} is refused: its {packed} bytes would unpack to {total} bytes (a zip bomb?).")

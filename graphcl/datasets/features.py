@@ -92,8 +92,8 @@ def node_features(
         columns.append(torch.ones(int(ptr[-1]), 1, dtype=kind, device=ptr.device))
     degrees = 0
     if "degree" in features:
-        most = max_degree if degree_columns is None else degree_columns - 1
-        degree = node_degrees(data.edge_index, edge_slices, ptr).clamp(max=most)
+        largest = max_degree if degree_columns is None else degree_columns - 1
+        degree = node_degrees(data.edge_index, edge_slices, ptr).clamp(max=largest)
         degrees = degree_columns or int(degree.max()) + 1
         one_hot = torch.zeros(degree.numel(), degrees, dtype=kind, device=ptr.device)
         columns.append(one_hot.scatter_(1, degree.unsqueeze(1), 1.0))

@@ -37,9 +37,9 @@ TIMEOUT = 30.0
 """Timeout of a download attempt: seconds without a received byte."""
 ATTEMPTS, PAUSE = 4, 1.0
 """Number of attempts if the connection breaks off, and the seconds between two attempts."""
-MOST_SECONDS = 6 * 3600.0
+MAX_SECONDS = 6 * 3600.0
 """Longest time for a download, in seconds."""
-MOST_BYTES = 4 * 2**30
+MAX_BYTES = 4 * 2**30
 """Largest download, in bytes."""
 
 
@@ -60,7 +60,7 @@ def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tu
 
 
 def fetch_archive(
-    name: str, server: str, mirror: str | os.PathLike[str] | None, staging: Path, most: int | None = None
+    name: str, server: str, mirror: str | os.PathLike[str] | None, staging: Path, max_bytes: int | None = None
 ) -> tuple[Path, str]:
     """Return the local path of the archive NAME.zip, and the path or URL that it came from.
 
@@ -70,19 +70,19 @@ def fetch_archive(
         mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; `None`: the public server. A local
             mirror is only read.
         staging: folder for the download; the caller removes the folder.
-        most: largest download in bytes; default: `MOST_BYTES`.
+        max_bytes: largest download in bytes; default: `MAX_BYTES`.
 
     Raises:
         InputError: the mirror is invalid, or the archive cannot be found or downloaded; the message says how to get
             the archive.
     """
-    most = MOST_BYTES if most is None else most
+    max_bytes = MAX_BYTES if max_bytes is None else max_bytes
     if mirror is None:
-        return _download(name, server, staging, server, most)
+        return _download(name, server, staging, server, max_bytes)
     place = mirror_place(mirror)
     if isinstance(place, Path):
         return _local(name, place, server)
-    return _download(name, place, staging, server, most)
+    return _download(name, place, staging, server, max_bytes)
 
 
 def mirror_place(mirror: str | os.PathLike[str]) -> Path | str:
@@ -152,17 +152,17 @@ class _BrokenOffError(Exception):
     """The connection broke off before the file was complete; another attempt may succeed."""
 
 
-def _download(name: str, server: str, staging: Path, public: str, most: int) -> tuple[Path, str]:
+def _download(name: str, server: str, staging: Path, public: str, max_bytes: int) -> tuple[Path, str]:
     url, target = f"{server.rstrip('/')}/{name}.zip", staging / f"{name}.zip"
     elsewhere = (
         f"Get {name}.zip elsewhere (public source: {public}/{name}.zip), put it into a folder and pass that "
         f"folder as `mirror` (--mirror FOLDER), or use the embedded data set '{SYNTHETIC}'."
     )
-    return fetch_file(url, target, elsewhere, most, lambda: nearest(name, TU_NAMES)), url
+    return fetch_file(url, target, elsewhere, max_bytes, lambda: nearest(name, TU_NAMES)), url
 
 
 def fetch_file(
-    url: str, target: Path, elsewhere: str, most: int = MOST_BYTES, hint: Callable[[], str] = lambda: ""
+    url: str, target: Path, elsewhere: str, max_bytes: int = MAX_BYTES, hint: Callable[[], str] = lambda: ""
 ) -> Path:
     """Download the file at `url` to the path `target`, and return the path.
 
@@ -170,16 +170,16 @@ def fetch_file(
         url: http or https address of the file.
         target: path of the new file.
         elsewhere: end of every message: how to get the file in another way.
-        most: largest download in bytes.
+        max_bytes: largest download in bytes.
         hint: function that returns further advice for a file that the server does not have.
 
     Raises:
         InputError: the file cannot be downloaded.
     """
-    deadline = time.monotonic() + MOST_SECONDS
+    deadline = time.monotonic() + MAX_SECONDS
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            _receive(url, target, most, deadline)
+            _receive(url, target, max_bytes, deadline)
             return target
         except _BrokenOffError as error:
             if attempt == ATTEMPTS:
@@ -199,7 +199,7 @@ def fetch_file(
     raise AssertionError("one of the attempts returns or raises")
 
 
-def _receive(url: str, target: Path, most: int, deadline: float) -> None:
+def _receive(url: str, target: Path, max_bytes: int, deadline: float) -> None:
     """Download a file in one attempt.
 
     Raises:
@@ -214,18 +214,18 @@ def _receive(url: str, target: Path, most: int, deadline: float) -> None:
         length = answer.headers.get("Content-Length", "")
         total = int(length) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
         if total is not None:
-            if total > most:
-                raise InputError(f"{url} is larger than {most} bytes ({total}).")
+            if total > max_bytes:
+                raise InputError(f"{url} is larger than {max_bytes} bytes ({total}).")
             print(f"graphcl: downloading {url} ({total / 1e6:.1f} MB)", file=sys.stderr)
         size = 0
         with target.open("wb") as file:
             try:
                 while block := answer.read1(2**16):
                     size += len(block)
-                    if size > most:
-                        raise InputError(f"{url} is larger than {most} bytes.")
+                    if size > max_bytes:
+                        raise InputError(f"{url} is larger than {max_bytes} bytes.")
                     if time.monotonic() > deadline:
-                        raise InputError(f"{url} takes longer than {MOST_SECONDS / 3600:.0f} hours.")
+                        raise InputError(f"{url} takes longer than {MAX_SECONDS / 3600:.0f} hours.")
                     file.write(block)
             except (HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
                 raise _BrokenOffError(f"it broke off after {size} bytes ({reason(error)})") from None

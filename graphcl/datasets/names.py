@@ -84,8 +84,8 @@ def check_name(name: str) -> None:
         )
 
 
-def listing(names: Iterable[str], most: int = 8) -> str:
-    """Return the first `most` names in alphabetical order, separated by commas, and the number of further names."""
+def listing(names: Iterable[str], limit: int = 8) -> str:
+    """Return the first `limit` names in alphabetical order, separated by commas, and the number of further names."""
     names = [one_line(name, 100) for name in sorted(names)]
-    more = f", ... ({len(names) - most} more)" if len(names) > most else ""
-    return (", ".join(names[:most]) or "nothing") + more
+    more = f", ... ({len(names) - limit} more)" if len(names) > limit else ""
+    return (", ".join(names[:limit]) or "nothing") + more

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from graphcl.datasets.archive import FREE_BYTES, MOST_RATIO, folder_files
+from graphcl.datasets.archive import FREE_BYTES, MAX_RATIO, folder_files
 from graphcl.datasets.dataset import Benchmark
 from graphcl.datasets.fetch import fetch_archive, fetch_unpacked
 from graphcl.datasets.names import OGB_NAMES, listing, nearest
@@ -38,7 +38,7 @@ from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
 
-MOST_BYTES = 2**30
+MAX_BYTES = 2**30
 """Largest download, in bytes; a larger archive loads from a local mirror."""
 _PARTS = ("raw/*", "split/*", "mapping/*", "RELEASE_v*.txt")
 
@@ -75,7 +75,7 @@ def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None
         else:
             server, _, file = facts["url"].rpartition("/")
             _, origin = fetch_unpacked(
-                lambda: fetch_archive(file.removesuffix(".zip"), server, mirror, staging, MOST_BYTES),
+                lambda: fetch_archive(file.removesuffix(".zip"), server, mirror, staging, MAX_BYTES),
                 partial(folder_files, folder=facts["download_name"], keep=_PARTS),
                 staging,
                 made,
@@ -96,12 +96,12 @@ def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None
 def _check_packed(folder: Path) -> None:
     """Raise InputError if a gzip file unpacks to far more than its size; OGB's reader unpacks files in memory."""
     for file in sorted(folder.rglob("*.gz")):
-        size, most = 0, max(FREE_BYTES, MOST_RATIO * file.stat().st_size)
+        size, limit = 0, max(FREE_BYTES, MAX_RATIO * file.stat().st_size)
         with gzip.open(file) as table:
             while block := table.read(2**20):
                 size += len(block)
-                if size > most:
-                    raise InputError(f"{file.name} unpacks to more than {most} bytes")
+                if size > limit:
+                    raise InputError(f"{file.name} unpacks to more than {limit} bytes")
 
 
 def _check_name(name: str) -> None:

@@ -18,7 +18,7 @@ from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
 
-_MOST_SORTED = 50_000_000
+_MAX_SORTED = 50_000_000
 """Largest number of edges that are checked for both directions."""
 
 
@@ -120,7 +120,7 @@ def collate_file(path: Path) -> Collated:
 def warn_of_one_way_edges(dataset: GraphDataset) -> None:
     """Warn if an edge exists in one direction only, naming the first graph with such an edge."""
     edge_index, slices = dataset._data.edge_index, dataset.slices
-    if slices is None or edge_index.size(1) > _MOST_SORTED:
+    if slices is None or edge_index.size(1) > _MAX_SORTED:
         return
     ptr, device = slices["x"], edge_index.device
     first_node = ptr[:-1].repeat_interleave(slices["edge_index"].diff()).to(device)

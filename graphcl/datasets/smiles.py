@@ -19,7 +19,7 @@ from graphcl.system.optional import import_rdkit
 
 CHUNK = 4096
 """Number of rows that are parsed at a time."""
-MOST_SHOWN = 3
+MAX_SHOWN = 3
 """Number of invalid rows in a message."""
 
 
@@ -137,9 +137,9 @@ def _told(table: Table, wrong: list[int]) -> str:
     count = f"{len(wrong)} of {len(table.molecules)} rows hold" if len(wrong) > 1 else "1 row holds"
     shown = [
         f"{f'line {table.lines[row]}' if table.lines else f'row {row}'} {one_line(repr(table.molecules[row]), 60)}"
-        for row in wrong[:MOST_SHOWN]
+        for row in wrong[:MAX_SHOWN]
     ]
-    return f"{table.name}: {count} no valid molecule: {', '.join(shown)}{', ...' * (len(wrong) > MOST_SHOWN)}"
+    return f"{table.name}: {count} no valid molecule: {', '.join(shown)}{', ...' * (len(wrong) > MAX_SHOWN)}"
 
 
 def _is_classes(y: Tensor) -> bool:

@@ -13,7 +13,7 @@ from torch_geometric.utils import cumsum
 
 from graphcl.errors import InputError, InputTypeError
 
-MOST_LONELY = 2**22
+MAX_ISOLATED = 2**22
 """Largest number of nodes with neither features nor edges, as a small file could claim any number of such nodes."""
 
 _LISTED = 3
@@ -159,12 +159,12 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
 
 
 def _check_lonely(data: Data, counts: Tensor, what: str) -> None:
-    """Raise InputError if more than `MOST_LONELY` nodes have neither features nor edges."""
+    """Raise InputError if more than `MAX_ISOLATED` nodes have neither features nor edges."""
     if data.x is not None:
         return
     # floating point, because a sum of integers could overflow
     lonely = float(counts.double().sum()) - 2 * data.edge_index.size(1)
-    if lonely > MOST_LONELY:
+    if lonely > MAX_ISOLATED:
         graph = int(counts.argmax())
         raise InputError(
             f"{what}: {lonely:.0f} nodes have neither features nor edges, graph {graph} has {int(counts[graph])}; "

@@ -36,9 +36,9 @@ PARTS: dict[str, tuple[type, int | None]] = {
 }
 """Part of the file name -> type of its values, and number of values per line (`None`: as in the first line)."""
 
-MOST_ONE_HOT_BYTES = 8 * 2**30
-FREE_ONE_HOT_BYTES, MOST_COLUMNS = 16 * 2**20, 4096
-"""One-hot labels of more than `FREE_ONE_HOT_BYTES` may have at most `MOST_COLUMNS` columns; public sets need 1323."""
+MAX_ONE_HOT_BYTES = 8 * 2**30
+FREE_ONE_HOT_BYTES, MAX_COLUMNS = 16 * 2**20, 4096
+"""One-hot labels of more than `FREE_ONE_HOT_BYTES` may have at most `MAX_COLUMNS` columns; public sets need 1323."""
 
 
 def check_text(folder: Path, name: str, origin: str) -> None:
@@ -105,7 +105,7 @@ def check_text(folder: Path, name: str, origin: str) -> None:
 def _check_one_hot(labels: NDArray[Any], what: str) -> None:
     width = sum(int(high) - int(low) + 1 for low, high in zip(labels.min(0), labels.max(0), strict=True))
     size = width * len(labels) * 4
-    if size > MOST_ONE_HOT_BYTES or (size > FREE_ONE_HOT_BYTES and width > MOST_COLUMNS):
+    if size > MAX_ONE_HOT_BYTES or (size > FREE_ONE_HOT_BYTES and width > MAX_COLUMNS):
         raise InputError(
             f"{what}: labels from {labels.min()} to {labels.max()} are too many for one-hot columns; number them anew."
         )

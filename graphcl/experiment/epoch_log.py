@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.errors import InputError
-from graphcl.system.files import MOST_METRICS, parse_json, read_text, write_text
+from graphcl.system.files import MAX_METRICS, parse_json, read_text, write_text
 from graphcl.training.epoch import Epoch
 
 FILES = ("metrics.jsonl", "metrics.csv")
@@ -31,7 +31,7 @@ class EpochLog:
 
     def read(self) -> None:
         """Read the rows that an earlier process wrote; remove an incomplete last line, left by a killed process."""
-        for line in read_text(self._lines, MOST_METRICS).splitlines() if self._lines.exists() else []:
+        for line in read_text(self._lines, MAX_METRICS).splitlines() if self._lines.exists() else []:
             try:
                 row = parse_json(line, str(self._lines))
             except InputError:

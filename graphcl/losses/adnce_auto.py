@@ -99,14 +99,14 @@ def adnce_auto(
         with torch.no_grad():
             c = row.value.detach()
             if rule == "tilt":
-                f, most = c - row.filled(c, -torch.inf).amax(dim=1, keepdim=True), 1e3
+                f, max_beta = c - row.filled(c, -torch.inf).amax(dim=1, keepdim=True), 1e3
             else:
-                f, most = (c - quantile(row, peak)[:, None]).square() / -2, FLOOR**-2
+                f, max_beta = (c - quantile(row, peak)[:, None]).square() / -2, FLOOR**-2
             if rule == "quantile":
                 variance = row.mean((c - row.mean(c)[:, None]).square())
                 beta = 1 / (scale**2 * variance).clamp(min=FLOOR**2)
             else:
-                beta = of_radius(row, f, -math.log(share), most)
+                beta = of_radius(row, f, -math.log(share), max_beta)
             log_q = row.filled(beta[:, None] * f, -torch.inf).log_softmax(dim=1)
             q = log_q.exp().nan_to_num(0.0)  # an anchor without negatives gives NaN
             level = row.logsumexp(log_q - c / temperature)
@@ -127,8 +127,8 @@ def quantile(row: Row, peak: float) -> Tensor:
     return found.where(row.kept.any(dim=1), 0.0)
 
 
-def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
-    """Return for each anchor the beta with KL(softmax(beta f), uniform) = `radius`, clipped at `most`, `[T]`.
+def of_radius(row: Row, f: Tensor, radius: float, max_beta: float) -> Tensor:
+    """Return for each anchor the beta with KL(softmax(beta f), uniform) = `radius`, clipped at `max_beta`, `[T]`.
 
     The solver is Newton's method within a bracket, on log KL as a function of log beta. It uses bisection where
     Newton's method converges slowly. The slope of this function is 2 at beta = 0 and falls as beta rises.
@@ -137,7 +137,7 @@ def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
         row: negatives of T anchors.
         f: values in [-2, 0] with a maximum of 0 in each row, `[T, M]`.
         radius: KL divergence, >= 0.
-        most: largest beta.
+        max_beta: largest beta.
     """
     none = f.new_zeros(f.size(0))
     if radius == 0:
@@ -153,7 +153,7 @@ def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
         return log_count + beta * first - total.log(), second - first.square()
 
     # Var(f) <= 1, so KL <= beta^2 / 2, and sqrt(2 radius) is a lower bound.
-    low, high = none + math.sqrt(2 * radius), none + most
+    low, high = none + math.sqrt(2 * radius), none + max_beta
     reached = measure(high)[0] > radius
     beta = math.sqrt(2 * radius) * measure(none)[1].clamp(min=1e-30).rsqrt()
     before, step = low, none + torch.inf
@@ -168,4 +168,4 @@ def of_radius(row: Row, f: Tensor, radius: float, most: float) -> Tensor:
         low, high = torch.where(above, low, beta), torch.where(above, beta, high)
         slope = beta.square() * variance / divergence.clamp(min=1e-12)
         beta = beta * (radius / divergence.clamp(min=1e-12)).pow(1 / slope.clamp(min=1e-12))
-    return beta.clamp(low, high).where(reached, most)
+    return beta.clamp(low, high).where(reached, max_beta)

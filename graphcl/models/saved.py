@@ -35,7 +35,7 @@ FORMAT = "graphcl encoder"
 VERSION = 1
 LARGE = 2**10
 """Limit on numbers in a description. Larger numbers are valid only up to the largest dimension of a weight."""
-MOST_DEGREES = 2**16
+MAX_DEGREES = 2**16
 """Limit on the number of degree columns, because loading a data set allocates these columns for every node."""
 Weights = dict[int, dict[str, Tensor]]
 """A mapping from seeds to state dicts."""
@@ -238,7 +238,7 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     except ValidationError as error:
         found = " ".join(problems(error, lambda _: EncoderDescription.model_fields))
         raise InputError(f"{file} is corrupted: {found}") from None
-    if not 0 <= description.degree_columns <= min(description.max_degree + 1, MOST_DEGREES):
+    if not 0 <= description.degree_columns <= min(description.max_degree + 1, MAX_DEGREES):
         raise InputError(
             f"{file} is corrupted: {description.columns()} do not fit `max_degree` {description.max_degree}."
         )
@@ -247,10 +247,10 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
 
 def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
     """Raise InputError if a number in `description` exceeds both `LARGE` and every dimension of the weights."""
-    most = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
+    limit = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
     numbers = {"in_channels": description.in_channels, "edge_dim": description.edge_dim}
     for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
-        if isinstance(value, int) and value > most:
+        if isinstance(value, int) and value > limit:
             raise InputError(f"{file} is corrupted: `{key}` is {shown(value)}, but no weight is that large.")
 
 

@@ -10,7 +10,7 @@ import torch
 
 from graphcl.config import Config
 from graphcl.datasets import GraphDataset, load_dataset
-from graphcl.errors import MOST, InputError, one_line
+from graphcl.errors import MAX_LINE, InputError, one_line
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
@@ -27,11 +27,11 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
         )
         found = _run(config, clock, place)
     except InputError as error:
-        found = {"status": "failed", "error": one_line(error, MOST)}
+        found = {"status": "failed", "error": one_line(error, MAX_LINE)}
     except Exception as error:  # record the error, so that the other cells can go on
         found = {
             "status": "failed",
-            "error": f"{type(error).__name__}: {one_line(error, MOST)}",
+            "error": f"{type(error).__name__}: {one_line(error, MAX_LINE)}",
             "traceback": traceback.format_exc(),
         }
     return {"seconds": clock.seconds, **found, **environment(place), "config": config.model_dump()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.config import Config
-from graphcl.errors import MOST, one_line
+from graphcl.errors import MAX_LINE, one_line
 from graphcl.sweep.executors import fitting_workers, make_executor
 from graphcl.sweep.folder import Records, SweepFolder, write_record
 from graphcl.sweep.plan import Cell, Plan
@@ -97,7 +97,7 @@ def _run_cells(
             except Exception as error:  # the worker died: exceptions of the cell itself are in its record
                 record = {
                     "status": "failed",
-                    "error": one_line(f"its worker died: {error}", MOST),
+                    "error": one_line(f"its worker died: {error}", MAX_LINE),
                     "coordinates": dict(cell.coordinates),
                     "config": cell.config.model_dump(),
                 }

@@ -14,12 +14,12 @@ import numpy as np
 
 from graphcl.errors import InputError, one_line, reason
 
-MOST_TEXT = 16 * 2**20
+MAX_TEXT = 16 * 2**20
 """Size limit in bytes for reading text files; the results of a run of a thousand seeds are smaller."""
-MOST_METRICS = 256 * 2**20
+MAX_METRICS = 256 * 2**20
 """Size limit in bytes for reading metrics.jsonl; an epoch takes a few hundred bytes."""
-FREE_BYTES, MOST_RATIO = 16 * 2**20, 4
-"""Arrays of more than `FREE_BYTES` bytes may unpack to at most `MOST_RATIO` times the size of their file."""
+FREE_BYTES, MAX_RATIO = 16 * 2**20, 4
+"""Arrays of more than `FREE_BYTES` bytes may unpack to at most `MAX_RATIO` times the size of their file."""
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -83,17 +83,17 @@ def new_file(path: str | os.PathLike[str], force: bool | None = None) -> Path:
     return file
 
 
-def read_text(path: Path, most: int = MOST_TEXT) -> str:
-    """Return the text of a file, with line ends as `\\n`; at most `most + 1` bytes are read, even of a pipe.
+def read_text(path: Path, max_bytes: int = MAX_TEXT) -> str:
+    """Return the text of a file, with line ends as `\\n`; at most `max_bytes + 1` bytes are read, even of a pipe.
 
     Raises:
-        InputError: the file is larger than `most` bytes, or is not UTF-8.
+        InputError: the file is larger than `max_bytes` bytes, or is not UTF-8.
         OSError: the file cannot be read.
     """
     with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise InputError(f"{path} is larger than {most} bytes.")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise InputError(f"{path} is larger than {max_bytes} bytes.")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
@@ -104,7 +104,7 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        InputError: the file is larger than `MOST_TEXT` bytes, or is not JSON.
+        InputError: the file is larger than `MAX_TEXT` bytes, or is not JSON.
         OSError: the file cannot be read.
     """
     return parse_json(read_text(path), str(path))
@@ -132,7 +132,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         packed = path.stat().st_size
         with zipfile.ZipFile(path) as archive:
             total = sum(entry.file_size for entry in archive.infolist())
-        if total > max(FREE_BYTES, MOST_RATIO * packed):
+        if total > max(FREE_BYTES, MAX_RATIO * packed):
             raise InputError(f"{path} is refused: its {packed} bytes would unpack to {total} bytes.")
         with np.load(path, allow_pickle=False) as arrays:
             found = dict(arrays)

@@ -9,8 +9,8 @@ import os
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of glibc's malloc.h
 
 
-def keep_freed_memory(most: int = 2**30) -> bool:
-    """Let this process keep up to `most` bytes of freed memory for reuse; return True if the C library supports it.
+def keep_freed_memory(max_bytes: int = 2**30) -> bool:
+    """Let this process keep up to `max_bytes` of freed memory for reuse; return True if the C library supports it.
 
     Training allocates and frees the same large tensors at every step. By default, glibc returns their memory to the
     system at once, and the system clears every page before it can be used again. On large graphs, clearing takes a
@@ -21,7 +21,7 @@ def keep_freed_memory(most: int = 2**30) -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, most)) and bool(mallopt(_TRIM_THRESHOLD, most))
+    return bool(mallopt(_MMAP_THRESHOLD, max_bytes)) and bool(mallopt(_TRIM_THRESHOLD, max_bytes))
 
 
 def total_memory() -> float:

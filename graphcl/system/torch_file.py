@@ -60,18 +60,18 @@ def read_torch_file(path: Path, instead: str) -> Any:
         raise InputError(f"file {str(path)!r} is not a PyTorch file, or is corrupted ({text}).") from None
 
 
-def _claimed_bytes(content: Any, most: int) -> int:
+def _claimed_bytes(content: Any, max_objects: int) -> int:
     """Return the total bytes of the tensors in `content`; a tensor that occurs twice counts twice.
 
     Raises:
-        ValueError: `content` has more than `most` objects.
+        ValueError: `content` has more than `max_objects` objects.
     """
     claimed = count = 0
     left = [content]
     while left:
         item = left.pop()
         count += 1
-        if count > most:
+        if count > max_objects:
             raise ValueError("its containers are nested without end")
         if isinstance(item, Tensor):
             claimed += item.numel() * item.element_size() if item.layout == torch.strided else 0

@@ -97,13 +97,13 @@ class Training:
         losses = [each.loss for each in self.history]
         return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
-    def views(self, most: int | None = None) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
-        """Yield both views and the graph indices of the epoch's remaining batches, at most `most`; record the time.
+    def views(self, limit: int | None = None) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
+        """Yield both views and the graph indices of the epoch's remaining batches, at most `limit`; record the time.
 
         After a restart within an epoch, the loader draws a new order. The number of batches in the epoch is unchanged.
         """
         left = len(self.loader) - self._done if self._done and isinstance(self.loader, Sized) else None
-        limit = min((each for each in (most, left) if each is not None), default=None)
+        limit = min((each for each in (limit, left) if each is not None), default=None)
         self._done_before = self._done
         self.method.train()
         start = before = time.perf_counter()

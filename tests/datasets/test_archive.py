@@ -34,7 +34,7 @@ def test_bomb(refused, tmp_path, write_zip):
 
 
 def test_too_large(refused, mirror, monkeypatch):
-    monkeypatch.setattr(archive, "MOST_BYTES", 20)
+    monkeypatch.setattr(archive, "MAX_BYTES", 20)
     refused("TINY", "would unpack to", mirror=mirror)
 
 

@@ -217,9 +217,9 @@ def test_a_damaged_archive_of_a_folder_is_not_fetched_again(mirror, refused, cap
 
 
 def test_a_body_without_end(server, refused, monkeypatch):
-    monkeypatch.setattr(fetch, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(fetch, "MAX_BYTES", 10**6)
     refused("TINY", "is larger than 1000000 bytes. Get TINY.zip elsewhere", mirror=f"{server.url}/endless")
-    monkeypatch.setattr(fetch, "MOST_SECONDS", 0)
+    monkeypatch.setattr(fetch, "MAX_SECONDS", 0)
     refused("TINY", "takes longer than 0 hours. Get TINY.zip elsewhere", mirror=f"{server.url}/endless")
 
 
@@ -235,7 +235,7 @@ def test_a_download_says_its_size_and_stops_at_a_limit(server, tmp_path, capfd):
     assert (path.read_bytes(), origin) == (server.content, f"{server.url}/TINY.zip")
     assert capfd.readouterr() == ("", f"graphcl: downloading {server.url}/TINY.zip (0.0 MB)\n")
     with pytest.raises(InputError, match=rf"TINY\.zip is larger than 100 bytes \({len(server.content)}\)\. Get TINY"):
-        fetch.fetch_archive("TINY", server.url, None, tmp_path, most=100)
+        fetch.fetch_archive("TINY", server.url, None, tmp_path, max_bytes=100)
 
 
 def test_connection_refused(refused, monkeypatch):

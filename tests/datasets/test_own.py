@@ -161,7 +161,7 @@ def test_edges_in_one_direction_only(form, tmp_path, monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_dataset([ToUndirected()(each) for each in graphs])
-        monkeypatch.setattr("graphcl.datasets.own._MOST_SORTED", 3)
+        monkeypatch.setattr("graphcl.datasets.own._MAX_SORTED", 3)
         load_dataset(source)
 
 

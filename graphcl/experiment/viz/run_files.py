@@ -11,7 +11,7 @@ import numpy as np
 
 from graphcl.config.files import read_yaml
 from graphcl.errors import InputError
-from graphcl.system.files import MOST_METRICS, parse_json, read_arrays, read_json, read_text
+from graphcl.system.files import MAX_METRICS, parse_json, read_arrays, read_json, read_text
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def read_run(folder: Path) -> Run:
         folder / name for name in ("metrics.jsonl", "result.json", "embeddings.npz", "report.npz")
     )
     try:
-        text = read_text(lines, MOST_METRICS) if lines.exists() else ""
+        text = read_text(lines, MAX_METRICS) if lines.exists() else ""
         return Run(
             config,
             [parse_json(line, str(lines)) for line in text.splitlines()],
