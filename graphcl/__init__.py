@@ -1,6 +1,6 @@
 """Graph contrastive learning for PyTorch Geometric.
 
-Two augmented views of every graph, an encoder that makes them agree, and an honest score of what it has learnt:
+Train an encoder to agree on two augmented views of every graph, and embed the graphs with it:
 
 >>> import torch
 >>> from graphcl import GIN, ContrastiveModel, Loss, NodeDrop, ResidentLoader, Subgraph, TwoViews
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Return a public name; torch is loaded here, so that `graphcl --help` answers at once."""
+        """Return a public name; import torch only here, so that `graphcl --help` is fast."""
         if name.startswith("_") and name != "__all__":
             raise AttributeError(f"module 'graphcl' has no attribute {name!r}")
         api = importlib.import_module("graphcl.api")
-        return globals().get(name) or getattr(api, name)  # a package such as `graphcl.evaluate` is loaded by now
+        return globals().get(name) or getattr(api, name)  # `api` has imported packages such as `graphcl.evaluate`
 
     def __dir__() -> list[str]:
         return importlib.import_module("graphcl.api").__all__

@@ -15,9 +15,9 @@ COMMANDS = {
     "sweep": ("graphcl.sweep.command", "run settings x data sets x seeds in parallel and make tables"),
     "embed": ("graphcl.commands.embed", "embed graphs with a trained encoder"),
     "transfer": ("graphcl.commands.transfer", "probe or fine-tune a trained encoder on another data set"),
-    "show": ("graphcl.commands.show", "draw graphs under augmentations, or a run's report again"),
+    "show": ("graphcl.commands.show", "draw graphs under augmentations, or redraw a run's report"),
     "export": ("graphcl.commands.export", "write a trained encoder as ONNX or pt2, to run without this library"),
-    "pack": ("graphcl.commands.pack", "write a data set to disk, to be memory-mapped from there"),
+    "pack": ("graphcl.commands.pack", "write a data set to disk, for memory-mapping"),
     "completion": ("graphcl.completion", "print a script for tab completion in bash, zsh or tcsh"),
 }
 """Command -> (module, summary); the module's `main(arguments)` runs the command and returns the exit code."""

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers in the usual notation, such as `[0, 1)`; messages give the optional reason `why`."""
+    """A range of numbers, such as `[0, 1)`; error messages include the optional reason `why`."""
 
     notation: str
     why: str = ""
@@ -74,7 +74,7 @@ _WANTED = {
     "float": "a number",
     "int": "a whole number",
     "bool": "true or false",
-    "string": "a text",
+    "string": "a string",
     "list": "a list",
     "tuple": "a list",
     "dict": "a mapping of keys to values",
@@ -101,9 +101,9 @@ MAX_PROBLEMS = 20
 
 
 def nearest(name: object, valid: Iterable[str]) -> str:
-    """Return advice on an unknown `name` for a message: similar names ("did you mean ...?") and all valid names.
+    """Return advice on an unknown `name` for an error message: similar names, and all valid names.
 
-    If there are more than `MAX_NAMES` valid names, list only the three most similar names.
+    Beyond `MAX_NAMES` valid names, list only the three most similar ones.
     """
     names = sorted(set(valid))
     if len(names) > MAX_NAMES:
@@ -112,7 +112,7 @@ def nearest(name: object, valid: Iterable[str]) -> str:
 
 
 def did_you_mean(names: Sequence[str]) -> str:
-    """Return "did you mean A or B? " ("A and B" for the arguments of both views), or an empty string without names."""
+    """Return "did you mean A or B? ", or an empty string without names; arguments of both views are joined by "and"."""
     both = {"first", "second"} <= {part for name in names for part in name.split(".")}
     return f"did you mean {(' and ' if both else ' or ').join(names)}? " if names else ""
 
@@ -172,7 +172,7 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
         elif kind == "extra_forbidden":
             line = f"{name} is not a known key; {nearest(item['loc'][-1], valid(item['loc'][:-1]))}."
         elif kind == "invalid_key":
-            line = f"{name} is not a known key: each is a text."
+            line = f"{name} is not a known key: keys are strings."
         elif kind == "literal_error":
             line = f"{name} must be {item['ctx']['expected']}, got {value}."
         elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing"))):
@@ -194,8 +194,8 @@ def shown(value: object) -> str:
 class Arguments:
     """Validator for the arguments of a function, made from the function's signature.
 
-    Parameters without a default (`required`) and parameters that take tensors (`tensors`) are data, not settings. They
-    are not validated here; the function checks them itself.
+    It does not validate parameters without a default (`required`) or of tensors (`tensors`), which are data, not
+    settings; the function checks these itself.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -41,7 +41,7 @@ def _elsewhere(name: str) -> str:
         parameter = setting.removeprefix("views.")
         for each in sorted(registry, key=lambda each: each != _DEFAULT_VIEW):
             defaults = registry.arguments(each).defaults
-            if found := resembling(name, defaults, cutoff=2):  # no likeness reaches 2: the same name or a synonym
+            if found := resembling(name, defaults, cutoff=2):  # cutoff 2 admits only equal names and synonyms
                 both = ", and `second` likewise" if parameter == "first" else ""
                 return f'pass {parameter}={{"name": "{each}", "{found[0]}": {defaults[found[0]]!r}}}{both}'
     return ""

@@ -3,7 +3,7 @@
 | GraphGym's key    | effect                                                                                 |
 |-------------------|----------------------------------------------------------------------------------------|
 | `dataset.format`  | `graphcl`: `dataset.name` is passed to `load_dataset`; split by `dataset.split`        |
-| `model.type`      | `graphcl`: the encoder, projector and method that the section `graphcl` names          |
+| `model.type`      | `graphcl`: the encoder, projector and method from the section `graphcl`                |
 | `model.loss_fun`  | name of the loss (`auto`: the method's usual loss); its arguments: `graphcl.loss`      |
 | `custom_metrics`  | `[alignment, uniformity]` of the two views' projections                                |
 | `train.mode`      | `graphcl`: for any method; `standard` (GraphGym's own loop): for `two_views` only      |
@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.augment import two_views
-from graphcl.config import Config, build_augmentation, make_config
+from graphcl.config import Config, make_config
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.build import edge_columns, make_method
+from graphcl.experiment.build import edge_columns, make_augmentations, make_method
 from graphcl.losses import Loss
 from graphcl.methods import Outcome, TwoViews
 from graphcl.models.contrastive import ContrastiveModel
@@ -87,7 +87,7 @@ def settings(cfg: CfgNode) -> Config:
 
 
 class Network(nn.Module):
-    """Network for GraphGym: the encoder, projector and method that the section `graphcl` names.
+    """Network for GraphGym, built from the encoder, projector and method in the section `graphcl`.
 
     Args:
         dim_in: number of node feature columns.
@@ -104,8 +104,7 @@ class Network(nn.Module):
         name, edge_dim = arguments.pop("name"), cfg.share.get("edge_dim")
         model = ContrastiveModel(make_encoder(name, arguments, dim_in, edge_dim), config.projection, config.projector)
         self.method = make_method(config, (), model, cfg.seed)  # type: ignore[arg-type]  # needs no graphs, see `settings`
-        views = build_augmentation(config.views.first), build_augmentation(config.views.second)
-        self.first, self.second = self.method.augmentations(*views)
+        self.first, self.second = self.method.augmentations(*make_augmentations(config))
 
     @property
     def encoder(self) -> nn.Module:
@@ -127,7 +126,7 @@ class Network(nn.Module):
 
 
 class Pretraining(GraphGymModule):
-    """GraphGym's Lightning module, with a training step for the method that the section `graphcl` names.
+    """GraphGym's Lightning module, with a training step for the method in the section `graphcl`.
 
     Its checkpoints can be loaded into a plain `GraphGymModule`.
 

@@ -29,7 +29,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
     """Mapping from names to the registered functions or classes of one kind.
 
     Args:
-        kind: what the registry holds, such as "loss"; for messages.
+        kind: kind of the registered objects, such as "loss"; for messages.
         *packages: packages or modules that register functions when they are imported; the first look-up imports them.
         group: entry point group in which other packages add names; the first look-up reads it. Default: none.
         **facts: default metadata of every name, see the method `facts`.

@@ -38,7 +38,7 @@ def run(config: str | None = None, **settings: Any) -> RunResult:
     return run(make_config(override(values, settings)))
 
 
-@entry_point("the run folder, if one was made, keeps what had finished")
+@entry_point("finished results are in the run folder, if it was created")
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl run` and run the command."""
     with report_once():

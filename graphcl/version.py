@@ -1,3 +1,3 @@
-"""The version, alone in its file so that the build can read it without importing torch."""
+"""Define the version, in a file of its own that the build can read without importing torch."""
 
 __version__ = "0.1.0"

@@ -251,7 +251,9 @@ def test_an_encoder_of_ones_own_that_computes_with_categories_is_refused():
     for graph in graphs:
         graph.x = graph.x.long()
     dataset = load_dataset(graphs, categories=True)
-    with pytest.raises(InputError, match=r"encoder cannot take the `x` of own, which holds categories \(.*Embedding"):
+    with pytest.raises(
+        InputError, match=r"encoder does not accept the `x` of own, which holds categories \(.*Embedding"
+    ):
         GraphCL(**QUICK | {"encoder": Pooled(GCN(3, 4, 1))}).fit(dataset)
 
     class Embedded(GCN):

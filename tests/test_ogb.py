@@ -105,7 +105,7 @@ def test_regression_prints_an_error(where, tmp_path, capsys):
     ("words", "line"),
     [
         (["--eval", "svm"], "`eval` svm does not fit ogbg-molhiv, which is scored on its own split; pass --eval ogb."),
-        (["--encoder", "gin"], "encoder `gin` computes with `x`, but the `x` of ogbg-molhiv holds categories;"),
+        (["--encoder", "gin"], "encoder `gin` needs real numbers in `x`, but the `x` of ogbg-molhiv"),
         (["--dataset", "own", "--eval", "ogb"], "`eval` ogb does not fit own, which has no split of its own; pass"),
         (["--dataset", "own", "--encoder", "molecule_gine"], "encoder `molecule_gine` needs `edge_attr`"),
     ],

@@ -198,7 +198,7 @@ def test_an_encoder_beyond_the_memory_is_refused_before_it_is_allocated(go):
 def test_unlabelled_graphs_are_embedded_and_not_scored(go):
     code, printed, _, out = go(labelled=False)
     assert code == 0
-    assert "no class labels, so the embedding is kept but not scored" in printed
+    assert "no class labels, so the embeddings are saved but not scored" in printed
     arrays = np.load(out / "embeddings.npz")
     assert arrays["h"].shape == (2, 36, 24)
     assert "y" not in arrays
@@ -218,7 +218,7 @@ def test_a_class_smaller_than_the_folds(go):
         (["--dataset", "PROTEIN"], {}, "PROTEINS"),
         (["--encoder", "gine"], {}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
         (["--device", "cuda:99"], {}, "`device` is cuda:99, but torch sees"),
-        (["--out", "/dev/null/x"], {}, "cannot make the folder /dev/null/x"),
+        (["--out", "/dev/null/x"], {}, "cannot create the folder /dev/null/x"),
         (["--lr", "1e30", "--epochs", "5"], {}, "became"),
         ([], {"n": 1}, "graph"),
         ([], {"n": 3, "classes": 2}, "`y` must leave 2 graphs of every class in each training part, got 1 of class 1."),
@@ -315,7 +315,7 @@ def test_from_any_directory_as_a_module_until_it_is_interrupted(tmp_path, saved_
     assert process.returncode == 75
     assert "seed 0, epoch 1: loss" in printed
     assert "graphcl: SIGINT: saving and stopping; once more to stop at once." in err
-    assert "graphcl: stopped; everything is saved; `--resume runs/own-infonce-1` goes on." in err
+    assert "graphcl: stopped; everything is saved; `--resume runs/own-infonce-1` continues the run." in err
     assert "Traceback" not in err
 
 

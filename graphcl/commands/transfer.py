@@ -137,7 +137,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     encoders = "an encoder each" if len(weights) > 1 else "of one encoder"
     many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
     print(f"{protocol_line(result, chooses)}; mean over {many}, {encoders}.")
-    print(f"kept in {folder}/; {result['seconds']:.1f} s")
+    print(f"saved in {folder}/; {result['seconds']:.1f} s")
     return result
 
 

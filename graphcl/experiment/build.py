@@ -51,7 +51,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def setup_runtime(config: Config, local_rank: int | None = None) -> torch.device:
-    """Set the number of threads and the determinism of this process, and return its device.
+    """Set the number of threads and deterministic mode of this process, and return its device.
 
     Args:
         config: settings of the run.
@@ -88,7 +88,7 @@ def make_model(
     name, columns, edge_dim = config.encoder["name"], dataset.num_features, edge_columns(dataset)
     if encoder is None and not dataset[0].x.is_floating_point() and not takes_categories(name):
         raise InputError(
-            f"encoder `{name}` computes with `x`, but the `x` of {dataset.name} holds categories; use "
+            f"encoder `{name}` needs real numbers in `x`, but the `x` of {dataset.name} holds categories; use "
             "encoder molecule_gine, or features degree."
         )
     if encoder is None and edge_dim is None and "edge_dim" in encoders.arguments(name).required:
@@ -105,7 +105,7 @@ def make_model(
 
 def _check_size(make: Callable[[], nn.Module], name: str) -> None:
     """Raise InputError if training the encoder that `make` returns needs more memory than the machine has."""
-    # An encoder that reads its weights in its constructor cannot be built without memory, so it is not checked.
+    # An encoder that reads its weights in its constructor cannot be built on the meta device, so it is not checked.
     with (
         contextlib.suppress(NotImplementedError, RuntimeError),
         torch.random.fork_rng(devices=[]),
@@ -151,7 +151,7 @@ def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
 
 
 def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None) -> None:
-    """Compute the loss of a sample, to find settings that do not fit together before a run writes any file.
+    """Compute the loss of a few graphs, to detect incompatible settings before a run writes any file.
 
     Args:
         config: settings of the run.
@@ -159,7 +159,7 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
         encoder: see `make_model`.
 
     Raises:
-        InputError: loss, method, views, encoder and data set do not fit together, or the features hold NaN.
+        InputError: loss, method, views, encoder and data set are incompatible, or the features contain NaN.
     """
     batch = Batch.from_data_list(sample(dataset))
     generator = torch.Generator().manual_seed(0)
@@ -177,8 +177,8 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
             if encoder is None or dataset[0].x.is_floating_point():
                 raise
             raise InputError(
-                f"the encoder cannot take the `x` of {dataset.name}, which holds categories ({error}); add a "
-                "torch.nn.Embedding for each column, or take features='degree'."
+                f"the encoder does not accept the `x` of {dataset.name}, which holds categories ({error}); add a "
+                "torch.nn.Embedding for each column, or pass features='degree'."
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Load graphs with the node features that an encoder takes: that of a configuration, or a trained one."""
+"""Load graphs with the node features that an encoder expects: a configured encoder, or a trained one."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def load_for(
         # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
         return load_for(description, [source[0], source[0]], data_root, mirror, **molecules)[:1]
     features = description.features
-    # A list of graphs may lack `x` if the encoder uses no labels, so do not ask for features that need `x`.
+    # Without labels the encoder needs no `x`, which a list of graphs may lack, so do not request features from `x`.
     first = features if isinstance(source, list | tuple) and "labels" not in features else "auto"
     categories = takes_categories(description.encoder.name)
     given = dataset = load_dataset(source, data_root, mirror, first, categories=categories, **molecules)
@@ -72,7 +72,7 @@ def load_for(
         raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {trained} {kinds[not whole]}.")
     if description.edge_dim is not None and description.edge_dim != (columns := edge_columns(dataset)):
         raise InputError(
-            f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
-            "requires."
+            f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim} "
+            "and requires as many."
         )
     return dataset

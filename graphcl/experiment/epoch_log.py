@@ -46,13 +46,11 @@ class EpochLog:
         return [_epoch(row) for (seed, _), row in self._rows.items() if seed in seeds]
 
     def add(self, seed: int, epoch: Epoch) -> None:
-        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`.
+        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`, which has the columns of its first row.
 
-        The columns of `metrics.csv` are the columns of its first row.
-
-        A resumed run repeats the epochs since its checkpoint, so the log may already have a row for the epoch. If both
-        rows are equal except for the times, the earlier row is kept. Otherwise, for example after a change of the
-        number of ranks, the new row replaces the earlier row, and the seed's later rows are removed.
+        A resumed run repeats the epochs since its checkpoint, so the log may already have a row for this epoch. If the
+        two rows differ only in the times, the log keeps the old row. Otherwise the new row replaces it, and the seed's
+        later rows are removed; this happens, for example, with another number of ranks.
         """
         row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
         before = self._rows.get((seed, epoch.epoch))

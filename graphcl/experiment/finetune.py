@@ -61,18 +61,18 @@ def benchmark_of(dataset: GraphDataset) -> Benchmark:
     benchmark = dataset.benchmark
     if benchmark is None:
         raise InputError(
-            f"{dataset.name} has no split, whose validation part would choose the epoch; make some by `fold_splits`."
+            f"{dataset.name} has no split, but fine-tuning selects the epoch on a validation part; use `fold_splits`."
         )
     if benchmark.eval_metric == "acc" and benchmark.num_tasks > 1:
-        raise InputError(f"{dataset.name} has {benchmark.num_tasks} tasks of classes; fine-tuning takes one.")
+        raise InputError(f"{dataset.name} has {benchmark.num_tasks} classification tasks; fine-tuning supports one.")
     return benchmark
 
 
 def check_labels(dataset: GraphDataset) -> None:
-    """Raise InputError if the benchmark's metric is undefined on the validation or the test part.
+    """Raise InputError if the metric is undefined on the validation or test part, for example with a single class.
 
     Raises:
-        InputError: the metric is undefined, for example because a part contains one class only; or see `benchmark_of`.
+        InputError: see above and `benchmark_of`.
     """
     benchmark = benchmark_of(dataset)
     for part in ("valid", "test"):

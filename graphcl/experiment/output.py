@@ -1,4 +1,4 @@
-"""Output of a run: printed lines, progress bars, tracker logs, and the files in the run folder."""
+"""Write the output of a run: printed lines, progress bars, tracker logs, and the files in the run folder."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class RunOutput(Output):
         config, folder, dataset = self.config, self.folder, self.dataset
         if warning := _one_column(config, result.h):
             print(f"graphcl: seed {seed}: {warning}", file=sys.stderr)
-        for epoch in result.history:  # adds epochs before the checkpoint if their rows were lost
+        for epoch in result.history:  # restore rows of resumed epochs that the log has lost
             folder.add_epoch(seed, epoch)
         folder.add_seed(seed, result.model.encoder, describe(config, dataset, result.model), result.h, result.y)
         for name, rows in result.scores.items():
@@ -140,9 +140,9 @@ class RunOutput(Output):
         if self.dataset.scored:
             print("\n".join(score_lines(result)))
         else:
-            print("These graphs have no class labels, so the embedding is kept but not scored.")
+            print("These graphs have no class labels, so the embeddings are saved but not scored.")
         spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in self.seconds.items())
-        print(f"kept in {self.folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
+        print(f"saved in {self.folder.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
         if self.config.report:
             print(_write_report(self.folder))
         if self.config.seeds == [0]:
@@ -237,20 +237,20 @@ def open_output(
         try:
             yield main
         except KeyboardInterrupt as interrupt:
-            line = f"{str(interrupt) or 'what had finished is kept'}; `--resume {path}` goes on"
+            line = f"{str(interrupt) or 'finished results are saved'}; `--resume {path}` continues the run"
             raise type(interrupt)(line) from None
         except BrokenPipeError:
-            line = f"the output's reader has gone; what had finished is kept; `--resume {path}` goes on"
+            line = f"the output was closed; finished results are saved; `--resume {path}` continues the run"
             raise Stopped(line) from None
         except OSError as error:
             what = error.strerror or str(error)
-            raise InputError(f"{what}, in {path}; what was saved is kept, resume with `--resume {path}`.") from None
+            raise InputError(f"{what}, in {path}; earlier results are saved; resume with `--resume {path}`.") from None
 
 
 def _one_column(config: Config, h: Tensor) -> str | None:
     """Return a warning if one column of `h [n, H]` holds nearly all variance, else None.
 
-    An SVM on unscaled columns would effectively use this column only.
+    An SVM on unscaled columns effectively uses this column only.
     """
     fraction = float(widest_share(h))
     if fraction < _WIDEST or h.size(1) < 8 or "svm" not in config.eval or config.evaluation.scale:

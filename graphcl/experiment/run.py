@@ -27,7 +27,7 @@ from graphcl.experiment.tracking import check_trackers
 
 @dataclass(frozen=True)
 class RunResult:
-    """Result of a run. On ranks other than 0, `folder` is None and `summary` is empty.
+    """Result of a run; on ranks other than 0, `folder` is None and `summary` is empty.
 
     Attributes:
         folder: path of the run folder.
@@ -47,7 +47,7 @@ class RunResult:
 
     @property
     def rows(self) -> dict[str, Summary]:
-        """Row -> mean and deviation over seeds of the first evaluator's score, in percent (errors: in their unit)."""
+        """Row -> mean and deviation over seeds of the first evaluator's scores, in percent or the unit of the error."""
         first: dict[str, list[FoldScores]] = next(iter(self.scores.values()), {})
         return {row: summarise(scores) for row, scores in first.items()}
 
@@ -58,7 +58,7 @@ class RunResult:
 
     @property
     def validation(self) -> float:
-        """Mean validation score of the trained encoder (inner folds); use it, not a test score, to select settings."""
+        """Mean score of the trained encoder on inner folds; select settings by this score, not by a test score."""
         return float(np.mean([score.inner for score in self._trained]))
 
     @property
@@ -66,7 +66,7 @@ class RunResult:
         """Scores of the trained encoder by the first evaluator, one per seed."""
         scores = next(iter(self.scores.values()), {}).get("trained")
         if not scores:
-            raise InputError("nothing was scored, as the graphs have no class labels; use the files in `folder`.")
+            raise InputError("there are no scores, as the graphs have no class labels; use the files in `folder`.")
         return scores
 
 
@@ -108,11 +108,11 @@ def _load(config: Config, group: Group) -> GraphDataset:
 
 
 def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
-    """Return the settings adapted to the data set; raise InputError if they do not fit, before any file is written."""
+    """Return the settings adapted to the data set; raise InputError if they do not fit the data set."""
     if config.target and not dataset.scored:
         raise InputError(
-            f"`target` {', '.join(config.target)} holds several tasks, numbers or missing cells, which "
-            "folds cannot score; pass --split scaffold or random."
+            f"`target` {', '.join(config.target)} holds several tasks, numbers or missing cells, which cannot "
+            "be scored on folds; pass --split scaffold or random."
         )
     config = config.model_copy(update={"features": dataset.features})
     dry_run(config, dataset)

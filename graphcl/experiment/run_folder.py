@@ -1,4 +1,4 @@
-"""The run folder: the files that a run writes, and that a resumed run reads."""
+"""Manage the run folder: the files that a run writes and that a resumed run reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from graphcl.training.epoch import Epoch
 
 
 class RunFolder:
-    """The folder of a run; it is locked until the `with` block of this object ends.
+    """Folder of a run, locked until the `with` block of this object ends.
 
     The folder contains `config.yaml`, `metrics.jsonl`, `metrics.csv`, `encoder.pt`, `embeddings.npz`, `result.json`,
     and `report.npz`, the input of `report.html`. Rows are appended to the metrics; all other files are
@@ -33,8 +33,8 @@ class RunFolder:
     are in `checkpoints/`. If the process is killed, the operating system releases the lock.
 
     Args:
-        config: settings of the run, written to a new folder immediately. With `config.resume`, the folder may already
-            contain a run with the same settings; otherwise it must not exist.
+        config: settings of the run, written to a new folder immediately. The folder must not exist; with
+            `config.resume`, it may contain a run with the same settings.
 
     Raises:
         InputError: the folder exists, or cannot be created. When resuming: the folder contains a run with other
@@ -64,7 +64,7 @@ class RunFolder:
             raise InputError(f"another run uses {self.path}; wait for it, or stop it.") from None
         try:
             self._open(config)
-        except BaseException:  # a notebook keeps the traceback and so this object and its lock
+        except BaseException:  # a notebook would keep the traceback, and with it this object and its lock
             self._lock.release()
             raise
 
@@ -141,9 +141,7 @@ class RunFolder:
         file = self.path / "config.yaml"
         if not file.exists():
             if foreign := sorted(each.name for each in self.path.iterdir() if not each.name.startswith(".")):
-                raise InputError(
-                    f"{self.path} is not the folder of a run, and holds {foreign[0]}; pass another folder."
-                )
+                raise InputError(f"{self.path} is not a run folder, it contains {foreign[0]}; pass another folder.")
             remove_partial(self.path)
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
             return
@@ -152,7 +150,7 @@ class RunFolder:
         if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
             seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
             raise InputError(
-                f"{self.path} holds a run of other settings: {'; '.join(changed)}. Resume it with its own settings, "
+                f"{self.path} holds a run with other settings: {'; '.join(changed)}. Resume it with its own settings, "
                 f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
             )
         if more:
@@ -173,7 +171,7 @@ class RunFolder:
             embeddings = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
             self._embeddings = {seed: embeddings[seed] for seed in self.finished}
         self._epochs.read()
-        self.history()
+        self.history()  # raises if a row is damaged
 
 
 def name_of(config: Config) -> str:
@@ -211,7 +209,7 @@ def new_folder(out: str | None, name: str) -> Path:
         except OSError as error:
             if os.path.lexists(path):  # another run created it first, so try the next number
                 continue
-            raise InputError(f"cannot make the folder {path}: {error.strerror}; pass another with --out.") from None
+            raise InputError(f"cannot create the folder {path}: {error.strerror}; pass another with --out.") from None
         return path
 
 

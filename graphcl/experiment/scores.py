@@ -1,6 +1,6 @@
 """Score the embeddings of a seed.
 
-A row of the scores is one kind of embedding: by the trained encoder, or a reference that needs no training.
+Scores have rows. A row is one kind of embedding: from the trained encoder, or a reference that needs no training.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def score(
 
 
 def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> FoldScores:
-    """Return the score of predicting the largest class. On other splits than folds, score constant embeddings."""
+    """Return the score of predicting the largest class; without folds, this is the score of constant embeddings."""
     if name in EVALUATORS:
         folds, inner = config.evaluation.folds, config.evaluation.inner_folds
         return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)

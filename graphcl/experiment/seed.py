@@ -224,7 +224,7 @@ def reproducible(seed: int, group: Group, device: torch.device) -> Iterator[None
 
 @contextmanager
 def _one_line_for_nondeterministic(deterministic: bool) -> Iterator[None]:
-    """Turn PyTorch's error about an operation without a deterministic implementation into a one-line InputError."""
+    """Convert PyTorch's error about an operation without a deterministic implementation into an InputError."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Histograms of cosines and a map of the embeddings, before and after training, for a run's report."""
+"""Compute histograms of cosines and a map of the embeddings, before and after training, for a run's report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from graphcl.training.stream import graph_ids
 EDGES = np.linspace(-1, 1, 41)
 """Edges of the 40 histogram bins for cosines."""
 GRAPHS = 512
-"""Number of graphs, or of nodes, in a snapshot; enough for smooth histograms, and takes hundredths of a second."""
+"""Number of graphs or nodes in a snapshot: enough for smooth histograms, in hundredths of a second."""
 Arrays = dict[str, np.ndarray]
 _SEED = 2**40
 """Added to a run's seed, so that snapshots and training use different random numbers."""
@@ -52,8 +52,8 @@ def snapshot(
     | `negative`   | views of different graphs; if the graphs are labelled, of different classes  |
     | `same_class` | views of different graphs of the same class; only if the graphs are labelled |
 
-    If `pushes` applies to the method's loss, the result also has the arrays `push` and `weight`, `[3, 40]`: the number
-    of pairs, the sum and the sum of squares in each bin. The method is left unchanged.
+    If `pushes` supports the method's loss, the result also has the arrays `push` and `weight`, `[3, 40]`. They hold the
+    number of pairs, the sum of their values and the sum of squares in each bin. The method is not changed.
 
     Args:
         method: method to measure; a copy runs in training mode.

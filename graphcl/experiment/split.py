@@ -43,7 +43,7 @@ def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[G
 
 
 def with_split(dataset: GraphDataset, benchmark: Benchmark) -> GraphDataset:
-    """Return a copy of the data set with another split and metric; `y` of the copy is float `[n, tasks]`."""
+    """Return a copy of the data set with the split and metric of `benchmark`; its `y` is float `[n, tasks]`."""
     found, found._data = copy.copy(dataset), copy.copy(dataset._data)
     found._data.y = dataset.y.reshape(len(dataset), -1).float()
     found.benchmark, found._data_list = benchmark, None

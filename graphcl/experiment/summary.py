@@ -1,4 +1,4 @@
-"""The summary of a run: environment, table of scores, evaluation protocol."""
+"""Summarise a run: environment, table of scores, evaluation protocol."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ ROWS = {
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
-    """Return one evaluator's entry in `result.json`: the mean of each row, and the gains of `trained`.
+    """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`.
 
-    One gain is over `untrained`, and one is over the best row that needs no training.
+    The gains are over `untrained` and over the best row that needs no training.
 
     Args:
         rows: row -> one score per seed; contains `trained` and `untrained`.
@@ -160,7 +160,7 @@ def unit(metric: str) -> str:
     return "%" if metric == "accuracy" else METRICS[metric]
 
 
-@functools.cache  # cached, as every cell of a sweep calls it and the loaded code does not change
+@functools.cache  # every cell of a sweep calls it, and the commit of the loaded code does not change
 def _commit() -> str | None:
     """Return the git commit of this package, plus `-dirty` if tracked files are modified; None outside a checkout."""
 

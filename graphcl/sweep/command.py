@@ -167,7 +167,7 @@ def _run(request: Request, plan: Plan) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     result = sweep(plan, out, workers, Progress(total, done, sys.stderr), settings.executor)
     print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
-    print(f"\nkept in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
+    print(f"\nsaved in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
     print(_draw(out, plan, result))
     for cell, error in list(result.failed.items())[:10]:
         print(f"graphcl: {cell} failed: {error}", file=sys.stderr)

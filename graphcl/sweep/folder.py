@@ -45,13 +45,13 @@ class SweepFolder:
             refuse_links(self.path, ".lock", "cells", "figures")
             is_sweep = (self.path / "sweep.yaml").exists() or self.cells.is_dir()
             if self.path.exists() and not is_sweep and any(self.path.iterdir()):
-                raise InputError(f"{self.path} is not empty and not the folder of a sweep; pass another --out.")
+                raise InputError(f"{self.path} is not empty and not a sweep folder; pass another --out.")
             self.cells.mkdir(parents=True, exist_ok=True)
             self._lock.acquire(timeout=0)
         except Timeout:
             raise InputError(f"{self.path} is in use by another sweep; wait for it, or pass another --out.") from None
         except OSError as error:
-            raise InputError(f"cannot make the folder {self.path}: {error.strerror}; pass another --out.") from None
+            raise InputError(f"cannot create the folder {self.path}: {error.strerror}; pass another --out.") from None
         return self
 
     def __exit__(

@@ -98,7 +98,7 @@ class Training:
         return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
     def views(self, limit: int | None = None) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
-        """Yield both views and the graph indices of the epoch's remaining batches, at most `limit`; record the time.
+        """Yield both views and the graph indices of the epoch's next batches, at most `limit`, and record the time.
 
         After a restart within an epoch, the loader draws a new order. The number of batches in the epoch is unchanged.
         """

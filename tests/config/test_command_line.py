@@ -183,7 +183,7 @@ def test_messages_of_a_command(words, line):
         (["--epochs.x", "3"], "`epochs` must be a whole number, got {'x': 3}."),
         (["--eval", "svm,knn,svm"], "`eval` must be one or more different evaluators, got ['svm', 'knn', 'svm']."),
         (["--eval", "svn"], "`eval`: unknown evaluator 'svn'; did you mean svm? choose from: ari, knn,"),
-        (["--eval", "[1, svm]"], "`eval.0` must be a text, got 1."),
+        (["--eval", "[1, svm]"], "`eval.0` must be a string, got 1."),
         (["--eval", "knn,logreg", "--evaluation.scale"], "`evaluation.scale` has no effect without svm, got `eval` kn"),
         (
             ["--method", "memory_bank", "--loss", "infonce", "--loss.negatives", "all"],

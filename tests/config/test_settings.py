@@ -57,7 +57,7 @@ def test_everything_wrong_is_said_at_once():
 @pytest.mark.parametrize("values", [{None: 1}, {1: 2}, {(1, 2): 3}, {"views": {None: "identity"}}])
 def test_a_key_that_is_no_text(values):
     (line,) = messages({**values, "epochs": 3})
-    assert line.endswith("is not a known key: each is a text.")
+    assert line.endswith("is not a known key: keys are strings.")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_key_that_is_no_text(values):
         ({"eval": 3}, "`eval` must be a list, got 3."),
         ({"lr": True}, "`lr` must be a number, got True."),
         ({"amp": 1}, "`amp` must be true or false, got 1."),
-        ({"dataset": 5}, "`dataset` must be a text, got 5."),
+        ({"dataset": 5}, "`dataset` must be a string, got 5."),
         (
             {"dataset": object},
             "`dataset` must be a name or a path, got <class 'object'>; use GraphCL, or pass a file of "

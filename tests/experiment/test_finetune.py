@@ -159,14 +159,14 @@ def test_classes_are_learnt_by_cross_entropy(loaded):
 
 @needs_ogb
 def test_messages(loaded):
-    with pytest.raises(InputError, match=r"^own has no split, .* make some by `fold_splits`\.$"):
+    with pytest.raises(InputError, match=r"^own has no split, .* use `fold_splits`\.$"):
         check_labels(load_dataset(small_graphs()))
     dataset = loaded("ogbg-molhiv")
     dataset._data.y[dataset.benchmark.split["test"]] = 1
     with pytest.raises(InputError, match="ROC-AUC % is undefined: no task has both classes"):
         check_labels(dataset)
     dataset.benchmark = dataclasses.replace(dataset.benchmark, eval_metric="acc", num_tasks=2)
-    with pytest.raises(InputError, match="ogbg-molhiv has 2 tasks of classes; fine-tuning takes one"):
+    with pytest.raises(InputError, match="ogbg-molhiv has 2 classification tasks; fine-tuning supports one"):
         with_outputs(torch.nn.Identity(), dataset)
     dataset = loaded("ogbg-molesol")
     dataset._data.y[:3] = np.inf

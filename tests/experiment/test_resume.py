@@ -195,7 +195,7 @@ def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
     other = ["--dataset", graphs, "--resume", str(tmp_path / "other")]
-    refused(other, "is not the folder of a run, and holds thesis.tex;", capfd)
+    refused(other, "is not a run folder, it contains thesis.tex;", capfd)
     copy = tmp_path / "copy"
     copy.mkdir()
     for path in unbroken.iterdir():
@@ -231,7 +231,7 @@ def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, ca
         assert main(["--dataset", graphs, *ARGUMENTS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
     err = capfd.readouterr().err
     assert f"graphcl: {signal.Signals(number).name}: saving and stopping." in err
-    assert f"graphcl: stopped; everything is saved; `--resume {out}` goes on." in err
+    assert f"graphcl: stopped; everything is saved; `--resume {out}` continues the run." in err
     assert signal.getsignal(number) == before
     assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
     assert outcome(out) == outcome(unbroken)
@@ -285,7 +285,7 @@ def test_a_signal_during_evaluation_stops_at_once(graphs, tmp_path, monkeypatch,
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 75
     err = capfd.readouterr().err
     assert "graphcl: SIGTERM: stopping." in err
-    assert f"stopped; what had finished is kept; `--resume {out}` goes on." in err
+    assert f"stopped; finished results are saved; `--resume {out}` continues the run." in err
     assert main(["--resume", str(out)]) == 0
 
 
@@ -346,7 +346,7 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd):
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 2
     err = capfd.readouterr().err
     assert "no checkpoint at step 6: No space left on device" in err
-    assert f"graphcl: No space left on device, in {out}; what was saved is kept, resume with `--resume {out}`." in err
+    assert f"graphcl: No space left on device, in {out}; earlier results are saved; resume with `--resume {out}`." in err
     assert "Traceback" not in err
     assert json.loads((out / "result.json").read_text())["seeds"] == [0]
     (small_disk / "filler").unlink()

@@ -76,5 +76,5 @@ def test_a_broken_link_is_not_a_free_folder(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"^link exists already"):
         new_folder("link", "a")
     Path("runs").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"^cannot make the folder runs/a-1: File exists; pass another"):
+    with pytest.raises(InputError, match=r"^cannot create the folder runs/a-1: File exists; pass another"):
         new_folder(None, "a")

@@ -220,7 +220,7 @@ def test_a_data_set_that_cannot_be_scored_stops_the_sweep(saved_graphs, tmp_path
         (["--out", "nothing"], "nothing holds no sweep to resume"),
         (["nowhere.yaml", "--out", "x"], "sweep 'nowhere.yaml' not found; choose from: published, or pass a file."),
         (["--loss", "dcl", "hcl", "--out", "x", "--workers", "none"], "`workers` must be a whole number, got 'none'."),
-        (["--loss", "dcl", "hcl", "--out", "here"], "here is not empty and not the folder of a sweep"),
+        (["--loss", "dcl", "hcl", "--out", "here"], "here is not empty and not a sweep folder"),
         (["list.yaml", "--out", "x"], "`settings` must be a mapping, got [1, 2]"),
         (["bad.yaml", "--out", "x"], "is not readable as YAML"),
         (["--loss", "dcl", "hcl", "--device", "cuda:63", "--out", "x"], "`device` is cuda:63, but torch sees"),
@@ -269,7 +269,7 @@ def test_folders_that_cannot_be_used(tmp_path, capfd, monkeypatch):
     (tmp_path / "file").write_text("x")
     for out in ("file", "file/below"):
         assert main(["--loss", "dcl", "hcl", "--out", out]) == 2
-        assert f"cannot make the folder {out}: Not a directory; pass another --out." in capfd.readouterr().err
+        assert f"cannot create the folder {out}: Not a directory; pass another --out." in capfd.readouterr().err
     # A sweep that was killed at its start leaves a folder of cells without sweep.yaml.
     (tmp_path / "started" / "cells").mkdir(parents=True)
     (tmp_path / "started" / "table.md").write_text("")

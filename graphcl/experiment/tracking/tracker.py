@@ -1,4 +1,4 @@
-"""The base class of all trackers."""
+"""Define the base class of all trackers."""
 
 from __future__ import annotations
 
@@ -101,4 +101,4 @@ class Tracker(ABC):
 def warn_failed(name: str, error: Exception) -> None:
     """Print a warning on stderr that the tracker `name` has failed and that the run continues without it."""
     message = one_line(f"{type(error).__name__}: {error}", 300)
-    print(f"graphcl: {name} has failed ({message}); the run goes on without it.", file=sys.stderr)
+    print(f"graphcl: {name} has failed ({message}); the run continues without it.", file=sys.stderr)

@@ -127,7 +127,7 @@ def test_a_tracker_that_fails_does_not_stop_the_run(go, fakes):
     code, printed, err, out = go("--track", "tensorboard", "wandb", "--seeds", "0")
     assert code == 0
     assert err == (
-        "graphcl: tensorboard has failed (OSError: [Errno 28] No space left on device); the run goes on without it.\n"
+        "graphcl: tensorboard has failed (OSError: [Errno 28] No space left on device); the run continues without it.\n"
     )
     assert writer.flush.call_count == 1  # not called after the failure
     assert len(lines_of(out)) == fakes["wandb"].init.return_value.log.call_count == 2
@@ -139,7 +139,7 @@ def test_a_tracker_that_cannot_open_its_log_is_left_out(go, fakes):
     fakes["wandb"].init.side_effect = ConnectionError("no route to host")
     code, _, err, out = go("--track", "wandb", "tensorboard", "--seeds", "0")
     assert (code, len(lines_of(out))) == (0, 2)
-    assert err == "graphcl: wandb has failed (ConnectionError: no route to host); the run goes on without it.\n"
+    assert err == "graphcl: wandb has failed (ConnectionError: no route to host); the run continues without it.\n"
     assert fakes["tensorboard"].SummaryWriter.return_value.close.call_count == 1
 
 
