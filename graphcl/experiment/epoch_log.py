@@ -52,7 +52,7 @@ class EpochLog:
         two rows differ only in the times, the log keeps the old row. Otherwise the new row replaces it, and the seed's
         later rows are removed; this happens, for example, with another number of ranks.
         """
-        row = {"seed": seed, "epoch": epoch.epoch, **epoch.figures()}
+        row = {"seed": seed, "epoch": epoch.epoch, **epoch.metrics()}
         before = self._rows.get((seed, epoch.epoch))
         if before is not None:
             if all(value == before.get(key) for key, value in row.items() if key not in _TIMES):

@@ -28,10 +28,10 @@ from graphcl.methods import Method
 from graphcl.registry import encoders
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
-from graphcl.training.diagnostics import widest_share
+from graphcl.training.diagnostics import max_variance_ratio
 from graphcl.training.epoch import Epoch
 
-_WIDEST = 0.9
+_MAX_RATIO = 0.9
 """If one column holds at least this fraction of the variance, a warning is printed; usual values are about 0.05."""
 
 
@@ -252,11 +252,11 @@ def _one_column(config: Config, h: Tensor) -> str | None:
 
     An SVM on unscaled columns effectively uses this column only.
     """
-    fraction = float(widest_share(h))
-    if fraction < _WIDEST or h.size(1) < 8 or "svm" not in config.eval or config.evaluation.scale:
+    ratio = float(max_variance_ratio(h))
+    if ratio < _MAX_RATIO or h.size(1) < 8 or "svm" not in config.eval or config.evaluation.scale:
         return None
     return (
-        f"one column holds {100 * fraction:.1f} % of the embedding's variance, so the SVM uses little else; "
+        f"one column holds {100 * ratio:.1f} % of the embedding's variance, so the SVM uses little else; "
         "`--evaluation.scale` gives all columns equal weight (docs/protocols.md)."
     )
 

@@ -18,7 +18,7 @@ from graphcl.models.encoder import initialise
 from graphcl.registry import methods
 
 MARGIN = 1e-4
-"""Smallest distance of the uniform draws from 0 and 1, where the logit is infinite."""
+"""Distance of the uniform draws from 0 and 1, where the logit would be infinite."""
 
 
 @methods.register("ad_gcl", views="identity", loss="dcl")
@@ -67,23 +67,23 @@ class ADGCL(Method):
         self.drop_penalty = drop_penalty
         self.adversary = initialise(copy.deepcopy(model))
         self.adversary.projector = nn.Identity()
-        self.judge = initialise(_Judge(model.width, hidden))
+        self.edge_scorer = initialise(_EdgeScorer(model.width, hidden))
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """Return the loss of a batch, see `Method`."""
-        weight = self.keep(view2, generator)
+        weight = self.edge_weights(view2, generator)
         if weight.requires_grad:
             weight.register_hook(torch.neg)
         h, other = self.model.encode(view1), self.model.encode(view2, weight)
         z1, z2 = self.model.projector(h), self.model.projector(other)
         return Outcome(self.loss(z1, z2) - self.drop_penalty * drop_ratio(view2, weight), h, z1, z2)
 
-    def keep(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+    def edge_weights(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         """Return the weights w `[E]`, in (0, 1), that the adversary gives to the edges of `batch`."""
         _, nodes = self.adversary.encode_nodes(batch)
-        logit = at_least_float32(self.judge(nodes, batch.edge_index))
+        logit = at_least_float32(self.edge_scorer(nodes, batch.edge_index))
         pair = connected_pairs(batch.edge_index, nodes.size(0))
         total = torch.zeros_like(logit).index_add(0, pair, logit)
         count = torch.zeros_like(logit).index_add(0, pair, torch.ones_like(logit)).clamp(min=1)
@@ -92,7 +92,7 @@ class ADGCL(Method):
         return (total / count + noise).sigmoid().index_select(0, pair)
 
 
-class _Judge(nn.Module):
+class _EdgeScorer(nn.Module):
     """Perceptron on the two ends of each edge. The first layer is applied to nodes, which are fewer than edges."""
 
     def __init__(self, width: int, hidden: int) -> None:

@@ -1,4 +1,4 @@
-"""The base class of all methods, and functions that several methods use."""
+"""Define the base class of all methods, and functions that several methods use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A queue of keys, which are negatives in later batches."""
+"""Define a queue of keys, which are negatives in later batches."""
 
 from __future__ import annotations
 

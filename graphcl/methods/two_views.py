@@ -35,9 +35,9 @@ class TwoViews(Method):
         require_repulsion(self.loss, "two_views")
         if isinstance(self.loss, Loss) and self.loss.accepts("labels") != labels:
             raise InputError(
-                f"`labels` is true, but loss `{self.loss.name}` takes none."
+                f"`labels` is true, but loss `{self.loss.name}` takes no labels."
                 if labels
-                else f"loss `{self.loss.name}` trains on labels; if that is meant, pass `labels=True`."
+                else f"loss `{self.loss.name}` trains on labels; to allow this, pass `labels=True`."
             )
         self._labels = labels
 

@@ -15,7 +15,7 @@ import torch
 
 from graphcl.arguments import shown
 from graphcl.distributed import ranks
-from graphcl.errors import InputError, Stopped, one_line, reason
+from graphcl.errors import InputError, one_line, reason
 from graphcl.system.files import remove_partial, write_whole
 from graphcl.system.signals import Stop
 from graphcl.system.torch_file import read_torch_file
@@ -24,28 +24,27 @@ FORMAT, VERSION = "graphcl training", 2
 KEPT = 2
 """Number of checkpoints to keep: the newest, and the previous one in case the newest is damaged."""
 GRACE = 5.0
-"""Seconds that a stop waits for the end of the epoch, because only from there training resumes bit-identically."""
+"""Seconds that a stop request waits for the end of the epoch, from which training resumes bit-identically."""
 
 
 class Checkpoints:
     """The checkpoints of one training run in a folder. Each is written atomically; the newest two are kept.
 
-    A checkpoint holds everything that training depends on: weights, BatchNorm statistics, queue or bank, Adam's
-    moments and the states of all generators. `train` resumes from the newest readable checkpoint in the folder. A
-    run resumed from the end of an epoch equals, on the same machine, an uninterrupted run bit for bit. A run resumed
-    from within an epoch takes the remaining steps of that epoch in a new order and with new views. Reading a checkpoint
-    never runs code.
+    A checkpoint holds the complete training state: weights, BatchNorm statistics, queue or bank, Adam's moments and the
+    states of all generators. `train` resumes from the newest readable checkpoint in the folder. A run resumed at the
+    end of an epoch is bit-identical to an uninterrupted run on the same machine. A run resumed within an epoch uses a
+    new order and new views for the rest of that epoch. Reading a checkpoint never runs code.
 
     Checkpoints are written at the end of an epoch if `epochs` or `minutes` requires it, and at the end of training.
-    Within an epoch, a checkpoint is written only if the epoch alone takes longer than `minutes`, or at a stop. A stop
-    waits up to five seconds for the epoch to end. If the disk is full or missing, training prints a warning and
-    continues; it tries again when the next checkpoint is due.
+    Within an epoch, a checkpoint is written only if the epoch alone takes longer than `minutes`, or on a stop request,
+    which first waits up to five seconds for the epoch to end. If the disk is full or missing, training prints a warning
+    and continues; it tries again when the next checkpoint is due.
 
     Args:
         folder: folder for these checkpoints only; created with the first checkpoint.
         epochs: number of epochs between checkpoints; None disables this rule.
         minutes: minutes between checkpoints; None disables this rule.
-        stop: stop signal, checked after each step; on a stop, training writes a checkpoint and raises `Stopped`.
+        stop: handler of stop requests, checked after each step; training then writes a checkpoint and raises `Stopped`.
 
     Raises:
         InputError: epochs below 1, or minutes not above 0.
@@ -110,7 +109,7 @@ class Checkpoints:
             print(f"graphcl: no checkpoint at step {steps}: {error.strerror}: {self.folder}; "
                   f"training continues, earlier checkpoints are kept.", file=sys.stderr)  # fmt: skip
             return False
-        # Remove checkpoints with more steps too: they were unreadable, as training resumed from an older one.
+        # Also remove checkpoints with more steps: they are unreadable, else training would have resumed from them.
         files = self.files()
         for old in {*files} - {*files[files.index(path) :][:KEPT]}:
             old.unlink(missing_ok=True)
@@ -145,17 +144,12 @@ class Checkpoints:
                 print(f"graphcl: {problem}; trying the checkpoint before it.", file=sys.stderr)
         if files:
             raise InputError(
-                f"none of the {len(files)} checkpoints in {self.folder} can be read; delete that folder to train anew."
+                f"none of the {len(files)} checkpoints in {self.folder} can be read; delete that folder to start again."
             )
         return None
 
-    def stopped(self, saved: bool) -> Stopped:
-        """Return the `Stopped` exception to raise; `saved` is whether the checkpoint at the stop was written."""
-        where = "everything is saved" if saved else f"the last checkpoint in {self.folder} is kept"
-        return Stopped(where)
-
     def clear(self) -> None:
-        """Remove all checkpoints, and the folder if it is then empty; for use once the trained model is stored."""
+        """Remove all checkpoints, and the folder if it is then empty; call this once the trained model is saved."""
         remove_partial(self.folder)
         for path in self.files():
             path.unlink(missing_ok=True)
@@ -179,7 +173,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if damaged is not None:
         raise InputError(f"{path} is damaged: {one_line(damaged, 100)} does not match its checksum.")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{path} is not a checkpoint of a training: it lacks `format`: {FORMAT!r}.")
+        raise InputError(f"{path} is not a training checkpoint: its `format` is not {FORMAT!r}.")
     if content.get("version") != VERSION:
         raise InputError(f"{path} has version {shown(content.get('version'))}, this library reads {VERSION}.")
     return content

@@ -49,14 +49,14 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
     return (-t * squared.clamp(min=0)).logsumexp(dim=0) - torch.log(squared.new_tensor(upper.size(1)))
 
 
-def widest_share(h: Tensor) -> Tensor:
+def max_variance_ratio(h: Tensor) -> Tensor:
     r"""Return the largest column variance as a fraction of the total variance.
 
     $$\frac{\max_k v_k}{\sum_l v_l}$$
 
     where $v_k$ is the variance of column k. If the value is near 1, a Gaussian kernel on the rows effectively uses one
-    column only. The usual cause is a hidden unit that is active on few graphs: its running variance in BatchNorm is
-    close to 0 at the end of training, so dividing by it blows up that column.
+    column only. The usual cause is a hidden unit that is active on few graphs. Its running variance in BatchNorm is
+    then close to 0 at the end of training, and dividing by it makes the column very large.
 
     Args:
         h: embeddings `[N, H]`, not normalised.

@@ -37,16 +37,10 @@ class Epoch:
     data_seconds: float
     diagnostics: dict[str, float] = field(default_factory=dict)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Return all metrics by name, including the diagnostics, without the epoch's number."""
-        return {
-            "loss": self.loss,
-            "alignment": self.alignment,
-            "uniformity": self.uniformity,
-            "seconds": self.seconds,
-            "data_seconds": self.data_seconds,
-            **self.diagnostics,
-        }
+        main = {name: value for name, value in vars(self).items() if name not in ("epoch", "diagnostics")}
+        return main | self.diagnostics
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The training loop, and the embedding of a data set with a trained model."""
+"""Train a method on a data set, and embed a data set with a trained model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Arguments, Count, NonNegative, Positive, Ratio, named_arguments
 from graphcl.augment.transform import Augmentation
 from graphcl.distributed import ranks
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, Stopped
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel, with_projector
@@ -27,7 +27,7 @@ __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _AGREE = 8
-"""Number of steps after which the ranks agree again on whether to save or to stop."""
+"""Number of steps between two collective decisions of the ranks on saving and stopping."""
 
 
 def _validated(function: F) -> F:
@@ -140,7 +140,7 @@ def _save(training: Training, checkpoints: Checkpoints, stop: bool, due: bool) -
     if stop or due:
         saved = checkpoints.save(training.state_dict(), training.steps)
         if stop:
-            raise checkpoints.stopped(saved)
+            raise Stopped("everything is saved" if saved else f"the last checkpoint in {checkpoints.folder} is kept")
 
 
 @named_arguments

@@ -1,4 +1,4 @@
-"""Handling of a NaN or infinite loss or gradient: raise an error, or skip the step."""
+"""Handle a NaN or infinite loss or gradient: raise an error, or skip the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State of a training run: views, steps, epoch records, and the state dict for checkpoints."""
+"""Hold the state of a training run: views, steps, epoch records, and the state dict for checkpoints."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Training:
             )
         if not self._measured:
             raise self._error(f"all {self._done} steps of the epoch were skipped, the loss or its gradient was")
-        # An epoch synchronises with the device only here.
+        # The only synchronisation with the device in an epoch.
         figures = self._figures()
         self._check_losses(figures)
         self._check_weights()
@@ -191,9 +191,9 @@ class Training:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a `state_dict()` of a training run with the same settings.
 
-        A state from the end of an epoch is resumed bit-identically. After a state from within an epoch, the remaining
-        steps use a new order and new views. If there are more ranks than when the state was saved, the additional ranks
-        keep their own view generators.
+        Training resumes bit-identically from the end of an epoch. From within an epoch, the remaining steps use a new
+        order and new views. If there are more ranks than when the state was saved, the additional ranks keep their own
+        view generators.
 
         Raises:
             OtherTrainingError: the settings differ.
@@ -202,7 +202,7 @@ class Training:
         if differing := [key for key, value in self.settings.items() if state["settings"].get(key) != value]:
             found = ", ".join(f"`{key}` is {state['settings'].get(key)!r} there" for key in differing)
             raise OtherTrainingError(
-                f"the checkpoint is of another training: {found}; use the same settings or another folder."
+                f"the checkpoint belongs to another training run: {found}; use the same settings or another folder."
             )
         self.method.load_state_dict(state["method"])
         self._step.optimiser.load_state_dict(state["optimiser"])

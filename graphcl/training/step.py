@@ -1,4 +1,4 @@
-"""One training step on two views: encode, project, loss, backward, optimiser."""
+"""Run one training step on two views: encode, project, loss, backward, optimiser."""
 
 from __future__ import annotations
 

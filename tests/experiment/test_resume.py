@@ -346,7 +346,9 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd):
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 2
     err = capfd.readouterr().err
     assert "no checkpoint at step 6: No space left on device" in err
-    assert f"graphcl: No space left on device, in {out}; earlier results are saved; resume with `--resume {out}`." in err
+    assert (
+        f"graphcl: No space left on device, in {out}; earlier results are saved; resume with `--resume {out}`." in err
+    )
     assert "Traceback" not in err
     assert json.loads((out / "result.json").read_text())["seeds"] == [0]
     (small_disk / "filler").unlink()

@@ -42,7 +42,7 @@ def build(seed=7, model=None, loss=None, **options):
 
 def players(method):
     """Return the parameters of the encoder with its projector, and those of the adversary."""
-    return list(method.model.parameters()), [*method.adversary.encoder.parameters(), *method.judge.parameters()]
+    return list(method.model.parameters()), [*method.adversary.encoder.parameters(), *method.edge_scorer.parameters()]
 
 
 def numbered(edge_index):
@@ -51,11 +51,11 @@ def numbered(edge_index):
     return [sorted(set(pairs)).index(pair) for pair in pairs]
 
 
-def perceptron(judge, u, v):
+def perceptron(edge_scorer, u, v):
     """Return the logit of an edge from node u to node v: Linear, ReLU, Linear on the concatenated rows."""
-    weight = torch.cat([judge.source.weight, judge.target.weight], dim=1)
-    hidden = (weight @ torch.cat([u, v]) + judge.source.bias).relu()
-    return (judge.last.weight @ hidden + judge.last.bias).item()
+    weight = torch.cat([edge_scorer.source.weight, edge_scorer.target.weight], dim=1)
+    hidden = (weight @ torch.cat([u, v]) + edge_scorer.source.bias).relu()
+    return (edge_scorer.last.weight @ hidden + edge_scorer.last.bias).item()
 
 
 # -- weights in the encoder --------------------------------------------------------------------------------------------
@@ -119,12 +119,12 @@ def test_pairs_are_numbered_as_by_a_loop():
 
 def test_what_is_kept_by_a_plain_loop():
     method = build()
-    weight = method.keep(BATCH, seeded(3)).tolist()
+    weight = method.edge_weights(BATCH, seeded(3)).tolist()
     _, nodes = copy.deepcopy(method.adversary).encoder.with_nodes(BATCH.x, BATCH.edge_index, BATCH.batch)
     draws = torch.rand(BATCH.num_edges, generator=seeded(3), dtype=torch.float64).tolist()
     pairs, logits = numbered(BATCH.edge_index), {}
     for pair, (u, v) in zip(pairs, BATCH.edge_index.T.tolist(), strict=True):
-        logits.setdefault(pair, []).append(perceptron(method.judge, nodes[u], nodes[v]))
+        logits.setdefault(pair, []).append(perceptron(method.edge_scorer, nodes[u], nodes[v]))
     for pair, got in zip(pairs, weight, strict=True):
         u = 1e-4 + (1 - 2e-4) * draws[pair]
         gate = math.fsum(logits[pair]) / len(logits[pair]) + math.log(u / (1 - u))
@@ -132,7 +132,7 @@ def test_what_is_kept_by_a_plain_loop():
 
 
 def test_an_undirected_graph_stays_undirected():
-    weight = build().keep(BATCH, seeded(0))
+    weight = build().edge_weights(BATCH, seeded(0))
     seen = {}
     for pair, each in zip(numbered(BATCH.edge_index), weight.tolist(), strict=True):
         assert seen.setdefault(pair, each) == each
@@ -143,10 +143,10 @@ def test_an_undirected_graph_stays_undirected():
 def test_the_generator_decides():
     method = build()
     torch.manual_seed(0)
-    first = method.keep(BATCH, seeded(1))
+    first = method.edge_weights(BATCH, seeded(1))
     torch.manual_seed(1)
-    assert torch.equal(first, method.keep(BATCH, seeded(1)))
-    assert not torch.equal(first, method.keep(BATCH, seeded(2)))
+    assert torch.equal(first, method.edge_weights(BATCH, seeded(1)))
+    assert not torch.equal(first, method.edge_weights(BATCH, seeded(2)))
 
 
 def test_the_order_of_nodes_does_not_matter(monkeypatch):
@@ -155,7 +155,7 @@ def test_the_order_of_nodes_does_not_matter(monkeypatch):
     order = torch.randperm(BATCH.num_nodes, generator=seeded(1))
     moved = copy.copy(BATCH)
     moved.x, moved.batch, moved.edge_index = BATCH.x[order], BATCH.batch[order], order.argsort()[BATCH.edge_index]
-    torch.testing.assert_close(method.keep(moved), method.keep(BATCH), rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(method.edge_weights(moved), method.edge_weights(BATCH), rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(method(moved, moved).loss, method(BATCH, BATCH).loss, rtol=1e-9, atol=1e-11)
 
 
@@ -183,7 +183,7 @@ def test_the_adversary_starts_with_weights_of_its_own():
 
 def by_hand(method, batch, generator):
     """Return the objective without negating any gradient."""
-    weight = method.keep(batch, generator)
+    weight = method.edge_weights(batch, generator)
     z1 = method.model(batch)
     z2 = method.model.projector(method.model.encode(batch, weight))
     return dcl(z1, z2) - method.drop_penalty * drop_ratio(batch, weight)
@@ -241,7 +241,7 @@ def test_a_higher_price_keeps_more_edges():
         loader = ResidentLoader(graphs(), 8, shuffle=True, generator=seeded(0))
         train(method, loader, Identity(), Identity(), epochs=10, generator=seeded(1))
         batch = pick(graphs(), range(24))
-        kept.append(1 - drop_ratio(batch, method.keep(batch, seeded(0))).item())
+        kept.append(1 - drop_ratio(batch, method.edge_weights(batch, seeded(0))).item())
     assert kept[1] > kept[0] + 0.1, kept
 
 

@@ -465,7 +465,7 @@ def test_a_runs_configuration_repeats_it(go, words, tmp_path):
         ),
         (["--method", "infograph", "--loss.negatives", "all"], "`negatives` must not be all with method `infograph`"),
         (["--loss", "supcon", "--method.labels", "true"], "`loss` supcon trains on the labels"),
-        (["--method", "two_views", "--method.labels", "true"], "`labels` is true, but loss `infonce` takes none."),
+        (["--method", "two_views", "--method.labels", "true"], "`labels` is true, but loss `infonce` takes no labels."),
         (["--method", "moco", "--method.momentum", "1.5"], "`method.momentum` must be in [0, 1], got 1.5."),
         (["--method", "moco", "--method.queue_size", "-1"], "`method.queue_size` must be in [0, 1e7], got -1."),
         (

@@ -114,13 +114,13 @@ def test_supcon_trains_with_the_labels_of_a_shuffled_loader():
 
 @pytest.mark.parametrize("options", [{}, {"labels": False}])
 def test_labels_are_not_used_by_accident(options):
-    with pytest.raises(InputError, match=r"^loss `supcon` trains on labels; if that is meant, pass `labels=True`\.$"):
+    with pytest.raises(InputError, match=r"^loss `supcon` trains on labels; to allow this, pass `labels=True`\.$"):
         TwoViews(make_model(), Loss("supcon"), **options)
 
 
 @pytest.mark.parametrize("name", FITTING)
 def test_labels_for_a_loss_that_takes_none(name):
-    with pytest.raises(InputError, match=rf"^`labels` is true, but loss `{name}` takes none\.$"):
+    with pytest.raises(InputError, match=rf"^`labels` is true, but loss `{name}` takes no labels\.$"):
         TwoViews(make_model(), Loss(name), labels=True)
 
 

@@ -40,7 +40,7 @@ class StopAfter(Stop):
 
 def figures(history):
     """Return the metrics of each epoch, without times."""
-    return [{key: value for key, value in each.figures().items() if "seconds" not in key} for each in history]
+    return [{key: value for key, value in each.metrics().items() if "seconds" not in key} for each in history]
 
 
 def equal(one, other):

@@ -47,10 +47,10 @@ class MLflow(Tracker):
         for start in range(0, len(params), _PARAMS):
             self._client.log_batch(self._run, params=params[start : start + _PARAMS])
 
-    def log(self, figures: Mapping[str, float], epoch: int) -> None:
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
         """Log the metrics of an epoch, with `epoch` as the step."""
         now = int(time.time() * 1000)
-        points = [self._entities.Metric(name, value, now, epoch) for name, value in figures.items()]
+        points = [self._entities.Metric(name, value, now, epoch) for name, value in metrics.items()]
         self._client.log_batch(self._run, metrics=points)
 
     def close(self, failed: bool = False) -> None:

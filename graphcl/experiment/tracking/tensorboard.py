@@ -24,9 +24,9 @@ class TensorBoard(Tracker):
             text = yaml.safe_dump(dict(settings), sort_keys=False)
             self._writer.add_text("settings", f"```yaml\n{text}```")
 
-    def log(self, figures: Mapping[str, float], epoch: int) -> None:
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
         """Log the metrics of an epoch, with `epoch` as the step, and flush the file."""
-        for name, value in figures.items():
+        for name, value in metrics.items():
             self._writer.add_scalar(name, value, epoch)
         self._writer.flush()
 

@@ -60,7 +60,7 @@ class Tracker(ABC):
     def __call__(self, epoch: Epoch) -> None:
         """Log the metrics of a finished epoch."""
         self._epoch = epoch.epoch
-        self._attempt(lambda: self.log(epoch.figures(), self._epoch))
+        self._attempt(lambda: self.log(epoch.metrics(), self._epoch))
 
     def add_scores(self, scores: Mapping[str, float]) -> None:
         """Log the scores (name -> value) of the trained embeddings; call this after the last epoch."""
@@ -77,7 +77,7 @@ class Tracker(ABC):
         """Open the log and store the settings in it."""
 
     @abstractmethod
-    def log(self, figures: Mapping[str, float], epoch: int) -> None:
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
         """Write the metrics (name -> value) of an epoch, and flush the log."""
 
     def summarise(self, scores: Mapping[str, float], epoch: int) -> None:

@@ -32,9 +32,9 @@ class WandB(Tracker):
             reinit="create_new",  # else W&B would reuse or finish the caller's run
         )
 
-    def log(self, figures: Mapping[str, float], epoch: int) -> None:
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
         """Log the metrics of an epoch, with `epoch` as the step."""
-        self._run.log(dict(figures), step=epoch)
+        self._run.log(dict(metrics), step=epoch)
 
     def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
         """Write the scores into the W&B run's summary, so that W&B's tables can be sorted by them."""

@@ -118,17 +118,17 @@ def augmentations(
     figure, axes = panels(len(graphs) * lines * columns, 2.5, 2.75, columns)
     seen, kinds_seen = [], set()
     for row, (name, graph) in enumerate(graphs.items()):
-        place, kinds = layout(graph), node_kinds(graph)
+        positions, kinds = layout(graph), node_kinds(graph)
         kinds_seen |= set() if kinds is None else set(kinds.tolist())
         mine = axes[row * lines * columns :][: lines * columns]
         edges = sorted(_pairs(graph.edge_index.tolist()))
-        original = Change(list(range(len(place))), [], [], edges, [], [])
-        _draw(mine[0], place, kinds, original, dataset)
-        _head(mine[0], name, original.size)
+        original = Change(list(range(len(positions))), [], [], edges, [], [])
+        _draw(mine[0], positions, kinds, original, dataset)
+        _title(mine[0], name, original.size)
         for axis, (label, augmentation) in zip(mine[1:width], views.items(), strict=True):
             found = change(graph, augmentation, torch.Generator().manual_seed(seed))
-            _draw(axis, place, kinds, found, dataset)
-            _head(axis, label, f"{found.size}\n{found.difference}")
+            _draw(axis, positions, kinds, found, dataset)
+            _title(axis, label, f"{found.size}\n{found.difference}")
             seen.append((name, label, found))
         for axis in mine[width:]:
             axis.remove()
@@ -146,14 +146,14 @@ def layout(graph: Data) -> np.ndarray:
     network.add_nodes_from(range(graph.x.size(0)))
     network.add_edges_from(sorted(_pairs(graph.edge_index.tolist())))
     if len(network) > _SPRINGS:
-        place = nx.spring_layout(network, seed=0, iterations=60)
+        positions = nx.spring_layout(network, seed=0, iterations=60)
     else:
         distances = dict(nx.all_pairs_shortest_path_length(network))
         # the layout needs finite distances, so nodes of different components get the longest distance plus one
         far = 1 + max(max(row.values()) for row in distances.values())
         every = {u: {v: distances[u].get(v, far) for v in network} for u in network}
-        place = nx.kamada_kawai_layout(network, dist=every)
-    return np.array([place[node] for node in range(len(network))])
+        positions = nx.kamada_kawai_layout(network, dist=every)
+    return np.array([positions[node] for node in range(len(network))])
 
 
 def node_kinds(graph: Data) -> np.ndarray | None:
@@ -163,44 +163,46 @@ def node_kinds(graph: Data) -> np.ndarray | None:
     return x.argmax(dim=1).numpy() if one_hot and x.size(1) > 1 else None
 
 
-def _head(axis: Any, name: str, details: str) -> None:
+def _title(axis: Any, name: str, details: str) -> None:
     axis.text(0, 1.2, name, transform=axis.transAxes, weight="bold", fontsize=9.5, va="bottom")
     axis.text(0, 1.18, details, transform=axis.transAxes, fontsize=8, va="top")
 
 
-def _draw(axis: Any, place: np.ndarray, kinds: np.ndarray | None, found: Change, dataset: str) -> None:
+def _draw(axis: Any, positions: np.ndarray, kinds: np.ndarray | None, found: Change, dataset: str) -> None:
     from matplotlib.collections import LineCollection
 
-    size = _dot_size(place)
+    size = _dot_size(positions)
     fine = len(found.kept) + len(found.removed) > 60
     styles = ((found.removed, MUTED, ":", 0.7), (found.kept, INK, "-", 0.35 if fine else 0.75))
     for pairs, colour, line, alpha in (*styles, (found.added, ADDED, "--", 1.0)):
-        ends = [(place[u], place[v]) for u, v in pairs]
+        ends = [(positions[u], positions[v]) for u, v in pairs]
         width = (0.7 if fine else 1.4) * (1.4 if colour == ADDED else 1)
         axis.add_collection(LineCollection(ends, colors=colour, linestyles=line, linewidths=width, alpha=alpha))
     rim = 0.8 if size > _LETTERS else 0.4
-    axis.scatter(*place[found.gone].T, s=size, facecolors=PAPER, edgecolors=MUTED, linewidths=rim, alpha=0.6, zorder=3)
+    axis.scatter(
+        *positions[found.gone].T, s=size, facecolors=PAPER, edgecolors=MUTED, linewidths=rim, alpha=0.6, zorder=3
+    )
     masked = set(found.masked)
     there = [node for node in found.nodes if node not in masked]
     fill = [_FILLS[0 if kinds is None else kinds[node] % len(_FILLS)] for node in there]
-    axis.scatter(*place[there].T, s=size, c=fill, edgecolors=INK, linewidths=rim, zorder=3)
-    axis.scatter(*place[found.masked].T, s=size, facecolors=PAPER, edgecolors=ADDED, linewidths=2.2 * rim, zorder=4)
+    axis.scatter(*positions[there].T, s=size, c=fill, edgecolors=INK, linewidths=rim, zorder=3)
+    axis.scatter(*positions[found.masked].T, s=size, facecolors=PAPER, edgecolors=ADDED, linewidths=2.2 * rim, zorder=4)
     if size > _LETTERS:
         letters = dict.fromkeys(found.masked, "?")
         letters |= {} if kinds is None else {node: _kind_name(int(kinds[node]), dataset) for node in there}
         for node, text in letters.items():
-            axis.text(*place[node], text, ha="center", va="center_baseline", fontsize=7, zorder=5)
+            axis.text(*positions[node], text, ha="center", va="center_baseline", fontsize=7, zorder=5)
     axis.margins(0.14)
     axis.set_aspect("equal", adjustable="datalim")
     axis.set_axis_off()
 
 
-def _dot_size(place: np.ndarray) -> float:
+def _dot_size(positions: np.ndarray) -> float:
     """Return the dot area in square points at which few dots overlap on a drawing two inches wide."""
-    if len(place) == 1:
+    if len(positions) == 1:
         return 110.0
-    extent = np.ptp(place, axis=0).max() or 1.0
-    distances = np.linalg.norm(place[:, None] - place, axis=2) + 9 * extent * np.eye(len(place))
+    extent = np.ptp(positions, axis=0).max() or 1.0
+    distances = np.linalg.norm(positions[:, None] - positions, axis=2) + 9 * extent * np.eye(len(positions))
     apart = 150 * np.percentile(distances.min(axis=1), 20) / extent
     return float(np.clip(0.85 * apart, 2.2, 10.5) ** 2)
 

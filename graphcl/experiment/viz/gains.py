@@ -24,7 +24,7 @@ def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldSco
     # small folds often have equal scores, so dots are offset sideways to keep all visible
     for place, scores, colour in ((0, untrained, UNTRAINED), (1, trained, TRAINED)):
         folds = np.concatenate([score.accuracy for score in scores])
-        axis.scatter(place + _aside(folds, 0.035), folds, s=9, color=colour, alpha=0.35, linewidths=0)
+        axis.scatter(place + _offsets(folds, 0.035), folds, s=9, color=colour, alpha=0.35, linewidths=0)
     for before, after in zip(untrained, trained, strict=True):
         axis.plot([0, 1], [before.mean, after.mean], color=MUTED, lw=1, zorder=3)
     for place, scores, colour in ((0, untrained, UNTRAINED), (1, trained, TRAINED)):
@@ -71,8 +71,8 @@ def metric_label(metric: str) -> str:
     return METRICS[metric].replace(" %", " in %")
 
 
-def _aside(values: np.ndarray, step: float) -> np.ndarray:
-    """Return horizontal offsets for `values` that keep equal values apart, by `step` or less if many are equal."""
+def _offsets(values: np.ndarray, step: float) -> np.ndarray:
+    """Return horizontal offsets that separate equal `values`, by `step`, or by less if many values are equal."""
     order = np.zeros(len(values))
     for value in np.unique(values.round(6)):
         (same,) = np.nonzero(values.round(6) == value)

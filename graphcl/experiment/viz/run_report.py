@@ -111,7 +111,7 @@ def report(run: Run) -> str:
 
 
 def _rows(method: str) -> str:
-    """Return what the method contrasts, `graphs` or `nodes`."""
+    """Return `nodes` if the method contrasts nodes, else `graphs`."""
     installed = method in methods  # a plug-in used by the run may not be installed here
     return methods.facts(method).get("rows", "graphs") if installed else "graphs"
 
@@ -119,7 +119,7 @@ def _rows(method: str) -> str:
 def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
     """Return `(name, value, default)` for every setting, as text; `default` is None if the value is the default."""
     names = {key: {"name": config[key]["name"]} for key in ("loss", "method", "encoder")}
-    # keep the members of a composed augmentation, as it has no default without them
+    # keep the members of a composed augmentation, which are required arguments
     views = {
         key: {part: value for part, value in view.items() if part in ("name", "members")}
         for key, view in config["views"].items()
