@@ -29,8 +29,8 @@ class AttributeMask(Augmentation):
     | `zero`     | zeros                                                         |
     | `mean`     | the mean row of `x` over all nodes of the batch               |
 
-    Integer `x` stands for categories, such as the elements in OGB's molecules. As noise cannot be added to categories,
-    `gaussian` writes -1 (`MASK`) there; the encoder `molecule_gine` learns an embedding of this value.
+    Integer `x` holds categories, such as the elements in OGB's molecules, to which noise cannot be added. There,
+    `gaussian` writes -1 (`MASK`); the encoder `molecule_gine` learns an embedding of this value.
 
     Args:
         ratio: fraction of the nodes to mask, in [0, 1).
@@ -63,7 +63,9 @@ class AttributeMask(Augmentation):
         """Return a decision with the drawn nodes to mask and their new features."""
         x = batch.get("x")
         if x is None:
-            raise InputError("attribute_mask needs node features `x`; give the graphs some, as PyG's Constant does.")
+            raise InputError(
+                "attribute_mask needs node features `x`; add them, as PyG's Constant does."
+            )
         whole = not x.is_floating_point()
         if whole and (self.fill == "mean" or (self.fill == "gaussian" and not x.dtype.is_signed)):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")

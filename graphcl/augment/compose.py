@@ -64,7 +64,7 @@ class OneOf(Augmentation):
 
     Args:
         members: the augmentations to draw from, or their names.
-        weights: weight of each member, >= 0, proportional to its probability. All are equal by default.
+        weights: weight of each member, >= 0, proportional to its probability; equal by default.
 
     Example:
         >>> OneOf([NodeDrop(0.1), Subgraph(0.1)]).members[1]
@@ -76,7 +76,7 @@ class OneOf(Augmentation):
     def __init__(self, members: Sequence[Augmentation | str], weights: list[NonNegative] | None = None) -> None:
         self.members = _checked(members)
         if weights is not None and (len(weights) != len(members) or sum(weights) == 0):
-            raise InputError(f"`weights` must be {len(members)} numbers, one a member and not all 0, got {weights}.")
+            raise InputError(f"`weights` must be {len(members)} numbers, one per member and not all 0, got {weights}.")
         self.weights = None if weights is None else list(weights)
 
     def draw(self, num_graphs: int, generator: torch.Generator | None, device: torch.device) -> Tensor:
@@ -97,8 +97,8 @@ class OneOf(Augmentation):
         mine = [drawn == position for position in range(len(self.members))]
         if graphs is not None:
             mine = [mask & graphs for mask in mine]
-        # Members change different graphs, so single-step decisions can be joined. Multi-step members are applied after
-        # them, one by one, and decide again because the batch has changed.
+        # Members change different graphs, so single-step decisions can be joined. Multi-step members follow one by one
+        # and decide again, because the batch has changed.
         first = [member.decide(batch, generator, mask) for member, mask in zip(self.members, mine, strict=True)]
         decisions = [join(decision for decision in first if decision.then is None)]
         for member, mask, decision in zip(self.members, mine, first, strict=True):
@@ -109,7 +109,7 @@ class OneOf(Augmentation):
 
 
 def _functional(name: str) -> Callable[[F], F]:
-    """Return PyG's decorator `functional_transform(name)`, typed so that the decorated function keeps its type."""
+    """Return PyG's decorator `functional_transform(name)`, annotated to keep the type of the decorated function."""
     decorate: Callable[[F], F] = functional_transform(name)
     return decorate
 

@@ -23,7 +23,7 @@ class EdgeDrop(Augmentation):
     $$\tilde A = A \circ R, \qquad R_{uv} \sim \mathrm{Bernoulli}(1 - p)$$
 
     where A is the adjacency matrix and p is `ratio`. The two directions of an edge are drawn independently, so a view
-    of an undirected graph is directed. `edge_perturb` with `add=False` removes both directions, in an exact number.
+    of an undirected graph is directed. `edge_perturb` with `add=False` removes an exact number of undirected edges.
 
     Args:
         ratio: probability p of removing an edge, in [0, 1).

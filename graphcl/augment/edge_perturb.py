@@ -21,8 +21,8 @@ from graphcl.registry import augmentations
 class EdgePerturb(Augmentation):
     r"""Remove floor(ratio e) of the e edges of each graph and, with `add`, insert as many new edges.
 
-    Here an edge means a pair of connected nodes, with both directions and all parallel edges, so that an undirected
-    graph stays undirected. Self-loops are not counted and stay.
+    An edge here is a pair of connected nodes, with both directions and all parallel edges, so an undirected graph stays
+    undirected. Self-loops are not counted and stay.
 
     With `add`, each removed edge moves to a uniformly drawn pair of unconnected nodes and keeps its directions and edge
     attributes. If a graph has too few unconnected pairs, the remaining edges are only removed.
@@ -59,7 +59,7 @@ class EdgePerturb(Augmentation):
             return Decision(keep_edge=keep_edge.index_fill_(0, _entries(entry, pair_ptr, removed)[0], False))
 
         found = torch.minimum(k, layout.nodes * (layout.nodes - 1) // 2 - edges)
-        new_low, new_high = _absent(layout, low, high, edges, found, generator)
+        new_low, new_high = _draw_unconnected(layout, low, high, edges, found, generator)
         # The removed pairs of a graph are in random order, so moving the first found[g] of them is unbiased.
         rank = ranges(torch.zeros_like(k), k)
         moves = rank < found.repeat_interleave(k)
@@ -106,13 +106,14 @@ def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Te
     return pick(entry, ranges(start, counts)), counts
 
 
-def _absent(
+def _draw_unconnected(
     layout: Layout, low: Tensor, high: Tensor, edges: Tensor, wanted: Tensor, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """Draw wanted[g] distinct unconnected pairs from each graph g; return their lower and their higher nodes.
+    """Return the lower and the higher nodes of wanted[g] distinct unconnected pairs drawn from each graph g.
 
-    If a graph has few unconnected pairs, all of them are listed and sampled. Otherwise pairs are drawn independently;
-    connected and repeated pairs are discarded. In both cases all sets of unconnected pairs are equally likely.
+    If a graph has few unconnected pairs, all of them are listed, and the result is sampled from the list. Otherwise
+    pairs are drawn independently, and connected and repeated pairs are discarded. In both cases all sets of unconnected
+    pairs are equally likely.
 
     Args:
         layout: layout of the batch.

@@ -33,8 +33,8 @@ class Subgraph(Augmentation):
 
     Args:
         ratio: fraction of the nodes to remove, in [0, 1). At least one node stays.
-        growth: `boundary` as above; `one_hop` adds only neighbours of the start node and may keep fewer nodes, as in
-            the released GraphCL code (which discards the result of a set union).
+        growth: `boundary` as above, or `one_hop`, which adds only neighbours of the start node and may keep fewer
+            nodes. The released GraphCL code does the latter, as it discards the result of a set union.
 
     Example:
         >>> import networkx as nx
@@ -89,8 +89,8 @@ def _grow(
         order: nodes `[N]`, sorted by graph and in random order within a graph; growth starts from the first node.
         one_hop: whether to keep only neighbours of each graph's first node in `order`.
     """
-    # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So each component is
-    # reached only from its first node in `order`, and components are reached one after the other.
+    # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
+    # component's first node reaches the whole component first, and components are reached one after the other.
     gap = travel.max() * order.numel() + 1 if travel.numel() else travel.new_ones(())
     sizes = ptr.diff()
     rank = ranges(torch.zeros_like(sizes), sizes)
@@ -127,7 +127,7 @@ def _adjacency(source: Tensor, target: Tensor, travel: Tensor, num_nodes: int) -
 
 
 def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor) -> Tensor:
-    """Return the earliest arrival time at each node, `[N]`, of signals that start at every node u at time start[u].
+    """Return the earliest time `[N]` at which a signal arrives at each node, if every node u sends one at start[u].
 
     Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
     largest number of edges on a shortest path.

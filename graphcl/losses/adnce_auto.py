@@ -106,7 +106,7 @@ def adnce_auto(
                 variance = row.mean((c - row.mean(c)[:, None]).square())
                 beta = 1 / (scale**2 * variance).clamp(min=FLOOR**2)
             else:
-                beta = of_radius(row, f, -math.log(share), max_beta)
+                beta = solve_beta(row, f, -math.log(share), max_beta)
             log_q = row.filled(beta[:, None] * f, -torch.inf).log_softmax(dim=1)
             q = log_q.exp().nan_to_num(0.0)  # an anchor without negatives gives NaN
             level = row.logsumexp(log_q - c / temperature)
@@ -127,7 +127,7 @@ def quantile(row: Row, peak: float) -> Tensor:
     return found.where(row.kept.any(dim=1), 0.0)
 
 
-def of_radius(row: Row, f: Tensor, radius: float, max_beta: float) -> Tensor:
+def solve_beta(row: Row, f: Tensor, radius: float, max_beta: float) -> Tensor:
     """Return for each anchor the beta with KL(softmax(beta f), uniform) = `radius`, clipped at `max_beta`, `[T]`.
 
     The solver is Newton's method within a bracket, on log KL as a function of log beta. It uses bisection where
@@ -139,9 +139,9 @@ def of_radius(row: Row, f: Tensor, radius: float, max_beta: float) -> Tensor:
         radius: KL divergence, >= 0.
         max_beta: largest beta.
     """
-    none = f.new_zeros(f.size(0))
+    zeros = f.new_zeros(f.size(0))
     if radius == 0:
-        return none
+        return zeros
     log_count = torch.log(torch.as_tensor(row.count, dtype=f.dtype, device=f.device)).view(-1)
 
     def measure(beta: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,13 +153,13 @@ def of_radius(row: Row, f: Tensor, radius: float, max_beta: float) -> Tensor:
         return log_count + beta * first - total.log(), second - first.square()
 
     # Var(f) <= 1, so KL <= beta^2 / 2, and sqrt(2 radius) is a lower bound.
-    low, high = none + math.sqrt(2 * radius), none + max_beta
+    low, high = zeros + math.sqrt(2 * radius), zeros + max_beta
     reached = measure(high)[0] > radius
-    beta = math.sqrt(2 * radius) * measure(none)[1].clamp(min=1e-30).rsqrt()
-    before, step = low, none + torch.inf
+    beta = math.sqrt(2 * radius) * measure(zeros)[1].clamp(min=1e-30).rsqrt()
+    before, step = low, zeros + torch.inf
     for _ in range(20 if f.dtype == torch.float64 else 14):
-        # Bisect if Newton's step leaves the bracket or exceeds half the previous step: KL(beta) has plateaus, as in the
-        # case of two almost equal negatives.
+        # Bisect if Newton's step leaves the bracket or exceeds half the previous step: KL(beta) can have plateaus, for
+        # example with two almost equal negatives.
         newton = (beta >= low) & (beta <= high) & ((beta / before).log().abs() <= step / 2)
         beta = torch.where(newton, beta, (low * high).sqrt())
         before, step = beta, (beta / before).log().abs()

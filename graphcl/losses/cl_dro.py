@@ -97,7 +97,7 @@ def worst_case(row: Row, s: Tensor, order: float) -> Tensor:
             above = row.mean(weight(middle, 1 / k)) > 1
             low, high = torch.where(above, middle, low), torch.where(above, high, middle)
         nu = ((low + high) / 2).nan_to_num(0.0, 0.0, 0.0)
-    if row.kept is not None:  # so that masked entries do not overflow
+    if row.kept is not None:  # otherwise masked entries could overflow
         s = torch.where(row.kept, s, nu[:, None])
-    # phi*(v) = (w^order - 1) / order with w = (1 + k v)_+^(1/k). The derivative by nu is 0, so nu needs no gradient.
+    # phi*(v) = (w^order - 1) / order with w = (1 + k v)_+^(1/k). The derivative in nu is 0, so nu needs no gradient.
     return nu + row.mean((weight(nu, order / k) - 1) / order)

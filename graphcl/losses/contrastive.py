@@ -49,7 +49,7 @@ def contrastive(
     """
 
     def push(row: Row) -> Tensor:
-        # The square root has an infinite derivative at 0, so equal rows are masked to get a gradient of 0.
+        # The square root has an infinite derivative at 0, so mask equal rows, which then get a gradient of 0.
         apart = row.value > 0
         distance = torch.where(apart, torch.where(apart, row.value, 1.0).sqrt(), 0.0)
         short = (margin - distance).clamp(min=0)

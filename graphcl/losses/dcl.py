@@ -21,9 +21,8 @@ def dcl(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     probability of the positive. This negative-positive-coupling multiplier vanishes for easy positives. The value of
     DCL can be negative.
 
-    Differs: the paper uses `negatives="all"` and temperature 0.1. The loss of the
-    released GraphCL code is `negatives="cross", symmetric=False`. It is Eq. 3 of the GraphCL paper, in which the sum
-    excludes the positive.
+    Differs: the paper uses `negatives="all"` and temperature 0.1. The loss of the released GraphCL code is
+    `negatives="cross", symmetric=False`; it is Eq. 3 of the GraphCL paper, in which the sum excludes the positive.
 
     Args:
         pairs: anchors, positives and negatives.

@@ -71,7 +71,7 @@ def _fits(x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, norms: Sequ
         and x.dtype == torch.float32
         and not x.requires_grad
         and x.dim() == 2
-        and x.size(0) > 1  # leave one row to PyTorch, whose BatchNorm raises the usual error
+        and x.size(0) > 1  # for one row, PyTorch's BatchNorm raises the usual error
         and graphs.order is None
         and graphs.ids.numel() == x.size(0)
         and graphs.ptr.numel() > 1
@@ -159,8 +159,8 @@ class _FusedSums(torch.autograd.Function):
             return None, None, None, None, None, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
-        try:  # autograd does not detect changes by NumPy, or of the size of a storage
-            if not all(map(_is_whole, inputs)):
+        try:  # autograd does not detect changes made by NumPy, or changes of a storage's size
+            if not all(map(_storage_is_intact, inputs)):
                 raise ValueError
             _call(_gin.backward, ctx.norms, ctx.training, ctx.raw, *given)
         except ValueError:
@@ -178,7 +178,7 @@ class _FusedSums(torch.autograd.Function):
         )
 
 
-def _is_whole(tensor: Tensor) -> bool:
+def _storage_is_intact(tensor: Tensor) -> bool:
     end = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
     return end <= tensor.untyped_storage().nbytes()
 

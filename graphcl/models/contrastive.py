@@ -1,4 +1,4 @@
-"""The model that contrastive training optimises: an encoder and a projector."""
+"""Define the model that contrastive training optimises: an encoder and a projector."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ContrastiveModel(nn.Module):
 
     Raises:
         InputError: H is unknown, `projection` is below 1, the projector is unknown, or the encoder does not accept
-            `edge_index` and `batch`. When called: the encoder does not return `[B, H]`.
+            `edge_index` and `batch`. When called: the encoder's output is not `[B, H]`.
 
     Example:
         >>> from torch_geometric.nn import GAT
@@ -113,8 +113,8 @@ class ContrastiveModel(nn.Module):
         """
         check_batch(view1)
         check_batch(view2)
-        # One pass launches half as many operations but needs twice the memory. On the CPU it is slower beyond the
-        # caches, so large views are encoded one by one.
+        # One pass launches half as many operations but needs twice the memory. On the CPU it is slower if the views
+        # exceed the cache, so large views are encoded one by one.
         if "parts" not in self._optional or not (view1.x.is_cuda or self._small(view1, view2)):
             return self.encode(view1), self.encode(view2)
         parts, graphs = [view1.x.size(0), view2.x.size(0)], view1.num_graphs

@@ -1,4 +1,4 @@
-"""Base class of graph encoders, which defines their call signature, message passing and readout."""
+"""Define the base class of graph encoders: call signature, message passing and readout."""
 
 from __future__ import annotations
 

@@ -83,5 +83,5 @@ def check_signature(encoder: nn.Module, *needed: str) -> None:
 
 
 def kind(value: object) -> str:
-    """Return the type of `value` in words, for an error message."""
+    """Return the type of `value` as text for an error message."""
     return f"the class {value.__name__}; make an instance" if isinstance(value, type) else type(value).__name__

@@ -34,11 +34,11 @@ from graphcl.version import __version__
 FORMAT = "graphcl encoder"
 VERSION = 1
 LARGE = 2**10
-"""Limit on numbers in a description. Larger numbers are valid only up to the largest dimension of a weight."""
+"""Limit on numbers in a description, unless a weight has a larger dimension."""
 MAX_DEGREES = 2**16
-"""Limit on the number of degree columns, because loading a data set allocates these columns for every node."""
+"""Limit on the number of degree columns, which are allocated for every node of a data set."""
 Weights = dict[int, dict[str, Tensor]]
-"""A mapping from seeds to state dicts."""
+"""Seed -> state dict."""
 
 
 def _check_name(value: str) -> str:
@@ -63,7 +63,7 @@ class EncoderName(_Frozen):
 
 
 class EncoderDescription(_Frozen):
-    """Everything about a trained encoder except its weights.
+    """Description of a trained encoder: everything except its weights.
 
     Attributes:
         encoder: name and arguments of the encoder.
@@ -116,7 +116,7 @@ class EncoderDescription(_Frozen):
         return self.in_channels - self.label_columns if "degree" in self.features else 0
 
     def columns(self) -> str:
-        """Return the feature columns in words, such as `7 columns of labels and 31 of degrees`."""
+        """Return a description of the feature columns, such as `7 columns of labels and 31 of degrees`."""
         labels = f"{self.label_columns} columns of labels"
         if self.features == "labels+degree":
             return f"{labels} and {self.degree_columns} of degrees"

@@ -169,7 +169,7 @@ def test_uniform_draws_are_those_of_randint():
 
 @pytest.mark.parametrize("weights", [[], [1], [1, 1, 1], [0, 0]])
 def test_weights_that_do_not_fit_the_members(weights):
-    with pytest.raises(InputError, match=r"^`weights` must be 2 numbers, one a member and not all 0, got \[.*\]\.$"):
+    with pytest.raises(InputError, match=r"^`weights` must be 2 numbers, one per member and not all 0, got \[.*\]\.$"):
         OneOf([NodeDrop(0.5), Identity()], weights=weights)
 
 

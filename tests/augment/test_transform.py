@@ -316,7 +316,7 @@ def test_graphs_of_other_kinds_are_refused(name, graph, line):
 @pytest.mark.parametrize("name", ["attribute_mask", "random4"])
 def test_a_data_set_without_the_features_that_are_masked(name):
     graphs = [Data(edge_index=torch.tensor(path(4)).t(), num_nodes=4) for _ in range(2)]
-    with pytest.raises(InputError, match=r"^attribute_mask needs node features `x`; give the graphs some, as PyG"):
+    with pytest.raises(InputError, match=r"^attribute_mask needs node features `x`; add them, as PyG"):
         Held(graphs, transform=build(name))[0]
     assert Held(graphs, transform=T.Compose([T.Constant(), build(name)]))[0].x.size(1) == 1
 

@@ -625,15 +625,15 @@ def wrapped(direction, change):
 
 
 def forgets_the_diagonal():
-    return {(torch_tiles.Tile, "leave_out"): lambda *_: None}
+    return {(torch_tiles.Tile, "fill_masked"): lambda *_: None}
 
 
 def forgets_the_diagonal_off_the_main_tiles():
-    def leave_out(tile, sums, values, filler):
+    def fill_masked(tile, sums, values, filler):
         if tile.mask == "diagonal" and tile.rows[1] == tile.columns[1]:
             values.diagonal().fill_(filler)
 
-    return {(torch_tiles.Tile, "leave_out"): leave_out}
+    return {(torch_tiles.Tile, "fill_masked"): fill_masked}
 
 
 def forgets_the_columns_side():
@@ -683,7 +683,7 @@ def forgets_to_shrink_what_is_summed_so_far():
 
 
 def forgets_where_the_chunk_starts():
-    original = tiled.lay_out_rows
+    original = tiled.similarity_rows
 
     def broken(comparison, anchors, rows):
         sets = list(comparison.sets)
@@ -691,7 +691,7 @@ def forgets_where_the_chunk_starts():
         first = slice(0, rows.stop - rows.start)
         return original(dataclasses.replace(comparison, sets=tuple(sets)), anchors, first)
 
-    return {(tiled, "lay_out_rows"): broken}
+    return {(tiled, "similarity_rows"): broken}
 
 
 def forgets_equal_ids():

@@ -18,7 +18,7 @@ class DensePairs(Pairs):
 
     def __init__(self, comparison: Comparison) -> None:
         super().__init__(comparison)
-        self.row = lay_out(comparison)
+        self.row = similarity_matrix(comparison)
 
     @property
     def negative(self) -> Tensor:
@@ -72,7 +72,7 @@ class ExplicitPairs(DensePairs):
         return torch.full_like(self.positive, self.row.value.size(1))
 
 
-def lay_out(comparison: Comparison) -> Row:
+def similarity_matrix(comparison: Comparison) -> Row:
     """Return the similarities of all anchors to their negatives, as a `Row` of A anchors."""
     known: dict[tuple[int, int], Tensor] = {}
     values, kept = [], []
@@ -92,7 +92,7 @@ def lay_out(comparison: Comparison) -> Row:
     return Row(torch.cat(values), torch.cat(kept) if kept else None)
 
 
-def lay_out_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
+def similarity_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
     """Return the similarities of a slice `rows` of the anchors in set `anchors` to their negatives, as a `Row`."""
     x = comparison.sets[anchors][rows]
     values: list[Tensor] = []

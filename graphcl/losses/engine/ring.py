@@ -99,8 +99,8 @@ class RingPairs(TiledPairs):
 class _Ring:
     """Implementation of `Tiles` that merges the results over the keys of all ranks."""
 
-    def __init__(self, tiles: Tiles, there: ranks.Ranks) -> None:
-        self._tiles, self._ranks = tiles, there
+    def __init__(self, tiles: Tiles, group: ranks.Ranks) -> None:
+        self._tiles, self._ranks = tiles, group
 
     def forward(self, sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
         """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.Tiles`."""
@@ -160,17 +160,17 @@ class _Transfer:
 
     Args:
         leaving: tensor to send; the received tensor has the same shape and dtype.
-        there: ranks that form the ring.
+        group: ranks that form the ring.
         tag: message tag.
     """
 
-    def __init__(self, leaving: Tensor, there: ranks.Ranks, tag: int) -> None:
+    def __init__(self, leaving: Tensor, group: ranks.Ranks, tag: int) -> None:
         self.tag, self._sent, self._received = tag, leaving, torch.empty_like(leaving)
-        before, after = (dist.get_global_rank(there.group, (there.rank + step) % there.size) for step in (-1, 1))
+        before, after = (dist.get_global_rank(group.group, (group.rank + step) % group.size) for step in (-1, 1))
         self._requests = dist.batch_isend_irecv(
             [
-                dist.P2POp(dist.isend, leaving, after, there.group, tag),
-                dist.P2POp(dist.irecv, self._received, before, there.group, tag),
+                dist.P2POp(dist.isend, leaving, after, group.group, tag),
+                dist.P2POp(dist.irecv, self._received, before, group.group, tag),
             ]
         )
 
@@ -181,14 +181,14 @@ class _Transfer:
         return self._received
 
 
-def _check(z1: Tensor, z2: Tensor, there: ranks.Ranks) -> None:
+def _check(z1: Tensor, z2: Tensor, group: ranks.Ranks) -> None:
     """Raise an InputError on all ranks if batch sizes differ or if a view of any rank is not finite or too large."""
-    there.agree(z1)
+    group.agree(z1)
     if z1.device.type != "cpu":
         return
     sums = [float(each.detach().square().sum()) for each in (z1, z2)]
-    statistics = there.exchange(torch.tensor([z1.size(0), all(map(math.isfinite, sums))])).tolist()
-    there.check_sizes([size for size, _ in statistics])
+    statistics = group.exchange(torch.tensor([z1.size(0), all(map(math.isfinite, sums))])).tolist()
+    group.check_sizes([size for size, _ in statistics])
     for name, each in (("z1", z1), ("z2", z2)):
         check_finite(name, each)
         check_size(name, each)

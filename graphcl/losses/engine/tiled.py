@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, RowFunction
-from graphcl.losses.engine.dense import lay_out_rows
+from graphcl.losses.engine.dense import similarity_rows
 from graphcl.losses.engine.exponent import Exponent
 
 ROW_ELEMENTS = 2**23
@@ -240,7 +240,7 @@ class _TiledSums(torch.autograd.Function):
 
 def _chunk(function: RowFunction, comparison: Comparison, anchors: int, rows: slice, *tensors: Tensor) -> Tensor:
     sets, per_anchor = tensors[: len(comparison.sets)], tensors[len(comparison.sets) :]
-    return function(lay_out_rows(replace(comparison, sets=sets), anchors, rows), *per_anchor)
+    return function(similarity_rows(replace(comparison, sets=sets), anchors, rows), *per_anchor)
 
 
 def _same_pairs(comparison: Comparison) -> tuple[Tensor, Tensor]:

@@ -40,8 +40,8 @@ class Tile:
         """
         return [(*self.rows, 1), (*self.columns, 0)] if self.both else [(*self.rows, 1)]
 
-    def leave_out(self, sums: Sums, values: Tensor, filler: float) -> None:
-        """Write `filler` to the entries of `values` that are not negatives, in place."""
+    def fill_masked(self, sums: Sums, values: Tensor, filler: float) -> None:
+        """Set the entries of `values` that are not negatives to `filler`, in place."""
         rows, columns = self.rows[1], self.columns[1]
         if self.mask == "diagonal" and rows.start < columns.stop and columns.start < rows.stop:
             values.diagonal(rows.start - columns.start).fill_(filler)
@@ -67,7 +67,7 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
         for k, exponent in enumerate(sums.exponents):
             value = _evaluate(exponent.total, exponent.center, similarity, out=work.like(similarity, 1))
             small = sums.small(exponent)
-            tile.leave_out(sums, value.exp_() if small else value, 0.0 if small else -torch.inf)
+            tile.fill_masked(sums, value.exp_() if small else value, 0.0 if small else -torch.inf)
             for number, part, axis in tile.sides:
                 weight = value
                 if not small:
@@ -119,7 +119,7 @@ def backward(
                 gradient.add_(weights, alpha=slope[0])
             else:
                 gradient.addcmul_(weights, _evaluate(slope, exponent.center, similarity, out=value))
-        tile.leave_out(sums, gradient, 0.0)
+        tile.fill_masked(sums, gradient, 0.0)
         (rows, row_part), (columns, column_part) = tile.rows, tile.columns
         if (into := gradients[rows]) is not None:
             into[row_part].addmm_(gradient, sets[columns][column_part])
