@@ -63,9 +63,7 @@ class AttributeMask(Augmentation):
         """Return a decision with the drawn nodes to mask and their new features."""
         x = batch.get("x")
         if x is None:
-            raise InputError(
-                "attribute_mask needs node features `x`; add them, as PyG's Constant does."
-            )
+            raise InputError("attribute_mask needs node features `x`; add them, as PyG's Constant does.")
         whole = not x.is_floating_point()
         if whole and (self.fill == "mean" or (self.fill == "gaussian" and not x.dtype.is_signed)):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")

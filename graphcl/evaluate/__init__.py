@@ -1,8 +1,8 @@
 """Evaluate frozen embeddings. scikit-learn is imported at the first call.
 
 A file `NAME.py` in this package that defines a function `NAME(h, y, ...)` provides the evaluator `NAME`. The function
-passes its own fit to `make_folds(...).scores`. An evaluator with the argument `split` uses the split and metric of a
-benchmark instead of folds.
+passes a fitting function to `make_folds(...).scores`. An evaluator with the argument `split` uses a benchmark's split
+and metric instead of folds.
 """
 
 import importlib

@@ -31,11 +31,11 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
 
     where $a_{sk}$ and $b_{sk}$ are the scores of `after` and `before` for seed s and fold k, $\bar d$ and
     $\hat\sigma^2_d$ the mean and variance of their differences, and S and K the numbers of seeds and folds. t has
-    SK - 1 degrees of freedom. Training parts of different folds overlap, so scores are not independent. The term
-    1 / (K - 1), the ratio of test to training graphs, corrects the variance for the overlap. A plain t-test over all
-    folds rejects a true null hypothesis several times too often. On a benchmark's split, K is 1 and the term is
-    omitted. This gives the paired t-test over seeds, which is valid for this split only; for one seed, p = 1. On random
-    splits of a tenth, a tenth and the rest, the ratio of test to training nodes is 8, a strict correction.
+    SK - 1 degrees of freedom. Training parts of different folds overlap, so scores are not independent, and a plain
+    t-test over all folds rejects a true null hypothesis several times too often. The term 1 / (K - 1), the ratio of
+    test to training graphs, corrects the variance for the overlap. For random splits, `FoldScores.test_ratio` replaces
+    it: 8 for parts of 10, 10 and 80 %, a strict correction. On a benchmark's split (K = 1) the term is omitted. The
+    result is the paired t-test over seeds, valid for this split only; for one seed, p = 1.
 
     Args:
         after: scores of one embedding, one entry per seed.

@@ -51,7 +51,7 @@ class Folds:
         """
         from threadpoolctl import threadpool_limits
 
-        # The solvers release the GIL, so threads suffice. More than one BLAS thread per worker is slower (1.4 times).
+        # The solvers release the GIL, so threads suffice. With several BLAS threads per worker it is 1.4 times slower.
         with threadpool_limits(1, "blas"), ThreadPoolExecutor(self.workers) as pool:
             found = []
             for scored in pool.map(accuracies, self.inner, [grid] * len(self.inner)):
@@ -93,9 +93,9 @@ def make_folds(
 
 
 def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
-    """Return stratified folds, shuffled by the seed.
+    """Return stratified folds, shuffled by the seed; an empty list if a class has a single graph.
 
-    The smallest class limits their number; if it has one graph only, the list is empty.
+    There are at most as many folds as the smallest class has graphs.
 
     Args:
         labels: class of each graph `[n]`, from 0.
@@ -183,8 +183,10 @@ def class_indices(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarra
         raise InputError(f"`y` must hold one class for each graph, got {y.dtype} that are not whole numbers.")
     try:
         classes, labels = np.unique(y, return_inverse=True)
-    except TypeError:  # objects that cannot be ordered, such as None and strings
-        raise InputError(f"`y` must hold one class for each graph, all numbers or all texts, got {y.dtype}.") from None
+    except TypeError:  # values that cannot be sorted together, such as None and strings
+        raise InputError(
+            f"`y` must hold one class for each graph, numbers only or strings only, got {y.dtype}."
+        ) from None
     if len(classes) < 2:
         raise InputError(f"`y` must have two classes or more, got {classes.tolist()}.")
     return classes, labels

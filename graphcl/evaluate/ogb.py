@@ -91,7 +91,7 @@ def ogb(
 
 
 def split_parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
-    """Return the row indices of each part of `split`; raise InputError if the split is invalid."""
+    """Return part -> row indices for `split`; raise InputError if the split is invalid."""
     if sorted(split) != sorted(PARTS):
         raise InputError(f"`split` must have the parts train, valid and test, got {', '.join(split) or 'none'}.")
     parts = {part: np.asarray(split[part], dtype=np.int64) for part in PARTS}

@@ -11,8 +11,8 @@ POINTS = 2000
 def principal_plane(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Project embeddings with standardised columns onto their first two principal components.
 
-    The projection is linear and has no parameters, so points that are far apart in the plane are far apart in the
-    standardised embedding. t-SNE would take seconds and might show clusters that are not in the embedding.
+    The projection is linear without parameters, so points that are far apart in the plane are also far apart in the
+    standardised embedding. t-SNE would take seconds and might show clusters that the embedding does not have.
 
     Args:
         h: embeddings `[n, H]`.
@@ -39,6 +39,6 @@ def principal_plane(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return points, shares
 
 
-def chosen(count: int) -> np.ndarray:
+def plot_indices(count: int) -> np.ndarray:
     """Return up to `POINTS` evenly spaced indices of `count` graphs, so that sorted data sets keep all classes."""
     return np.linspace(0, count - 1, min(count, POINTS)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Hold test scores of one seed, summarise scores over seeds, and compute paired gains."""
+"""Store the test scores of a seed, summarise scores over seeds, and compute paired gains."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def summarise(scores: Sequence[FoldScores]) -> Summary:
     """
     seeds = tuple(score.seed for score in scores)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise InputError(f"`scores` must hold one score or more, each of its own seed, got seeds {list(seeds)}.")
+        raise InputError(f"`scores` must hold one score or more, of different seeds, got seeds {list(seeds)}.")
     means = [score.mean for score in scores]
     within = [np.std(score.accuracy) for score in scores]
     return Summary(float(np.mean(means)), float(np.std(means)), float(np.mean(within)), seeds)

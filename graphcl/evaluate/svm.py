@@ -10,15 +10,15 @@
 - Small classes: if a class is too small for these numbers of folds, fewer folds are used, with a warning.
 - `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
   `np.std`. `std_seeds` shows how much a result varies with the seed; it is not the standard error of the mean.
-  `std_folds` is the standard deviation over the test folds of one seed. This value is several times larger, and other
-  papers report it as ±. To compare two embeddings, use `paired_gain`.
+  `std_folds` is the standard deviation over the test folds of one seed, which is several times larger; other papers
+  report it as ±. To compare two embeddings, use `paired_gain`.
 
 The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
 one kernel for all C. `_svm.c` solves the dual problem with the same steps as libsvm, in vectorised loops, and returns
 bitwise the same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Results can differ
-only for a decision value of exactly 0, because its sign depends on the last bit of an exponential. Such a value occurs
-for a row midway between two rows of different classes. `benchmarks/evaluate.py` measures the time.
+only if a decision value is exactly 0, as for a row midway between two rows of different classes: its sign then depends
+on the last bit of an exponential. `benchmarks/evaluate.py` measures the time.
 """
 
 from __future__ import annotations
@@ -92,15 +92,15 @@ def svm(
     candidates = c_grid(grid)
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     distances = None if scale else _distances(data.h, data.workers)
-    rooms = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
+    buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
     def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
         train, held = part
-        part = train[np.argsort(data.labels[train], kind="stable")], held  # sort rows as libsvm does, for equal results
+        part = train[np.argsort(data.labels[train], kind="stable")], held  # libsvm sorts rows by class, so do the same
         size = (len(train) + len(held)) * len(train)
-        if getattr(rooms, "room", np.empty(0)).size < size:
-            rooms.room = np.empty(size)
-        kernel = _kernel(data.h, part, distances, rooms.room)
+        if getattr(buffers, "kernel", np.empty(0)).size < size:
+            buffers.kernel = np.empty(size)
+        kernel = _kernel(data.h, part, distances, buffers.kernel)
         pairs = None if _svm is None else _pairs(kernel, data.labels[part[0]])
         return [_accuracy(kernel, data.labels, part, c, pairs) for c in candidates]
 
@@ -117,16 +117,16 @@ def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, room: np.ndarray | None = None) -> np.ndarray:
+def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray | None = None) -> np.ndarray:
     """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows.
 
-    Without `distances`, standardise the embedding `h` over the training rows. Write the result into `room`, if given.
+    Without `distances`, standardise the embedding `h` over the training rows. Write the result into `buffer`, if given.
     """
     from sklearn.preprocessing import StandardScaler
 
     rows, train = np.concatenate(part), part[0]
-    room = np.empty(len(rows) * len(train)) if room is None else room
-    kernel = room[: len(rows) * len(train)].reshape(len(rows), len(train))
+    buffer = np.empty(len(rows) * len(train)) if buffer is None else buffer
+    kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
     variance = z[: len(train)].var()
     gamma = 1 / (h.shape[1] * variance) if variance != 0 else 1.0

@@ -15,7 +15,7 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
-from graphcl.evaluate.pca import chosen, principal_plane
+from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.experiment.build import make_augmentations
 from graphcl.losses import Loss
 from graphcl.losses.engine.comparison import Row
@@ -87,13 +87,13 @@ def report_arrays(
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
     The map consists of `map [m, 2]`, the first two principal components of the m graphs that
-    `graphcl.evaluate.pca.chosen` selects, and `shares [2]`, each component's fraction of the variance. Separate
+    `graphcl.evaluate.pca.plot_indices` selects, and `shares [2]`, each component's fraction of the variance. Separate
     generators are used, so training is not affected.
     """
     device = next(method.parameters()).device
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
     loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window)
-    points, shares = principal_plane(h.numpy()[chosen(h.size(0))])
+    points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     found = snapshot(method, loader, *make_augmentations(config), views)
     return {**found, "map": points.astype(np.float32), "shares": shares}
 

@@ -124,7 +124,7 @@ def unsupported(graph: object) -> str:
     """Return advice for an error message if the type of `graph` is not supported, else an empty string."""
     if isinstance(graph, HeteroData):
         return "; heterogeneous graphs are not supported, use its to_homogeneous()"
-    return "; temporal graphs are not supported, make a Data of each period" if isinstance(graph, TemporalData) else ""
+    return "; temporal graphs are not supported, make each period a Data" if isinstance(graph, TemporalData) else ""
 
 
 def check_batch(batch: object) -> None:
@@ -145,7 +145,7 @@ def check_batch(batch: object) -> None:
         kind = type(batch).__name__
         raise InputTypeError(f"expected a torch_geometric.data.Batch of whole graphs, got {kind}{hint}.")
     if batch.get("x") is None:
-        raise InputError("these graphs have no node features `x`; give them some, as load_dataset does.")
+        raise InputError("these graphs have no node features `x`; add them, as load_dataset does.")
 
 
 def levels(batch: Batch, layout: Layout) -> dict[str, str]:
@@ -166,7 +166,7 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
         if (node or edge) and not (named_node or named_edge) and key not in slices and size == layout.num_graphs:
             continue  # most likely one entry per graph, so `other`
         if (node or edge) and not (named_node or named_edge) and key in slices:
-            # Reading the parts' sizes synchronises with the device, so do it only if the name does not tell the level.
+            # Reading the parts' sizes synchronises with the device, so do it only if the name does not show the level.
             parts = slices[key].cpu()
             if size == layout.num_graphs and torch.equal(parts, torch.arange(size + 1)):
                 continue  # one entry per graph, so `other`
@@ -255,8 +255,8 @@ def select(
     fields["edge_index"] = part.edge_index
     incs["edge_index"] = part.ptr[:-1]
     # Without a node-level attribute, PyG cannot infer the number of nodes, so store `num_nodes`.
-    told = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
-    keep_num_nodes = "num_nodes" in batch._store or not told
+    inferable = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
+    keep_num_nodes = "num_nodes" in batch._store or not inferable
     parts = slices if known is not None else None
     return assemble(_graph_class(batch), fields, parts, incs, part.ptr, part.batch, keep_num_nodes)
 
@@ -311,7 +311,7 @@ def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:
 
 
 def _empty_batch(like: type[Data]) -> Batch:
-    """Return an empty `Batch` for graphs of class `like`. Avoid creating a new class at each call, as PyG does."""
+    """Return an empty `Batch` for graphs of class `like`; unlike PyG, do not create a new class at each call."""
     return type.__call__(_plain_batch()) if like is Data else Batch(_base_cls=like)
 
 

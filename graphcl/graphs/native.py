@@ -121,8 +121,8 @@ def keep_edges(
 def sample(ptr: Tensor, k: Tensor, order: Tensor) -> Tensor:
     """Return the indices of k[g] elements of each segment g, sorted by segment; see `random_sample`.
 
-    `order` is a random permutation of 0 .. S - 1, where S is the number of elements in segments with k[g] > 0. In each
-    segment, the elements that come first in `order` are drawn.
+    `order` is a random permutation of 0 .. S - 1, where S is the number of elements in segments with k[g] > 0. The
+    first k[g] elements of segment g in this order are drawn.
     """
     out, work = ptr.new_empty(int(k.sum())), ptr.new_empty(order.numel() + 3 * k.numel())
     _native.sample(

@@ -1,4 +1,4 @@
-"""Simple statistics of graphs: a baseline embedding that needs no encoder."""
+"""Compute simple statistics of graphs, a baseline embedding that needs no encoder."""
 
 from __future__ import annotations
 

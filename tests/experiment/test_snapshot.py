@@ -8,7 +8,7 @@ import torch
 
 from graphcl import Identity, Loss, ResidentLoader, TwoViews, load_dataset
 from graphcl.config import make_config
-from graphcl.evaluate.pca import chosen, principal_plane
+from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.experiment.build import make_method, make_model
 from graphcl.experiment.snapshot import EDGES, pushes, report_arrays, snapshot
 from graphcl.losses import infonce
@@ -125,7 +125,7 @@ def test_the_plane_without_variance(h):
 
 
 def test_graphs_on_a_map():
-    assert chosen(5).tolist() == [0, 1, 2, 3, 4]
-    shown = chosen(10_001)
+    assert plot_indices(5).tolist() == [0, 1, 2, 3, 4]
+    shown = plot_indices(10_001)
     assert (len(shown), shown[0], shown[-1]) == (2000, 0, 10_000)
     assert len(np.unique(shown)) == 2000

@@ -22,7 +22,7 @@ from graphcl.config import make_config
 from graphcl.config.nested import flat_values
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores, paired_gain, paired_test
-from graphcl.evaluate.pca import chosen, principal_plane
+from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.experiment.snapshot import EDGES
 from graphcl.experiment.summary import ROWS, deviation, protocol_line, unit
 from graphcl.experiment.viz.curves import curves
@@ -218,7 +218,7 @@ def _maps(run: Run) -> Section | None:
     if "h" not in run.embeddings or not run.embeddings["h"].size:
         return None
     h, y = run.embeddings["h"], run.embeddings.get("y")
-    graphs = chosen(h.shape[1])
+    graphs = plot_indices(h.shape[1])
     planes = {when: (kept["map"], kept["shares"]) for when, kept in run.snapshots.items() if "map" in kept}
     if not planes:  # with `--report false` there is no report.npz, so map the first seed's embeddings
         planes["after"] = principal_plane(h[0][graphs])
