@@ -131,21 +131,21 @@ def note_checksum(archive: Path, name: str, origin: str) -> None:
 def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> None:
     """Raise InputError if an entry has an unsafe path, type or encoding, or if the unpacked files are too large."""
     if len(entries) > MAX_ENTRIES:
-        raise InputError(f"{origin} is refused: {len(entries)} entries, such an archive has a dozen.")
+        raise InputError(f"{origin} is refused: it has {len(entries)} entries, more than {MAX_ENTRIES}.")
     for entry in entries:
         # `filename` cannot be used: zipfile normalises it, which hides backslashes and NUL
-        told = one_line(repr(entry.orig_filename), 100)
+        shown = one_line(repr(entry.orig_filename), 100)
         path, kind = PurePosixPath(entry.orig_filename), stat.S_IFMT(entry.external_attr >> 16)
         drive = len(entry.orig_filename) > 1 and entry.orig_filename[1] == ":"
         if path.is_absolute() or ".." in path.parts or drive or {"\\", "\0"} & set(entry.orig_filename):
-            raise InputError(f"{origin} is refused: the entry {told} leads out of the folder.")
+            raise InputError(f"{origin} is refused: the entry {shown} leads out of the folder.")
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise InputError(f"{origin} is refused: the entry {told} is a link or special file.")
+            raise InputError(f"{origin} is refused: the entry {shown} is a link or special file.")
         if entry.flag_bits & 0x1:
-            raise InputError(f"{origin} is refused: the entry {told} is encrypted.")
+            raise InputError(f"{origin} is refused: the entry {shown} is encrypted.")
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             how = f"is packed by method {entry.compress_type}"
-            raise InputError(f"{origin} is refused: the entry {told} {how}; repack it with deflate.")
+            raise InputError(f"{origin} is refused: the entry {shown} {how}; repack it with deflate.")
     total = sum(entry.file_size for entry in entries)
     if total > MAX_BYTES or (total > FREE_BYTES and total > MAX_RATIO * packed):
         raise InputError(f"{origin} is refused: its {packed} bytes would unpack to {total} bytes (a zip bomb?).")

@@ -101,7 +101,7 @@ def node_features(
 
 
 def _warn_of_magnitudes(x: Tensor, what: str) -> None:
-    """Warn if an integer `x` has values other than 0 and 1: they may be categories, but are used as magnitudes."""
+    """Warn if an integer `x` has values other than 0 and 1, which may be categories but are used as magnitudes."""
     if x.is_floating_point() or x.dtype == torch.bool or not x.numel():
         return
     low, high = (int(each) for each in x.aminmax())

@@ -34,9 +34,9 @@ from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, 
 from graphcl.errors import InputError, InputTypeError, one_line, reason
 
 TIMEOUT = 30.0
-"""Timeout of a download attempt: seconds without a received byte."""
+"""Timeout of a download attempt, in seconds without a received byte."""
 ATTEMPTS, PAUSE = 4, 1.0
-"""Number of attempts if the connection breaks off, and the seconds between two attempts."""
+"""Number of attempts if the connection breaks, and the seconds between two attempts."""
 MAX_SECONDS = 6 * 3600.0
 """Longest time for a download, in seconds."""
 MAX_BYTES = 4 * 2**30
@@ -86,7 +86,7 @@ def fetch_archive(
 
 
 def mirror_place(mirror: str | os.PathLike[str]) -> Path | str:
-    """Return the folder that `mirror` names, or its URL if it is on a server; raise InputError if it is neither."""
+    """Return `mirror` as a folder, or as a URL if it is on a server; raise InputError if it is neither."""
     if not isinstance(mirror, str | os.PathLike):
         raise InputTypeError(f"`mirror` must be a folder or a URL, got {type(mirror).__name__}.")
     mirror = os.fspath(mirror)
@@ -169,7 +169,7 @@ def fetch_file(
     Args:
         url: http or https address of the file.
         target: path of the new file.
-        elsewhere: end of every message: how to get the file in another way.
+        elsewhere: advice at the end of every message on other ways to get the file.
         max_bytes: largest download in bytes.
         hint: function that returns further advice for a file that the server does not have.
 

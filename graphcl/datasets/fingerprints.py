@@ -1,4 +1,4 @@
-"""Compute classical descriptions of molecules, with which learnt embeddings are compared."""
+"""Compute classical descriptions of molecules, as baselines for learnt embeddings."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ def ecfp4(smiles: tuple[str, ...]) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def descriptors(smiles: tuple[str, ...]) -> Tensor:
-    r"""Return all of RDKit's descriptors, some 200 columns: masses, counts, surfaces, charges, lipophilicity.
+    r"""Return all of RDKit's descriptors, about 200 columns: masses, counts, surfaces, charges, lipophilicity.
 
-    Each is $\operatorname{sign}(d) \log(1 + |d|)$ of the value d, as some span many orders of magnitude, and 0 where
-    RDKit finds none. It takes a few milliseconds a molecule.
+    $$\operatorname{sign}(d) \log(1 + |d|)$$
+
+    where d is the value of a descriptor; the logarithm is needed because some values span many orders of magnitude. A
+    descriptor that RDKit cannot compute is 0. The computation takes a few milliseconds per molecule.
 
     Args:
         smiles: n valid SMILES.

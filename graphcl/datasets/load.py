@@ -74,10 +74,10 @@ def load_dataset(
         max_degree: degrees of `max_degree` and more share a column.
         degree_columns: number of degree columns, e.g. the number that an encoder trained on other graphs expects;
             larger degrees share the last column. Default: as many as these graphs need, at most `max_degree + 1`.
-        categories: True keeps integers in `x`, as category indices for an encoder with embedding tables. False converts
-            integers to floating point, and warns if any is not 0 or 1.
-        nodes: whether to load nodes with a class each, as a `NodeDataset`, see `graphcl.datasets.nodes.load_nodes`.
-        smiles: column of the SMILES; default: `smiles`, in any case. As for the following, only for molecules.
+        categories: whether to keep integers in `x` as category indices, for an encoder with embedding tables.
+            Otherwise they become floating point, with a warning if any is not 0 or 1.
+        nodes: whether to load one graph with a class per node, see `graphcl.datasets.nodes.load_nodes`.
+        smiles: column of the SMILES; default: `smiles`, in any case. Only for molecules, like the arguments below.
         target: columns of the targets, one name or several; an empty cell is a missing target.
         invalid: "skip" leaves out rows without a valid molecule, with a warning; "stop" raises InputError.
         split: "random", "stratified" or "scaffold" for a benchmark on the targets; default: none, see
@@ -109,11 +109,11 @@ def load_dataset(
         if value and not molecules:
             raise InputError(f"`{name}` {value!r} is for molecules: {', '.join(SUFFIXES)}, or a list of SMILES.")
     if isinstance(source, str) and not _is_path(source) and source in datasets:
-        return _load_plugged_in(source, data_root, mirror, features, max_degree, categories)
+        return _load_registered(source, data_root, mirror, features, max_degree, categories)
     if isinstance(source, GraphDataset) and features == "auto" and (nodes or len(source) > 1):
         return source
     if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
-        return _with_its_features(open_on_disk(source), features, degree_columns)
+        return _checked(open_on_disk(source), features, degree_columns)
     folder = Path(os.path.abspath(os.path.expanduser(data_root)))
     if nodes:
         return load_nodes(source, folder, mirror, features, max_degree)
@@ -142,7 +142,7 @@ def load_dataset(
     except Exception as error:
         if not isinstance(source, str | os.PathLike):
             raise
-        # no check found this defect of the file, so chain the exception for debugging
+        # a defect of the file that no check has found; chain the exception for debugging
         raise InputError(f"cannot load {str(source)!r}, its parts are inconsistent: {reason(error)}.") from error
     given_graphs = isinstance(source, list | tuple) and not molecules
     if given_graphs or (isinstance(source, str | os.PathLike) and str(source).endswith(".pt")):
@@ -235,7 +235,7 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None, 
     )
 
 
-def _load_plugged_in(
+def _load_registered(
     name: str,
     root: str | os.PathLike[str],
     mirror: str | os.PathLike[str] | None,
@@ -260,7 +260,7 @@ def _is_path(source: str | os.PathLike[str]) -> bool:
     return not isinstance(source, str) or bool({"/", os.sep} & set(source) or Path(source).suffix)
 
 
-def _with_its_features(dataset: GraphDataset, features: str, degree_columns: int | None) -> GraphDataset:
+def _checked(dataset: GraphDataset, features: str, degree_columns: int | None) -> GraphDataset:
     if features not in ("auto", dataset.features):
         raise InputError(
             f"`features` is {features!r}, but {dataset.name} was written to disk with {dataset.features!r}; choose "
@@ -281,7 +281,7 @@ def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
         return path.stem, collate_file(path)
     if os.path.isfile(path) and path.suffix in (".pkl", ".pickle"):
         raise InputError(
-            f"file {str(path)!r} is a pickle, which can hold code and is never read; where you trust it, convert its "
+            f"file {str(path)!r} is a pickle, which can hold code and is never read; if you trust it, convert its "
             f"graphs, a list of Data: InMemoryDataset.save(graphs, {f'{path.stem}.pt'!r})."
         )
     if os.path.isfile(path):

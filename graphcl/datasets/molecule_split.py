@@ -22,21 +22,21 @@ PARTS = ("train", "valid", "test")
 def split_molecules(smiles: Sequence[str], y: Tensor, how: str) -> dict[str, Tensor]:
     """Return the indices of the graphs in the parts `train` (80 %), `valid` (10 %) and `test` (10 %), ascending.
 
-    The split depends on the molecules alone, so every run and every seed uses the same.
+    The split depends on the molecules alone, so it is the same for every run and seed.
 
     | `how` | molecules of a part |
     |---|---|
     | `random` | drawn at random |
-    | `stratified` | drawn from each ten of consecutive targets, so the parts have nearly the same classes or values |
-    | `scaffold` | see `scaffold_groups`; the largest groups first into the training, the rest into the other parts |
+    | `stratified` | drawn from every ten molecules in the order of the target, so the parts have similar targets |
+    | `scaffold` | whole groups of `scaffold_groups`: large groups for training, small ones for the other parts |
 
     Args:
         smiles: n valid SMILES.
-        y: targets `[n, tasks]`; "stratified" takes one task.
+        y: targets `[n, tasks]`; "stratified" needs one task.
         how: a name in the table.
 
     Raises:
-        InputError: `how` is unknown, "stratified" is asked for several tasks, or a part would be empty.
+        InputError: `how` is unknown, "stratified" is used with several tasks, or a part would be empty.
 
     Reference: Wu et al., "MoleculeNet: a benchmark for molecular machine learning", 2018 (arXiv 1703.00564).
     """
@@ -74,8 +74,8 @@ def split_molecules(smiles: Sequence[str], y: Tensor, how: str) -> dict[str, Ten
 def scaffold_groups(smiles: Sequence[str]) -> list[list[int]]:
     """Return the indices of molecules with the same Bemis-Murcko scaffold, the largest group first.
 
-    A scaffold is the rings and the chains between them, without stereochemistry. Molecules without rings have the same,
-    empty, scaffold. Of two groups of equal size, the one with the later first molecule comes first, as in MoleculeNet.
+    A scaffold consists of the rings and the chains between them, without stereochemistry. All molecules without rings
+    share the empty scaffold. Groups of equal size are sorted by their first molecule, descending, as in MoleculeNet.
 
     Reference: Bemis and Murcko, "The properties of known drugs. 1. Molecular frameworks", J. Med. Chem. 39, 1996.
     """

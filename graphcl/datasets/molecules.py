@@ -49,7 +49,7 @@ STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS")
 def molecule_graphs(molecules: Sequence[Any]) -> Graphs:
     """Return RDKit molecules as graphs in PyG's collated form, with every bond in both directions.
 
-    The properties of all atoms are gathered in flat lists, and coded together.
+    The properties of all atoms are first collected in flat lists, and then encoded together, for speed.
 
     Args:
         molecules: sanitised molecules, each with at least one atom.
@@ -76,16 +76,16 @@ def molecule_graphs(molecules: Sequence[Any]) -> Graphs:
     neighbours = np.bincount(np.concatenate([first + begin, first + end]), minlength=len(element))
     columns = (
         (element - 1) % 119,  # 0, the wildcard `*`, becomes 118
-        _places(chem.ChiralType, CHIRALITY)[chirality],
+        _lookup(chem.ChiralType, CHIRALITY)[chirality],
         np.minimum(neighbours + hydrogens, 11),
         np.where(np.abs(charge) > 5, 11, charge + 5),
         np.minimum(hydrogens, 9),
         np.minimum(radical, 5),
-        _places(chem.HybridizationType, HYBRIDISATION)[hybrid],
+        _lookup(chem.HybridizationType, HYBRIDISATION)[hybrid],
         aromatic,
         ring,
     )
-    bond_columns = (_places(chem.BondType, BOND_TYPE)[kind], _places(chem.BondStereo, STEREO)[stereo], conjugated)
+    bond_columns = (_lookup(chem.BondType, BOND_TYPE)[kind], _lookup(chem.BondStereo, STEREO)[stereo], conjugated)
     data = Data(
         x=torch.from_numpy(np.stack(columns, axis=1)),
         edge_index=torch.from_numpy(np.stack([begin, end, end, begin], axis=1)).view(-1, 2).t().contiguous(),
@@ -118,8 +118,8 @@ def _gather(getters: Sequence[Callable[[Any], int]], groups: Iterable[list[Any]]
     return [np.fromiter(each, dtype=np.int64) for each in values], torch.tensor(sizes)
 
 
-def _places(enum: Any, names: Sequence[str]) -> np.ndarray:
-    """Return the table from the values of an RDKit enumeration to the places of `names`; others get `len(names)`."""
+def _lookup(enum: Any, names: Sequence[str]) -> np.ndarray:
+    """Return a lookup table: value of an RDKit enumeration -> index in `names`, or `len(names)` for other values."""
     table = np.full(max(enum.values) + 1, len(names))
     table[[int(enum.names[name]) for name in names]] = np.arange(len(names))
     return table

@@ -172,7 +172,7 @@ def _open(path: Path) -> MappedDataset:
 
     def need(ok: bool, key: str, rule: str) -> None:
         if not ok:
-            raise InputError(f"{path}: {key}.npy must be {rule}, got {_told(data.get(key))}.")
+            raise InputError(f"{path}: {key}.npy must be {rule}, got {_shape_and_dtype(data.get(key))}.")
 
     x, edges, y = data.x, data.edge_index, data.y
     need(x.dim() == 2 and (x.is_floating_point() or x.dtype == torch.long), "x", "[N, F] of floating numbers or int64")
@@ -221,7 +221,7 @@ def _read_meta(file: Path) -> Meta:
     for key in meta.attributes:
         check_attribute(key, str(file))
     if not {"x", "edge_index", *meta.attributes.values()} <= meta.attributes.keys():
-        raise InputError(f"{file}: `attributes` must map x, edge_index and others to those whose slices they share.")
+        raise InputError(f"{file}: `attributes` must map x, edge_index and others to attributes with the same slices.")
     return meta
 
 
@@ -230,7 +230,7 @@ def _slices(path: Path, key: str, num_graphs: int) -> Tensor:
     if cut.shape != (num_graphs + 1,) or cut.dtype != torch.long or cut[0] != 0 or bool((cut[1:] < cut[:-1]).any()):
         raise InputError(
             f"{path}: {key}.slices.npy must be [{num_graphs + 1}] of int64, start at 0 and ascend, for {num_graphs} "
-            f"graphs; got {_told(cut)}."
+            f"graphs; got {_shape_and_dtype(cut)}."
         )
     return cut
 
@@ -242,5 +242,5 @@ def _split(path: Path, part: str, num_graphs: int) -> Tensor:
     return graphs
 
 
-def _told(value: Tensor | None) -> str:
+def _shape_and_dtype(value: Tensor | None) -> str:
     return "none" if value is None else f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"

@@ -75,8 +75,7 @@ class EpochBatches:
     A `window` restricts the shuffle, so that reads from disk stay close together. Blocks of `window // 16` consecutive
     graphs are put into a random order, and graphs are shuffled within every 16 blocks. Each graph is still equally
     likely at each position, except in the last, shorter block. But two neighbours in the file share a batch of B graphs
-    with probability of about B / window, instead of B / n for n graphs. So if the graphs are sorted, shuffle them once
-    before writing the file.
+    with a probability of about B / window instead of B / n. So shuffle sorted graphs once before writing the file.
 
     Args:
         num_graphs: number of graphs n in the data set.

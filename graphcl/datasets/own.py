@@ -19,7 +19,7 @@ from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
 
 _MAX_SORTED = 50_000_000
-"""Largest number of edges that are checked for both directions."""
+"""Data sets with more edges are not checked for edges in one direction only."""
 
 
 def collate_graphs(graphs: Sequence[object], what: str) -> Collated:

@@ -1,4 +1,4 @@
-"""Read graphs in pieces of consecutive graphs, with at most one piece in memory."""
+"""Read large data sets in pieces of consecutive graphs, with at most one piece in memory."""
 
 from __future__ import annotations
 

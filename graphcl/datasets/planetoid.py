@@ -54,7 +54,7 @@ _ALLOWED = {
     ("scipy.sparse.csr", "csr_matrix"): _Sparse,
     ("scipy.sparse._csr", "csr_matrix"): _Sparse,
 }
-"""Module and name in a pickle -> class that is created for it."""
+"""Module and name in a pickle -> class or function that replaces it."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -65,7 +65,7 @@ class _Unpickler(pickle.Unpickler):
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return np.empty(0).__reduce__()[0]
         if (module, name) not in _ALLOWED:
-            raise InputError(f"it asks for {module}.{name}, which no file of Planetoid needs; it may hold code")
+            raise InputError(f"it needs {module}.{name}, which no Planetoid file contains; it may hold code")
         return _ALLOWED[module, name]
 
 
@@ -74,9 +74,8 @@ def load_planetoid(
 ) -> tuple[Data, dict[str, Tensor]]:
     """Return the graph `name` and its public split, from `root/NAME/raw`, else from `mirror`, else from the server.
 
-    Labels are those of PyG's `Planetoid`: nodes of the test range without a row, 15 in CiteSeer, have zeros as features
-    and class 0. Self-loops and duplicate edges are removed. Each node's features are divided by their sum, as GRACE and
-    DGI do.
+    As in PyG's `Planetoid`, test nodes without data (15 in CiteSeer) have features of zeros and class 0. Self-loops and
+    duplicate edges are removed. Each node's features are divided by their sum, as in GRACE and DGI.
 
     Raises:
         InputError: a file is missing, cannot be downloaded, is damaged or holds code.
@@ -124,7 +123,7 @@ def _read(file: Path) -> Any:
         with file.open("rb") as opened:
             return _unpickled(opened)
     except InputError as error:
-        raise InputError(f"{file} is not read: {error}.") from None
+        raise InputError(f"cannot read {file}: {error}.") from None
     except OSError:
         raise
     except Exception as error:  # a damaged pickle can raise any exception

@@ -1,4 +1,4 @@
-"""Generate one graph of any size whose nodes have classes: a stochastic block model with features."""
+"""Generate a graph of any size with node classes: a stochastic block model with features."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _COLUMNS = 128
 
 
 def sbm(name: str = "sbm", degree: float = 13.8, homophily: float = 0.7) -> tuple[Data, dict[str, Tensor]]:
-    """Return a graph of eight equal classes, and a split of 20 nodes a class, then 25 % and 75 % of the others.
+    """Return a graph with eight classes of equal size, and its split into training, validation and test nodes.
 
-    Each of N * degree / 2 edges joins a random node with a random node of its own class, with probability `homophily`,
-    or with any node. A node's 128 features are Gaussian noise of deviation 1 plus the mean of its class, which has
-    length 2, so that features alone tell little. The graph depends on its size only. With 169,343 nodes it has 1.17
+    Each of the N * degree / 2 edges starts at a random node. With probability `homophily` it ends at a random node of
+    the same class, else at any random node. A node's 128 features are Gaussian noise of deviation 1 plus the mean of
+    its class, of length 2, so features alone predict the class poorly. The training part has 20 nodes per class; 25 %
+    of the other nodes are for validation, 75 % for testing. The graph depends on N only. With 169,343 nodes it has 1.17
     million edges, as many as ogbn-arxiv.
 
     Args:
         name: `sbm-N`, or `sbm` for 2,000 nodes.
         degree: mean degree.
-        homophily: probability of an edge within a class, beyond chance.
+        homophily: probability that an edge is drawn within a class.
 
     Raises:
         InputError: fewer than 400 nodes.

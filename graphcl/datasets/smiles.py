@@ -19,7 +19,7 @@ from graphcl.system.optional import import_rdkit
 
 CHUNK = 4096
 """Number of rows that are parsed at a time."""
-MAX_SHOWN = 3
+MAX_LISTED = 3
 """Number of invalid rows in a message."""
 
 
@@ -31,7 +31,7 @@ def load_molecules(
     split: str | None = None,
     metric: str | None = None,
 ) -> tuple[str, Graphs, Benchmark | None]:
-    """Return the name, the graphs and, if a split is wanted, the benchmark of a table of molecules.
+    """Return the name and the graphs of a table of molecules and, with `split`, its benchmark.
 
     Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules`), `smiles`, `id` (its row, from
     0, counted before invalid rows are left out) and, with targets, `y`.
@@ -65,8 +65,8 @@ def load_molecules(
     return table.name, (data, slices), benchmark
 
 
-def molecule_shards(table: Table, invalid: str = "skip") -> Iterator[tuple[GraphDataset, int]]:
-    """Yield `(dataset, graphs)` for every `CHUNK` rows of a table of molecules, without their `smiles`.
+def molecule_pieces(table: Table, invalid: str = "skip") -> Iterator[tuple[GraphDataset, int]]:
+    """Yield `(dataset, number of graphs)` for each chunk of `CHUNK` rows of a table, without the attribute `smiles`.
 
     Raises:
         InputError: see `parse`; or only one row holds a molecule.
@@ -84,7 +84,7 @@ def molecule_shards(table: Table, invalid: str = "skip") -> Iterator[tuple[Graph
 
 
 def parse(table: Table, invalid: str = "skip") -> Iterator[Graphs]:
-    """Yield the graphs of every `CHUNK` rows of a table that hold a valid molecule.
+    """Yield the graphs of each chunk of `CHUNK` rows of a table, without invalid molecules.
 
     Raises:
         InputError: no row is valid, or a row is invalid and `invalid` is "stop".
@@ -108,17 +108,17 @@ def parse(table: Table, invalid: str = "skip") -> Iterator[Graphs]:
                 else:
                     wrong.append(row)
         if wrong and invalid == "stop":
-            raise InputError(f"{_told(table, wrong)}; correct the rows, or pass --invalid skip.")
+            raise InputError(f"{_invalid_rows(table, wrong)}; correct the rows, or pass --invalid skip.")
         if rows:
             yield _with_columns(molecule_graphs(molecules), table, rows, molecules)
     if len(wrong) == len(table.molecules):
-        raise InputError(f"{_told(table, wrong)}; no molecule is left.")
+        raise InputError(f"{_invalid_rows(table, wrong)}; no molecule is left.")
     if wrong:
-        warn_once(f"{_told(table, wrong)}; left out.")
+        warn_once(f"{_invalid_rows(table, wrong)}; left out.")
 
 
 def _with_columns(graphs: Graphs, table: Table, rows: list[int], molecules: list[Any]) -> Graphs:
-    """Return the graphs with `smiles`, `id` and, if the table has targets, `y`."""
+    """Return the graphs with the attributes `smiles`, `id` and, if the table has targets, `y`."""
     data, slices = graphs
     chem = import_rdkit("Chem")
     texts = [(table.molecules[row], each) for row, each in zip(rows, molecules, strict=True)]
@@ -132,14 +132,14 @@ def _with_columns(graphs: Graphs, table: Table, rows: list[int], molecules: list
     return data, slices
 
 
-def _told(table: Table, wrong: list[int]) -> str:
-    """Return a message about the invalid rows: their number, and the first with line and text."""
+def _invalid_rows(table: Table, wrong: list[int]) -> str:
+    """Return a message on invalid rows: their number, and the line and text of the first `MAX_LISTED`."""
     count = f"{len(wrong)} of {len(table.molecules)} rows hold" if len(wrong) > 1 else "1 row holds"
     shown = [
         f"{f'line {table.lines[row]}' if table.lines else f'row {row}'} {one_line(repr(table.molecules[row]), 60)}"
-        for row in wrong[:MAX_SHOWN]
+        for row in wrong[:MAX_LISTED]
     ]
-    return f"{table.name}: {count} no valid molecule: {', '.join(shown)}{', ...' * (len(wrong) > MAX_SHOWN)}"
+    return f"{table.name}: {count} no valid molecule: {', '.join(shown)}{', ...' * (len(wrong) > MAX_LISTED)}"
 
 
 def _is_classes(y: Tensor) -> bool:

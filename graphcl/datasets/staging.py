@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def load_cached(
-    name: str, root: Path, home: Path, made: str, reader: str, fill: Callable[[Path], str], read: Callable[[Path], T]
+    name: str, root: Path, home: Path, cached: str, reader: str, fill: Callable[[Path], str], read: Callable[[Path], T]
 ) -> T:
     """Return a data set from the cache; if it is not cached, prepare it first.
 
@@ -33,18 +33,18 @@ def load_cached(
         name: name of the set.
         root: folder of all sets.
         home: cache folder of this set in `root`.
-        made: name of a file that `read` writes into `home/processed`; the set is cached if this file exists.
+        cached: name of a file that `read` writes into `home/processed`; the set is cached if this file exists.
         reader: library whose reader `read` calls, such as "PyG's", for messages.
         fill: function that takes the hidden folder, writes the checked source files into it, and returns their origin
             for messages.
-        read: function that takes `root` or the hidden folder, processes the source files if `made` is missing, and
+        read: function that takes `root` or the hidden folder, processes the source files if `cached` is missing, and
             returns the set.
 
     Raises:
         InputError: the set cannot be read or prepared.
     """
 
-    def read_made() -> T:
+    def read_cached() -> T:
         try:
             return read(root)
         except Exception as error:
@@ -53,12 +53,12 @@ def load_cached(
                 "and load again."
             ) from None
 
-    file = home / "processed" / made
+    file = home / "processed" / cached
     if file.is_file():
-        return read_made()
+        return read_cached()
     with staged(name, root) as staging:
         if file.is_file():  # another process prepared the set while this one waited
-            return read_made()
+            return read_cached()
         origin = fill(staging)
         try:
             found = read(staging)
@@ -68,7 +68,7 @@ def load_cached(
             raise InputError(f"{origin}: {reader} reader cannot make graphs of {name}: {reason(error)}.") from None
         _move(staging / home.name, home)
         if not file.is_file():
-            raise InputError(f"the folder {file.parent} holds no {made}: delete it and load again.")
+            raise InputError(f"the folder {file.parent} holds no {cached}: delete it and load again.")
         return found
 
 
@@ -87,7 +87,7 @@ def staged(name: str, root: Path) -> Iterator[Path]:
     Raises:
         InputError: an OSError was raised, here or in the block.
     """
-    made = not root.exists()
+    is_new = not root.exists()
     try:
         root.mkdir(parents=True, exist_ok=True)
         refuse_links(root, f".{name}.lock")
@@ -104,7 +104,7 @@ def staged(name: str, root: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"cannot prepare {name} under `data_root` {str(root)!r}: {reason(error)}.") from None
     finally:
-        if made:
+        if is_new:
             with contextlib.suppress(OSError):  # `root` is not empty, so it stays
                 root.rmdir()
 
@@ -130,13 +130,13 @@ def _locked(path: Path, name: str) -> Iterator[bool]:
         lock.release()
 
 
-def _move(made: Path, home: Path) -> None:
-    """Move the prepared set `made` to `home`; if `home` has files already, move only the missing subfolders."""
+def _move(prepared: Path, home: Path) -> None:
+    """Move the prepared set to `home`; if `home` has files already, move only the missing subfolders."""
     with contextlib.suppress(OSError):  # another process was first, so its set stays
         if not home.exists() or not any(home.iterdir()):
-            os.replace(made, home)
+            os.replace(prepared, home)
             return
-    for part in made.iterdir():
+    for part in prepared.iterdir():
         target = home / part.name
         if not target.exists() or (target.is_dir() and not any(target.iterdir())):
             with contextlib.suppress(OSError):

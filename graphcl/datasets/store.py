@@ -14,7 +14,7 @@ from torch_geometric.utils import cumsum
 from graphcl.errors import InputError, InputTypeError
 
 MAX_ISOLATED = 2**22
-"""Largest number of nodes with neither features nor edges, as a small file could claim any number of such nodes."""
+"""Largest number of nodes with neither features nor edges, of which a small file could claim any number."""
 
 _LISTED = 3
 """Number of graphs that a message lists."""
@@ -50,7 +50,7 @@ def check_store(
     counts = _node_counts(data, cuts, num_graphs, what)
     if counts.min() < 1:
         raise InputError(f"{what}: no node in {_listed(counts < 1)}; leave empty graphs out.")
-    _check_lonely(data, counts, what)
+    _check_isolated(data, counts, what)
     ptr = cumsum(counts)
     _check_edges(data, cuts, counts, what)
     if data.x is not None:
@@ -158,16 +158,16 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
     return counts.to(data.edge_index.device)
 
 
-def _check_lonely(data: Data, counts: Tensor, what: str) -> None:
+def _check_isolated(data: Data, counts: Tensor, what: str) -> None:
     """Raise InputError if more than `MAX_ISOLATED` nodes have neither features nor edges."""
     if data.x is not None:
         return
     # floating point, because a sum of integers could overflow
-    lonely = float(counts.double().sum()) - 2 * data.edge_index.size(1)
-    if lonely > MAX_ISOLATED:
+    isolated = float(counts.double().sum()) - 2 * data.edge_index.size(1)
+    if isolated > MAX_ISOLATED:
         graph = int(counts.argmax())
         raise InputError(
-            f"{what}: {lonely:.0f} nodes have neither features nor edges, graph {graph} has {int(counts[graph])}; "
+            f"{what}: {isolated:.0f} nodes have neither features nor edges, graph {graph} has {int(counts[graph])}; "
             "leave nodes without edges out, or give `x`."
         )
 

@@ -33,8 +33,8 @@ class Table:
         name: name of the data set.
         molecules: SMILES or RDKit molecules, one per row.
         lines: line number of each row in the file; empty for other sources.
-        y: targets `[rows, tasks]`, NaN where missing; None if none were asked for.
-        texts: whether the only target is a text; `y` then holds the number of its class.
+        y: targets `[rows, tasks]`, NaN where missing; None without targets.
+        texts: whether the only target is a string; `y` then holds class indices.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Table:
 def is_molecules(source: object, smiles: str | None = None) -> bool:
     """Return True if `source` is a table of molecules, or a list of SMILES or of RDKit molecules.
 
-    If a column `smiles` is named, graphs that have this attribute count as molecules too.
+    If `smiles` is given, a list of graphs with this attribute counts as molecules too.
     """
     if isinstance(source, str | os.PathLike):
         return str(source).lower().endswith(SUFFIXES)
@@ -63,8 +63,8 @@ def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = (
     """Return the molecules and targets of a source for which `is_molecules` is true.
 
     Args:
-        source: a file, a DataFrame, a list of SMILES, of RDKit molecules or of `Data`. A `.smi` file has no header:
-            each line begins with a SMILES, and a blank ends it.
+        source: a file, a DataFrame, a list of SMILES, of RDKit molecules or of `Data`. A `.smi` file has no header;
+            each line begins with a SMILES that ends at the first blank.
         smiles: column of the SMILES; default: `smiles`, in any case.
         target: columns of the targets.
 
@@ -101,9 +101,7 @@ def _read(file: Any, path: Path, smiles: str | None, target: Sequence[str]) -> t
     """Return the wanted columns and the line of each row; blank lines are left out."""
     if ".smi" in path.suffixes:
         if smiles or target:
-            raise InputError(
-                f"{path} has no columns, as its lines are SMILES; give a .csv file for {smiles or target[0]!r}."
-            )
+            raise InputError(f"{path} has no named columns; give a .csv file for {smiles or target[0]!r}.")
         rows = [(line, text.split()[0]) for line, text in enumerate(file, start=1) if text.strip()]
         columns, lines = [[text for _, text in rows]], [line for line, _ in rows]
     else:
@@ -125,7 +123,7 @@ def _read(file: Any, path: Path, smiles: str | None, target: Sequence[str]) -> t
 
 
 def _find(header: list[str], smiles: str | None, target: Sequence[str], what: str) -> list[int]:
-    """Return the places of the columns of the SMILES and of the targets."""
+    """Return the indices of the columns of the SMILES and of the targets."""
     if smiles is None:
         smiles = next((each for each in header if each.strip().lower() == "smiles"), None)
         if smiles is None:
@@ -139,7 +137,7 @@ def _find(header: list[str], smiles: str | None, target: Sequence[str], what: st
 
 
 def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int]) -> tuple[Tensor | None, bool]:
-    """Return the targets `[rows, tasks]`, and whether the only target is a text; `(None, False)` without targets."""
+    """Return the targets `[rows, tasks]`, and whether the only target is a string; `(None, False)` without targets."""
     if not columns:
         return None, False
     numbers, texts = [], False
@@ -152,13 +150,13 @@ def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int
             classes = sorted({cells[row] for row in known})
             if len(columns) > 1:
                 raise InputError(
-                    f"`target` {name!r} holds texts such as {one_line(classes[0], 40)!r}; a text is for one target."
+                    f"`target` {name!r} holds strings such as {one_line(classes[0], 40)!r}; pass it as the only target."
                 )
             if len(classes) < 2:
-                raise InputError(f"`target` {name!r} holds only {one_line(classes[0], 40)!r}; classes are two or more.")
+                raise InputError(f"`target` {name!r} holds only {one_line(classes[0], 40)!r}; two classes are needed.")
             number_of = {each: number for number, each in enumerate(classes)}
-            told = ", ".join(f"{number} = {one_line(each, 40)}" for number, each in enumerate(classes[:10]))
-            print(f"graphcl: classes of {name}: {told}{', ...' * (len(classes) > 10)}", file=sys.stderr)
+            listed = ", ".join(f"{number} = {one_line(each, 40)}" for number, each in enumerate(classes[:10]))
+            print(f"graphcl: classes of {name}: {listed}{', ...' * (len(classes) > 10)}", file=sys.stderr)
             parsed = {row: number_of[cells[row]] for row in known}
         elif len(parsed) < len(known):
             row = next(row for row in known if row not in parsed)
@@ -174,7 +172,7 @@ def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int
 
 
 def _number(cell: str) -> float | None:
-    """Return a finite number, or None."""
+    """Return the finite number that `cell` holds, or None."""
     try:
         value = float(cell)
     except ValueError:

@@ -107,7 +107,7 @@ def _check_one_hot(labels: NDArray[Any], what: str) -> None:
     size = width * len(labels) * 4
     if size > MAX_ONE_HOT_BYTES or (size > FREE_ONE_HOT_BYTES and width > MAX_COLUMNS):
         raise InputError(
-            f"{what}: labels from {labels.min()} to {labels.max()} are too many for one-hot columns; number them anew."
+            f"{what}: labels from {labels.min()} to {labels.max()} are too many for one-hot columns; renumber them."
         )
 
 

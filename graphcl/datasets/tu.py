@@ -37,7 +37,7 @@ Collated = tuple[Data, dict[str, Tensor] | None]
 
 
 class _Reader(TUDataset):
-    """PyG's TU reader, without download, console output and the files `pre_transform.pt` and `pre_filter.pt`."""
+    """PyG's TU reader without download, console output or the files `pre_transform.pt` and `pre_filter.pt`."""
 
     def _download(self) -> None:
         pass
@@ -119,7 +119,7 @@ def _load(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
 def _read(root: Path, name: str) -> Collated:
     allow_pyg_containers()
     with warnings.catch_warnings():
-        # raise it as an error: after this warning PyG would unpickle the file and so run code in it
+        # raise an error instead of this warning, after which PyG would unpickle the file and run code in it
         warnings.filterwarnings("error", message="Weights only load failed")
         reader: Any = _Reader(str(root), name)
     return reader._data, reader.slices

@@ -25,7 +25,7 @@ from graphcl.datasets.npy import CODES, HEADER, npy_header
 from graphcl.datasets.on_disk import META, MappedDataset, Meta, absolute, check_attribute, open_on_disk
 from graphcl.datasets.pieces import in_pieces, pieces
 from graphcl.datasets.resident import not_resident
-from graphcl.datasets.smiles import molecule_shards
+from graphcl.datasets.smiles import molecule_pieces
 from graphcl.datasets.table import is_molecules, read_table
 from graphcl.errors import InputError, reason
 
@@ -81,7 +81,7 @@ def write_on_disk(
     shards: Iterator[tuple[GraphDataset, int]]
     if is_molecules(source, smiles) and features in ("auto", "labels"):
         table = read_table(source, smiles, [target] if isinstance(target, str) else target)
-        name, shards = name or table.name, molecule_shards(table, invalid)
+        name, shards = name or table.name, molecule_pieces(table, invalid)
     elif in_pieces(source):
         given = getattr(source, "name", None)
         name = name or (given if isinstance(given, str) else "own")
@@ -224,7 +224,7 @@ class _Column:
             shape = [*self._before, "*", *self._after]
             raise InputError(
                 f"{self._what}: `{self._key}` of the graphs from {first} on is {list(value.shape)} of {kinds[0]}, "
-                f"before it was {shape} of {kinds[1]}; give all graphs the same."
+                f"before it was {shape} of {kinds[1]}; use one shape and dtype."
             )
         rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
         step = max(1, _PIECE // max(1, self._dtype.itemsize * math.prod(self._after)))

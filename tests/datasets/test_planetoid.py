@@ -80,7 +80,7 @@ class Code:
 def test_code_is_never_run(mirror, tmp_path):
     pwned = tmp_path / "pwned"
     write(mirror, graph=Code(str(pwned)))
-    with pytest.raises(InputError, match=r"ind\.cora\.graph is not read: it asks for \w+\.mkdir, which") as caught:
+    with pytest.raises(InputError, match=r"ind\.cora\.graph: it needs \w+\.mkdir, which") as caught:
         load(mirror, tmp_path)
     assert "\n" not in str(caught.value)
     assert not pwned.exists()
@@ -91,7 +91,7 @@ def test_code_is_never_run(mirror, tmp_path):
 )
 def test_only_the_needed_names_are_known(name, mirror, tmp_path):
     write(mirror, graph=b"c" + name.replace(" ", "\n").encode() + b"\n.")
-    with pytest.raises(InputError, match="it asks for"):
+    with pytest.raises(InputError, match="it needs"):
         load(mirror, tmp_path)
 
 

@@ -132,7 +132,7 @@ TEXT_ERRORS = {
         },
         "TINY_node_labels.txt",
         "labels from 0 to 20000 are too many for one-hot columns",
-        "number them anew",
+        "renumber them",
     ),
     "too few edge labels": ({"edge_labels": "1\n"}, "TINY_edge_labels.txt has 1 lines", "8 edges"),
     "binary attributes": ({"node_attributes": b"1\n\xff\xfe\n"}, "TINY_node_attributes.txt line 2", "number"),
