@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder
-from graphcl.commands.transfer import fresh_encoder
+from graphcl.commands.transfer import untrained_encoder
 from graphcl.datasets.fingerprints import descriptors, ecfp4
 from graphcl.evaluate import ogb
 
@@ -32,7 +32,7 @@ def main() -> None:
     loader, smiles = ResidentLoader(dataset, 1024), tuple(dataset._data.smiles)
     trained, description = load_encoder(given.encoder)
     rows = {
-        "untrained": [embed(fresh_encoder(description, seed), loader)[0] for seed in range(5)],
+        "untrained": [embed(untrained_encoder(description, seed), loader)[0] for seed in range(5)],
         "trained": [embed(trained, loader)[0]],
         "ECFP4": [ecfp4(smiles)],
         "descriptors": [descriptors(smiles)],

@@ -1,4 +1,4 @@
-"""`graphcl show`: draw graphs under augmentations, or draw the report of a run again."""
+"""`graphcl show`: draw graphs under augmentations, or redraw the report of a run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show_run(folder: str) -> str:
     from graphcl.experiment.viz.run_report import write_report
 
     if not Path(folder).exists():
-        raise InputError(f"folder {folder!r} not found; pass that of a run, or --dataset {folder} to draw its graphs.")
+        raise InputError(f"folder {folder!r} not found; pass a run folder, or --dataset {folder} to draw its graphs.")
     return str(write_report(folder))
 
 
@@ -72,10 +72,7 @@ def show_augmentations(given: Show) -> str:
 
 
 def _with_ratio(spec: Any, ratio: float) -> Any:
-    """Return a copy of a specification, with `ratio` added to every augmentation that takes a ratio but has none.
-
-    Members of composed augmentations are included.
-    """
+    """Return a specification with `ratio` added to each augmentation and member that takes a ratio and has none."""
     spec = as_spec(spec)
     if not isinstance(spec, dict) or spec.get("name") not in augmentations:
         return spec  # invalid; `check_augmentation` reports it

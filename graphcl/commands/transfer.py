@@ -1,15 +1,14 @@
-"""`graphcl transfer`: evaluate a trained encoder on another data set than the one it was trained on.
+"""`graphcl transfer`: evaluate a trained encoder on another data set.
 
 - Probe: the encoder is frozen, and its embeddings are scored as in a run. For comparison, the embeddings of an
   untrained encoder (same architecture, initialised with the seed) are scored too.
 - Fine-tuning (`graphcl.experiment.finetune`): once from the trained and once from the untrained weights. For a given
   seed, both start with the same linear layer, and use the same order of graphs and the same dropout masks.
-- A data set without a split of its own is fine-tuned in ten folds. Each fold is the test part once; the next fold is
-  then the validation part, and the other folds are the training part. `--label-rate 0.01` trains on 1 % of its labels,
-  drawn from every class, as in the semi-supervised protocol of You et al. (who choose the epoch on the test folds).
-- If the encoder file contains encoders of several seeds, each seed uses its own encoder, so the deviation `± seeds`
-  includes the variation of pretraining. If it contains one encoder, all seeds use it, so `± seeds` covers the transfer
-  only.
+- A data set without a split is fine-tuned in ten folds. Each fold is the test part once; the next fold is then the
+  validation part, and the other folds are the training part. `--label-rate 0.01` trains on 1 % of the labels of every
+  class, as in the semi-supervised protocol of You et al. (who select the epoch on the test folds).
+- If the file contains encoders of several seeds, each seed uses its own encoder, and the deviation `± seeds` includes
+  the variation of pretraining. If it contains one encoder, all seeds use it, and `± seeds` covers the transfer only.
 
 Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265), section 5; You et al.,
 "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
@@ -66,7 +65,7 @@ Scores = dict[str, FoldScores]
 """Evaluator -> score of one seed."""
 
 
-@entry_point("the folder, if one was made, keeps what had finished")
+@entry_point("finished results are in the folder, if it was created")
 def main(arguments: Sequence[str]) -> None:
     """Parse the arguments of `graphcl transfer` and run the command."""
     settings = TRANSFER.parse(arguments)
@@ -97,7 +96,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     print(f"loading {settings.dataset} ...", flush=True)
     molecules = settings.model_dump(include=set(MOLECULES))
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
-    config = _fitted(settings, dataset)
+    config = _evaluation_config(settings, dataset)
     folder = new_folder(settings.out, name)
     kept = settings.model_dump(exclude=set().union(*MODE_SETTINGS.values()) - set(MODE_SETTINGS[settings.mode]))
     kept |= {"seeds": seeds, **({"eval": config.eval} if settings.mode == "probe" else {})}
@@ -109,7 +108,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     found: dict[str, list[Scores]] = {"untrained": [], "trained": []}
     for seed in seeds:
         trained, _ = load_encoder(settings.encoder, seed if len(weights) > 1 else None)
-        for row, encoder in (("untrained", fresh_encoder(description, seed)), ("trained", trained)):
+        for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
             encoder = encoder.to(device)
             if settings.mode == "probe":
                 with fold_bar(f"seed {seed}") as show:
@@ -141,7 +140,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     return result
 
 
-def fresh_encoder(description: EncoderDescription, seed: int) -> nn.Module:
+def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
     """Return an untrained encoder of the described architecture on the CPU.
 
     Its weights are the initial weights of a run with this seed. The state of torch's global generator is unchanged.
@@ -169,7 +168,7 @@ def _seeds(settings: Transfer, held: list[int]) -> list[int]:
     return seeds
 
 
-def _fitted(settings: Transfer, dataset: GraphDataset) -> Config:
+def _evaluation_config(settings: Transfer, dataset: GraphDataset) -> Config:
     """Return the settings of the evaluation, adapted to the data set.
 
     Raises:
@@ -189,7 +188,7 @@ def _fitted(settings: Transfer, dataset: GraphDataset) -> Config:
 def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, show: OnFold, row: str) -> Scores:
     device = next(encoder.parameters()).device
     h, y = embed(encoder, make_loader(dataset, 1024, device=device))
-    assert y is not None  # `_fitted` raised an error for unlabelled graphs
+    assert y is not None  # `_evaluation_config` raised an error for unlabelled graphs
     return {
         name: score(config, name, h, y, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
         for name in config.eval

@@ -74,7 +74,7 @@ class Command(Generic[S]):
         Raises:
             InputError: an argument is invalid; the message has one line per problem.
         """
-        if self.answers(arguments):
+        if self.show_help(arguments):
             return None
         first, options = self.split(arguments)
         options = self.rewrite(options) if self.rewrite else options
@@ -95,7 +95,7 @@ class Command(Generic[S]):
             return None
         return settings
 
-    def answers(self, arguments: Sequence[str]) -> bool:
+    def show_help(self, arguments: Sequence[str]) -> bool:
         """Print the help text or the version if an argument requests it; return whether anything was printed."""
         if asked := [place for place, argument in enumerate(arguments) if argument in ("--help", "-h")]:
             name = next(iter(arguments[asked[0] + 1 :]), "").replace("--", "")
@@ -166,7 +166,7 @@ def split_options(
     options: Options = []
     for argument in arguments:
         if "\0" in argument:
-            raise InputError(f"`{argument}` holds a NUL character, which no setting may.")
+            raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
         if argument.startswith("--") and len(argument) > 2:
             key, equals, value = argument[2:].partition("=")
             options.append((key.replace("-", "_"), [value] if equals else []))
@@ -185,7 +185,7 @@ def split_options(
 def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
     """Convert the values given for an option to the type of the setting, and return the result.
 
-    Names in a list may be separated by commas or blanks; in other lists, every value is one element. A string setting
+    In a list of names, commas and blanks separate names; in other lists, every value is one element. A string setting
     is not converted, so `--dataset 123` gives "123". An option without a value gives True.
 
     Args:

@@ -59,8 +59,8 @@ class Embed(Settings):
 
 EMBED = Command(
     "graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]",
-    "Embed graphs with a trained encoder. Labels are not needed; node features are made as for its training.\n"
-    "The id of a graph is its own `id`, a number or a text, if every graph has one; else its position in the data set.",
+    "Embed graphs with a trained encoder. Labels are not needed; node features are built as in its training.\n"
+    "The id of a graph is its own `id`, a number or a string, if every graph has one; else its index in the data set.",
     Embed,
     positional="encoder",
 )
@@ -82,17 +82,17 @@ class Transfer(Settings):
     seeds: Annotated[Seeds | None, Field(title="N ...", description="seeds; default: the file's, or 0 1 2")] = None
     eval: Annotated[
         Evaluators | None,
-        Field(title="NAME ...", description="of a probe: svm, logreg, knn, or ogb for a split; default: svm or ogb"),
+        Field(title="NAME ...", description="probe: svm, logreg, knn, or ogb for a split; default: svm or ogb"),
     ] = None
-    epochs: Count = Field(100, description="of fine-tuning: passes over the training part")
+    epochs: Count = Field(100, description="fine-tuning: passes over the training part")
     batch_size: Annotated[int, interval("[2, 1e9)", "BatchNorm needs several nodes")] = Field(
-        32, description="of fine-tuning: graphs in a batch"
+        32, description="fine-tuning: graphs in a batch"
     )
-    lr: Positive = Field(0.001, description="of fine-tuning: Adam's learning rate")
-    weight_decay: NonNegative = Field(0.0, description="of fine-tuning: Adam's L2 penalty")
-    dropout: Ratio = Field(0.5, description="of fine-tuning: dropout ratio of the embedding, in [0, 1)")
+    lr: Positive = Field(0.001, description="fine-tuning: Adam's learning rate")
+    weight_decay: NonNegative = Field(0.0, description="fine-tuning: Adam's L2 penalty")
+    dropout: Ratio = Field(0.5, description="fine-tuning: dropout ratio of the embedding, in [0, 1)")
     label_rate: Annotated[float, interval("(0, 1]")] = Field(
-        1.0, description="of fine-tuning: fraction of the training part's labels that are used"
+        1.0, description="fine-tuning: fraction of the training part's labels to use"
     )
     data_root: DataRoot = "datasets"
     mirror: Mirror = None
@@ -130,7 +130,7 @@ class Export(Settings):
 EXPORT = Command(
     "graphcl export ENCODER [--format onnx|pt2] [--out FILE]",
     "Write a trained encoder for ONNX Runtime or for torch.export.load. The file maps node features, edges and the\n"
-    "graph of each node to embeddings, for any number of graphs; node features must be made as for its training.",
+    "graph of each node to embeddings, for any number of graphs; build node features as in its training.",
     Export,
     positional="encoder",
 )
@@ -139,13 +139,13 @@ EXPORT = Command(
 class Show(Settings):
     """The settings of `graphcl show`."""
 
-    run: str | None = Field(None, title="FOLDER", description="run folder whose report.html is drawn again")
+    run: str | None = Field(None, title="FOLDER", description="run folder whose report.html is redrawn")
     dataset: Annotated[DatasetName | None, Field(title="NAME", description="data set whose graphs are drawn")] = None
     graph: list[int] = Field([0], description="numbers of the graphs, from 0")
     augmentations: list[Annotated[Any, BeforeValidator(as_spec)]] = Field(
         ["node_drop", "subgraph", "edge_perturb", "attribute_mask"], title="NAME ...", description="augmentations"
     )
-    ratio: Ratio = Field(0.2, description="ratio of every augmentation that has one and does not set it")
+    ratio: Ratio = Field(0.2, description="ratio of every augmentation that takes a ratio and sets none")
     seed: Seed = Field(0, description="seed of the random draws")
     out: str | None = Field(None, title="FILE", description="new .svg or .png; default: DATASET-augmentations.svg")
     force: Force = False
@@ -157,12 +157,12 @@ class Show(Settings):
 
 SHOW = Command(
     "graphcl show FOLDER, or graphcl show --dataset NAME [--KEY VALUE ...]",
-    "Draw graphs of a data set under each augmentation; or draw the report of a run again.",
+    "Draw graphs of a data set under each augmentation, or redraw the report of a run.",
     Show,
     positional="run",
     details=lambda: (
         f"augmentations: {', '.join(augmentations)};\n"
-        "those made of others take their members, as in '{name: compose, members: [node_drop, attribute_mask]}'"
+        "composed ones take members, as in '{name: compose, members: [node_drop, attribute_mask]}'"
     ),
 )
 
@@ -184,7 +184,7 @@ class Pack(Settings):
 
 PACK = Command(
     "graphcl pack --dataset NAME --out FOLDER [--KEY VALUE ...]",
-    "Write a data set into a folder, which `graphcl run --dataset ./FOLDER` maps into memory.",
+    "Write a data set into a folder, which `graphcl run --dataset ./FOLDER` memory-maps.",
     Pack,
 )
 
@@ -207,7 +207,7 @@ class SweepSettings(Settings):
     columns: str | None = Field(None, title="AXIS", description="axis of the table's columns; default: dataset")
     rows: list[str] = Field([], title="AXIS ...", description="axes of the table's rows; default: all others")
     baseline: str | None = Field(
-        None, title="LABEL", description="row that the others are compared with; AXIS=LABEL if there are several axes"
+        None, title="LABEL", description="row to compare the others with; AXIS=LABEL if there are several axes"
     )
     dry_run: bool = Field(False, description="print the number of cells and exit")
 

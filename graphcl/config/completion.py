@@ -92,12 +92,12 @@ def setting_paths() -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-# The `_choose_*` functions resolve `auto` and return the settings to update. Their order matters: the loss comes first,
-# so if loss and method are both `auto`, the loss is infonce and the method is infonce's usual one.
+# The `_choose_*` functions resolve `auto` and return the settings to update. The loss comes first: if loss and method
+# are both `auto`, the loss is infonce and the method is its usual method.
 
 
 def _choose_for_nodes(config: Config) -> dict[str, Any]:
-    """Return the method, if the data set is one of nodes, and the defaults of a method that contrasts nodes."""
+    """Return the settings to update for a data set of nodes, or for a method that contrasts nodes."""
     from graphcl.datasets.names import is_node_name  # imported here, as help needs no torch
 
     update: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Operations on nested settings (plain dicts): set a value by path, flatten to dotted paths, compare."""
+"""Operate on nested settings (plain dicts): set a value by path, flatten to dotted paths, compare."""
 
 from __future__ import annotations
 

@@ -97,11 +97,11 @@ Invalid = Annotated[
 ]
 Split = Annotated[
     SplitName | None,
-    Field(title="KIND", description="of molecules with targets: random, stratified or scaffold; default: folds"),
+    Field(title="KIND", description="split of molecules with targets: random, stratified or scaffold; default: folds"),
 ]
 Metric = Annotated[
     MetricName | None,
-    Field(title="NAME", description="score of the split; default: rocauc for 0 and 1, acc for texts, else rmse"),
+    Field(title="NAME", description="score of the split; default: rocauc for 0 and 1, acc for strings, else rmse"),
 ]
 Evaluators = Annotated[
     Names,
@@ -171,7 +171,7 @@ class Config(Settings):
         {"name": "auto"}, title="NAME", description="how views are contrasted; auto: the loss's usual method"
     )
     epochs: Annotated[int, interval("[0, 1e9)")] = Field(20, description="passes over the data")
-    steps: Count | None = Field(None, description="optimiser steps in all, instead of `epochs`")
+    steps: Count | None = Field(None, description="optimiser steps in total, instead of `epochs`")
     batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = Field(
         128, description="graphs in a batch, at least two"
     )
@@ -185,7 +185,7 @@ class Config(Settings):
     )
     warmup: Ratio = Field(0.0, description="fraction of the steps in which the learning rate rises from 0")
     patience: Count | None = Field(
-        None, description="stop after so many epochs without a lower training loss; default: never"
+        None, description="stop after N epochs without a lower training loss; default: never"
     )
     weight_decay: NonNegative = Field(0.0, description="L2 penalty; for adamw: decoupled weight decay")
     clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")
@@ -194,18 +194,16 @@ class Config(Settings):
         "stop", title="ACTION", description="on a NaN or infinite loss or gradient: stop, or skip the step and count it"
     )
     deterministic: bool = Field(
-        False, description="bit-identical results on CUDA too, or an error if an operation cannot; slower there"
+        False, description="bit-identical results on CUDA too (slower), or an error for an operation that cannot"
     )
     precise_bn: bool = Field(
         False, description="recompute BatchNorm statistics over all graphs after training, before embedding"
     )
-    diagnostics: bool = Field(False, description="log ranks, negatives and weights of each epoch too")
+    diagnostics: bool = Field(False, description="also log effective ranks and statistics of negatives")
     seeds: Seeds = Field([0, 1, 2, 3, 4], description="seeds, as 0 1 2 or 0-4; one training each")
     eval: Evaluators = ["svm"]
-    evaluation: Evaluation = Field(Evaluation(), description="folds of the scores; whether the SVM scales columns")
-    score_every: Count | None = Field(
-        None, description="also score every N epochs, for the record; the scores choose nothing"
-    )
+    evaluation: Evaluation = Field(Evaluation(), description="numbers of folds, and whether the SVM scales columns")
+    score_every: Count | None = Field(None, description="also score every N epochs; these scores select nothing")
     threads: Threads = 1
     device: Device = "auto"
     sync_batchnorm: bool = Field(
@@ -215,11 +213,11 @@ class Config(Settings):
         300.0, description="seconds after which a silent rank ends the whole job"
     )
     checkpoint: CheckpointRule = Field(
-        CheckpointRule(), description="save training every so many epochs or minutes, see --resume"
+        CheckpointRule(), description="interval between checkpoints in epochs or minutes, see --resume"
     )
     report: bool = Field(True, title="true|false", description="draw report.html into the run folder")
     track: Annotated[list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_split)] = Field(
-        [], title="NAME ...", description="more logs than the run folder's: tensorboard, wandb, mlflow"
+        [], title="NAME ...", description="logs besides the run folder's: tensorboard, wandb, mlflow"
     )
     name: (
         Annotated[str, _must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)] | None
@@ -231,7 +229,7 @@ class Config(Settings):
 
 
 MOLECULES = ("smiles", "target", "invalid", "split", "metric")
-"""Settings that say how a table of molecules is read."""
+"""Settings of how a table of molecules is read."""
 RUNTIME_SETTINGS = (
     "data_root", "mirror", "threads", "device", "deterministic", "rank_timeout", "checkpoint", "report", "track",
     "name", "out", "resume",

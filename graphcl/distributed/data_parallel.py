@@ -24,10 +24,10 @@ def data_parallel(module: nn.Module, device: torch.device, deterministic: bool =
     Args:
         module: a module with parameters, which are equal on all ranks.
         device: device of `module`.
-        deterministic: whether to sum gradients in rank order, so that a resumed run equals an uninterrupted run
-            bitwise. This takes time, as the sum does not overlap with the backward pass. Otherwise the order of
-            summation depends on the gradient buckets, which `DistributedDataParallel` rebuilds after the first step.
-            With more than two ranks, the last bits can then differ.
+        deterministic: whether to sum gradients in rank order, so that a resumed run is bit-identical to an
+            uninterrupted run. This is slower, as the sum does not overlap with the backward pass. Otherwise the order
+            depends on the gradient buckets, which `DistributedDataParallel` rebuilds after the first step, so the last
+            bits can differ with more than two ranks.
     """
     if (group := ranks.current()) is None:
         return module

@@ -150,4 +150,4 @@ def _is_collective_failure(error: RuntimeError) -> bool:
 
 def _lost(error: RuntimeError) -> str:
     found = re.sub(r"^\[.*?\] ", "", reason(error)).partition(". ")[0]  # drop gloo's source file and advice
-    return f"another rank failed or timed out ({found}); the job ends, what was saved is kept."
+    return f"another rank failed or timed out ({found}); the job ends, saved results are kept."

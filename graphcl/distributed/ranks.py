@@ -242,7 +242,7 @@ def mean_over_ranks(x: Tensor) -> Tensor:
 
 
 def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
-    """Return `mean` rescaled, so that the average of the results over ranks is the mean over the items of all ranks.
+    """Return `mean`, rescaled such that averaging the results over ranks gives the mean over the items of all ranks.
 
     Args:
         mean: mean over the items of this rank.

@@ -1,8 +1,8 @@
 """Run a table of settings x data sets x seeds in parallel; an interrupted sweep can be resumed.
 
-A cell is one seed of one configuration. The record of a cell is a file whose name is a digest of the cell's settings.
-So a finished cell is never run again, even if the sweep was killed, and a larger sweep in the same folder runs only the
-new cells. Start a sweep with `graphcl sweep`, or from Python with `sweep(plan, folder)`.
+A cell is one seed of one configuration. Its record is a file named by a digest of its settings. So a finished cell is
+never run again, even if the sweep was killed, and a larger sweep in the same folder runs only the new cells. Start a
+sweep with `graphcl sweep`, or from Python with `sweep(plan, folder)`.
 """
 
 from graphcl.sweep.plan import Cell, Plan, make_plan

@@ -28,7 +28,7 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
         found = _run(config, clock, place)
     except InputError as error:
         found = {"status": "failed", "error": one_line(error, MAX_LINE)}
-    except Exception as error:  # record the error, so that the other cells can go on
+    except Exception as error:  # record the error, so that the other cells continue
         found = {
             "status": "failed",
             "error": f"{type(error).__name__}: {one_line(error, MAX_LINE)}",
@@ -73,4 +73,4 @@ def load_scored(**arguments: Any) -> GraphDataset:
 
 
 _load = functools.lru_cache(maxsize=2)(load_scored)
-"""`load_scored`, which keeps the last two data sets for the next cells of this process."""
+"""`load_scored` with a cache of two data sets, for the next cells of this process."""

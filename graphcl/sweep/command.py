@@ -22,7 +22,7 @@ from graphcl.config.files import read_yaml
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
-from graphcl.sweep.executors import fitting_workers
+from graphcl.sweep.executors import default_workers
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.plan import Cell, Plan, make_plan
 from graphcl.sweep.progress import Progress
@@ -34,7 +34,7 @@ from graphcl.system.entry_point import entry_point
 
 @dataclass(frozen=True)
 class Request:
-    """The sweep that a command line asks for.
+    """The sweep that a command line requests.
 
     Attributes:
         spec: specification of the sweep.
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         with _working_directory(request.start):
             return _run(request, make_plan(request.spec))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{request.out} keeps all finished cells; the same command resumes") from None
+        raise KeyboardInterrupt(f"finished cells are in {request.out}; the same command resumes the sweep") from None
 
 
 def parse(arguments: Sequence[str]) -> Request | None:
@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
     Raises:
         InputError: arguments are invalid.
     """
-    if SWEEP.answers(arguments):
+    if SWEEP.show_help(arguments):
         return None
     file, options = SWEEP.split(arguments, *Config.model_fields)
     own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run")}
@@ -79,7 +79,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
         raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
     out = Path(settings.out) if settings.out is not None else Path("sweeps") / Path(str(file)).stem
     options = [option for option in options if option[0] not in own]
-    spec = read_yaml(_sweep_file(file)) if file else _kept_spec(out, options)
+    spec = read_yaml(_sweep_file(file)) if file else _stored_spec(out, options)
     start = Path.cwd() if file else _start_folder(spec)
     spec = {**spec, **dict(zip(SECTIONS, _override(sections_of(spec), options), strict=True))}
     if any(key == "print_config" for key, _ in options):
@@ -125,7 +125,7 @@ def _sweep_file(name: str) -> Path:
     return Path(name)
 
 
-def _kept_spec(out: Path, options: Options) -> dict[str, Any]:
+def _stored_spec(out: Path, options: Options) -> dict[str, Any]:
     """Return the specification stored in the folder `out`, or {} if `options` define a new sweep."""
     if options:
         return {}
@@ -154,7 +154,7 @@ def _run(request: Request, plan: Plan) -> int:
     settings, out, total = request.settings, request.out, len(plan.tasks)
     records = SweepFolder(out).records(plan)
     done = sum(records.get(cell.key, {}).get("status") == "done" for cell in plan.tasks)
-    workers = settings.workers or fitting_workers(total - done)
+    workers = settings.workers or default_workers(total - done)
     if settings.executor == "loky":
         for name in {cell.config.device for cell in plan.cells}:
             pick_device(name)  # fail here if the device is not available, not once in each cell
@@ -173,14 +173,14 @@ def _run(request: Request, plan: Plan) -> int:
         print(f"graphcl: {cell} failed: {error}", file=sys.stderr)
     if result.failed:
         print(
-            f"graphcl: {len(result.failed)} of {total} cells failed; the same command tries them again.",
+            f"graphcl: {len(result.failed)} of {total} cells failed; the same command runs them again.",
             file=sys.stderr,
         )
     return 1 if result.failed else 0
 
 
 def _check_datasets(cells: Iterable[Cell]) -> None:
-    """Load every data set once, so that an unusable one is reported here and not by each of its cells."""
+    """Load every data set once, so that an unusable data set is reported once and not by each of its cells."""
     from graphcl.experiment.encoder_input import load_arguments  # imported here, as it loads torch
     from graphcl.sweep.cell import load_scored
 

@@ -50,10 +50,10 @@ def make_executor(name: str, workers: int) -> Executor:
     return made
 
 
-def fitting_workers(cells: int) -> int:
-    """Return the number of workers for `cells` cells on this machine, at most one per cell.
+def default_workers(cells: int) -> int:
+    """Return the number of workers for `cells` cells on this machine: at most one per cell and one per CUDA device.
 
-    This is the number of CUDA devices. Without CUDA, this is the number of cores, or fewer if memory is short.
+    Without CUDA, there is at most one worker per core, and fewer if memory is short.
     """
     from joblib import cpu_count
 

@@ -73,8 +73,8 @@ class SweepFolder:
         """Return key of a cell -> record, for all valid records in the folder.
 
         Args:
-            plan: plan with cells to look up. Records of earlier versions of this library are matched with these cells:
-                a setting that is missing in a record counts as its current default.
+            plan: plan whose cells are matched with records of earlier versions of this library. A setting that is
+                missing in a record counts as its current default.
 
         Raises:
             InputError: a cell of the plan was run with other settings.
@@ -87,7 +87,7 @@ class SweepFolder:
             except (InputError, OSError):
                 continue
             if _is_record(record):
-                key = file.stem if plan is None or file.stem in planned else _present_key(record["config"]) or file.stem
+                key = file.stem if plan is None or file.stem in planned else _current_key(record["config"]) or file.stem
                 if found.get(key, {}).get("status") != "done":  # two files may match one cell: prefer a finished one
                     found[key] = record
         if plan is not None:
@@ -95,7 +95,7 @@ class SweepFolder:
         return found
 
     def _refuse_changed(self, plan: Plan, found: Records) -> None:
-        """Raise InputError if a record in `found` has the coordinates of a cell of `plan`, but other settings."""
+        """Raise InputError if a record in `found` has the coordinates of a cell of `plan` but other settings."""
         places = {_place(record["coordinates"]): (key, record) for key, record in found.items()}
         for cell in plan.cells:
             key, record = places.get(_place(cell.coordinates), (cell.key, {}))
@@ -129,7 +129,7 @@ def _is_record(record: Any) -> bool:
         return False
 
 
-def _present_key(config: Mapping[str, Any]) -> str | None:
+def _current_key(config: Mapping[str, Any]) -> str | None:
     """Return the key of `config` with missing settings at their current defaults; None if `config` is invalid."""
     try:
         return key_of(make_config(config))

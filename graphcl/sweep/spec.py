@@ -41,7 +41,7 @@ def check_sections(
         if _root(key) not in known:
             found.append(f"`settings`: unknown setting `{key}`; {nearest(str(key), known)}.")
     if "resume" in (*settings, *axes):
-        found.append("`resume` is for single runs; a sweep resumes if its folder is given.")
+        found.append("`resume` is for single runs; to resume a sweep, pass its folder.")
     if settings.get("track"):
         found.append("`track` is for single runs; a sweep keeps the metrics of each cell in its folder.")
     for axis, values in axes.items():
@@ -128,7 +128,7 @@ def _group_problems(axis: Any, groups: Mapping[Any, Any], known: Sequence[str]) 
     if axis in known or not all(isinstance(each, dict) for each in groups.values()) or not groups:
         return [f"axis `{axis}` must be a list of values, or have a new name and map labels to groups of settings."]
     if not isinstance(axis, str) or axis == "seed":
-        return [f"axis `{axis}` must have another name: a text, and not `seed`, which each cell has."]
+        return [f"axis `{axis}` must have another name: a string, and not `seed`, which each cell has."]
     keys = dict.fromkeys(str(key) for group in groups.values() for key in group)
     never = [key for key in keys if _root(key) in (*_NEVER_AXES, "dataset")]
     unknown = [key for key in keys if _root(key) not in known]

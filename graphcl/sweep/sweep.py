@@ -13,7 +13,7 @@ from typing import Any
 
 from graphcl.config import Config
 from graphcl.errors import MAX_LINE, one_line
-from graphcl.sweep.executors import fitting_workers, make_executor
+from graphcl.sweep.executors import default_workers, make_executor
 from graphcl.sweep.folder import Records, SweepFolder, write_record
 from graphcl.sweep.plan import Cell, Plan
 from graphcl.sweep.table import Table, make_table
@@ -48,12 +48,12 @@ def sweep(
 ) -> SweepResult:
     """Run every unfinished cell of a plan, write the tables into a folder, and return the outcome.
 
-    A cell is one seed of one configuration. If a worker dies, its cell fails, and the other cells go on.
+    A cell is one seed of one configuration. If a worker dies, its cell fails, and the other cells continue.
 
     Args:
         plan: a plan that `make_plan` made.
         folder: a new folder, or the folder of an earlier sweep, which is resumed.
-        workers: number of processes, which does not affect the results; default: `fitting_workers`.
+        workers: number of processes, which does not affect the results; default: `default_workers`.
         on_cell: function called after each cell, with the cell and all records so far.
         executor: name of an executor, see `make_executor`; or an executor, which is not shut down.
 
@@ -66,7 +66,7 @@ def sweep(
         cells = [cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done"]
         try:
             if cells:
-                _run_cells(cells, kept, records, workers or fitting_workers(len(cells)), on_cell, executor)
+                _run_cells(cells, kept, records, workers or default_workers(len(cells)), on_cell, executor)
         finally:  # also after an interruption, so that the tables have all finished cells
             tables = {name: make_table(plan, records, name) for name in plan.evaluators}
             write_tables(kept.path, plan, records, tables)
@@ -97,7 +97,7 @@ def _run_cells(
             except Exception as error:  # the worker died: exceptions of the cell itself are in its record
                 record = {
                     "status": "failed",
-                    "error": one_line(f"its worker died: {error}", MAX_LINE),
+                    "error": one_line(f"the worker died: {error}", MAX_LINE),
                     "coordinates": dict(cell.coordinates),
                     "config": cell.config.model_dump(),
                 }
@@ -113,7 +113,7 @@ def _run_cells(
 
 
 def perform(file: Path, coordinates: Mapping[str, str], config: Config, folder: Path) -> dict[str, Any]:
-    """Run a cell in a worker process, and write and return the record of its scores.
+    """Run a cell in a worker process; write its record, and return it.
 
     Args:
         file: path of the record; written by the worker, so that the record is kept even if the sweep is killed.

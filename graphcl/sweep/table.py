@@ -1,4 +1,4 @@
-"""Tables of a sweep: scores by row and column, gains between them, and the significance of the gains."""
+"""Make the tables of a sweep: scores by row and column, gains between them, and the significance of the gains."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Table:
         return self.references.get((row, column), {}).get("untrained")
 
     def reference_rows(self) -> list[tuple[str, list[Labels], dict[str, Entry]]]:
-        """Return the distinct reference rows as tuples: name, labels of the table rows with it, column -> entry."""
+        """Return a tuple for each distinct reference row: its name, the rows that it applies to, column -> entry."""
         found: dict[tuple[Any, ...], tuple[str, list[Labels], dict[str, Entry]]] = {}
         for name in REFERENCES:
             for row in self.rows:
@@ -149,7 +149,7 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
     references = {place: _references(cells, records, evaluator) for place, cells in places.items()}
     untrained = {place: rows["untrained"] for place, rows in references.items() if "untrained" in rows}
     best = {place: _best(rows) for place, rows in references.items() if rows}
-    twins = {place: _twin(place, plan) for place in places} if plan.baseline is not None else {}
+    baselines = {place: _baseline_place(place, plan) for place in places} if plan.baseline is not None else {}
     return Table(
         evaluator=evaluator,
         header=tuple(plan.rows),
@@ -160,7 +160,7 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
         gains=_differences({place: (entries[place], each) for place, each in untrained.items()}),
         gains_over_best=_differences({place: (entries[place], each) for place, each in best.items()}),
         gains_over_baseline=_differences(
-            {place: (entries[place], entries[twin]) for place, twin in twins.items() if twin != place}
+            {place: (entries[place], entries[other]) for place, other in baselines.items() if other != place}
         ),
         baseline=plan.baseline,
     )
@@ -193,8 +193,8 @@ def _best(rows: Mapping[str, Entry]) -> Entry:
     return rows[best_row({name: entry.scores for name, entry in rows.items()})]
 
 
-def _twin(place: Place, plan: Plan) -> Place:
-    """Return the place of the baseline for `place`: the labels of `place`, with the baseline's labels on its axes."""
+def _baseline_place(place: Place, plan: Plan) -> Place:
+    """Return the place that `place` is compared with: its labels, with the baseline's labels on the baseline's axes."""
     row, column = place
     assert plan.baseline is not None
     return tuple(plan.baseline.get(axis, label) for axis, label in zip(plan.rows, row, strict=True)), column

@@ -17,7 +17,7 @@ from graphcl.system.files import write_text
 
 Lines = list[str]
 _LATEX = {character: "\\" + character for character in "_&%#${}"}
-# [ and * in braces, as LaTeX would read them at the start of a row as an argument of the preceding line break
+# [ and * need braces: at the start of a row, LaTeX would read them as an argument of the preceding line break
 _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "[": "{[}", "*": "{*}"}
 
 
@@ -65,7 +65,7 @@ def to_latex(table: Table) -> str:
     lines = [rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     body = [" & ".join([*map(_escape, row[:left]), *row[left:]]) + r" \\" for row in rows]
-    references = len(table.reference_rows())  # the reference rows come first, so the rule goes after them
+    references = len(table.reference_rows())  # they come first, and a rule follows
     lines += [*body[:references], r"\midrule", *body[references:]]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
@@ -131,7 +131,7 @@ def _mean(table: Table, row: Labels | None, column: str) -> str:
 
 
 def _reference_labels(table: Table, name: str, rows: Sequence[Labels], alone: bool) -> Lines:
-    """Return the labels of a reference row: its name and, unless `alone`, the labels that all its `rows` share."""
+    """Return the labels of a reference row: its name and, unless `alone`, the labels that all of `rows` share."""
     if alone:
         return [name] + [""] * (max(1, len(table.header)) - 1)
     common = [labels[0] if len(set(labels)) == 1 else "" for labels in zip(*rows, strict=True)]

@@ -153,7 +153,7 @@ def _sync_folder(folder: Path) -> None:
         return
     try:
         os.fsync(number)
-    except OSError:  # some network disks cannot flush folders, so go on without
+    except OSError:  # some network disks cannot flush folders
         pass
     finally:
         os.close(number)

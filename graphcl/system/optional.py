@@ -24,9 +24,7 @@ def import_ogb() -> ModuleType:
             importlib.import_module("ogb")
         return importlib.import_module("ogb.graphproppred")
     except ImportError as error:
-        raise InputError(
-            f"OGB's data sets are read and scored by its own package ({error}); pip install 'graphcl[ogb]'."
-        ) from None
+        raise InputError(f"OGB's data sets need the package ogb ({error}); pip install 'graphcl[ogb]'.") from None
 
 
 def import_onnx() -> ModuleType:
@@ -40,7 +38,7 @@ def import_onnx() -> ModuleType:
         return importlib.import_module("onnx")
     except ImportError as error:
         raise InputError(
-            f"ONNX files are written by onnx and onnxscript ({error}); pip install 'graphcl[onnx]', or use pt2."
+            f"ONNX files need onnx and onnxscript ({error}); pip install 'graphcl[onnx]', or use pt2."
         ) from None
 
 
@@ -53,7 +51,7 @@ def import_rdkit(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"rdkit.{module}")
     except ImportError as error:
-        raise InputError(f"molecules are read by RDKit ({error}); pip install 'graphcl[molecules]'.") from None
+        raise InputError(f"molecules need RDKit ({error}); pip install 'graphcl[molecules]'.") from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Executor that runs tasks in processes of this machine; if a process dies, the other processes continue."""
+"""Run tasks in processes of this machine; if a process dies, the other processes continue."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from graphcl.errors import InputError, one_line
 
 FREE_BYTES = 16 * 2**20
-"""Bytes that tensors may take regardless of the file size, as expanded views take more than they store."""
+"""Bytes that tensors may take regardless of the file size, as expanded views take more than their storage."""
 
 
 def read_torch_file(path: Path, instead: str) -> Any:
@@ -54,7 +54,7 @@ def read_torch_file(path: Path, instead: str) -> Any:
             raise InputError(
                 f"file {str(path)!r} holds pickled code ({found[1]}), which is never run; {instead}."
             ) from None
-        # cut the message, as the rest advises to run the code
+        # drop the rest of the message, which advises to run the code
         text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
         text = one_line(text.partition(". ")[0]).rstrip(".")
         raise InputError(f"file {str(path)!r} is not a PyTorch file, or is corrupted ({text}).") from None

@@ -8,7 +8,7 @@ import yaml
 
 from graphcl.commands import transfer as module
 from graphcl.commands.show import main as show
-from graphcl.commands.transfer import fresh_encoder, main
+from graphcl.commands.transfer import main, untrained_encoder
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
@@ -122,7 +122,7 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
     for (seed, scratch, options), (_, trained, others) in (starts[:2], starts[2:]):
         assert {**options, "callbacks": 0} == {**others, "callbacks": 0}
         assert (options["epochs"], options["batch_size"], options["dropout"]) == (2, 8, 0.1)
-        fresh = fresh_encoder(description, seed).state_dict()
+        fresh = untrained_encoder(description, seed).state_dict()
         for key in scratch:
             inner = key.removeprefix("encoder.")
             if inner == key:

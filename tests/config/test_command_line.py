@@ -116,7 +116,7 @@ def test_a_command_with_its_own_settings(tmp_path):
         ("here there --out a", "`there` belongs to no option; pass settings as --KEY VALUE, see --help."),
         ("here --source a", "`--source` is not a known option; see --help all."),
         ("here --ou a", "`--ou` is not a known option; did you mean --out or --count? see --help all."),
-        ("here --out a\0b", r"`a\x00b` holds a NUL character"),
+        ("here --out a\0b", r"`a\x00b` contains a NUL character"),
         ("here --names", "`--names` takes one or more values, got 0."),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_killed_rank_ends_the_job_which_can_be_resumed(jobs, place, capfd):
     assert jobs["killed"]["codes"] == [75, -9]
     (message,) = messages(jobs["killed"])
     assert message.startswith("graphcl: another rank failed or timed out (")
-    assert message.endswith("); the job ends, what was saved is kept.")
+    assert message.endswith("); the job ends, saved results are kept.")
 
     # One process resumes it and ends two epochs later.
     out = place / "run"

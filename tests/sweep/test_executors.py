@@ -15,7 +15,7 @@ import torch
 import graphcl
 from graphcl.errors import InputError
 from graphcl.sweep import executors, make_plan, sweep
-from graphcl.sweep.executors import fitting_workers, make_executor
+from graphcl.sweep.executors import default_workers, make_executor
 from graphcl.system.processes import LocalExecutor, worker_device
 
 
@@ -53,10 +53,10 @@ def test_as_many_workers_as_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(executors.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("joblib.cpu_count", lambda: 4)
-    assert [fitting_workers(cells) for cells in (0, 1, 1000)] == [1, 1, 4]
+    assert [default_workers(cells) for cells in (0, 1, 1000)] == [1, 1, 4]
     for available, workers in ((16_000_000, 4), (3_500_000, 2), (100, 1)):
         executors.MEMINFO.write_text(f"MemFree: 100 kB\nMemAvailable:   {available} kB\nOdd: 0\n")
-        assert fitting_workers(1000) == workers
+        assert default_workers(1000) == workers
 
 
 def test_an_executor_by_its_name():
@@ -101,7 +101,7 @@ def plan(saved_graphs):
 
 def test_cells_of_a_dead_worker_fail_and_are_run_again(plan, tmp_path):
     found = sweep(plan, tmp_path / "sweep", executor=Dead())
-    assert set(found.failed.values()) == {"its worker died: killed by the system"}
+    assert set(found.failed.values()) == {"the worker died: killed by the system"}
     assert len(found.failed) == 3
     with ThreadPoolExecutor(1) as pool:
         assert not sweep(plan, tmp_path / "sweep", executor=pool).failed

@@ -137,7 +137,7 @@ def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path,
     printed, error = capfd.readouterr()
     assert "failed: " in error
     assert "became NaN or infinite" in error
-    assert "1 of 3 cells failed; the same command tries them again." in error
+    assert "1 of 3 cells failed; the same command runs them again." in error
     assert "Traceback" not in error
     assert "| failed" in printed
     states = [json.loads(path.read_text())["status"] for path in (out / "cells").iterdir()]
@@ -197,7 +197,7 @@ def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch)
     finally:
         signal.signal(signal.SIGTERM, before)
     error = capfd.readouterr().err
-    assert f"stopped; {out} keeps all finished cells; the same command resumes." in error
+    assert f"stopped; finished cells are in {out}; the same command resumes the sweep." in error
     assert 2 <= finished(out) < 6
     assert (out / "table.md").exists()
 

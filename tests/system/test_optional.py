@@ -48,7 +48,5 @@ def test_a_plain_import_does_check(monkeypatch):
 
 def test_a_missing_package_gives_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb", None)
-    with pytest.raises(
-        InputError, match=r"data sets are read and scored by its own package .*; pip install 'graphcl\[ogb\]'"
-    ):
+    with pytest.raises(InputError, match=r"data sets need the package ogb .*; pip install 'graphcl\[ogb\]'"):
         import_ogb()
