@@ -30,7 +30,7 @@ from urllib.request import (
 from torch_geometric.datasets import TUDataset
 
 from graphcl.datasets.archive import Chosen, DamagedArchiveError, unpack
-from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, nearest
+from graphcl.datasets.names import SYNTHETIC, TU_NAMES, dataset_names, listing, suggestion
 from graphcl.errors import InputError, InputTypeError, one_line, reason
 
 TIMEOUT = 30.0
@@ -52,7 +52,7 @@ def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tu
     if mirror is None and name not in TU_NAMES:
         here = f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
         raise InputError(
-            f"unknown data set {name!r}; {nearest(name, dataset_names())}Known: {listing(TU_NAMES)} "
+            f"unknown data set {name!r}; {suggestion(name, dataset_names())}Known: {listing(TU_NAMES)} "
             f"(all: dataset_names()). Another TU set loads from a folder that holds {name}.zip, given as `mirror` "
             f"(--mirror FOLDER){here}."
         )
@@ -143,7 +143,7 @@ def _local(name: str, folder: Path, public: str) -> tuple[Path, str]:
         return archive, str(archive)
     there = [path.stem for path in folder.glob("*.zip")]
     raise InputError(
-        f"`mirror` {str(folder)!r} has no {name}.zip; {nearest(name, there)}"
+        f"`mirror` {str(folder)!r} has no {name}.zip; {suggestion(name, there)}"
         f"Archives there: {listing(there)}. Put {name}.zip there (public source: {public}/{name}.zip)."
     )
 
@@ -158,7 +158,7 @@ def _download(name: str, server: str, staging: Path, public: str, max_bytes: int
         f"Get {name}.zip elsewhere (public source: {public}/{name}.zip), put it into a folder and pass that "
         f"folder as `mirror` (--mirror FOLDER), or use the embedded data set '{SYNTHETIC}'."
     )
-    return fetch_file(url, target, elsewhere, max_bytes, lambda: nearest(name, TU_NAMES)), url
+    return fetch_file(url, target, elsewhere, max_bytes, lambda: suggestion(name, TU_NAMES)), url
 
 
 def fetch_file(

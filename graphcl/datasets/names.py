@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 
+from graphcl.arguments import did_you_mean, resembling
 from graphcl.errors import InputError, one_line
 from graphcl.registry import datasets
 
@@ -67,12 +67,9 @@ def dataset_names() -> list[str]:
     return [SYNTHETIC, *TU_NAMES, *OGB_NAMES, *NODE_NAMES, *datasets]
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Return "did you mean A or B? " if some candidates resemble `name` (case is ignored), else an empty string."""
-    candidates = list(candidates)
-    lower = difflib.get_close_matches(name.lower(), {candidate.lower() for candidate in candidates}, n=3, cutoff=0.6)
-    close = [candidate for hit in lower for candidate in candidates if candidate.lower() == hit]
-    return f"did you mean {' or '.join(close)}? " if close else ""
+def suggestion(name: str, valid: Iterable[str]) -> str:
+    """Return "did you mean A or B? " if some valid names resemble `name`, else an empty string."""
+    return did_you_mean(resembling(name, valid, 0.6))
 
 
 def check_name(name: str) -> None:

@@ -32,7 +32,7 @@ from torch import Tensor
 from graphcl.datasets.archive import FREE_BYTES, MAX_RATIO, folder_files
 from graphcl.datasets.dataset import Benchmark
 from graphcl.datasets.fetch import fetch_archive, fetch_unpacked
-from graphcl.datasets.names import OGB_NAMES, listing, nearest
+from graphcl.datasets.names import OGB_NAMES, listing, suggestion
 from graphcl.datasets.staging import load_cached
 from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError
@@ -108,14 +108,14 @@ def _check_name(name: str) -> None:
     if not name.startswith("ogbg-"):
         raise InputError(
             f"{name!r} is not supported, only OGB's sets of many graphs, whose names start with 'ogbg-'; "
-            f"{nearest(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}."
+            f"{suggestion(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}."
         )
     if name == "ogbg-code2":
         raise InputError(
             "'ogbg-code2' is not supported: its targets are sequences of words, which a linear probe cannot predict."
         )
     if name not in OGB_NAMES:
-        raise InputError(f"unknown data set {name!r}; {nearest(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}.")
+        raise InputError(f"unknown data set {name!r}; {suggestion(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}.")
 
 
 def _facts(name: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphcl.datasets.names import listing, nearest
+from graphcl.datasets.names import listing, suggestion
 from graphcl.errors import InputError, one_line, reason
 
 SUFFIXES = tuple(f"{suffix}{packed}" for suffix in (".csv", ".tsv", ".smi") for packed in ("", ".gz"))
@@ -101,7 +101,7 @@ def _read(file: Any, path: Path, smiles: str | None, target: Sequence[str]) -> t
     """Return the wanted columns and the line of each row; blank lines are left out."""
     if ".smi" in path.suffixes:
         if smiles or target:
-            raise InputError(f"{path} has no named columns; give a .csv file for {smiles or target[0]!r}.")
+            raise InputError(f"{path} has no columns, as its lines are SMILES; give a .csv file for {smiles or target[0]!r}.")
         rows = [(line, text.split()[0]) for line, text in enumerate(file, start=1) if text.strip()]
         columns, lines = [[text for _, text in rows]], [line for line, _ in rows]
     else:
@@ -131,7 +131,7 @@ def _find(header: list[str], smiles: str | None, target: Sequence[str], what: st
     for name in (smiles, *target):
         if name not in header:
             raise InputError(
-                f"{what} has no column {one_line(name)!r}; {nearest(name, header)}Columns: {listing(header, 20)}."
+                f"{what} has no column {one_line(name)!r}; {suggestion(name, header)}Columns: {listing(header, 20)}."
             )
     return [header.index(name) for name in (smiles, *target)]
 

@@ -127,7 +127,7 @@ def test_a_large_molecule_is_read():
         (ROWS, {"invalid": "drop"}, "`invalid` must be skip or stop, got 'drop'."),
         ("smiles,y\nC,1\nCC,low\n", {"target": "y"}, "holds numbers, but 'low' in line 3; leave missing cells empty."),
         ("smiles,y\nC,a\nCC,a\n", {"target": "y"}, "holds only 'a'; two classes are needed."),
-        (ROWS, {"target": ["kind", "active"]}, "holds texts such as 'no'"),
+        (ROWS, {"target": ["kind", "active"]}, "holds strings such as 'no'"),
         (ROWS, {"split": "scaffold"}, "`split` scaffold needs targets to score"),
         (ROWS, {"metric": "rmse"}, "`metric` rmse scores a split; pass `split` too"),
         (ROWS, {"target": "active", "split": "random"}, "leaves the part valid empty"),
