@@ -34,7 +34,7 @@ from graphcl.datasets.dataset import Benchmark
 from graphcl.datasets.fetch import fetch_archive, fetch_unpacked
 from graphcl.datasets.names import OGB_NAMES, listing, suggestion
 from graphcl.datasets.staging import load_cached
-from graphcl.datasets.tu import Collated, allow_pyg_containers
+from graphcl.datasets.tu import Collated, QuietReader, allow_pyg_containers
 from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
 
@@ -130,16 +130,8 @@ def _facts(name: str) -> dict[str, str]:
 def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Benchmark]:
     """Return the graphs, split and metric of a set under `root`; process its text files first if necessary."""
 
-    class Reader(import_ogb().PygGraphPropPredDataset):  # type: ignore[misc]
-        """OGB's reader without download and console output."""
-
-        def _download(self) -> None:
-            pass
-
-        def _process(self) -> None:
-            if not os.path.exists(self.processed_paths[0]):
-                os.makedirs(self.processed_dir, exist_ok=True)
-                self.process()
+    class Reader(QuietReader, import_ogb().PygGraphPropPredDataset):  # type: ignore[misc]
+        pass
 
     with _safely():
         reader: Any = Reader(name, str(root))

@@ -36,16 +36,20 @@ Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
 
 
-class _Reader(TUDataset):
-    """PyG's TU reader without download, console output or the files `pre_transform.pt` and `pre_filter.pt`."""
+class QuietReader:
+    """Mixin for PyG's readers: no download, console output or files `pre_transform.pt` and `pre_filter.pt`."""
 
-    def _download(self) -> None:
+    def _download(self: Any) -> None:
         pass
 
-    def _process(self) -> None:
+    def _process(self: Any) -> None:
         if not os.path.exists(self.processed_paths[0]):
             os.makedirs(self.processed_dir, exist_ok=True)
             self.process()
+
+
+class _Reader(QuietReader, TUDataset):
+    pass
 
 
 def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> Collated:
