@@ -62,6 +62,16 @@ Count = Annotated[int, interval("[1, 1e9)")]
 Channels = Annotated[int, interval("[1, 16384]")]
 """The width of a layer; a layer from 16384 to 16384 channels holds a gigabyte of weights."""
 Layers = Annotated[int, interval("[1, 1000]")]
+
+
+def _check_name(value: str) -> str:
+    if not value.isprintable() or len(value) > 200:
+        raise PydanticCustomError("name", "must be printable and of at most 200 characters")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+"""A name in a file of unknown origin: printable and at most 200 characters, so that messages can quote it."""
 ProjectorName = Literal["mlp", "linear", "residual", "none"]
 """Names of the projectors that `graphcl.models.projector.make_projector` returns."""
 SplitName = Literal["random", "stratified", "scaffold"]

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
-from graphcl.arguments import Count, interval, named_arguments, problems
+from graphcl.arguments import Count, Name, interval, named_arguments, problems
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.features import FEATURES
 from graphcl.datasets.npy import map_npy
@@ -35,13 +34,6 @@ FORMAT = "graphcl graphs on disk"
 VERSION = 3
 
 
-def _one_line(text: str) -> str:
-    if not text.isprintable() or len(text) > 200:
-        raise PydanticCustomError("line", "must be one line of printable characters, at most 200")
-    return text
-
-
-_Line = Annotated[str, AfterValidator(_one_line)]
 _Int64 = Annotated[int, interval("[-9223372036854775808, 9223372036854775808)")]
 
 
@@ -52,8 +44,8 @@ class _Model(BaseModel):
 class _BenchmarkMeta(_Model):
     """The entry `benchmark` of `graphcl.json`."""
 
-    task_type: _Line
-    eval_metric: _Line
+    task_type: Name
+    eval_metric: Name
     num_tasks: Count
 
 
@@ -62,7 +54,7 @@ class Meta(_Model):
 
     format: str = FORMAT
     version: int = VERSION
-    name: _Line
+    name: Name
     features: str
     degree_columns: Annotated[int, interval("[0, inf)")]
     num_graphs: Annotated[int, interval("[2, 1e15)")]

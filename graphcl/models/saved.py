@@ -17,14 +17,13 @@ import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any, Literal
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from torch import Tensor, nn
 
-from graphcl.arguments import Count, named_arguments, problems, shown
+from graphcl.arguments import Count, Name, named_arguments, problems, shown
 from graphcl.errors import InputError, one_line
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder
 from graphcl.registry import encoders
@@ -39,16 +38,6 @@ MAX_DEGREES = 2**16
 """Limit on the number of degree columns, which are allocated for every node of a data set."""
 Weights = dict[int, dict[str, Tensor]]
 """Seed -> state dict."""
-
-
-def _check_name(value: str) -> str:
-    if not value.isprintable() or len(value) > 200:
-        raise PydanticCustomError("name", "must be printable and of at most 200 characters")
-    return value
-
-
-Name = Annotated[str, AfterValidator(_check_name)]
-"""Printable text of at most 200 characters, which is safe to show in an error message."""
 
 
 class _Frozen(BaseModel):
