@@ -101,7 +101,9 @@ def _read(file: Any, path: Path, smiles: str | None, target: Sequence[str]) -> t
     """Return the wanted columns and the line of each row; blank lines are left out."""
     if ".smi" in path.suffixes:
         if smiles or target:
-            raise InputError(f"{path} has no columns, as its lines are SMILES; give a .csv file for {smiles or target[0]!r}.")
+            raise InputError(
+                f"{path} has no columns, as its lines are SMILES; give a .csv file for {smiles or target[0]!r}."
+            )
         rows = [(line, text.split()[0]) for line, text in enumerate(file, start=1) if text.strip()]
         columns, lines = [[text for _, text in rows]], [line for line, _ in rows]
     else:

@@ -22,7 +22,7 @@ def majority(y: Tensor | np.ndarray, *, seed: int = 0, folds: int = 10, inner_fo
         InputError: an argument is invalid, see `graphcl.evaluate.svm`.
 
     Example:
-        >>> majority(np.array([0, 0, 0, 0, 0, 0, 1, 1, 1]), folds=3, inner_folds=2).mean.__round__(1)
+        >>> round(majority(np.array([0, 0, 0, 0, 0, 0, 1, 1, 1]), folds=3, inner_folds=2).mean, 1)
         66.7
     """
     data = make_folds(np.zeros((len(y), 1)), y, seed, folds, inner_folds, workers=1)

@@ -97,14 +97,11 @@ def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
         return None
     first, _, second = layers
     weights = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias
-    for weight, shape in zip(weights, _shapes(width, hidden), strict=True):
+    shapes = (hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)
+    for weight, shape in zip(weights, shapes, strict=True):
         if weight is None or weight.shape != shape or weight.dtype != torch.float32 or weight.device.type != "cpu":
             return None
     return weights
-
-
-def _shapes(width: int, hidden: int) -> list[tuple[int, ...]]:
-    return [(hidden, width), (hidden,), (hidden, hidden), (hidden,), (hidden,), (hidden,)]
 
 
 def _is_usual(norm: Any) -> bool:
@@ -156,7 +153,7 @@ class _FusedSums(torch.autograd.Function):
         if torch.is_grad_enabled():  # double backward, which the loops do not support
             neighbours, graphs = CSRAdjacency(*inputs[1:5]), SegmentIndex(ids, None, inputs[0])
             sums = _by_torch(x, neighbours, graphs, ctx.norms, ctx.training, ctx.raw, weights)
-            return None, None, None, None, None, *torch.autograd.grad(sums, weights, grad, create_graph=True)
+            return *[None] * 5, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
         try:  # autograd does not detect changes made by NumPy, or changes of a storage's size
@@ -168,14 +165,7 @@ class _FusedSums(torch.autograd.Function):
                 "`x` or `edge_index` was changed between the forward and the backward pass; change a copy instead."
             ) from None
         parts = grads.split([weight.numel() for weight in weights])
-        return (
-            None,
-            None,
-            None,
-            None,
-            None,
-            *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True)),
-        )
+        return *[None] * 5, *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
 
 
 def _storage_is_intact(tensor: Tensor) -> bool:
