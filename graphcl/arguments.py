@@ -128,7 +128,7 @@ def did_you_mean(names: Sequence[str]) -> str:
 
 
 def resembling(name: object, valid: Iterable[str], cutoff: float = 0.5) -> list[str]:
-    """Return up to three valid names that resemble `name`, best first; ignore case, `_`, `-` and the order of words.
+    """Return up to three valid names that resemble `name`, best first, regardless of case, `_`, `-` and word order.
 
     A dotted name is also compared by its last part.
 
@@ -204,8 +204,8 @@ def shown(value: object) -> str:
 class Arguments:
     """Validator for the arguments of a function, made from the function's signature.
 
-    It does not validate parameters without a default (`required`) or of tensors (`tensors`), which are data, not
-    settings; the function checks these itself.
+    Only settings are validated. Parameters without a default (`required`) and tensors (`tensors`) are data, which the
+    function checks itself.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

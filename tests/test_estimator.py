@@ -299,7 +299,7 @@ def test_saving_and_loading(fitted, tmp_path):
     assert loaded.loss["name"] == "infonce"
     assert clone(loaded).get_params() == loaded.get_params()
     loaded.save(tmp_path / "again.pt")
-    with pytest.raises(InputError, match="exists already, and nothing is ever overwritten; give another file"):
+    with pytest.raises(InputError, match="exists already and is never overwritten; give another file"):
         fitted.save(path)
 
 

@@ -174,7 +174,7 @@ def test_nothing_is_overwritten(go, tmp_path):
     (tmp_path / "run" / "precious").write_text("x")
     code, printed, err, out = go()
     assert code == 2
-    assert err == f"graphcl: {out} exists already, and nothing is ever overwritten; pass another folder with --out.\n"
+    assert err == f"graphcl: {out} exists already and is never overwritten; pass another folder with --out.\n"
     assert printed == ""
     assert [path.name for path in out.iterdir()] == ["precious"]
 
@@ -314,7 +314,7 @@ def test_from_any_directory_as_a_module_until_it_is_interrupted(tmp_path, saved_
     printed, err = process.communicate(timeout=30)
     assert process.returncode == 75
     assert "seed 0, epoch 1: loss" in printed
-    assert "graphcl: SIGINT: saving and stopping; once more to stop at once." in err
+    assert "graphcl: SIGINT: saving and stopping; repeat it to stop at once." in err
     assert "graphcl: stopped; everything is saved; `--resume runs/own-infonce-1` continues the run." in err
     assert "Traceback" not in err
 

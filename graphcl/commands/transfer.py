@@ -152,7 +152,7 @@ def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
 
 
 def _seeds(settings: Transfer, held: list[int]) -> list[int]:
-    """Return the given seeds; else the seeds of the encoders in the file, if there are several; else 0, 1, 2.
+    """Return the given seeds. The default is the seeds of the encoders in the file if there are several, else 0, 1, 2.
 
     Args:
         settings: settings of the transfer.

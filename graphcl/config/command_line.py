@@ -138,7 +138,7 @@ class Command(Generic[S]):
             raise InputError("\n".join(problems(error, valid_keys(self.model)))) from None
 
     def help(self, every: bool = False) -> str:
-        """Return the help text of the command; it lists every option if `every`, else the common options."""
+        """Return the help text of the command, with all options if `every`, else with the common options."""
         lines = [f"usage: {self.usage}", "", self.summary, ""]
         fields = self.model.model_fields
         for name in fields if every or self.common is None else self.common:

@@ -1,4 +1,4 @@
-"""Help texts of `graphcl run`: lists of registered names, their descriptions, and suggestions for unknown options."""
+"""Make help texts of `graphcl run`: lists of registered names, their descriptions, suggestions for unknown options."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def similar_options(key: str) -> list[str]:
 
 
 def _describe_setting(path: str) -> str:
-    """Return a line of help on a setting: its description, or the registered names that take it, with defaults."""
+    """Return a line of help on a setting: its description, or the names that take it and their defaults."""
     if path in Config.model_fields:
         return option_help(path, Config.model_fields[path])
     if path in NAMED:

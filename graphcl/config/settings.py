@@ -1,4 +1,4 @@
-"""The settings of a run: names, types, ranges, defaults and help texts."""
+"""Define the settings of a run: names, types, ranges, defaults and help texts."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def mirror_place(mirror: str | os.PathLike[str]) -> Path | str:
 def fetch_unpacked(
     get: Callable[[], tuple[Path, str]], choose: Callable[..., Chosen], staging: Path, target: Path
 ) -> tuple[Path, str]:
-    """Fetch an archive and unpack it; if the downloaded archive is damaged, download it once more.
+    """Fetch an archive and unpack it; if the downloaded archive is damaged, download it again.
 
     Args:
         get: function that returns the path of the archive and its origin, as `fetch_archive` does.
@@ -126,7 +126,7 @@ def fetch_unpacked(
     except DamagedArchiveError as error:
         if archive.parent != staging:
             raise
-        print(f"graphcl: {error} Downloading it once more", file=sys.stderr)
+        print(f"graphcl: {error} Downloading it again", file=sys.stderr)
         archive.unlink()
         shutil.rmtree(target, ignore_errors=True)
         archive, origin = get()
@@ -149,7 +149,7 @@ def _local(name: str, folder: Path, public: str) -> tuple[Path, str]:
 
 
 class _BrokenOffError(Exception):
-    """The connection broke off before the file was complete; another attempt may succeed."""
+    """The connection broke before the file was complete; another attempt may succeed."""
 
 
 def _download(name: str, server: str, staging: Path, public: str, max_bytes: int) -> tuple[Path, str]:

@@ -57,7 +57,7 @@ TESTED_ARCHIVES = {
 
 
 def dataset_names() -> list[str]:
-    """Return the names of the generated sets, the well-known TU sets, OGB's sets, sets of nodes and plugged-in sets.
+    """Return the names of the generated sets, known TU sets, OGB's sets, sets of nodes and registered sets.
 
     Other TU sets can be loaded from a mirror.
 

@@ -41,7 +41,7 @@ class _Sparse:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Return `text` as bytes; Python 3 pickles the content of an array as a call of `encode(text, "latin1")`."""
+    """Return `text` as bytes, for pickles of Python 3, which hold an array as a call of `encode(text, "latin1")`."""
     return text.encode("latin1")
 
 

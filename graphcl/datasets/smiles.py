@@ -33,8 +33,8 @@ def load_molecules(
 ) -> tuple[str, Graphs, Benchmark | None]:
     """Return the name and the graphs of a table of molecules and, with `split`, its benchmark.
 
-    Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules`), `smiles`, `id` (its row, from
-    0, counted before invalid rows are left out) and, with targets, `y`.
+    Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules`), `smiles`, `id` and, with
+    targets, `y`. The `id` is the index of the row in the table, including invalid rows.
 
     Args:
         source: see `read_table`.

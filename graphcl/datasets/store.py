@@ -112,7 +112,7 @@ def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
 
 
 def _owners(rows: Tensor, ptr: Tensor) -> Tensor:
-    """Return a mask `[n]` of the graphs with a row in the mask `rows`; the rows of graph i start at `ptr[i]`."""
+    """Return a mask `[n]` of the graphs with rows in the mask `rows`; the rows of graph i start at `ptr[i]`."""
     graphs = torch.searchsorted(ptr, rows.nonzero().squeeze(1).to(ptr.device), right=True) - 1
     return torch.bincount(graphs, minlength=ptr.numel() - 1) > 0
 
@@ -135,7 +135,7 @@ def check_edge_index(edge_index: object, name: str) -> None:
 
 
 def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: str) -> Tensor:
-    """Return each graph's number of nodes, `[n]`: from `num_nodes`, `x` or `pos`, else the largest node index + 1."""
+    """Return the number of nodes of each graph, `[n]`. Without `num_nodes`, `x` and `pos`: largest node index + 1."""
     stated = getattr(data, "_num_nodes", None)
     counts = None if stated is None else torch.as_tensor(stated)
     if counts is not None and counts.shape != (num_graphs,):

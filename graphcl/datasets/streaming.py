@@ -22,8 +22,8 @@ class StreamingLoader:
     The data set stays in host memory or in memory-mapped files. With CUDA the thread copies batches through pinned
     memory on a separate stream, so that copying overlaps with the training step.
 
-    The thread ends with the epoch, with an exception (which the iterator then raises), or when the iterator is closed
-    or garbage-collected.
+    The thread ends when the epoch ends, when the iterator is closed or garbage-collected, or with an exception, which
+    the iterator raises.
 
     Args:
         loader: loader that makes the batches, on the CPU.
@@ -85,7 +85,7 @@ class StreamingLoader:
 
 
 def ahead_of(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """Yield the items of `items`, which a thread computes at most `depth` ahead; raise the thread's exceptions."""
+    """Yield the items of `items`, computed by a thread up to `depth` items ahead; raise the thread's exceptions."""
     end = object()
     pool = ThreadPoolExecutor(1, "graphcl-loader")
     ready = deque(pool.submit(next, items, end) for _ in range(depth))

@@ -1,4 +1,4 @@
-"""Generate a data set of four families of graphs, which differ only in which kinds of nodes an edge joins."""
+"""Generate a data set of four families of graphs, which differ only in the kinds of nodes that edges join."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
     """Return graphs of four families; the distributions of size, degree and node kind are the same in every family.
 
     A graph consists of a core and bystanders. The core is a random graph G(n, m), with n nodes and m edges; the nodes
-    are of the kinds A, B, C and D in equal numbers. Pairs of edges are swapped, which keeps every degree, until 80 % of
-    the edges follow the family's rule (two thirds in a few small cores):
+    are of the kinds A, B, C and D in equal numbers. The core is rewired by swaps of two edges, which keep every degree,
+    until 80 % of the edges follow the family's rule (two thirds in a few small cores):
 
     | family        | an edge joins                          |
     |---------------|----------------------------------------|
@@ -44,7 +44,7 @@ def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
     SVM accuracy in percent over five seeds, with the default settings of `python -m graphcl.run`: 72.1 ± 0.7 for the
     untrained encoder, 89.7 ± 1.2 after training (89.4 ± 1.5 with `--loss adnce`, 88.5 ± 1.5 with
     `--views.first identity`). tests/datasets/test_synthetic.py checks that training raises the accuracy, that a
-    supervised GIN reaches 95 %, and that a classifier that sees only sizes, degrees and kinds stays below 35 %.
+    supervised GIN reaches 95 %, and that sizes, degrees and kinds alone give less than 35 %.
 
     Args:
         seed: seed of the random generator; the same seed gives the same graphs on every machine.

@@ -77,7 +77,7 @@ def write_on_disk(
     check_features(features, max_degree)
     path = absolute(folder)
     if os.path.lexists(path):
-        raise InputError(f"{str(path)!r} exists already, and nothing is ever overwritten; give another folder.")
+        raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
     shards: Iterator[tuple[GraphDataset, int]]
     if is_molecules(source, smiles) and features in ("auto", "labels"):
         table = read_table(source, smiles, [target] if isinstance(target, str) else target)
@@ -189,8 +189,8 @@ class _Writer:
 class _Column:
     """Writer that appends one attribute of the graphs to a `.npy` file, along the axis `dim`.
 
-    The file is in C order, so only the first axis can grow. If `dim` is not the first axis, the values for each index
-    of the earlier axes are written into a file of their own, and `finish` joins these files.
+    The file is in C order, so only the first axis can grow. If `dim` is a later axis, there is one temporary file for
+    each index of the earlier axes, and `finish` joins these files.
     """
 
     def __init__(self, folder: Path, key: str, value: Tensor, dim: int, what: str, files: contextlib.ExitStack) -> None:

@@ -33,9 +33,9 @@ def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Pa
     $\hat\sigma^2_d$ the mean and variance of their differences, and S and K the numbers of seeds and folds. t has
     SK - 1 degrees of freedom. Training parts of different folds overlap, so scores are not independent, and a plain
     t-test over all folds rejects a true null hypothesis several times too often. The term 1 / (K - 1), the ratio of
-    test to training graphs, corrects the variance for the overlap. For random splits, `FoldScores.test_ratio` replaces
-    it: 8 for parts of 10, 10 and 80 %, a strict correction. On a benchmark's split (K = 1) the term is omitted. The
-    result is the paired t-test over seeds, valid for this split only; for one seed, p = 1.
+    test to training graphs, corrects the variance for the overlap. For random splits, the term is
+    `FoldScores.test_ratio`: 8 for parts of 10, 10 and 80 %, which is strict. On a benchmark's split (K = 1) it is
+    omitted; the result is the paired t-test over seeds, valid for this split only. For one seed, p = 1.
 
     Args:
         after: scores of one embedding, one entry per seed.

@@ -3,8 +3,8 @@
 - Embedding: one row per graph, frozen; each column is standardised over the training part.
 - Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is an error. A
   graph with a missing label (NaN) is excluded from that task. The probe is fitted on the training part only.
-- C: chosen from 1e-3, 1e-2, ..., 1e3 by the metric on the validation part, averaged over tasks; of equally good values,
-  the smallest. The penalty of ridge regression is 1 / C.
+- C: the value of 1e-3, 1e-2, ..., 1e3 with the best metric on the validation part, averaged over tasks. Of equally good
+  values, the smallest is chosen. The penalty of ridge regression is 1 / C.
 - Score: the metric on the test part, see `graphcl.evaluate.metrics`. The score equals that of
   `ogb.graphproppred.Evaluator`, but is in percent unless the metric is an error.
 - No test graph influences the choice of C, the standardisation or the epoch. The unsupervised training sees all graphs,

@@ -3,10 +3,10 @@
 - Embedding: the readout before the projector, one row per graph, frozen, unscaled. `scale=True` standardises columns.
 - Outer folds: 10, stratified, shuffled by the seed. Each fold is the test part once. The score is the accuracy on the
   test part in percent.
-- C: chosen from 1e-3, 1e-2, ..., 1e3 by the mean accuracy over 5 inner folds of the outer training part, which are
-  stratified and shuffled by the seed; of equally good values, the smallest. The SVM is then fitted on the whole outer
-  training part. Each fit computes gamma, and the means and deviations of the columns, from its own training rows. No
-  test graph influences the choice of C, gamma or the epoch.
+- C: the value of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part. These
+  folds are stratified and shuffled by the seed. Of equally good values, the smallest is chosen. The SVM is then fitted
+  on the whole outer training part. Each fit computes gamma, and the means and deviations of the columns, from its own
+  training rows. No test graph influences the choice of C, gamma or the epoch.
 - Small classes: if a class is too small for these numbers of folds, fewer folds are used, with a warning.
 - `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
   `np.std`. `std_seeds` shows how much a result varies with the seed; it is not the standard error of the mean.

@@ -72,7 +72,7 @@ def load_for(
         raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {trained} {kinds[not whole]}.")
     if description.edge_dim is not None and description.edge_dim != (columns := edge_columns(dataset)):
         raise InputError(
-            f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim} "
-            "and requires as many."
+            f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
+            "requires."
         )
     return dataset

@@ -222,7 +222,7 @@ class _RunObserver(Observer):
 def open_output(
     config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: dict[str, float]
 ) -> Iterator[Output]:
-    """Yield the output of this rank; on an interruption or a full disk, raise an error that says how to resume."""
+    """Yield the output of this rank. On an interruption or a full disk, raise an error that tells how to resume."""
     if not group.is_main:
         output = Output(config)
         with output.stop.listening():

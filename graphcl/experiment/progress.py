@@ -51,9 +51,9 @@ def fold_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoch], None]]:
-    """Yield a function that shows a finished epoch: in a bar on a terminal; otherwise, as a printed line.
+    """Yield a function that shows a finished epoch, in a bar on a terminal, else as a printed line.
 
-    If the output was closed, for example by `| head`, the function sets `stop.wanted`.
+    If the output was closed, for example by `| head`, the function sets `stop.requested`.
     """
     line = "loss {0.loss:.4f}, alignment {0.alignment:.3f}, uniformity {0.uniformity:.3f}"
     if not sys.stderr.isatty():
@@ -62,7 +62,7 @@ def epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoc
             try:
                 print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}, {epoch.seconds:.2f} s", flush=True)
             except BrokenPipeError:
-                stop.wanted = True
+                stop.requested = True
 
         yield log
         return

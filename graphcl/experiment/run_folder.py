@@ -188,7 +188,7 @@ def free_folder(out: str | None, name: str) -> Path:
     if out is not None:
         path = Path(out)
         if os.path.lexists(path):
-            raise InputError(f"{path} exists already, and nothing is ever overwritten; pass another folder with --out.")
+            raise InputError(f"{path} exists already and is never overwritten; pass another folder with --out.")
         return path
     number = 1
     while os.path.lexists(path := Path("runs") / f"{name}-{number}"):

@@ -86,9 +86,9 @@ def report_arrays(
 ) -> dict[str, np.ndarray]:
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
-    The map consists of `map [m, 2]`, the first two principal components of the m graphs that
-    `graphcl.evaluate.pca.plot_indices` selects, and `shares [2]`, each component's fraction of the variance. Separate
-    generators are used, so training is not affected.
+    The map consists of two arrays: `map [m, 2]` holds the first two principal components of the m graphs that
+    `graphcl.evaluate.pca.plot_indices` selects, and `shares [2]` the explained variance ratio of each component.
+    Separate generators are used, so training is not affected.
     """
     device = next(method.parameters()).device
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)

@@ -92,7 +92,7 @@ def sort_pairs(first: Tensor, second: Tensor, bound: int) -> tuple[Tensor, Tenso
 
 
 def connected_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return an id `[E]` of each edge's node pair; edges between the same two nodes, in any direction, share an id."""
+    """Return an id `[E]` for the node pair of each edge; edges between two nodes share an id, in both directions."""
     order, is_new = sort_pairs(torch.minimum(*edge_index), torch.maximum(*edge_index), num_nodes)
     return torch.empty_like(order).index_copy_(0, order, is_new.cumsum(0) - 1)
 

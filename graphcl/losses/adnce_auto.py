@@ -51,14 +51,14 @@ def adnce_auto(
     Q does not change if an anchor's cosines are shifted or scaled, so peak, scale and share have the same meaning on
     every data set and at every stage of training. Q does not depend on the temperature, which only scales the gradient.
 
-    At a fixed c* the KL divergence rises with beta, d KL / d beta = beta Var_Q(f) >= 0, from 0 to log(M / number of
-    nearest), where "number of nearest" counts the negatives with the largest f. If -log share exceeds that limit, the
-    largest beta is used: sigma = 1e-4, or beta = 1e3 for `tilt`. Equal cosines, or a single negative, get equal
-    weights, as in `dcl`.
+    At a fixed c* the KL divergence rises with beta, as d KL / d beta = beta Var_Q(f) >= 0. It rises from 0 to
+    log(M / m), where m is the number of negatives with the largest f. If -log share exceeds this limit, the largest
+    beta is used: sigma = 1e-4, or beta = 1e3 for `tilt`. Equal cosines, or a single negative, get equal weights, as in
+    `dcl`.
 
     A low peak can collapse the projections, since negatives far above c* are hardly repelled. With peak 0.5 the
-    projections gathered at two poles on MUTAG, PROTEINS and IMDB-BINARY (the standard deviation of the cosines rose
-    from 0.3 to 0.7 or 0.8 in 20 epochs, one seed each); with 0.9 they did not.
+    projections collapsed to two poles on MUTAG, PROTEINS and IMDB-BINARY: the standard deviation of the cosines rose
+    from 0.3 to 0.7 or 0.8 in 20 epochs, one seed each. With 0.9 they did not.
 
     Forward and backward pass of two views `[128, 96]` take 1.4 (`quantile`), 4.0 (`radius`) or 3.6 (`tilt`) times as
     long as `adnce`.

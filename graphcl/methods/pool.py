@@ -1,4 +1,4 @@
-"""A pool of augmentations with learned probabilities, for the methods `joao` and `joao_v2`."""
+"""Define a pool of augmentations with learned probabilities, for the methods `joao` and `joao_v2`."""
 
 from __future__ import annotations
 

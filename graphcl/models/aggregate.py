@@ -118,7 +118,7 @@ def segment_sum(values: Tensor, groups: SegmentIndex) -> Tensor:
 
 
 def gather_rows(values: Tensor, groups: SegmentIndex) -> Tensor:
-    """Return `values[groups.ids]`, `[E, H]`: one row of `values [G, H]` per element, that of its segment."""
+    """Return `values[groups.ids]`, `[E, H]`: for each element, the row of its segment in `values [G, H]`."""
     if tracing():
         return values.index_select(0, groups.ids)
     rows: Tensor = _GatherRows.apply(values, groups.ids, groups.order, groups.ptr)

@@ -42,7 +42,7 @@ def fused_sums(
     norms: Sequence[Any],
     raw: bool = False,
 ) -> Tensor | None:
-    """Return the sum-pooled outputs of all L layers, concatenated to `[B, L * H]`; if `raw`, before BatchNorm.
+    """Return the sum-pooled outputs of all L layers, concatenated to `[B, L * H]`; before BatchNorm if `raw`.
 
     Return None if the compiled loops do not support the input, so that the caller uses the modules. The loops need
     float32 on the CPU, standard modules without hooks, and no edge between two graphs.

@@ -114,6 +114,6 @@ def _aggregation(readout: Readout | Aggregation) -> Aggregation:
 
 
 def _has_edge_dim(nodes: nn.Module) -> bool:
-    """Return False if some layers have the attribute `edge_dim` but it is None in all of them; else True."""
+    """Return False if there are layers with an attribute `edge_dim` and it is None in all of them, else True."""
     found = [module.edge_dim for module in nodes.modules() if hasattr(module, "edge_dim")]
     return not found or any(width is not None for width in found)

@@ -146,7 +146,7 @@ def load_encoder(
     """Return the encoder in a file, in evaluation mode on the CPU, and its description.
 
     Args:
-        path: a file written by `save_encoder`, or the folder of a run.
+        path: a file written by `save_encoder`, or a run folder.
         seed: seed whose weights to load; the first seed in the file by default.
         encoder: module that is copied and receives the weights, or a function from the number of feature columns to
             such a module. Required if the file's encoder is not registered.
@@ -201,7 +201,7 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     """Return the description and all seeds' weights in a file.
 
     Args:
-        path: a file written by `save_encoder`, or the folder of a run.
+        path: a file written by `save_encoder`, or a run folder.
 
     Raises:
         InputError: the file is not found, is corrupted, contains code, or was not written by this library.

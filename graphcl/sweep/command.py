@@ -89,7 +89,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
 
 
 def _override(sections: tuple[dict[str, Any], ...], options: Options) -> tuple[dict[str, Any], ...]:
-    """Return the sections of a specification (settings, axes, table) with the values in `options` replaced."""
+    """Return the sections of a specification (settings, axes, table), overridden by `options`."""
     settings, axes, table = sections
     for key, values in options:
         if key == "print_config":
@@ -135,7 +135,7 @@ def _stored_spec(out: Path, options: Options) -> dict[str, Any]:
 
 
 def _start_folder(spec: Mapping[str, Any]) -> Path:
-    """Return the folder in which the sweep was started, if it still exists; else the working directory."""
+    """Return the folder in which the sweep was started, or the working directory if that no longer exists."""
     start = Path(str(spec.get("folder", "")))
     return start if start.is_absolute() and start.is_dir() else Path.cwd()
 

@@ -1,4 +1,4 @@
-"""The folder of a sweep: specification, a record for each cell, tables, and a lock."""
+"""Manage the folder of a sweep: specification, a record for each cell, tables, and a lock."""
 
 from __future__ import annotations
 

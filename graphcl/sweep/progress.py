@@ -1,4 +1,4 @@
-"""Progress output of a sweep: one line for each cell that ends."""
+"""Print the progress of a sweep: one line for each cell that ends."""
 
 from __future__ import annotations
 

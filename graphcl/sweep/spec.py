@@ -81,7 +81,7 @@ def label_of(value: Any) -> str:
 def layout(
     table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]
 ) -> tuple[list[str], str, Mapping[str, str] | None]:
-    """Return the axes of the rows, the axis of the columns, and the baseline; by default, data sets are the columns.
+    """Return the axes of the rows, the axis of the columns, and the baseline. By default, columns are data sets.
 
     Args:
         table: the section `table` of the specification.

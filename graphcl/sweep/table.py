@@ -194,7 +194,7 @@ def _best(rows: Mapping[str, Entry]) -> Entry:
 
 
 def _baseline_place(place: Place, plan: Plan) -> Place:
-    """Return the place that `place` is compared with: its labels, with the baseline's labels on the baseline's axes."""
+    """Return the place in the baseline row for `place`: the same labels, except on the axes of the baseline."""
     row, column = place
     assert plan.baseline is not None
     return tuple(plan.baseline.get(axis, label) for axis, label in zip(plan.rows, row, strict=True)), column

@@ -77,7 +77,7 @@ def new_file(path: str | os.PathLike[str], force: bool | None = None) -> Path:
     if os.path.lexists(file) and not (force and file.is_file()):
         if force is not None and file.is_file():
             raise InputError(f"{file} exists already; pass --force to replace it, or another file with --out.")
-        raise InputError(f"{file} exists already, and nothing is ever overwritten; give another file.")
+        raise InputError(f"{file} exists already and is never overwritten; give another file.")
     if not file.parent.is_dir():
         raise InputError(f"folder {str(file.parent)!r} not found; create it to write {file.name}.")
     return file

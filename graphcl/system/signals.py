@@ -18,7 +18,7 @@ _SIGNALS: list[int] = [getattr(signal, name) for name in _NAMES if hasattr(signa
 class Stop:
     """Handler of signals that ask the program to stop: SIGTERM, SIGINT, SIGHUP (terminal closed), SIGUSR1 (Slurm).
 
-    Within `deferred`, a signal only sets `wanted`. The caller checks `wanted` where it can stop without losing work. A
+    Within `deferred`, a signal only sets `requested`, which the caller checks where it can stop without losing work. A
     second SIGINT raises KeyboardInterrupt at once. Outside `deferred`, a signal raises `Stopped`. A signal that the
     process already ignores, such as SIGHUP under nohup, stays ignored.
 
@@ -27,7 +27,7 @@ class Stop:
     """
 
     def __init__(self, quiet: bool = False) -> None:
-        self.wanted = self._deferred = False
+        self.requested = self._deferred = False
         self._quiet = quiet
 
     @contextmanager
@@ -48,7 +48,7 @@ class Stop:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Within the block, let a signal set `wanted` instead of raising `Stopped`."""
+        """Within the block, let a signal set `requested` instead of raising `Stopped`."""
         self._deferred = True
         try:
             yield
@@ -59,10 +59,10 @@ class Stop:
         if not self._deferred:
             self._say(f"{signal.Signals(number).name}: stopping")
             raise Stopped
-        if self.wanted and number == signal.SIGINT:
+        if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.wanted = True
-        again = "; once more to stop at once" if number == signal.SIGINT else ""
+        self.requested = True
+        again = "; repeat it to stop at once" if number == signal.SIGINT else ""
         self._say(f"{signal.Signals(number).name}: saving and stopping{again}")
 
     def _say(self, text: str) -> None:

@@ -79,8 +79,8 @@ class Checkpoints:
         return self._minutes_passed_since(max(self._saved, self._epoch_ended))
 
     def stops_within_epoch(self) -> bool:
-        """Return True if training must stop within the epoch, `GRACE` seconds after it first saw a stop request."""
-        if not self.stop.wanted:
+        """Return True if training must stop before the epoch ends: `GRACE` seconds after it noticed a stop request."""
+        if not self.stop.requested:
             return False
         self._stop_seen = self._stop_seen or time.monotonic()
         return time.monotonic() - self._stop_seen >= GRACE

@@ -124,7 +124,7 @@ def train(
             callback(record)
         if checkpoints is not None:
             due = checkpoints.due_after_epoch(training.epoch) or finished()
-            _save(training, checkpoints, checkpoints.stop.wanted, due)
+            _save(training, checkpoints, checkpoints.stop.requested, due)
     return training.history
 
 

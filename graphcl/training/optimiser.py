@@ -16,7 +16,7 @@ Schedule = Literal["constant", "cosine"]
 def make_optimizer(
     name: OptimizerName, parameters: Sequence[Tensor], lr: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """Return Adam, AdamW or SGD (momentum 0.9); `weight_decay` is decoupled in AdamW, otherwise an L2 penalty."""
+    """Return Adam, AdamW or SGD with momentum 0.9. `weight_decay` is an L2 penalty, but decoupled in AdamW."""
     if name == "sgd":
         return torch.optim.SGD(parameters, lr=lr, weight_decay=weight_decay, momentum=0.9, fused=True)
     kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam

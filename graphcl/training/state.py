@@ -221,8 +221,8 @@ class Training:
             self._generators.restore_own({name: each for name, each in every[0]["own"].items() if name == "order"})
         if len(every) != ranks.size() and rank == 0:
             print(
-                f"graphcl: saved by {len(every)} ranks, resumed by {ranks.size()}: the batches are the same, the views "
-                "are drawn anew, so the result is not bit-identical.",
+                f"graphcl: saved by {len(every)} ranks, resumed by {ranks.size()}: the batches are equal, but the "
+                "views are new draws, so the result is not bit-identical.",
                 file=sys.stderr,
             )
 

@@ -68,7 +68,7 @@ def test_show_says_that_a_transfer_is_no_run(place, bbbp, tmp_path, capsys):
     capsys.readouterr()
     assert show([str(out)]) == 2
     assert capsys.readouterr().err.startswith(
-        f"graphcl: {out} is not the folder of a run (its config.yaml has no `loss`): pass the folder of a run, such as "
+        f"graphcl: {out} is not a run folder, its config.yaml has no `loss`; pass one with a config.yaml, such as "
     )
 
 
@@ -225,7 +225,7 @@ def test_graphs_that_do_not_fit(own, saved_graphs, tmp_path, capsys):
     path = saved_graphs(labelled=False)
     assert "own has no class labels to score embeddings by; use graphcl embed." in refused(own, "--dataset", path)
     (tmp_path / "out").mkdir()
-    assert "out exists already, and nothing is ever overwritten; pass another" in refused(own, "--dataset", path)
+    assert "out exists already and is never overwritten; pass another" in refused(own, "--dataset", path)
 
 
 def test_molecules_that_do_not_fit(place, bbbp, own, tmp_path, capsys):

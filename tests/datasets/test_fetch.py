@@ -205,7 +205,7 @@ def test_no_more_than_four_attempts(server, refused):
 def test_an_archive_that_arrives_damaged_is_fetched_once_more(behaviour, server, refused, capfd):
     refused("TINY", "TINY.zip is damaged", mirror=f"{server.url}/{behaviour}")
     assert len(server.asked) == 2
-    assert capfd.readouterr().err.count("Downloading it once more") == 1
+    assert capfd.readouterr().err.count("Downloading it again") == 1
 
 
 def test_a_damaged_archive_of_a_folder_is_not_fetched_again(mirror, refused, capfd):

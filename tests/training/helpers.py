@@ -33,7 +33,7 @@ class StopAfter(Stop):
         self.looks, self.rank = looks, rank
 
     @property
-    def wanted(self):
+    def requested(self):
         self.looks -= ranks.rank() == self.rank
         return self.looks == 0
 

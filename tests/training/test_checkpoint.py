@@ -105,7 +105,7 @@ def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_pa
 
 def test_a_stop_waits_for_the_end_of_a_short_epoch(tmp_path):
     class Wanted(StopAfter):
-        wanted = True
+        requested = True
 
     config = make_config(SMALL)
     with pytest.raises(Stopped):
@@ -221,7 +221,7 @@ def test_non_finite_weights_are_not_saved(at_once, tmp_path):
 
     class Poison(StopAfter):
         @property
-        def wanted(self):
+        def requested(self):
             next(model.parameters()).data.fill_(torch.nan)
             return True
 
@@ -300,7 +300,7 @@ def test_if_none_can_be_read_nothing_is_trained_anew(two):
 
 
 def test_another_training_is_refused_with_what_differs(two):
-    with pytest.raises(OtherTrainingError, match=r"of another training: `lr` is 0.01 there, `clip_norm` is None there"):
+    with pytest.raises(OtherTrainingError, match=r"training run: `lr` is 0.01 there, `clip_norm` is None there"):
         trained({"lr": 0.1, "clip_norm": 1.0}, two, 1000)
 
 

@@ -81,7 +81,7 @@ class Tracker(ABC):
         """Write the metrics (name -> value) of an epoch, and flush the log."""
 
     def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
-        """Write the scores (name -> value); by default, as metrics of the last epoch, `epoch`."""
+        """Write the scores (name -> value). By default, they become metrics of the last epoch, `epoch`."""
         self.log(scores, epoch)
 
     @abstractmethod

@@ -13,8 +13,8 @@ from graphcl.experiment.tracking.tracker import Tracker
 class WandB(Tracker):
     """A `Tracker` that logs each seed as the W&B run `FOLDER-seed-SEED` in the group `FOLDER`.
 
-    Local files are written to `FOLDER/wandb`. W&B's environment variables apply: with `WANDB_MODE=offline` only local
-    files are written, which `wandb sync` uploads; `WANDB_PROJECT` names the project (default `graphcl`).
+    Local files are written to `FOLDER/wandb`. W&B's environment variables apply. With `WANDB_MODE=offline`, W&B writes
+    local files only, and `wandb sync` uploads them later. `WANDB_PROJECT` names the project (default `graphcl`).
     """
 
     name = "wandb"

@@ -1,4 +1,4 @@
-"""Bar charts of a table's scores, one plot per column of the table."""
+"""Draw bar charts of a table's scores, one plot per column of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training curves."""
+"""Draw training curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scatter plot of the embeddings' first two principal components, coloured by class."""
+"""Draw a scatter plot of the embeddings' first two principal components, coloured by class."""
 
 from __future__ import annotations
 

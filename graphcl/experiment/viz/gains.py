@@ -1,4 +1,4 @@
-"""Figures of each seed's scores before and after training, and of each seed's gain."""
+"""Draw each seed's scores before and after training, and each seed's gain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heat maps of the accuracy over two settings."""
+"""Draw heat maps of the accuracy over two settings."""
 
 from __future__ import annotations
 

@@ -40,14 +40,14 @@ def read_run(folder: Path) -> Run:
     Raises:
         InputError: `folder` is not a run folder, or a file in it cannot be read.
     """
-    wanted = "pass the folder of a run, such as runs/MUTAG-adnce-1, which holds a config.yaml"
+    wanted = "pass one with a config.yaml, such as runs/MUTAG-adnce-1"
     if not (folder / "config.yaml").is_file():
-        sweep = "; python -m graphcl.sweep draws a sweep" if (folder / "sweep.yaml").is_file() else ""
-        raise InputError(f"{folder} is not the folder of a run: {wanted}{sweep}.")
+        sweep = "; use graphcl sweep for a sweep" if (folder / "sweep.yaml").is_file() else ""
+        raise InputError(f"{folder} is not a run folder; {wanted}{sweep}.")
     config = read_yaml(folder / "config.yaml")
     # the folder of a transfer has a config.yaml too, but without these settings
     if missing := [key for key in ("loss", "views") if key not in config]:
-        raise InputError(f"{folder} is not the folder of a run (its config.yaml has no `{missing[0]}`): {wanted}.")
+        raise InputError(f"{folder} is not a run folder, its config.yaml has no `{missing[0]}`; {wanted}.")
     lines, result, embeddings, arrays = (
         folder / name for name in ("metrics.jsonl", "result.json", "embeddings.npz", "report.npz")
     )

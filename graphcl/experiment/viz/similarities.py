@@ -1,4 +1,4 @@
-"""Histograms of the cosines of positives and negatives."""
+"""Draw histograms of the cosines of positives and negatives."""
 
 from __future__ import annotations
 

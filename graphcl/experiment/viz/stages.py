@@ -1,4 +1,4 @@
-"""Bar chart of the wall time of each stage."""
+"""Draw a bar chart of the wall time of each stage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The common style of all figures: palette, fonts and sizes."""
+"""Define the common style of all figures: palette, fonts and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figure of the weights that a loss gives to negatives, by cosine."""
+"""Draw the weights that a loss gives to negatives, by cosine."""
 
 from __future__ import annotations
 

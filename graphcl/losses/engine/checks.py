@@ -1,4 +1,4 @@
-"""Checks of the tensors passed to losses; each error message names the argument, the rule and the value."""
+"""Check the tensors passed to losses; each error message names the argument, the rule and the value."""
 
 from __future__ import annotations
 

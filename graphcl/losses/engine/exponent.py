@@ -1,4 +1,4 @@
-"""Exponents P in sums of exp(P(c)) over negatives: polynomials of the similarity c.
+"""Define exponents P, polynomials of the similarity c, for sums of exp(P(c)) over negatives.
 
 Many losses are a (weighted) logsumexp of the negatives minus the positive. They sum exp(P(c)) over the negatives, where
 P(c) is c / tau (InfoNCE), the logarithm of a Gaussian (ADNCE), or the sum of both. Part of P can be detached. The

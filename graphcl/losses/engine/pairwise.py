@@ -158,7 +158,7 @@ def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) ->
     """Return the mean of `terms [A]`, or `terms` itself if `reduction` is `none`.
 
     With `weight [N]`, the mean is weighted by graph. Across ranks, this rank's weighted sum is divided by the average
-    over ranks of the sum of weights, so that the average of the results over ranks is the weighted mean of the global
+    over ranks of the sum of weights. The average of the results over ranks is then the weighted mean of the global
     batch.
     """
     if reduction == "none":

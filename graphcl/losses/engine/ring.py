@@ -43,10 +43,7 @@ _KEYS, _GRADIENTS = 1, 2
 
 
 def rows_of_others(comparison: Comparison) -> dict[int, Tensor]:
-    """Return the rows of the other ranks, `[(R - 1) n, D]`, for each set in `batch_sets`, by index of the set.
-
-    Gradients flow back to the other ranks.
-    """
+    """Return, for each set in `batch_sets`, index -> rows of the other ranks, `[(R - 1) n, D]`, with gradients."""
     numbers = comparison.batch_sets
     rows = ranks.others(torch.stack([comparison.sets[number] for number in numbers], dim=1))
     return dict(zip(numbers, rows.unbind(dim=1), strict=True))

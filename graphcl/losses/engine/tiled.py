@@ -167,7 +167,7 @@ class TiledPairs(Pairs):
         return mean + x @ center, variance.masked_fill(count == 1, 0.0)  # exactly 0 for one negative
 
     def _moments_of_keys(self, sets: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean `[D]` of the keys in `sets`; sum `[D]` and scatter matrix `[D, D]` of keys minus mean."""
+        """Return mean `[D]` of the keys in `sets`, and sum `[D]` and scatter matrix `[D, D]` of the centred keys."""
         keys = torch.cat([self.comparison.sets[number] for number in sets])
         center = keys.mean(dim=0)
         keys = keys - center

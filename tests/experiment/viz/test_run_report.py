@@ -245,7 +245,7 @@ def change_arrays(name, **changes):
 
 
 DAMAGE = {
-    "no config": (lambda folder: (folder / "config.yaml").unlink(), "is not the folder of a run: pass the folder of"),
+    "no config": (lambda folder: (folder / "config.yaml").unlink(), "is not a run folder; pass one with"),
     "half a result": (write("result.json", "{"), "result.json is not JSON"),
     "scores": (write("result.json", '{"scores": 3}'), "its files do not fit together"),
     "no seeds": (change_result(lambda each: each["scores"]["knn"]["per_seed"].clear()), "do not fit together"),
@@ -273,7 +273,7 @@ def test_a_damaged_folder_gets_one_line(damage, line, copy, capsys):
 def test_other_folders_are_refused_with_a_hint(copy, tmp_path, capsys):
     (tmp_path / "sweep.yaml").touch()
     assert show([str(tmp_path)]) == 2
-    assert "python -m graphcl.sweep draws a sweep" in capsys.readouterr().err
+    assert "use graphcl sweep for a sweep" in capsys.readouterr().err
 
 
 def test_text_of_a_folder_is_escaped(copy):
