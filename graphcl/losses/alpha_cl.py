@@ -34,9 +34,6 @@ def alpha_cl(
         power: exponent p.
         epsilon: constant added to the mean of w in the normalisation, >= 0. With 0, the weights of an anchor sum to 1.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.eye(3)

@@ -51,9 +51,6 @@ def cl_dro(
         divergence: divergence phi, see the table.
         alpha: order a of the divergence `alpha`, > 1; 2 equals `chi2`.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)

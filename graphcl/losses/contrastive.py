@@ -35,9 +35,6 @@ def contrastive(
         normalize: whether to scale rows to length 1.
         negative_reduction: `mean` or `sum` over an anchor's negatives.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)

@@ -38,9 +38,6 @@ def flatnce(
         temperature: divisor of the cosines, >= 1e-6 (tau).
         form: form of the loss, see the table.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.eye(3)

@@ -41,9 +41,6 @@ def instance_nce(
         log_z: log Z_n; by default estimated from the noise, without gradient.
         proximal: weight lambda of the distance to the graph's own entry, >= 0. This term smooths training.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.ones(2, 3)

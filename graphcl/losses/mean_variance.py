@@ -28,9 +28,6 @@ def mean_variance(pairs: Pairs, *, temperature: Temperature = 0.2, curvature: Po
         curvature: phi''(1) of the divergence, > 0. It is 1 for every divergence of `cl_dro`, and 2 for chi-square
             defined as (u - 1)^2.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)

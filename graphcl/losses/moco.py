@@ -29,9 +29,6 @@ def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
         pairs: queries, positive keys and negative keys.
         temperature: divisor of the cosines, >= 1e-6 (tau).
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z, queue = torch.ones(5, 3), torch.ones(7, 3)

@@ -26,9 +26,6 @@ def n_pair(pairs: Pairs, *, l2_weight: NonNegative = 0.002) -> Tensor:
         pairs: anchors, positives and negatives.
         l2_weight: weight lambda of the penalty, >= 0.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)

@@ -31,9 +31,6 @@ def reweight(pairs: Pairs, *, temperature: Temperature = 0.2, mu: Finite = 0.7, 
         mu: cosine at which the weight is largest, finite; may exceed 1.
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)

@@ -29,9 +29,6 @@ def tuplet(pairs: Pairs, *, num_negatives: Count | None = None) -> Tensor:
         pairs: anchors, positives and negatives.
         num_negatives: number of negatives K, >= 1; by default, and at most, all N - 1.
 
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
     Example:
         >>> import torch
         >>> z = torch.ones(5, 3)

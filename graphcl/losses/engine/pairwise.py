@@ -62,9 +62,10 @@ _VIEWS = {
     "z1": "projections of the first view, `[N, D]`.",
     "z2": "projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.",
 }
-
-
-_RAISES = "InputError: an argument out of range, shapes that do not match, fewer than two graphs."
+_RESULTS = {
+    "Returns": 'The mean over anchors, or with `reduction="none"` their terms `[A]`.',
+    "Raises": "InputError: an argument out of range, shapes that do not match, fewer than two graphs.",
+}
 
 
 class PairwiseLoss(Protocol):
@@ -195,12 +196,13 @@ def _signature(
 
 
 def _documented(text: str, shared: dict[str, str]) -> str:
-    """Return the docstring `text` of a formula with the views, the shared arguments and `Raises` added."""
+    """Return the docstring `text` of a formula with the views, the shared arguments and missing sections added."""
     before, mark, after = text.partition("Args:\n")
     own, blank, rest = after.partition("\n\n")
     lines = [line for line in own.split("\n") if not line.strip().startswith("pairs:")]
     views = [f"    {key}: {line}" for key, line in _VIEWS.items()]
     others = [f"    {key}: {line}" for key, line in shared.items()]
-    if "Raises:\n" not in rest:
-        rest = rest.replace("Example:\n", f"Raises:\n    {_RAISES}\n\nExample:\n", 1)
+    for title, line in _RESULTS.items():
+        if f"{title}:\n" not in rest:
+            rest = rest.replace("Example:\n", f"{title}:\n    {line}\n\nExample:\n", 1)
     return before + mark + "\n".join([*views, *lines, *others]) + blank + rest
