@@ -76,7 +76,7 @@ WRITERS = {".npz": write_npz, ".parquet": write_parquet}
 
 
 def _groups(blocks: Iterator[Block]) -> Iterator[Block]:
-    """Yield the blocks concatenated to row groups of at least `_GROUP_ROWS` rows; the last one may be smaller."""
+    """Merge blocks into row groups of at least `_GROUP_ROWS` rows, and yield them; the last group may be smaller."""
     waiting: list[Block] = []
     for block in blocks:
         waiting.append(block)

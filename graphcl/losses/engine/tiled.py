@@ -138,9 +138,9 @@ class TiledPairs(Pairs):
     def moments(self) -> tuple[Tensor, Tensor]:
         """Return mean and variance of each anchor's similarities to its negatives, see `Pairs`.
 
-        Only sums over the keys k_j are needed, at a cost of O(N D^2) and without tiles. For the similarity c_ij of
-        anchor a_i and key k_j, sum_j c_ij = a_i . sum_j k_j and sum_j (c_ij - a_i . m)^2 = a_i' C a_i, where m is the
-        mean and C the scatter matrix of the keys.
+        Only sums over the keys k_j are needed, at a cost of O(N D^2) and without tiles: sum_j c_ij = a_i . sum_j k_j
+        and sum_j (c_ij - a_i . m)^2 = a_i' C a_i. Here c_ij = a_i . k_j is the similarity of anchor a_i and key k_j, m
+        the mean of the keys and C their scatter matrix.
         """
         comparison = self.comparison
         every = [self._moments_of(anchors) for anchors in range(len(comparison.key_sets))]
