@@ -19,7 +19,7 @@ from graphcl.registry import augmentations
 @functional_transform("graphcl_feature_mask")
 @augmentations.register("feature_mask")
 class FeatureMask(Augmentation):
-    r"""Set columns of the node features to zero, in each graph each column with probability `ratio`.
+    r"""Set random columns of each graph's node features to zero, each with probability `ratio`.
 
     $$\tilde x_v = x_v \circ m_g, \qquad m_{gk} \sim \mathrm{Bernoulli}(1 - p)$$
 

@@ -213,6 +213,6 @@ def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
 
 
 def _occurrences(ids: Tensor, among: Tensor) -> Tensor:
-    """Return how often each entry of `ids` occurs in `among`. Sorts instead of comparing all pairs."""
+    """Return how often each entry of `ids` occurs in `among`; sort instead of comparing all pairs."""
     ordered = among.sort().values
     return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)

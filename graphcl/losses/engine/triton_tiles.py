@@ -380,7 +380,7 @@ def _derivative(
 ) -> tl.tensor:
     """Return the derivative of the loss with respect to a tile `value` of exponents.
 
-    `AS_ANCHOR` adds the sums of the tile's rows as anchors, `AS_KEY` the sums of its columns as anchors.
+    With `AS_ANCHOR`, the tile's rows are anchors and contribute their sums; with `AS_KEY`, its columns are anchors.
     """
     derivative = tl.zeros_like(value)
     if AS_ANCHOR:
