@@ -8,14 +8,17 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding_bag, linear
 
 from graphcl.arguments import Channels, Layers
-from graphcl.models.aggregate import CSRAdjacency
+from graphcl.models.aggregate import CSRAdjacency, tracing
 from graphcl.models.encoder import Readout
 from graphcl.models.pooled import Pooled
 from graphcl.registry import encoders
 
 _ACTIVATIONS = {"relu": nn.ReLU, "prelu": nn.PReLU, "elu": nn.ELU}
+_SPARSE = 0.02
+"""Largest fraction of non-zero features at which the sparse product is faster on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,19 @@ def propagate(x: Tensor, edge_index: Tensor, hops: int = 2) -> Tensor:
     return x
 
 
+def product(x: Tensor, weight: Tensor) -> Tensor:
+    """Return `x @ weight.T` of features `x [N, F]` and `weight [H, F]`; on the CPU, skip the zeros of sparse `x`.
+
+    Bags of words are sparse: 1 % of the features of Cora and CiteSeer are not zero.
+    """
+    if tracing() or x.is_cuda or x.requires_grad or int(x.count_nonzero()) > _SPARSE * x.numel():
+        return linear(x, weight)
+    rows, columns = x.nonzero(as_tuple=True)
+    starts = torch.searchsorted(rows, torch.arange(x.size(0)))
+    total: Tensor = embedding_bag(columns, weight.t(), starts, mode="sum", per_sample_weights=x[rows, columns])
+    return total
+
+
 class GraphConvolutions(nn.Module):
     r"""Stack of graph convolutions; every layer, also the last, ends with an activation.
 
@@ -81,7 +97,8 @@ class GraphConvolutions(nn.Module):
         """Return the last layer's node rows, `[N, out]`."""
         adjacency = NormalisedAdjacency.of(edge_index, x)
         for weight, bias, norm, activation in zip(self.weights, self.biases, self.norms, self.activations, strict=True):
-            x = activation(norm(adjacency.sum(weight(x)) + bias))
+            rows = product(x, weight.weight)  # type: ignore[arg-type]
+            x = activation(norm(adjacency.sum(rows) + bias))
         return x
 
 

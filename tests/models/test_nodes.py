@@ -5,7 +5,7 @@ import torch
 from torch_geometric.nn import GCNConv, SGConv
 
 from graphcl.errors import InputError
-from graphcl.models.node_gcn import node_gcn, propagate
+from graphcl.models.node_gcn import node_gcn, product, propagate
 from graphcl.models.nodes import NodeModel
 from graphcl.models.projector import make_projector
 from graphcl.models.pyg import gat, sage
@@ -36,6 +36,20 @@ def test_propagated_features_equal_pygs():
     with torch.no_grad():
         layer.lin.weight.copy_(torch.eye(5))
         torch.testing.assert_close(propagate(batch.x, edges), layer(batch.x, edges), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("every", [60, 200, 10**6])
+def test_the_product_of_sparse_features_is_the_dense_one(every, monkeypatch):
+    """Rows without features count too; `every` 10**6 leaves one feature."""
+    entries = torch.rand(30, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).flatten()
+    x = torch.where(torch.arange(1500) % every == 7, entries, 0.0).view(30, 50)
+    weight = torch.rand(4, 50, dtype=torch.float64, requires_grad=True)
+    row = torch.rand(30, 4, dtype=torch.float64)
+    expected = torch.autograd.grad((x @ weight.t() * row).sum(), weight)[0]
+    monkeypatch.setattr("graphcl.models.node_gcn.linear", None)  # the dense product is not called
+    got = product(x, weight)
+    torch.testing.assert_close(got, x @ weight.t(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(torch.autograd.grad((got * row).sum(), weight)[0], expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("activation", ["relu", "prelu", "elu"])
