@@ -36,7 +36,14 @@ OGB_NAMES = (
 
 PLANETOID_NAMES = ("Cora", "CiteSeer", "PubMed")
 """Citation networks, each one graph whose nodes have classes."""
-NODE_NAMES = (*PLANETOID_NAMES, "sbm")
+PYG_NAMES = (
+    "Actor", "Amazon-Computers", "Amazon-Photo", "CitationFull-CiteSeer", "CitationFull-Cora", "CitationFull-Cora_ML",
+    "CitationFull-DBLP", "CitationFull-PubMed", "Coauthor-CS", "Coauthor-Physics", "Flickr", "Reddit", "WikiCS",
+)  # fmt: skip
+"""Sets of nodes that PyG's own classes load: the name of the class, and the argument `name` after a dash."""
+OGBN_NAMES = ("ogbn-arxiv", "ogbn-products")
+"""Sets of the Open Graph Benchmark of one graph whose nodes have one class each."""
+NODE_NAMES = (*PLANETOID_NAMES, *PYG_NAMES, *OGBN_NAMES, "sbm")
 """Data sets whose nodes are contrasted; `sbm` is generated, `sbm-N` has N nodes."""
 
 datasets.reserve(SYNTHETIC, *TU_NAMES, *OGB_NAMES, *NODE_NAMES)

@@ -14,7 +14,8 @@ from torch_geometric.data.collate import collate
 
 from graphcl.datasets.dataset import GraphDataset, class_labels
 from graphcl.datasets.features import node_features
-from graphcl.datasets.names import NODE_NAMES, PLANETOID_NAMES, is_node_name
+from graphcl.datasets.named_nodes import load_ogb_nodes, load_pyg_nodes
+from graphcl.datasets.names import NODE_NAMES, PLANETOID_NAMES, PYG_NAMES, is_node_name, suggestion
 from graphcl.datasets.planetoid import load_planetoid
 from graphcl.datasets.sbm import sbm
 from graphcl.datasets.store import check_finite, check_store
@@ -54,7 +55,7 @@ def load_nodes(
     Args:
         source: see above.
         root: absolute path of the folder of all data sets.
-        mirror: folder or URL of the files of a Planetoid set.
+        mirror: folder or URL of the files of a named set.
         features: see `graphcl.datasets.load.load_dataset`.
         max_degree: see `load_dataset`.
 
@@ -63,20 +64,29 @@ def load_nodes(
     """
     split: Mapping[str, Tensor] | None = None
     name = source if isinstance(source, str) else getattr(source, "name", None) or "own"
-    if is_node_name(source):
-        data, split = load_planetoid(source, root, mirror) if source in PLANETOID_NAMES else sbm(source)
+    if is_node_name(source) or name.startswith("ogbn-"):
+        data, split = _named(name, root, mirror)
         graphs: Sequence[Data] = [data]
     elif isinstance(source, Data):
         graphs = [source]
     elif isinstance(source, str) and not source.endswith(".pt"):
         raise InputError(
-            f"{source!r} is not a known data set of nodes; known: {', '.join(NODE_NAMES)}, a .pt file; for whole "
-            "graphs, use --method two_views."
+            f"{source!r} is not a known data set of nodes; {suggestion(source, NODE_NAMES)}Known: "
+            f"{', '.join(NODE_NAMES)}, a .pt file; for whole graphs, use --method two_views."
         )
     else:
         graphs = _graphs(source)
         name = Path(source).stem if isinstance(source, str) else name
     return prepare_nodes(graphs, str(name), split, features, max_degree)
+
+
+def _named(name: str, root: Path, mirror: str | os.PathLike[str] | None) -> tuple[Data, Mapping[str, Tensor] | None]:
+    """Return the graph of a named set, and its public split if it is not that of the graph's masks."""
+    if name in PLANETOID_NAMES:
+        return load_planetoid(name, root, mirror)
+    if name in PYG_NAMES:
+        return load_pyg_nodes(name, root, mirror), None
+    return load_ogb_nodes(name, root, mirror) if name.startswith("ogbn-") else sbm(name)
 
 
 def _graphs(source: Any) -> list[Data]:

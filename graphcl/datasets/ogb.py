@@ -21,10 +21,11 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ from graphcl.datasets.tu import Collated, QuietReader, allow_pyg_containers
 from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
 
+T = TypeVar("T")
 MAX_BYTES = 2**30
 """Largest download, in bytes; a larger archive loads from a local mirror."""
 _PARTS = ("raw/*", "split/*", "mapping/*", "RELEASE_v*.txt")
@@ -60,7 +62,22 @@ def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None
         InputError: the name is unknown or not supported, ogb is not installed, or the files cannot be fetched or read.
     """
     _check_name(name)
-    facts = _facts(name)
+    facts = facts_of(name, import_ogb())
+    return load_archive(name, facts, root, mirror, lambda folder: _read(name, folder, facts))
+
+
+def load_archive(
+    name: str, facts: Mapping[str, str], root: Path, mirror: str | os.PathLike[str] | None, parse: Callable[[Path], T]
+) -> T:
+    """Return what `parse(folder)` reads from the files of the OGB set `name` in `folder/ogbX_NAME`; see `load_ogb`.
+
+    Args:
+        name: name of the set.
+        facts: metadata of the set, see `facts_of`.
+        root: absolute path of the folder of all data sets.
+        mirror: folder or URL that holds the archive under OGB's file name; it is only read.
+        parse: function that processes the text files if necessary, and returns the set.
+    """
     home = root / name.replace("-", "_")
     release = f"RELEASE_v{facts['version']}.txt"
     if home.is_dir() and any(home.iterdir()) and not (home / release).is_file():
@@ -85,10 +102,10 @@ def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None
         print(f"graphcl: preparing {name}, once", file=sys.stderr)
         return origin
 
-    def read(root: Path) -> tuple[Collated, Benchmark]:
+    def read(root: Path) -> T:
         if root != home.parent:
             _check_packed(root / home.name)
-        return _read(name, root, facts)
+        return parse(root)
 
     return load_cached(name, root, home, "geometric_data_processed.pt", "OGB's", fill, read)
 
@@ -118,27 +135,32 @@ def _check_name(name: str) -> None:
         raise InputError(f"unknown data set {name!r}; {suggestion(name, OGB_NAMES)}Known: {listing(OGB_NAMES, 20)}.")
 
 
-def _facts(name: str) -> dict[str, str]:
-    """Return the metadata of the set `name` (version, URL, ...) from the table in the package ogb."""
-    table = Path(str(import_ogb().__file__)).parent / "master.csv"
+def facts_of(name: str, package: ModuleType) -> dict[str, str]:
+    """Return the metadata of the set `name` (version, URL, ...) from the table in the module `package` of ogb."""
+    table = Path(str(package.__file__)).parent / "master.csv"
     with table.open(newline="") as file:
         rows = list(csv.reader(file))
     column = rows[0].index(name)
     return {row[0]: row[column] for row in rows[1:]}
 
 
-def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Benchmark]:
-    """Return the graphs, split and metric of a set under `root`; process its text files first if necessary."""
+def open_reader(kind: Any, name: str, root: Path) -> tuple[Any, Any]:
+    """Return a data set of OGB's class `kind` and its split; process its text files under `root` if necessary."""
 
-    class Reader(QuietReader, import_ogb().PygGraphPropPredDataset):  # type: ignore[misc]
+    class Reader(QuietReader, kind):
         pass
 
     with _safely():
         reader: Any = Reader(name, str(root))
-        split = reader.get_idx_split()
+        return reader, reader.get_idx_split()
+
+
+def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Benchmark]:
+    """Return the graphs, split and metric of a set under `root`; process its text files first if necessary."""
+    reader, split = open_reader(import_ogb().PygGraphPropPredDataset, name, root)
     data, slices = reader._data, reader.slices
     num_graphs = slices["y"].numel() - 1
-    benchmark = Benchmark(_checked(split, num_graphs), reader.task_type, reader.eval_metric, reader.num_tasks)
+    benchmark = Benchmark(checked_split(split, num_graphs), reader.task_type, reader.eval_metric, reader.num_tasks)
     if data.y.shape != (num_graphs, benchmark.num_tasks):
         raise InputError(f"y must be [{num_graphs}, {benchmark.num_tasks}], got {list(data.y.shape)}")
     if facts["data type"] == "mol":
@@ -146,14 +168,14 @@ def _read(name: str, root: Path, facts: Mapping[str, str]) -> tuple[Collated, Be
     return (data, slices), benchmark
 
 
-def _checked(split: Mapping[str, Any], num_graphs: int) -> dict[str, Tensor]:
+def checked_split(split: Mapping[str, Any], size: int) -> dict[str, Tensor]:
     """Return the parts of `split` as index tensors; raise InputError if parts overlap, are empty or out of range."""
     parts = {part: torch.as_tensor(split[part], dtype=torch.long).flatten() for part in ("train", "valid", "test")}
     every = torch.cat(list(parts.values()))
-    if every.unique().numel() != every.numel() or bool(((every < 0) | (every >= num_graphs)).any()):
-        raise InputError(f"the parts of its split must be different graphs of 0 .. {num_graphs - 1}")
-    for part, graphs in parts.items():
-        if graphs.numel() == 0:
+    if every.unique().numel() != every.numel() or bool(((every < 0) | (every >= size)).any()):
+        raise InputError(f"the parts of its split must be different indices in 0 .. {size - 1}")
+    for part, indices in parts.items():
+        if indices.numel() == 0:
             raise InputError(f"the part {part} of its split is empty")
     return parts
 

@@ -13,7 +13,8 @@ import hashlib
 import os
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -121,12 +122,18 @@ def _load(name: str, root: Path, fill: Callable[[Path], str]) -> Collated:
 
 
 def _read(root: Path, name: str) -> Collated:
-    allow_pyg_containers()
-    with warnings.catch_warnings():
-        # raise an error instead of this warning, after which PyG would unpickle the file and run code in it
-        warnings.filterwarnings("error", message="Weights only load failed")
+    with no_pickles():
         reader: Any = _Reader(str(root), name)
     return reader._data, reader.slices
+
+
+@contextmanager
+def no_pickles() -> Iterator[None]:
+    """Within the block, raise an error where PyG would unpickle a file, which could run code."""
+    allow_pyg_containers()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Weights only load failed")  # PyG unpickles after this warning
+        yield
 
 
 def allow_pyg_containers() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 from graphcl.errors import InputError
 
 
-def import_ogb() -> ModuleType:
-    """Import and return the module `ogb.graphproppred` without the network access of `import ogb`.
+def import_ogb(module: str = "graphproppred") -> ModuleType:
+    """Import and return a module of ogb, without the network access of `import ogb`.
 
     Raises:
         InputError: ogb is not installed, or cannot be imported.
@@ -22,7 +22,7 @@ def import_ogb() -> ModuleType:
     try:
         with _no_version_check():
             importlib.import_module("ogb")
-        return importlib.import_module("ogb.graphproppred")
+        return importlib.import_module(f"ogb.{module}")
     except ImportError as error:
         raise InputError(f"OGB's data sets need the package ogb ({error}); pip install 'graphcl[ogb]'.") from None
 

@@ -39,7 +39,7 @@ def make_molecules(n: int, tasks: int = 1, metric: str = "rocauc", missing: floa
     return graphs
 
 
-def _gz(rows) -> bytes:
+def gz(rows) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(["" if v != v else v for v in row] for row in rows)
     return gzip.compress(text.getvalue().encode(), mtime=0)
@@ -54,14 +54,14 @@ def files_of(graphs, split_name: str = "scaffold", split=None) -> dict[str, byte
     labels = [[v if v != v else int(v) if whole else v for v in y.tolist()] for *_, y in graphs]
     return {
         "RELEASE_v1.txt": b"",
-        "raw/num-node-list.csv.gz": _gz([[len(x)] for x, *_ in graphs]),
-        "raw/num-edge-list.csv.gz": _gz([[len(ends)] for _, ends, *_ in graphs]),
-        "raw/edge.csv.gz": _gz([row for _, ends, *_ in graphs for row in ends.tolist()]),
-        "raw/node-feat.csv.gz": _gz([row for x, *_ in graphs for row in x.tolist()]),
-        "raw/edge-feat.csv.gz": _gz([row for _, _, bonds, _ in graphs for row in bonds.tolist()]),
-        "raw/graph-label.csv.gz": _gz(labels),
+        "raw/num-node-list.csv.gz": gz([[len(x)] for x, *_ in graphs]),
+        "raw/num-edge-list.csv.gz": gz([[len(ends)] for _, ends, *_ in graphs]),
+        "raw/edge.csv.gz": gz([row for _, ends, *_ in graphs for row in ends.tolist()]),
+        "raw/node-feat.csv.gz": gz([row for x, *_ in graphs for row in x.tolist()]),
+        "raw/edge-feat.csv.gz": gz([row for _, _, bonds, _ in graphs for row in bonds.tolist()]),
+        "raw/graph-label.csv.gz": gz(labels),
         "mapping/README.md": b"made up",
-        **{f"split/{split_name}/{part}.csv.gz": _gz([[i] for i in rows]) for part, rows in split.items()},
+        **{f"split/{split_name}/{part}.csv.gz": gz([[i] for i in rows]) for part, rows in split.items()},
     }
 
 

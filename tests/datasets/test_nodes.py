@@ -78,7 +78,7 @@ def test_invalid_graphs_get_one_line(change, says):
 def test_a_set_of_nodes_names_the_methods():
     with pytest.raises(InputError, match=r"^Cora is one graph, .* use graphcl run --method grace"):
         load_dataset("Cora")
-    with pytest.raises(InputError, match=r"^'PROTEINS' is not a known data set of nodes; known: Cora, CiteSeer"):
+    with pytest.raises(InputError, match=r"^'PROTEINS' is not a known data set of nodes; Known: Cora, CiteSeer"):
         load_dataset("PROTEINS", nodes=True)
 
 

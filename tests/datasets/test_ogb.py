@@ -153,7 +153,8 @@ def test_other_features(dataset, root):
 def test_names(refused):
     refused("unknown data set 'ogbg-molhvi'; did you mean ogbg-molhiv", name="ogbg-molhvi")
     refused("'ogbg-code2' is not supported: its targets are sequences", name="ogbg-code2")
-    refused("'ogbn-arxiv' is not supported, only OGB's sets of many graphs", name="ogbn-arxiv")
+    refused("'ogbn-mag' is not supported, only OGB's sets of many graphs", name="ogbn-mag")
+    refused("ogbn-arxiv is one graph, whose nodes are contrasted; use graphcl run", name="ogbn-arxiv")
     refused("'OGBG-molhiv' is not supported", "did you mean ogbg-molhiv", name="OGBG-molhiv")
     refused("unknown data set 'molhiv'; did you mean ogbg-molhiv", name="molhiv")
 
@@ -178,7 +179,7 @@ def test_offline_without_the_archive(refused, monkeypatch):
         ({"raw/edge.csv.gz": b"text"}, ["OGB's reader cannot make graphs of ogbg-molhiv", "gzip"]),
         ({"split/scaffold/test.csv.gz": None}, ["OGB's reader cannot make graphs", "test.csv.gz"]),
         ({"raw/node-feat.csv.gz": "atoms"}, ["of `x`", "is beyond [119, 5"]),
-        ({"split/scaffold/test.csv.gz": "overlap"}, ["the parts of its split must be different graphs of 0 .. 29"]),
+        ({"split/scaffold/test.csv.gz": "overlap"}, ["the parts of its split must be different indices in 0 .. 29"]),
     ],
 )
 def test_damaged_archives(change, words, tmp_path, refused):
