@@ -15,9 +15,11 @@ from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
 from graphcl.config.commands import EMBED, Embed
 from graphcl.config.settings import MOLECULES
 from graphcl.datasets.loader import make_loader
+from graphcl.datasets.nodes import NodeDataset
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
+from graphcl.experiment.level import level_of
 from graphcl.models.saved import load_encoder
 from graphcl.system.entry_point import entry_point
 from graphcl.system.files import new_file, write_whole
@@ -50,22 +52,25 @@ def embed(settings: Embed) -> str:
     molecules = settings.model_dump(include=set(MOLECULES))
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     loader = make_loader(dataset, settings.batch_size, device=device)
-    blocks = _blocks(encoder.to(device), loader, dataset.classes)
-    write_whole(out, lambda file: write(file, blocks, len(dataset), description.out_channels))
-    return f"{dataset}, features: {dataset.features}; {description.out_channels} numbers per graph in {out}"
+    model = level_of(dataset).model(encoder.to(device), projector="none")
+    nodes = isinstance(dataset, NodeDataset)
+    rows, row = (len(dataset.y), "node") if nodes else (len(dataset), "graph")
+    blocks = _blocks(model, loader, dataset.classes)
+    write_whole(out, lambda file: write(file, blocks, rows, description.out_channels))
+    return f"{dataset}, features: {dataset.features}; {description.out_channels} numbers per {row} in {out}"
 
 
-def _blocks(encoder: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[Block]:
+def _blocks(model: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[Block]:
     """Yield a `Block` of embeddings, ids and labels for each batch.
 
     Args:
-        encoder: trained encoder.
+        model: model with the trained encoder.
         loader: batches of the graphs, in order.
         classes: original class values `[C]`, into which `y` is an index; None if `y` holds no classes.
     """
     done = 0
-    for h, batch in embed_batches(encoder, loader):
-        n = batch.num_graphs
+    for h, batch in embed_batches(model, loader):
+        n = len(h)
         ids, y = batch.get("id"), batch.get("y")
         ids = ids.tolist() if isinstance(ids, Tensor) else ids
         own = isinstance(ids, list) and len(ids) == n and all(isinstance(each, int | str) for each in ids)

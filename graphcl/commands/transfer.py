@@ -39,6 +39,7 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import check_labels, finetune, with_outputs
+from graphcl.experiment.level import contrasts_nodes
 from graphcl.experiment.progress import fold_bar
 from graphcl.experiment.run_folder import free_folder, new_folder
 from graphcl.experiment.scores import OnFold, score, with_usable_evaluation
@@ -92,6 +93,10 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     torch.set_num_threads(settings.threads)
     description, weights = read_saved(settings.encoder)
     seeds = _seeds(settings, list(weights))
+    if contrasts_nodes(description.settings):
+        raise InputError(
+            f"{settings.encoder} holds an encoder of nodes, which transfer cannot score; use graphcl embed."
+        )
     load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
     molecules = settings.model_dump(include=set(MOLECULES))

@@ -21,7 +21,7 @@ def load_arguments(config: Config) -> dict[str, Any]:
     keys = {"data_root", "mirror", "features", "max_degree", *MOLECULES}
     categories = takes_categories(config.encoder["name"])
     given = {"source": config.dataset, **config.model_dump(include=keys), "target": tuple(config.target)}
-    return {**given, "categories": categories, "nodes": contrasts_nodes(config)}
+    return {**given, "categories": categories, "nodes": contrasts_nodes(vars(config))}
 
 
 def load_for(
@@ -46,19 +46,24 @@ def load_for(
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
-    if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1:
+    nodes = contrasts_nodes(description.settings)
+    if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1 and not nodes:
         # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
         return load_for(description, [source[0], source[0]], data_root, mirror, **molecules)[:1]
     features = description.features
     # Without labels the encoder needs no `x`, which a list of graphs may lack, so do not request features from `x`.
     first = features if isinstance(source, list | tuple) and "labels" not in features else "auto"
     categories = takes_categories(description.encoder.name)
-    given = dataset = load_dataset(source, data_root, mirror, first, categories=categories, **molecules)
+    if nodes:
+        first = features
+    given = dataset = load_dataset(
+        source, data_root, mirror, first, description.max_degree, categories=categories, nodes=nodes, **molecules
+    )
     trained = f"the encoder was trained on {description.dataset} with"
     if "labels" in features and given.features == "constant" and not isinstance(source, GraphDataset):
         raise InputError(f"{given.name} has no node labels (no `x`); {trained} {description.columns()}.")
     complete = "labels" in features and given.num_features == description.in_channels
-    if not isinstance(given, MappedDataset) and features != "labels" and not complete:
+    if not isinstance(given, MappedDataset) and features != "labels" and not complete and not nodes:
         dataset = load_dataset(given, features=features, degree_columns=description.degree_columns or None)
         dataset.classes = given.classes  # loading again renumbers the classes from 0, so keep the original class values
     if dataset.num_features != description.in_channels:

@@ -61,15 +61,16 @@ def sample(dataset: GraphDataset) -> list[Data]:
     return dataset.sample() if isinstance(dataset, NodeDataset) else [dataset[0], dataset[1]]
 
 
-def contrasts_nodes(config: Config) -> bool:
-    """Return whether the method of `config` contrasts nodes."""
-    return methods.facts(config.method["name"]).get("rows") == "nodes"
+def contrasts_nodes(settings: Mapping[str, Any]) -> bool:
+    """Return whether the method in the `settings` of a run contrasts nodes."""
+    name = settings.get("method", {}).get("name")
+    return name in methods and methods.facts(name).get("rows") == "nodes"
 
 
 def check_method(config: Config, dataset: GraphDataset) -> None:
     """Raise InputError if the method contrasts nodes and `dataset` holds whole graphs, or the reverse."""
     nodes = isinstance(dataset, NodeDataset)
-    if contrasts_nodes(config) != nodes:
+    if contrasts_nodes(vars(config)) != nodes:
         contrasted, held, usual = (
             ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")
         )
