@@ -72,7 +72,7 @@ def _check_name(value: str) -> str:
 
 Name = Annotated[str, AfterValidator(_check_name)]
 """A name in a file of unknown origin: printable and at most 200 characters, so that messages can quote it."""
-ProjectorName = Literal["mlp", "linear", "residual", "none"]
+ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
 """Names of the projectors that `graphcl.models.projector.make_projector` returns."""
 SplitName = Literal["random", "stratified", "scaffold"]
 """Splits of molecules, see `graphcl.datasets.molecule_split`."""

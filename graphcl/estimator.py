@@ -75,7 +75,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         features: node features, see `load_dataset`.
         max_degree: degrees of `max_degree` and more share the last column.
         projection: width of the projection; default: the encoder's width.
-        projector: mlp, linear or residual.
+        projector: mlp, elu, linear or residual.
         epochs: passes over the data.
         steps: optimiser steps in total, instead of `epochs`.
         batch_size: graphs in a batch.

@@ -162,7 +162,9 @@ class Config(Settings):
     )
     projection: Channels | None = Field(None, description="width of the projection; default: the encoder's")
     projector: ProjectorName = Field(
-        "mlp", title="NAME", description="the projector: mlp, linear (one layer), residual (InfoGraph's) or none"
+        "mlp",
+        title="NAME",
+        description="the projector: mlp, elu (GRACE's), linear (one layer), residual (InfoGraph's) or none",
     )
     loss: Named = Field(
         {"name": "auto"}, title="NAME", description="the loss; auto: the method's usual loss, else infonce"

@@ -12,7 +12,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("grace", rows="nodes", usual_views="drop_and_mask", loss="nt_xent")
+@methods.register("grace", rows="nodes", usual_views="drop_and_mask", loss="nt_xent", projector="elu")
 class GRACE(Method):
     r"""GRACE: contrast every node with the same node of the other view; negatives are the other nodes of both views.
 
@@ -27,7 +27,7 @@ class GRACE(Method):
     With `nodes_per_step` K, every step draws K nodes and contrasts them with each other only. The encoder still
     processes the whole graph, but the loss compares K^2 instead of N^2 pairs.
 
-    Differs: the released code has an ELU in the projector, here a ReLU (`--projector mlp`).
+    The projector of the released code is `--projector elu`, the default in a configuration.
 
     Args:
         model: encoder and projector.

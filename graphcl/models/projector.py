@@ -13,23 +13,26 @@ from graphcl.models.encoder import initialise
 
 
 def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Module:
-    """Return a new projector with Xavier-initialised weights and zero biases.
+    """Return a new projector, with Xavier-initialised weights and zero biases unless `form` is `elu`.
 
     Args:
         width: width of the input and of the hidden layers.
         out: width of the output.
-        form: `mlp` (Linear, ReLU, Linear), `linear` (one layer, as in MoCo v1), `residual` (three blocks of Linear
-            and ReLU, plus a linear shortcut, as in InfoGraph) or `none` (the identity, as in BGRL and DGI).
+        form: `mlp` (Linear, ReLU, Linear), `elu` (Linear, ELU, Linear, with PyTorch's initial weights, as in GRACE),
+            `linear` (one layer, as in MoCo v1), `residual` (three blocks of Linear and ReLU, plus a linear shortcut, as
+            in InfoGraph) or `none` (the identity, as in BGRL and DGI).
 
     Raises:
         InputError: `form` is unknown, or `none` would have to change the width.
     """
     if form not in get_args(ProjectorName):
-        raise InputError(f"`projector` must be 'mlp', 'linear', 'residual' or 'none', got {form!r}.")
+        raise InputError(f"`projector` must be 'mlp', 'elu', 'linear', 'residual' or 'none', got {form!r}.")
     if form == "none":
         if width != out:
             raise InputError(f"`projection` must be the encoder's width {width} with projector none, got {out}.")
         return nn.Identity()
+    if form == "elu":
+        return nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, out))
     if form == "residual":
         return initialise(_Residual(width, out))
     hidden = [nn.Linear(width, width), nn.ReLU()] if form == "mlp" else []

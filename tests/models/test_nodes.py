@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch_geometric.nn import GCNConv, SGConv
 
+from graphcl.config import make_config
 from graphcl.errors import InputError
 from graphcl.models.node_gcn import node_gcn, product, propagate
 from graphcl.models.nodes import NodeModel
@@ -72,6 +73,17 @@ def test_the_model_returns_a_row_for_each_node():
 def test_other_encoders_give_rows_of_nodes(make):
     model, batch = NodeModel(make()), graph(dtype=torch.float32)
     assert model.encode(batch).shape == (12, model.width)
+
+
+def test_the_projector_of_grace():
+    """The released code: elu(z W1 + b1) W2 + b2, and every initial weight in +- 1 / sqrt(columns)."""
+    first, activation, last = make_projector(100, 3, "elu")
+    z = torch.randn(5, 100)
+    torch.testing.assert_close(torch.nn.Sequential(first, activation)(z), torch.nn.functional.elu(first(z)))
+    assert make_config({"dataset": "Cora", "method": "grace"}).projector == "elu"
+    for layer in (first, last):
+        for each in (layer.weight, layer.bias):
+            assert 0 < each.abs().max() <= 0.1
 
 
 def test_no_projector():
