@@ -79,6 +79,12 @@ def check_method(config: Config, dataset: GraphDataset) -> None:
         )
 
 
+def check_ranks(dataset: GraphDataset, ranks: int) -> None:
+    """Raise InputError if several ranks would share the nodes of a graph."""
+    if isinstance(dataset, NodeDataset) and ranks > 1:
+        raise InputError(f"the nodes of {dataset.name} cannot be divided between {ranks} ranks; start one process.")
+
+
 def fitting_evaluators(dataset: GraphDataset) -> Evaluators:
     """Return the evaluators that fit `dataset`."""
     if dataset.benchmark is not None:

@@ -52,6 +52,15 @@ def test_a_mistake_is_printed_once_and_leaves_no_files(jobs, place):
 
 
 @pytest.mark.several
+def test_nodes_are_refused(jobs, place):
+    assert jobs["nodes"]["codes"] == [2, 75]
+    assert not (place / "nodes").exists()
+    assert messages(jobs["nodes"]) == [
+        "graphcl: the nodes of sbm-400 cannot be divided between 2 ranks; start one process."
+    ]
+
+
+@pytest.mark.several
 def test_a_killed_rank_ends_the_job_which_can_be_resumed(jobs, place, capfd):
     assert jobs["killed"]["codes"] == [75, -9]
     (message,) = messages(jobs["killed"])
