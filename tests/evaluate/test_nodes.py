@@ -52,6 +52,13 @@ def test_the_public_split_equals_a_plain_search():
     )
 
 
+def test_more_columns_than_training_rows():
+    h = np.random.default_rng(0).normal(size=(200, 60)) + 0.4 * np.eye(60)[20 * Y]
+    got = public_split(h, Y, split=SPLIT, grid=(0.1, 10.0))
+    expected = reference(h, Y, *SPLIT.values(), (0.1, 10.0))
+    assert (got.accuracy[0], got.chosen[0], got.inner[0]) == pytest.approx(expected, abs=1e-9)
+
+
 @pytest.mark.parametrize("name", ["random_splits", "public_split"])
 def test_labels_of_test_nodes_do_not_influence_the_choice(name, monkeypatch):
     if name == "random_splits":

@@ -23,7 +23,8 @@ def linear_probe(h: np.ndarray, labels: np.ndarray, parts: Parts, grid: Sequence
 
     $$\min_{W, b} \; \tfrac12 \|W\|^2 - C \sum_i \log \operatorname{softmax}(W h_i + b)_{y_i}$$
 
-    Of equally good candidates for C, the smallest is chosen.
+    Of equally good candidates for C, the smallest is chosen. W is a combination of the training rows; if there are more
+    columns than training rows, `h` is first written in an orthonormal basis of them, which changes no prediction.
 
     Args:
         h: rows `[n, H]`.
@@ -38,6 +39,8 @@ def linear_probe(h: np.ndarray, labels: np.ndarray, parts: Parts, grid: Sequence
     if len(np.unique(labels[train])) < 2:  # a random part of a small set may hold one class only
         only = labels[train[0]]
         return 100 * float(np.mean(labels[test] == only)), grid[0], 100 * float(np.mean(labels[valid] == only))
+    if h.shape[1] > len(train):
+        h = h @ np.linalg.qr(h[train].T)[0]
     model = LogisticRegression(tol=TOLERANCE, max_iter=10000, warm_start=True)
     found = []
     with config_context(assume_finite=True, skip_parameter_validation=True):
