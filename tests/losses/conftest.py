@@ -1,14 +1,6 @@
 import pytest
 import torch
 
-from tests.losses import references
-
-
-@pytest.fixture(scope="session")
-def reference():
-    """Return the module `tests.losses.references`."""
-    return references
-
 
 @pytest.fixture(scope="session")
 def views():

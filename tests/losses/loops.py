@@ -12,6 +12,8 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 from graphcl.losses import explicit
 from graphcl.registry import losses
@@ -125,6 +127,15 @@ def mean(values, weight=None):
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def projections(draw, most_graphs=5, most_columns=4):
+    """Draw two float64 views `[N, D]`, N >= 2. Zero rows and equal rows can occur."""
+    shape = draw(st.integers(2, most_graphs)), draw(st.integers(1, most_columns))
+    # Multiples of 1 / 64, so that no nonzero row has a smaller norm than 1 / 64.
+    elements = st.integers(-192, 192).map(lambda number: number / 64)
+    return tuple(draw(hnp.arrays(np.float64, shape, elements=elements)) for _ in range(2))
 
 
 def who(count, columns, negatives, held, symmetric):

@@ -6,53 +6,71 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from graphcl.losses import adnce, dcl, infonce
+from tests.losses import loops
 from tests.losses.loops import SWITCHES
 
 SHAPES = [
     {"positive_in_denominator": inside, "negative_reduction": how}
     for inside, how in product([False, True], ["sum", "mean"])
 ]
+
+
+def term(
+    positive,
+    negatives,
+    frozen,
+    temperature=0.2,
+    mu=0.7,
+    sigma=1.0,
+    detach_weight=True,
+    positive_in_denominator=False,
+    negative_reduction="sum",
+):
+    """Return -log(e^{s+} / sum_j w_j e^{s_j}) for one anchor.
+
+    The Gaussian weights w_j have mean 1; with `detach_weight` they are computed from `frozen`, a constant copy of the
+    cosines.
+    """
+    exponents = [-((c - mu) ** 2) / (2 * sigma**2) for c in (frozen if detach_weight else negatives)]
+    share = loops.log_sum_exp(exponents) - math.log({"sum": len(negatives), "mean": 1}[negative_reduction])
+    weighed = [x - share + c / temperature for x, c in zip(exponents, negatives, strict=True)]
+    own = [positive / temperature] if positive_in_denominator else []
+    return loops.log_sum_exp(weighed + own) - positive / temperature
+
+
+batch = loops.of_cosines(term, freeze=True)
+tolerance = 1e-10
+GAUSSIANS = [(0.2, 0.7, 1.0), (0.1, 0.2, 0.15), (1.0, -0.5, 0.4), (0.05, 1.5, math.inf)]
+SETTINGS = [
+    {"temperature": temperature, "mu": mu, "sigma": sigma, "detach_weight": number % 2 == 0, **shape}
+    for number, ((temperature, mu, sigma), shape) in enumerate(zip(GAUSSIANS * 2, SHAPES + SHAPES[::-1], strict=True))
+]
+RANDOM = {
+    "mu": st.floats(-1, 1.5),
+    "sigma": st.one_of(st.floats(0.02, 3), st.just(math.inf)),
+    "detach_weight": st.booleans(),
+    "positive_in_denominator": st.booleans(),
+    "negative_reduction": st.sampled_from(["sum", "mean"]),
+}
 SMOOTH = [{"detach_weight": False, **shape} for shape in SHAPES]
 RANGES = {"mu": "(-inf, inf)", "sigma": "(0, inf]"}
 
 
-def plain(z1, z2, temperature, mu, sigma, positive_in_denominator, negative_reduction, freeze=None):
-    """Return the terms of cross-view ADNCE by its formula. `freeze` gives constant cosines for the weights."""
-    unit1, unit2 = (z / z.norm(dim=1, keepdim=True) for z in (z1, z2))
-    cosine = unit1 @ unit2.T
-    count = len(z1)
-    off = ~torch.eye(count, dtype=torch.bool)
-    negative = cosine[off].view(count, count - 1)
-    weight = torch.exp(-(((negative if freeze is None else freeze) - mu) ** 2) / (2 * sigma**2))
-    weight = weight / weight.mean(dim=1, keepdim=True)
-    weighed = weight * torch.exp(negative / temperature)
-    below = getattr(weighed, negative_reduction)(dim=1)
-    above = torch.exp(cosine.diagonal() / temperature)
-    return -torch.log(above / (below + above * positive_in_denominator))
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_free_weights_equal_autograd_through_the_plain_formula(views, gradients, shape):
-    z1, z2 = views(6, 4)
-    arguments = {"temperature": 0.3, "mu": 0.4, "sigma": 0.3, **shape}
-    got = gradients(lambda a, b: adnce(a, b, symmetric=False, detach_weight=False, **arguments), z1, z2)
-    expected = gradients(lambda a, b: plain(a, b, **arguments).mean(), z1, z2)
-    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_frozen_weights_equal_the_plain_formula_with_constants_for_weights(views, gradients, shape):
-    z1, z2 = views(6, 4)
-    arguments = {"temperature": 0.3, "mu": 0.4, "sigma": 0.3, **shape}
-    cosine = torch.nn.functional.cosine_similarity(z1[:, None], z2[None], dim=-1)
-    frozen = cosine[~torch.eye(6, dtype=torch.bool)].view(6, 5)
-    got = gradients(lambda a, b: adnce(a, b, symmetric=False, **arguments), z1, z2)
-    expected = gradients(lambda a, b: plain(a, b, **arguments, freeze=frozen).mean(), z1, z2)
-    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
-    free = gradients(lambda a, b: adnce(a, b, symmetric=False, detach_weight=False, **arguments), z1, z2)
-    assert np.abs(got - free).max() > 1e-3
+def test_by_hand():
+    """The logits are 1 (positive), 0.2 and -0.4. The weights of the negatives are e^-0.18 and e^-0.405."""
+    e = math.exp
+    near, far = e(-0.18), e(-0.405)
+    weighed = (near * e(0.2) + far * e(-0.4)) / ((near + far) / 2)
+    for own, below in (
+        ({}, weighed),
+        ({"negative_reduction": "mean"}, weighed / 2),
+        ({"positive_in_denominator": True}, e(1) + weighed),
+    ):
+        got = term(0.5, [0.1, -0.2], [0.1, -0.2], temperature=0.5, **own)
+        assert got == pytest.approx(-math.log(e(1) / below), rel=1e-14)
 
 
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
@@ -149,11 +167,9 @@ def test_narrow_and_wide_gaussians_stay_finite(views, gradients, dtype, sigma):
         assert np.isfinite(gradients(lambda a, b: adnce(a, b, **arguments), z1, z2)).all()  # noqa: B023
 
 
-def test_the_positive_in_the_denominator_is_exact_where_the_positive_has_lost(reference, at_cosines):
+def test_the_positive_in_the_denominator_is_exact_where_the_positive_has_lost(at_cosines):
     """The negatives exceed the positive by 20 to 30, where log(1 + e^gap) and gap still differ in float64."""
     for temperature in (0.09, 0.08, 0.065):
-        z1, z2 = at_cosines(-0.95, [0.9, 0.1])
-        arguments = {"temperature": temperature, "positive_in_denominator": True}
-        got = adnce(z1, z2, reduction="none", **arguments)[0].item()
-        expected = reference.terms(reference.adnce, z1, z2, **arguments)[0]
-        assert got == pytest.approx(expected, rel=1e-13)
+        own = {"temperature": temperature, "positive_in_denominator": True}
+        got = adnce(*at_cosines(-0.95, [0.9, 0.1]), reduction="none", **own)[0].item()
+        assert got == pytest.approx(term(-0.95, [0.9, 0.1], [0.9, 0.1], **own), rel=1e-13)

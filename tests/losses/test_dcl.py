@@ -6,9 +6,23 @@ import pytest
 import torch
 
 from graphcl.losses import dcl, infonce
+from tests.losses import loops
 from tests.losses.loops import SWITCHES
 
+
+def term(positive, negatives, temperature=0.2):
+    """Return -s+ + log sum_j e^{s_j}."""
+    return loops.log_sum_exp([c / temperature for c in negatives]) - positive / temperature
+
+
+batch = loops.of_cosines(term)
+SETTINGS = [{"temperature": t} for t in (0.05, 0.2, 1.0)]
 SMOOTH = [{}]
+
+
+def test_by_hand():
+    e = math.exp
+    assert term(0.5, [0.1, -0.2], 0.5) == pytest.approx(-math.log(e(1) / (e(0.2) + e(-0.4))))
 
 
 def test_one_way_cross_view_is_the_official_graphcl_form(views):

@@ -71,10 +71,10 @@ def test_defaults(name, views):
 @pytest.mark.parametrize("name", MODULES)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_values_at_random(reference, name, data):
+def test_values_at_random(name, data):
     """The drawn views contain small integers, fractions, zero rows and equal rows."""
     module = MODULES[name]
-    z1, z2 = data.draw(reference.projections())
+    z1, z2 = data.draw(loops.projections())
     own = {key: data.draw(strategy) for key, strategy in getattr(module, "RANDOM", {}).items()}
     if "temperature" in losses.arguments(name).defaults and "temperature" not in own:
         own["temperature"] = data.draw(st.floats(0.02, 2.0))

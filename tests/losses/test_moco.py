@@ -9,16 +9,10 @@ import torch
 
 from graphcl.losses import infonce, moco
 from tests.losses import loops
+from tests.losses.test_infonce import term
 
-
-def term(anchor, positive, negatives, temperature=0.07):
-    """Return -s+ + log(e^{s+} + sum_j e^{s_j})."""
-    logits = [loops.cosine(anchor, key) / temperature for key in (positive, *negatives)]
-    return loops.log_sum_exp(logits) - logits[0]
-
-
-slow = loops.every(term, negatives="queue", symmetric=False)
-batch = loops.of_rows(term)
+batch = loops.of_cosines(partial(term, temperature=0.07))
+slow = partial(loops.terms, batch, negatives="queue", symmetric=False)
 SETTINGS = [{}, {"temperature": 0.5}]
 SMOOTH = [{"temperature": 0.3}]
 

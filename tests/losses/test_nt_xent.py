@@ -9,14 +9,7 @@ from torch.nn import functional
 
 from graphcl.losses import infonce, nt_xent
 from tests.losses import loops
-
-
-def term(positive, negatives, temperature=0.2):
-    """Return -s+ + log(e^{s+} + sum_j e^{s_j})."""
-    logits = [positive / temperature, *(c / temperature for c in negatives)]
-    highest = max(logits)
-    return highest + math.log(math.fsum(math.exp(s - highest) for s in logits)) - logits[0]
-
+from tests.losses.test_infonce import term
 
 batch = loops.of_cosines(term)
 SETTINGS = [{"temperature": temperature} for temperature in (0.1, 0.5, 2.0)]

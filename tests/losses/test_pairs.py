@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from graphcl.losses import adnce, compare, dcl, flatnce, infonce
 from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.pairs import normalize
+from tests.losses import loops
 from tests.losses.loops import SWITCHES
 
 LOSSES = [infonce, dcl, flatnce, adnce]
@@ -20,17 +21,6 @@ def ordered(rows):
 
 
 # -- who ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("count", [2, 3, 8])
-@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
-def test_counts(views, count, negatives, symmetric):
-    pairs = compare(*views(count, 3), negatives, symmetric)
-    anchors = 2 * count if symmetric else count
-    each = {"cross": count - 1, "all": 2 * count - 2}[negatives]
-    assert pairs.positive.shape == (anchors,)
-    assert pairs.negative.shape == (anchors, each)
-    assert (pairs.count == each).all()
 
 
 def test_by_hand():
@@ -46,44 +36,28 @@ def test_by_hand():
 
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), negatives=st.sampled_from(["cross", "all"]), symmetric=st.booleans())
-def test_equals_the_enumeration(reference, data, negatives, symmetric):
-    z1, z2 = data.draw(reference.projections(most_graphs=6))
-    expected = reference.cosines(z1.tolist(), z2.tolist(), negatives, symmetric)
+def test_equals_the_enumeration(data, negatives, symmetric):
+    z1, z2 = data.draw(loops.projections(most_graphs=6))
+    expected = loops.cosines(loops.compared(z1.tolist(), z2.tolist(), negatives=negatives, symmetric=symmetric))
     pairs = compare(torch.tensor(z1), torch.tensor(z2), negatives, symmetric)
     np.testing.assert_allclose(pairs.positive, [positive for positive, _ in expected], atol=1e-14)
     np.testing.assert_allclose(ordered(pairs.negative), ordered([keys for _, keys in expected]), atol=1e-14)
+    assert pairs.count.tolist() == [len(keys) for _, keys in expected]
 
 
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
-def test_an_anchor_sees_its_own_keys_and_no_others(reference, views, negatives, symmetric):
+def test_an_anchor_sees_its_own_keys_and_no_others(views, negatives, symmetric):
     """The rows with a nonzero gradient are exactly the anchor and its keys."""
     count = 4
     views_ = torch.stack(views(count, 3)).requires_grad_()
     pairs = compare(*views_, negatives, symmetric)
-    for anchor, (own, positive, keys) in enumerate(reference.anchors(count, negatives, symmetric)):
+    places = [[(view, i) for i in range(count)] for view in (0, 1)]
+    expected = loops.compared(*places, negatives=negatives, symmetric=symmetric)
+    for anchor, (own, positive, keys) in enumerate(expected):
         (moved,) = torch.autograd.grad(pairs.negative[anchor].sum(), views_, retain_graph=True)
         assert {tuple(row) for row in moved.abs().sum(dim=2).nonzero().tolist()} == {own, *keys}
         (moved,) = torch.autograd.grad(pairs.positive[anchor], views_, retain_graph=True)
         assert {tuple(row) for row in moved.abs().sum(dim=2).nonzero().tolist()} == {own, positive}
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
-def test_neither_the_anchor_nor_its_positive_is_a_negative(negatives, symmetric):
-    """The views are equal and the graphs orthogonal, so the anchor or its positive would have cosine 1."""
-    z = 3 * torch.eye(5, dtype=torch.float64)
-    pairs = compare(z, z, negatives, symmetric)
-    assert (pairs.positive == 1).all()
-    assert (pairs.negative == 0).all()
-
-
-@pytest.mark.parametrize("negatives", ["cross", "all"])
-def test_first_the_first_views_anchors_then_the_seconds(views, negatives):
-    z1, z2 = views(5, 3)
-    both = compare(z1, z2, negatives, symmetric=True)
-    for part, (a, b) in ((slice(0, 5), (z1, z2)), (slice(5, 10), (z2, z1))):
-        one = compare(a, b, negatives, symmetric=False)
-        torch.testing.assert_close(both.positive[part], one.positive, rtol=0, atol=1e-15)
-        torch.testing.assert_close(ordered(both.negative[part]), ordered(one.negative), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("count", range(2, 9))
@@ -100,14 +74,6 @@ def test_off_diagonal_is_exact(count):
 
 
 @pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
-def test_renumbering_only_one_view_is_another_problem(views, negatives, symmetric):
-    z1, z2 = views(6, 3)
-    for loss in LOSSES:
-        arguments = {"negatives": negatives, "symmetric": symmetric}
-        assert abs(loss(z1, z2.roll(1, dims=0), **arguments) - loss(z1, z2, **arguments)) > 1e-3
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
 @pytest.mark.parametrize(("dtype", "tolerance", "decades"), [(torch.float64, 1e-12, 100), (torch.float32, 1e-5, 15)])
 def test_only_directions_count(views, negatives, symmetric, dtype, tolerance, decades):
     """Row norms vary over many decades, but stay above 1e-12, below which a row counts as zero."""
@@ -118,16 +84,6 @@ def test_only_directions_count(views, negatives, symmetric, dtype, tolerance, de
         expected = loss(z1, z2, **arguments)
         got = loss(z1 * lengths[0], z2 * lengths[1], **arguments)
         torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("negatives", ["cross", "all"])
-def test_rotating_both_views_together_changes_nothing(views, negatives):
-    z1, z2 = views(6, 4)
-    rotation = torch.linalg.qr(views(4, 4, seed=1)[0]).Q
-    for loss in LOSSES:
-        torch.testing.assert_close(
-            loss(z1 @ rotation, z2 @ rotation, negatives=negatives), loss(z1, z2, negatives=negatives)
-        )
 
 
 # -- cosines -----------------------------------------------------------------------------------------------------------
