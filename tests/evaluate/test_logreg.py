@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from graphcl.evaluate import logreg
 from tests.evaluate.data import blobs
 
-GRID = (1e-3, 1e-1, 1e1, 1e3)
+GRID = (1e-3, 1e-1, 1e2)
 FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
 
 
@@ -32,7 +32,6 @@ CASES = {
     "binary": blobs(),
     "three classes": blobs(n=66, classes=3),
     "five classes": blobs(n=70, classes=5, noise=0.7),
-    "unbalanced": (blobs()[0], np.arange(60) % 7 // 6),
     "separable": blobs(noise=0.01),
     "a constant column": (blobs()[0] * [1, 0, 1, 0, 1], blobs()[1]),
     "twin columns of different scale": (np.tile(blobs()[0], 2) * np.repeat([1, 1e4], 5), blobs()[1]),
@@ -49,7 +48,7 @@ def test_equals_grid_search(name):
 
 
 @given(seed=st.integers(0, 1000), classes=st.integers(2, 3), features=st.integers(1, 6))
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_equals_grid_search_on_noise(seed, classes, features):
     rng = np.random.default_rng(seed)
     h, y = rng.normal(size=(48, features)), rng.permutation(np.arange(48) % classes)
