@@ -20,7 +20,7 @@ from graphcl.models.gin import GIN
 from graphcl.registry import methods
 from tests.methods.small import OF_GRAPHS, graphs, pick, schedule, seeded
 
-SHARD, COUNT, STEPS = 3, 36, 5
+SHARD, COUNT, STEPS = 3, 36, 3
 """Graphs per rank in a batch, graphs in total, steps of SGD on two ranks."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 SYNC = "forward_sync_buffers"
@@ -30,7 +30,7 @@ GRAPHS = graphs(COUNT, dtype=torch.float64)
 
 CASES = {
     "two_views": [("adnce", {"negatives": "all"}, {}), ("supcon", {}, {"labels": True}), ("barlow_twins", {}, {})],
-    "moco": [("moco", {}, {"queue_size": 20}), ("adnce", {"symmetric": True}, {"queue_size": 16})],
+    "moco": [("moco", {}, {"queue_size": 14}), ("adnce", {"symmetric": True}, {"queue_size": 10})],
     "memory_bank": [("instance_nce", {"temperature": 0.3}, {"noise": 10, "warmup": 0}), ("infonce", {}, {"noise": 99})],
     "byol": [("byol", {}, {}), ("infonce", {}, {})],
     "simsiam": [("simsiam", {}, {})],
