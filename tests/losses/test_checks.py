@@ -19,56 +19,53 @@ from graphcl.losses.engine.checks import (
 from graphcl.registry import losses
 
 N, Q, D = 6, 7, 5
-NAMES = list(losses)
-
-
-def having(argument):
-    return pytest.mark.parametrize("name", [name for name in NAMES if argument in losses.arguments(name).tensors])
-
-
-each_name = pytest.mark.parametrize("name", NAMES)
+NAN, INF = float("nan"), float("inf")
 
 
 def draw(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
+GOOD = {
+    "z1": draw(N, D),
+    "z2": draw(N, D, seed=1),
+    "queue": draw(Q, D, seed=2),
+    "ids": torch.arange(N),
+    "queue_ids": torch.arange(Q) % 3,
+    "weight": torch.ones(N),
+    "labels": torch.arange(N) % 2,
+}
+
+
+def having(*arguments):
+    """Return the losses that take all tensors `arguments`."""
+    return [name for name in losses if {*arguments} <= set(losses.arguments(name).tensors)]
+
+
 def good(name):
     """Return valid arguments of a loss, with a queue and ids if the loss takes them."""
-    some = {
-        "z1": draw(N, D),
-        "z2": draw(N, D, seed=1),
-        "queue": draw(Q, D, seed=2),
-        "ids": torch.arange(N),
-        "queue_ids": torch.arange(Q) % 3,
-        "weight": torch.ones(N),
-        "labels": torch.arange(N) % 2,
-    }
-    return {key: value for key, value in some.items() if key in losses.arguments(name).tensors}
-
-
-def refused(name, changes, message, kind=InputError):
-    """Assert that the loss function and its module, with each engine, raise an error that matches `message` in full."""
-    arguments = {**good(name), **changes}
-    for left_out in [key for key, value in changes.items() if value is None]:
-        del arguments[left_out]
-    engines = [{"engine": engine} for engine in ("dense", "tiled")] if accepts(name, "engine") else [{}]
-    for engine in engines:
-        for call in (losses[name], Loss(name)):
-            with pytest.raises(kind, match="^" + message + "$") as caught:
-                call(**arguments, **engine)
-            line = str(caught.value)
-            assert "\n" not in line
-            assert isinstance(caught.value, InputError)
-            assert isinstance(caught.value, TypeError) == (kind is InputTypeError), type(caught.value)
+    return {key: value for key, value in GOOD.items() if key in losses.arguments(name).tensors}
 
 
 def accepts(name, argument):
     return argument in losses.arguments(name).defaults
 
 
-def literal(shape):
-    return re.escape(str(list(shape)))
+def refused(changes, message, kind=InputError):
+    """Assert that all losses that take `changes`, and their modules, raise an error that matches `message` in full."""
+    for name in having(*changes):
+        arguments = {key: value for key, value in {**good(name), **changes}.items() if value is not None}
+        engines = [{"engine": engine} for engine in ("dense", "tiled")] if accepts(name, "engine") else [{}]
+        for engine in engines:
+            for call in (losses[name], Loss(name)):
+                error = None
+                try:
+                    call(**arguments, **engine)
+                except InputError as caught:
+                    error = caught
+                assert isinstance(error, kind), f"{name} {engine}: {error!r}"
+                assert isinstance(error, TypeError) == (kind is InputTypeError), f"{name} {engine}: {error!r}"
+                assert re.fullmatch(message, str(error)), f"{name} {engine}: {error}"
 
 
 def spoiled(z, row, value, column=2):
@@ -77,90 +74,83 @@ def spoiled(z, row, value, column=2):
     return z
 
 
-# -- the views ---------------------------------------------------------------------------------------------------------
+def long(shape):
+    return torch.zeros(shape, dtype=torch.long)
 
 
-@each_name
-@pytest.mark.parametrize(
-    ("shape1", "shape2"),
-    [((6, 5), (4, 5)), ((6, 5), (6, 4)), ((6,), (6,)), ((6, 5, 1), (6, 5, 1)), ((), ()), ((6, 5), (6,))],
-)
-def test_shapes(name, shape1, shape2):
-    message = rf"`z1` and `z2` must both be \[N, D\], got {literal(shape1)} and {literal(shape2)}\."
-    refused(name, {"z1": torch.zeros(shape1), "z2": torch.zeros(shape2)}, message)
+LENGTHS = {"ids": N, "queue_ids": Q, "weight": N, "labels": N}
+BOTH, NOT_BOTH = r"`z1` and `z2` must both be \[N, D\], got {} and {}\.", ".*`ids`.*`queue_ids`.*"
+VALUES = [
+    *(({"z1": torch.zeros(one), "z2": torch.zeros(two)}, BOTH.format(*(re.escape(str([*s])) for s in (one, two))))
+      for one, two in [((6, 5), (4, 5)), ((6, 5), (6, 4)), ((6,), (6,)), ((6, 5, 1), (6, 5, 1)), ((), ())]),
+    *(({"z1": torch.ones(n, D), "z2": torch.ones(n, D)}, f".* at least 2 .* got {n} .*`z1`.*") for n in (0, 1)),
+    *(({"queue": torch.ones(shape)}, rf"`queue` must be \[Q, {D}\], .*got {re.escape(str([*shape]))}\.")
+      for shape in [(Q, 4), (D,), (Q, D, 1), (0, 4)]),
+    *(({"queue": spoiled(torch.ones(Q, D), 4, value)}, r"`queue` is not finite in row 4\.") for value in (NAN, INF)),
+    ({"ids": None}, NOT_BOTH), ({"queue_ids": None}, NOT_BOTH), ({"ids": None, "queue": None}, NOT_BOTH),
+    ({"queue_ids": None, "queue": None}, NOT_BOTH), ({"queue": None}, ".*`ids`.*`queue_ids`.*`queue`.*"),
+    *(({key: long(shape)}, rf"`{key}` must be \[{length}\], .*got {re.escape(str([*shape]))}\.")
+      for key, length in LENGTHS.items() if key != "weight" for shape in ((length - 1,), (length, 1), ())),
+    *(({"weight": torch.ones(shape)}, rf"`weight` must be \[{N}\], .*got {re.escape(str([*shape]))}\.")
+      for shape in [(N - 1,), (2 * N,), (N, 1), (1,), ()]),
+    ({"weight": torch.tensor([1, 1, -0.125, 1, 1, 1])}, r"`weight` must be >= 0 .*got .*-0\.125\."),
+    ({"weight": torch.zeros(N)}, r"`weight` must be >= 0 and not all zero, got .*0\.0\."),
+    ({"weight": torch.tensor([1.0, 1, NAN, 1, 1, 1])}, r"`weight` is not finite in row 2\."),
+    ({"labels": None}, ".*`labels`.*"),
+]  # fmt: skip
+FLOAT, WHOLE = "`{}` must be a floating-point tensor, got {}\\.", "`{}` must be an integer tensor, got {}\\."
+TYPES = [
+    *(({key: torch.ones(N, D).to(dtype)}, FLOAT.format(key, dtype))
+      for key in ("z1", "z2") for dtype in (torch.int64, torch.bool, torch.complex64)),
+    ({"z1": long((N, D)), "z2": long((N, D))}, FLOAT.format("z1", "torch.int64")),
+    *(({key: wrong}, FLOAT.format(key, type(wrong).__name__)) for key in ("z1", "z2") for wrong in ([[1.0]], 1.0, "z")),
+    ({"z1": GOOD["z1"], "z2": torch.ones(N, D).double()},
+     r"`z1` and `z2` must have one dtype, got torch\.float32 and torch\.float64\."),
+    ({"queue": long((Q, D))}, FLOAT.format("queue", "torch.int64")),
+    ({"queue": [[1.0] * D]}, FLOAT.format("queue", "list")),
+    *(({key: torch.zeros(LENGTHS[key], dtype=dtype)}, WHOLE.format(key, dtype))
+      for key in ("ids", "queue_ids", "labels") for dtype in (torch.float32, torch.complex64)),
+    *(({key: [0] * LENGTHS[key]}, WHOLE.format(key, "list")) for key in ("ids", "queue_ids", "labels")),
+    ({"weight": [1.0] * N}, FLOAT.format("weight", "list")),
+    ({"weight": long(N)}, FLOAT.format("weight", "torch.int64")),
+]  # fmt: skip
 
 
-@each_name
-@pytest.mark.parametrize("count", [0, 1])
-def test_too_few_graphs(name, count):
-    refused(name, {"z1": torch.ones(count, D), "z2": torch.ones(count, D)}, f".* at least 2 .* got {count} .*`z1`.*")
+@pytest.mark.parametrize(("changes", "message"), VALUES, ids=[message for _, message in VALUES])
+def test_values(changes, message):
+    refused(changes, message)
 
 
-@each_name
-@pytest.mark.parametrize(
-    ("value", "dtype"), [("nan", torch.float32), ("inf", torch.float64), ("-inf", torch.bfloat16)], ids=str
-)
-def test_numbers_that_are_not_finite(name, value, dtype):
-    value, views = float(value), {key: good(name)[key].to(dtype) for key in ("z1", "z2")}
+@pytest.mark.parametrize(("changes", "message"), TYPES, ids=[message for _, message in TYPES])
+def test_types(changes, message):
+    refused(changes, message, InputTypeError)
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(NAN, torch.float32), (INF, torch.float64), (-INF, torch.bfloat16)])
+def test_numbers_that_are_not_finite(value, dtype):
+    views = {key: GOOD[key].to(dtype) for key in ("z1", "z2")}
     for key in views:
-        for row in (0, 3, N - 1):
-            refused(name, views | {key: spoiled(views[key], row, value)}, rf"`{key}` is not finite in row {row}\.")
+        for row in (0, N - 1):
+            refused(views | {key: spoiled(views[key], row, value)}, rf"`{key}` is not finite in row {row}\.")
     # The message names the first row of the first view.
     twice = spoiled(spoiled(views["z2"], 5, value, 0), 3, value, 4)
-    refused(name, views | {"z2": twice}, r"`z2` is not finite in row 3\.", NonFiniteInputError)
+    refused(views | {"z2": twice}, r"`z2` is not finite in row 3\.", NonFiniteInputError)
     both = {"z1": spoiled(views["z1"], 4, value), "z2": spoiled(views["z2"], 1, value)}
-    refused(name, both, r"`z1` is not finite in row 4\.", NonFiniteInputError)
+    refused(both, r"`z1` is not finite in row 4\.", NonFiniteInputError)
 
 
-@each_name
-@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool, torch.complex64])
-def test_views_of_other_types(name, dtype):
-    for key in ("z1", "z2"):
-        wrong = {key: torch.ones(N, D).to(dtype)}
-        refused(name, wrong, rf"`{key}` must be a floating-point tensor, got {dtype}\.", InputTypeError)
-    both = {"z1": torch.ones(N, D).to(dtype), "z2": torch.ones(N, D).to(dtype)}
-    refused(name, both, rf"`z1` must be a floating-point tensor, got {dtype}\.", InputTypeError)
+def test_weights_are_looked_at_without_a_mean_too():
+    for name in having("weight"):
+        with pytest.raises(InputError, match="`weight`"):
+            losses[name](**good(name) | {"weight": torch.zeros(N)}, reduction="none")
 
 
-@each_name
-@pytest.mark.parametrize("wrong", [[[1.0, 2.0]], 1.0, "z"], ids=type)
-def test_views_that_are_no_tensors(name, wrong):
-    for key in ("z1", "z2"):
-        message = rf"`{key}` must be a floating-point tensor, got {type(wrong).__name__}\."
-        refused(name, {key: wrong}, message, InputTypeError)
+# -- legal, though unusual ---------------------------------------------------------------------------------------------
 
 
-@each_name
-def test_views_of_two_dtypes(name):
-    message = r"`z1` and `z2` must have one dtype, got torch\.float32 and torch\.float64\."
-    refused(name, {"z2": torch.ones(N, D).double()}, message, InputTypeError)
-
-
-# -- the queue ---------------------------------------------------------------------------------------------------------
-
-
-@having("queue")
-@pytest.mark.parametrize("shape", [(Q, 4), (Q, 6), (D,), (Q, D, 1), (0, 4), (1,)])
-def test_queues_of_another_width(name, shape):
-    refused(name, {"queue": torch.ones(shape)}, rf"`queue` must be \[Q, {D}\], .*got {literal(shape)}\.")
-
-
-@having("queue")
-@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
-def test_queues_of_other_types(name, dtype):
-    message = rf"`queue` must be a floating-point tensor, got {dtype}\."
-    refused(name, {"queue": torch.ones(Q, D).to(dtype)}, message, InputTypeError)
-    refused(name, {"queue": [[1.0] * D]}, r"`queue` must be a floating-point tensor, got list\.", InputTypeError)
-
-
-@having("queue")
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_queues_that_are_not_finite(name, value):
-    refused(name, {"queue": spoiled(torch.ones(Q, D), 4, value)}, r"`queue` is not finite in row 4\.")
-
-
-@having("queue")
-def test_a_queue_without_rows_is_none_and_zero_rows_are_fine(name):
+@pytest.mark.parametrize("name", having("queue"))
+def test_unusual_queues_and_ids(name):
+    """No rows are as no queue, zero rows are finite, and other precisions and integer types do not matter."""
     arguments = {key: value for key, value in good(name).items() if key in ("z1", "z2", "labels")}
     cross = {"negatives": "cross"} if accepts(name, "negatives") else {}
     assert torch.equal(losses[name](**arguments, queue=torch.ones(0, D)), losses[name](**arguments, **cross))
@@ -170,105 +160,15 @@ def test_a_queue_without_rows_is_none_and_zero_rows_are_fine(name):
     assert torch.isfinite(value)
     assert torch.isfinite(queue.grad).all()
 
-
-@having("queue")
-def test_a_queue_of_another_precision_is_taken(name):
-    """The result has the precision of the views."""
-    arguments = good(name)
-    value = losses[name](**arguments | {"queue": arguments["queue"].double()})
-    assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(losses[name](**arguments).item(), rel=1e-6)
-
-
-# -- ids ---------------------------------------------------------------------------------------------------------------
-
-
-@having("ids")
-@pytest.mark.parametrize("missing", ["ids", "queue_ids"])
-def test_ids_of_one_side_only(name, missing):
-    refused(name, {missing: None}, ".*`ids`.*`queue_ids`.*")
-    refused(name, {missing: None, "queue": None}, ".*`ids`.*`queue_ids`.*")
-
-
-@having("ids")
-def test_ids_without_a_queue(name):
-    refused(name, {"queue": None}, ".*`ids`.*`queue_ids`.*`queue`.*")
-
-
-@having("ids")
-@pytest.mark.parametrize(("key", "length"), [("ids", N), ("queue_ids", Q)])
-def test_ids_of_another_length(name, key, length):
-    for shape in ((length - 1,), (length + 1,), (0,), (length, 1), ()):
-        wrong = {key: torch.zeros(shape, dtype=torch.long)}
-        refused(name, wrong, rf"`{key}` must be \[{length}\], .*got {literal(shape)}\.")
-
-
-@having("ids")
-@pytest.mark.parametrize(("key", "length"), [("ids", N), ("queue_ids", Q)])
-def test_ids_that_are_no_whole_numbers(name, key, length):
-    for dtype in (torch.float32, torch.float64, torch.complex64):
-        message = rf"`{key}` must be an integer tensor, got {dtype}\."
-        refused(name, {key: torch.zeros(length, dtype=dtype)}, message, InputTypeError)
-    refused(name, {key: [0] * length}, rf"`{key}` must be an integer tensor, got list\.", InputTypeError)
-
-
-@having("ids")
-@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
-def test_ids_of_any_whole_type(name, dtype):
     arguments = good(name)
     expected = losses[name](**arguments)
-    assert torch.equal(losses[name](**arguments | {"ids": arguments["ids"].to(dtype)}), expected)
-    fewer = {key: arguments[key].to(dtype) for key in ("ids", "queue_ids")}
-    assert torch.equal(losses[name](**arguments | fewer), expected)
-
-
-# -- weights and labels ------------------------------------------------------------------------------------------------
-
-
-@having("weight")
-@pytest.mark.parametrize("shape", [(N - 1,), (N + 1,), (2 * N,), (N, 1), (1,), ()])
-def test_weights_of_another_length(name, shape):
-    refused(name, {"weight": torch.ones(shape)}, rf"`weight` must be \[{N}\], .*got {literal(shape)}\.")
-
-
-@having("weight")
-@pytest.mark.parametrize("least", [-1.0, -0.125])
-def test_negative_weights(name, least):
-    weight = torch.ones(N)
-    weight[2] = least
-    refused(name, {"weight": weight}, rf"`weight` must be >= 0 .*got .*{least}\.")
-
-
-@having("weight")
-def test_weights_that_are_all_zero(name):
-    refused(name, {"weight": torch.zeros(N)}, r"`weight` must be >= 0 and not all zero, got .*0\.0\.")
-
-
-@having("weight")
-def test_weights_that_are_no_numbers(name):
-    refused(name, {"weight": torch.tensor([1.0, 1, float("nan"), 1, 1, 1])}, r"`weight` is not finite in row 2\.")
-    refused(name, {"weight": [1.0] * N}, r"`weight` must be a floating-point tensor, got list\.", InputTypeError)
-    message = r"`weight` must be a floating-point tensor, got torch\.int64\."
-    refused(name, {"weight": torch.ones(N, dtype=torch.long)}, message, InputTypeError)
-
-
-@having("weight")
-def test_weights_are_looked_at_without_a_mean_too(name):
-    refused_, arguments = torch.zeros(N), good(name)
-    with pytest.raises(InputError, match="`weight`"):
-        losses[name](**arguments | {"weight": refused_}, reduction="none")
-
-
-@having("labels")
-def test_labels(name):
-    refused(name, {"labels": None}, ".*`labels`.*")
-    for shape in ((N - 1,), (N, 1), (2 * N,), ()):
-        wrong = {"labels": torch.zeros(shape, dtype=torch.long)}
-        refused(name, wrong, rf"`labels` must be \[{N}\], .*got {literal(shape)}\.")
-    for dtype in (torch.float32, torch.complex64):
-        message = rf"`labels` must be an integer tensor, got {dtype}\."
-        refused(name, {"labels": torch.zeros(N, dtype=dtype)}, message, InputTypeError)
-    refused(name, {"labels": [0] * N}, r"`labels` must be an integer tensor, got list\.", InputTypeError)
+    value = losses[name](**arguments | {"queue": arguments["queue"].double()})
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+    for dtype in (torch.int32, torch.uint8):
+        assert torch.equal(losses[name](**arguments | {"ids": arguments["ids"].to(dtype)}), expected)
+        fewer = {key: arguments[key].to(dtype) for key in ("ids", "queue_ids")}
+        assert torch.equal(losses[name](**arguments | fewer), expected)
 
 
 # -- the checks themselves ---------------------------------------------------------------------------------------------

@@ -92,24 +92,23 @@ def check_finite_scalar(loss, z1, z2):
         assert torch.isfinite(gradient).all(), f"gradient {gradient}"
 
 
-def check_separates_pairs(loss, steps=10, more=20, seeds=2):
-    """Assert that 10 steps on free embeddings separate positives from negatives, and 30 steps rank positives first."""
+def check_separates_pairs(loss, steps=10, more=10):
+    """Assert that 10 steps on free embeddings separate positives from negatives, and 20 steps rank positives first."""
     off = ~torch.eye(8, dtype=torch.bool)
-    for seed in range(seeds):
-        views = [z.clone().requires_grad_() for z in draw(8, 8, seed)]
-        optimizer = torch.optim.Adam(views, lr=0.1)
-        gaps = []
-        for step in range(steps + more + 1):
-            a, b = (torch.nn.functional.normalize(z.detach()) for z in views)
-            cosine = a @ b.T
-            gaps.append((cosine.diagonal().mean() - cosine[off].mean()).item())
-            if step < steps + more:
-                optimizer.zero_grad()
-                loss(*views).backward()
-                optimizer.step()
-        assert gaps[steps] > max(gaps[0], 0) + 0.2, f"mean positive minus mean negative, seed {seed}: {gaps}"
-        first = (cosine.argmax(dim=1) == torch.arange(8)).float().mean()
-        assert first > 0.8, f"only {first:.0%} of the positives rank first, seed {seed}"
+    views = [z.clone().requires_grad_() for z in draw(8, 8)]
+    optimizer = torch.optim.Adam(views, lr=0.1)
+    gaps = []
+    for step in range(steps + more + 1):
+        a, b = (torch.nn.functional.normalize(z.detach()) for z in views)
+        cosine = a @ b.T
+        gaps.append((cosine.diagonal().mean() - cosine[off].mean()).item())
+        if step < steps + more:
+            optimizer.zero_grad()
+            loss(*views).backward()
+            optimizer.step()
+    assert gaps[steps] > max(gaps[0], 0) + 0.2, f"mean positive minus mean negative: {gaps}"
+    first = (cosine.argmax(dim=1) == torch.arange(8)).float().mean()
+    assert first > 0.8, f"only {first:.0%} of the positives rank first"
 
 
 def check_permutation_invariance(loss):
@@ -221,7 +220,7 @@ def test_finite_scalar(name, arguments):
 
 @each_variant
 def test_separates_pairs(name, arguments):
-    check_separates_pairs(bind(name, arguments), seeds=1 if arguments else 2)
+    check_separates_pairs(bind(name, arguments))
 
 
 @each_variant

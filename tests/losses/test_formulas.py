@@ -90,19 +90,18 @@ def test_values_at_random(name, data):
 @pytest.mark.parametrize("held", loops.HELD)
 def test_value_and_gradient(views, name, own, held):
     """Test all switches without a queue, with a queue, and with a queue and ids. Some cases have weights."""
-    count = 4 if held == "nothing" else 3
     loss, module = losses[name], MODULES[name]
     if name not in PAIRWISE and held != "nothing":
         return
     only = FIXED.get(name)
     for negatives, symmetric in POSITIONS[held] if only is None else [(only.get("negatives"), only["symmetric"])]:
-        arguments = loops.who(count, 3, negatives or "cross", held, symmetric)
+        arguments = loops.who(3, 2, negatives or "cross", held, symmetric)
         position = {key: arguments.pop(key) for key in ("negatives", "symmetric")} if only is None else {}
         arguments = {key: value for key, value in arguments.items() if key not in ("negatives", "symmetric")}
         how = {"fixed": FIXED.get(name), "stopped": getattr(module, "STOPPED", False)}
         if name not in PAIRWISE:
             how["engines"] = (None,)
-        loops.agree(loss, module.batch, *views(count, 3, seed=3), **how, **position, **arguments, **own)
+        loops.agree(loss, module.batch, *views(3, 2, seed=3), **how, **position, **arguments, **own)
 
 
 @each("SETTINGS", [name for name in PAIRWISE if name not in FIXED])
