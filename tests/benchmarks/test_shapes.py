@@ -15,7 +15,7 @@ from shapes import SHAPES, generate
 
 @pytest.fixture(scope="module", params=SHAPES)
 def named(request):
-    many = {"molpcba": 4_000, "collab": 1_500}.get(request.param)
+    many = {"molpcba": 2_000, "collab": 1_000}.get(request.param, 600)
     return request.param, generate(request.param, many)
 
 

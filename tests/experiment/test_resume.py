@@ -90,7 +90,7 @@ def at_epochs(before=None, after=None):
 @pytest.mark.parametrize("name", ["config.yaml", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"])
 def test_killed_at_any_write_it_ends_the_same(name, graphs, unbroken, tmp_path, monkeypatch):
     """The process is killed when a file is half written, or after the file is written."""
-    out, deaths = tmp_path / "run", {0: "before", 1: "after", 3: "before", 6: "after"}
+    out, deaths = tmp_path / "run", {0: "before", 1: "after", 3: "before"}
     modules = (graphcl.system.files, graphcl.training.checkpoint, run_folder)
     honest, count, kills = graphcl.system.files.write_whole, [0], [0]
 

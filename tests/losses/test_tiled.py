@@ -154,8 +154,8 @@ def small_tiles(monkeypatch):
 @each_variant
 @pytest.mark.parametrize("warmth", ["plain", "cold"])
 def test_float64(small_tiles, name, own, warmth):
-    # To save time, test half of the contexts at each temperature; an eighth with non-default switches.
-    choices = contexts(name)[warmth == "cold" :: 8 if own else 2]
+    # To save time, test a fifth of the contexts at each temperature; an eighth with non-default switches.
+    choices = contexts(name)[warmth == "cold" :: 8 if own else 5]
     arguments = own | (cold(name) if warmth == "cold" else {})
     if warmth == "cold" and arguments == own:
         pytest.skip("no temperature")

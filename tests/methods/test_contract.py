@@ -102,7 +102,7 @@ def views_of(method, data, ids, seed):
     return two_views(pick(data, ids), *augmentations, seeded(seed))
 
 
-def trained(name, loss=None, epochs=3, seed=0, generator=1, **options):
+def trained(name, loss=None, epochs=2, seed=0, generator=1, **options):
     (view,) = pools(name, NodeDrop(0.1))
     method = build(name, loss, seed, view)
     loader = ResidentLoader(graphs(N), 8, shuffle=True, generator=seeded(seed))
@@ -167,39 +167,36 @@ def test_the_outcome(name, loss):
         assert each.grad.isfinite().all(), key
 
 
-@each_pair
-def test_it_learns(name, loss):
-    """The loss falls. With a queue or a bank, compare with the second epoch, as the negatives change in the first."""
-    if name == "ad_gcl":
-        pytest.skip("a game's value need not fall; test_ad_gcl.py looks at each player, and at what is learnt")
-    _, history = trained(name, loss, epochs=16)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "ad_gcl"])
+def test_it_learns(name):
+    """The loss falls. With a queue or a bank, compare with the second epoch, as the negatives change in the first.
+
+    The value of a game need not fall: `test_ad_gcl.py` tests each player.
+    """
+    _, history = trained(name, epochs=12)
     values = [record.loss for record in history]
     assert all(math.isfinite(value) for value in values)
     first = values[1] if name in ("moco", "memory_bank") else values[0]
-    assert statistics.median(values[-8:]) < first - 0.02 * abs(first), values
+    assert statistics.median(values[-6:]) < first - 0.02 * abs(first), values
 
 
-@each_pair
-def test_it_repeats_bit_by_bit(name, loss):
-    (first, one), (second, two) = trained(name, loss), trained(name, loss)
+@each_name
+def test_it_repeats_bit_by_bit(name):
+    """The given generator determines the result, and the global generator is not used."""
+    before = torch.get_rng_state()
+    (first, one), (second, two) = trained(name), trained(name)
+    assert torch.equal(torch.get_rng_state(), before)
     assert_same_state(first.state_dict(), second.state_dict())
     assert [record.loss for record in one] == [record.loss for record in two]
-    other = trained(name, loss, generator=2)[0].state_dict()
+    other = trained(name, generator=2, epochs=1)[0].state_dict()
     assert any(not torch.equal(each, other[key]) for key, each in first.model.state_dict(prefix="model.").items())
 
 
 @each_name
-def test_the_global_generator_is_left_alone(name):
-    before = torch.get_rng_state()
-    trained(name)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@each_pair
-def test_training_is_the_documented_step(name, loss):
+def test_training_is_the_documented_step(name):
     """`train` equals a manual loop: forward with ids, backward, step, `after_step`, and `after_epoch` per epoch."""
     (same,) = pools(name, Identity())
-    data, method, by_hand = graphs(N), build(name, loss, view=same), build(name, loss, view=same)
+    data, method, by_hand = graphs(N), build(name, view=same), build(name, view=same)
     loader, generator = ResidentLoader(data, 8, shuffle=True, generator=seeded(0)), seeded(1)
     history = train(method, loader, same, same, epochs=2, generator=generator)
 
@@ -217,17 +214,17 @@ def test_training_is_the_documented_step(name, loss):
     assert [record.loss for record in history] == pytest.approx(means, rel=1e-6)
 
 
-@each_pair
-@pytest.mark.parametrize("steps", [0, 5])
-def test_training_from_a_checkpoint_is_identical(name, loss, steps):
+@each_name
+@pytest.mark.parametrize("steps", [0, 4])
+def test_training_from_a_checkpoint_is_identical(name, steps):
     """Load the states of method and optimiser from a file into objects made with another seed."""
 
     def method_and_optimiser(seed):
-        method = build(name, loss, seed)
+        method = build(name, seed=seed)
         return method, torch.optim.Adam(trainable(method), lr=0.03)
 
     first, second = method_and_optimiser(0), method_and_optimiser(1)
-    data, plan = graphs(N), schedule(N, 7, steps + 3)
+    data, plan = graphs(N), schedule(N, 7, steps + 2)
     for number, ids in enumerate(plan[:steps]):
         step(*first, views_of(first[0], data, ids, number), ids, seeded(number))
     assert not torch.equal(next(first[0].parameters()), next(second[0].parameters()))
@@ -246,9 +243,9 @@ def test_training_from_a_checkpoint_is_identical(name, loss, steps):
         assert_same_state(states[1][number], state)
 
 
-@each_pair
-def test_a_copy_trains_independently(name, loss):
-    method = build(name, loss)
+@each_name
+def test_a_copy_trains_independently(name):
+    method = build(name)
     optimiser, data, ids = torch.optim.Adam(trainable(method), lr=0.03), graphs(N), list(range(8))
     step(method, optimiser, views_of(method, data, ids, 0), ids, seeded(0))
     twin = copy.deepcopy(method)
@@ -314,7 +311,7 @@ def test_arguments_of_a_wrong_type_get_one_line(name, argument):
         assert methods.problems(name, {argument: wrong}) == [str(caught.value)]
 
 
-@pytest.mark.parametrize("momentum", [0, 1, 0.0, 1.0, 0.5])
+@pytest.mark.parametrize("momentum", [0, 1])
 @pytest.mark.parametrize("name", [name for name in NAMES if "momentum" in methods.arguments(name).defaults])
 def test_the_ends_of_the_momentums_range_are_legal(name, momentum):
     method = build(name, momentum=momentum)
@@ -393,17 +390,11 @@ def go(saved_graphs, tmp_path, capfd):
         (["--loss", "moco"], {"name": "moco", "momentum": 0.999, "queue_size": 4096}, "moco"),
         (["--loss", "instance_nce"], {"name": "memory_bank", "momentum": 0.5, "noise": 4096}, "instance_nce"),
         (["--loss", "byol"], {"name": "byol", "momentum": 0.99, "hidden": None}, "byol"),
-        (["--loss", "simsiam"], {"name": "simsiam", "hidden": None}, "simsiam"),
         (["--method", "joao"], {"name": "joao", "gamma": 0.1, "step_size": 1.0}, "infonce"),
         ([*JOAO, "--loss", "adnce"], {"name": "joao_v2", "gamma": 0.5}, "adnce"),
         (["--method", "simgrace", "--loss", "dcl"], {"name": "simgrace", "eta": 1.0}, "dcl"),
         (["--method", "infograph"], {"name": "infograph"}, "jsd"),
         (["--method", "ad_gcl"], {"name": "ad_gcl", "drop_penalty": 5.0, "hidden": 64}, "dcl"),
-        (
-            ["--method", "infograph", "--loss", "infonce", "--projector", "residual"],
-            {"name": "infograph"},
-            "infonce",
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -442,8 +433,8 @@ def test_settings_of_the_method_that_the_loss_is_made_for(words, method, capsys)
 
 @pytest.mark.parametrize(
     "words",
-    [MOCO, ["--loss", "instance_nce"], ["--loss", "byol"], JOAO, SIMGRACE, ["--method", "infograph"]],
-    ids=["moco", "instance_nce", "byol", "joao_v2", "simgrace", "infograph"],
+    [MOCO, ["--loss", "byol"], JOAO],
+    ids=["moco", "byol", "joao_v2"],
 )
 def test_a_runs_configuration_repeats_it(go, words, tmp_path):
     _, _, _, out = go(*words)

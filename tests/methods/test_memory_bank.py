@@ -56,10 +56,9 @@ def build(loss, model=None, n=N, seed=3, **options):
 # -- the whole training ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("warmup", [0, 1, 3])
 @pytest.mark.parametrize(
-    ("encoder", "momentum", "noise"),
-    [(None, 0.0, 5), (Summed, 0.5, 5), (None, 0.5, 23), (Summed, 0.9, 24), (Summed, 0.5, 60)],
+    ("encoder", "momentum", "noise", "warmup"),
+    [(None, 0.0, 5, 0), (Summed, 0.5, 5, 1), (None, 0.5, 23, 3), (Summed, 0.9, 24, 0), (Summed, 0.5, 60, 1)],
 )
 def test_against_the_papers_equations(encoder, momentum, noise, warmup):
     """Compare several steps with P = e^s / Z, h = P / (P + K / n) and m <- norm(mu m + (1 - mu) v).
