@@ -13,7 +13,14 @@ MODULES = ["graphcl", *(module.name for module in pkgutil.walk_packages(graphcl.
 OPTIONAL = {"graphcl.lightning": ["pytorch_lightning"], "graphcl.graphgym": ["pytorch_lightning", "yacs"]}
 
 
-@pytest.mark.parametrize("name", MODULES)
+def has_example(name):
+    return ">>> " in (importlib.util.find_spec(name).loader.get_source(name) or "")
+
+
+WITH_EXAMPLES = list(filter(has_example, MODULES))
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples(name):
     for needed in OPTIONAL.get(name, []):
         pytest.importorskip(needed, reason=f"{name} is an extra")
@@ -23,14 +30,7 @@ def test_examples(name):
 
 
 def test_there_are_examples():
-    finder = doctest.DocTestFinder()
-    found = [
-        test
-        for name in set(MODULES) - OPTIONAL.keys()
-        for test in finder.find(importlib.import_module(name))
-        if test.examples
-    ]
-    assert len(found) > 12
+    assert {"graphcl", "graphcl.losses.infonce", "graphcl.augment.node_drop"} <= set(WITH_EXAMPLES)
 
 
 @pytest.mark.parametrize("name", [name for name in graphcl.__all__ if name != "__version__"])
