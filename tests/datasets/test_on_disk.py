@@ -403,7 +403,7 @@ def test_edges_that_leave_their_graph(end, tmp_path, capfd):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells memory on Linux only")
 def test_memory_does_not_grow_with_the_graphs(tmp_path):
     """Test anonymous memory only: the system can reclaim the pages of mapped files."""
-    words = ["--graphs", "60000", "--shard", "5000", "--steps", "20", "--out", str(tmp_path / "graphs")]
+    words = ["--graphs", "60000", "--shard", "5000", "--steps", "8", "--out", str(tmp_path / "graphs")]
     environment = {**os.environ, "PYTHONPATH": str(BENCHMARK.parents[1])}
     done = subprocess.run(
         [sys.executable, str(BENCHMARK), *words], capture_output=True, text=True, check=True, env=environment
