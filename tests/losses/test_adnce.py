@@ -101,33 +101,6 @@ def test_a_flat_gaussian_gives_the_unweighted_forms(views, gradients, negatives,
         np.testing.assert_allclose(got, expected_gradient, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("negatives", "count"), [("cross", 6), ("all", 12)])
-@pytest.mark.parametrize("sigma", [0.1, 1.0, math.inf])
-def test_weights_have_mean_one(views, negatives, count, sigma):
-    """A very high temperature sets all logits to 0, so that the sum over negatives is sum_j w_j = M."""
-    z1, z2 = views(7, 4)
-    arguments = {"temperature": 1e12, "negatives": negatives, "mu": 0.3, "sigma": sigma, "reduction": "none"}
-    total = adnce(z1, z2, **arguments)
-    torch.testing.assert_close(total, torch.full_like(total, math.log(count)), rtol=0, atol=1e-10)
-    mean = adnce(z1, z2, negative_reduction="mean", **arguments)
-    torch.testing.assert_close(mean, torch.zeros_like(mean), rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize(("negatives", "count"), [("cross", 5), ("all", 10)])
-@pytest.mark.parametrize("same", [0.0, 1.0])
-def test_equal_cosines_give_equal_weights(negatives, count, same):
-    z = torch.full((6, 3), same, dtype=torch.float64)
-    expected = {
-        (False, "sum"): math.log(count),
-        (False, "mean"): 0,
-        (True, "sum"): math.log(1 + count),
-        (True, "mean"): math.log(2),
-    }
-    for (inside, how), value in expected.items():
-        got = adnce(z, z, negatives=negatives, positive_in_denominator=inside, negative_reduction=how)
-        assert got.item() == pytest.approx(value, abs=1e-12)
-
-
 def shares(at_cosines, grid, **arguments):
     """Return the fraction of the first anchor's gradient on each negative, for negatives at the cosines `grid`."""
     z1, z2 = at_cosines(0.2, grid)

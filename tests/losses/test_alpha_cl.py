@@ -74,19 +74,6 @@ def test_a_high_temperature_leaves_equal_weights(at_cosines, power, epsilon):
     assert got == pytest.approx((-0.1 / 3 - 0.3) / (1 + epsilon), rel=1e-10)
 
 
-@pytest.mark.parametrize(("power", "epsilon"), list(product([2, 4], [0.0, 0.25])))
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, power, epsilon, engine):
-    cosines, t = np.array([0.5, -0.7, 0.3, 0.1]), 0.4
-    z1, z2 = at_cosines(0.4, cosines)
-    z2.requires_grad_()
-    alpha_cl(z1, z2, temperature=t, power=power, epsilon=epsilon, engine=engine, reduction="none")[0].backward()
-    slopes = (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).detach().numpy()
-    weights = np.exp(-((1 - cosines) ** power) / t)
-    weights = weights / (weights.sum() + 4 * epsilon)
-    np.testing.assert_allclose(slopes, [-weights.sum(), *weights], rtol=1e-11)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_weights_that_all_underflow(at_cosines, dtype, engine):

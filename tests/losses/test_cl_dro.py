@@ -96,24 +96,6 @@ def test_no_distribution_is_worse_and_the_gradient_is_the_worst(at_cosines, own,
             assert objective(weights, scores, kind, alpha) <= best + 1e-10
 
 
-@pytest.mark.parametrize("own", KINDS, ids=str)
-@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
-def test_every_level_of_the_dual_bounds_the_value_from_above(at_cosines, own, temperature):
-    """The dual objective nu + mean_j phi*(s_j - nu) is >= the value for all nu, with equality at its minimum."""
-    kind, alpha = (
-        own.get("divergence", "kl"),
-        {"kl": 1, "chi2": 2}.get(own.get("divergence", "kl"), own.get("alpha", 1.5)),
-    )
-    scores = np.array(SCORES[1:]) / temperature
-    x = scores[:, None] - np.linspace(scores.min(), scores.max(), 20001)
-    conjugate = (
-        np.expm1(x) if kind == "kl" else ((1 + (alpha - 1) * x).clip(min=0) ** (alpha / (alpha - 1)) - 1) / alpha
-    )
-    dual = (scores[:, None] - x)[0] + conjugate.mean(axis=0)
-    value = cl_dro(*at_cosines(0.0, SCORES[1:]), temperature=temperature, reduction="none", **own)[0].item()
-    assert value - 1e-12 <= dual.min() < value + 1e-5
-
-
 @pytest.mark.parametrize(("negatives", "symmetric"), loops.SWITCHES)
 def test_kl_is_dcl_less_the_log_of_the_number_of_negatives(views, gradients, negatives, symmetric):
     z1, z2 = views(6, 4)
@@ -145,17 +127,6 @@ def test_chi2_is_mean_variance_until_a_weight_would_be_negative(views, gradients
             atol=1e-12,
         )
     assert 5 < sum(clipped) < 25
-
-
-@pytest.mark.parametrize("temperature", [0.05, 0.5])
-def test_alpha_two_is_chi2(views, gradients, temperature):
-    z1, z2 = views(6, 4)
-    both = [
-        {"temperature": temperature, **own} for own in ({"divergence": "alpha", "alpha": 2.0}, {"divergence": "chi2"})
-    ]
-    torch.testing.assert_close(*(cl_dro(z1, z2, reduction="none", **own) for own in both), rtol=1e-11, atol=1e-11)
-    slopes = [gradients(lambda a, b: cl_dro(a, b, **own), z1, z2) for own in both]  # noqa: B023 (called at once)
-    np.testing.assert_allclose(*slopes, rtol=1e-9, atol=1e-10)
 
 
 def test_alpha_near_one_tends_to_kl(views, gradients):

@@ -42,11 +42,6 @@ def test_equal_cosines_give_log_of_the_number_of_negatives(negatives, symmetric,
     assert value.item() == pytest.approx(math.log(count), abs=1e-12)
 
 
-def test_one_negative_leaves_the_difference_of_two_logits(at_cosines):
-    z1, z2 = at_cosines(0.75, [-0.25])
-    assert dcl(z1, z2, temperature=0.5, reduction="none")[0].item() == pytest.approx((-0.25 - 0.75) / 0.5, abs=1e-12)
-
-
 def test_infonce_is_the_softplus_of_dcl(views):
     """log(e^{s+} + e^A) - s+ = softplus(A - s+), with A the logsumexp of the negatives."""
     z1, z2 = views(6, 4)

@@ -81,16 +81,6 @@ def test_at_the_floor_the_negatives_have_no_gradient(slopes, engine):
     assert got[1:] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_above_the_floor_nothing_is_detached(slopes, engine):
-    """Above the lower bound, d/ds+ = -S / (1 - tau_plus) / (P + G) and d/ds_j > 0."""
-    tau_plus, e = 0.2, [math.exp(c / 0.5) for c in (0.3, -0.5, 0.2, 0.4)]
-    below = e[0] + (sum(e[1:]) - tau_plus * 3 * e[0]) / (1 - tau_plus)
-    expected = [-sum(e[1:]) / (1 - tau_plus) / below / 0.5, *(x / (1 - tau_plus) / below / 0.5 for x in e[1:])]
-    got = slopes(debiased, 0.3, [-0.5, 0.2, 0.4], temperature=0.5, tau_plus=tau_plus, engine=engine)
-    np.testing.assert_allclose(got, expected, rtol=1e-11)
-
-
 def test_the_floor_is_reached_where_the_equation_says(slopes):
     """Test tau_plus slightly below and above the value at which the estimate equals the lower bound."""
     positive, negatives, t = 0.6, [-0.3, 0.1, 0.2], 0.5

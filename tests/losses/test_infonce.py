@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphcl.losses import dcl, infonce
+from graphcl.losses import infonce
 from tests.losses import loops
 from tests.losses.loops import SWITCHES
 
@@ -47,27 +47,6 @@ def test_equal_cosines_give_log_of_one_more_than_the_negatives(negatives, symmet
     count = {"cross": 5, "all": 10}[negatives]
     value = infonce(z, z, negatives=negatives, symmetric=symmetric)
     assert value.item() == pytest.approx(math.log(1 + count), abs=1e-12)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
-def test_gradient_is_dcls_times_the_negatives_share_anchor_by_anchor(views, gradients, negatives, symmetric):
-    """grad InfoNCE_i = q_i grad DCL_i, with q_i = 1 - p+_i and p+_i = e^{-L_i}."""
-    z1, z2 = views(5, 3)
-    common = {"temperature": 0.5, "negatives": negatives, "symmetric": symmetric, "reduction": "none"}
-    q = -torch.expm1(-infonce(z1, z2, **common))
-    for anchor, share in enumerate(q.tolist()):
-        left = gradients(lambda a, b, i=anchor: infonce(a, b, **common)[i], z1, z2)
-        right = gradients(lambda a, b, i=anchor: dcl(a, b, **common)[i], z1, z2)
-        assert np.abs(left).max() > 1e-3
-        np.testing.assert_allclose(left, share * right, rtol=1e-12, atol=1e-12)
-
-
-def test_a_term_is_at_least_zero_and_bounds_mutual_information(views):
-    z1, z2 = views(8, 3)
-    for temperature in (0.01, 0.2, 5.0):
-        assert (infonce(z1, z2, temperature=temperature, reduction="none") >= 0).all()
-        # log N - L <= log N, as an anchor has N candidates.
-        assert math.log(8) - infonce(z1, z1, temperature=temperature).item() <= math.log(8)
 
 
 @pytest.mark.parametrize("temperature", [0.09, 0.08, 0.065])

@@ -72,18 +72,6 @@ def test_is_the_first_order_of_adnce_at_a_high_temperature(views):
     torch.testing.assert_close(t**2 * difference, variance / 2, rtol=5e-3, atol=1e-8)
 
 
-@pytest.mark.parametrize("engine", ["dense", "tiled"])
-def test_the_gradient_is_the_weights_and_nothing_else(at_cosines, engine):
-    """d / d c_j = w_j / (M t). Weights with a gradient would add other terms."""
-    cosines, t, mu, sigma = np.array([0.5, -0.7, 0.3, 0.1]), 0.2, 0.2, 0.3
-    z1, z2 = at_cosines(0.4, cosines)
-    z2.requires_grad_()
-    reweight(z1, z2, temperature=t, mu=mu, sigma=sigma, engine=engine, reduction="none")[0].backward()
-    slopes = (z2.grad[:, 0] / (1 - z2[:, 0] ** 2)).detach().numpy()
-    weights = np.exp(-((cosines - mu) ** 2) / (2 * sigma**2))
-    np.testing.assert_allclose(slopes, [-1 / t, *(weights / weights.sum() / t)], rtol=1e-11)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 def test_a_narrow_gaussian_far_away_leaves_the_nearest_negative(at_cosines, dtype, engine):
