@@ -295,7 +295,7 @@ DAMAGE = {
     "slices": (array("x.slices.npy", np.ones(8, np.int64)), ["x.slices.npy", "start at 0"]),
     "no-json": (lambda folder: (folder / "graphcl.json").write_text("{"), ["graphcl.json", "JSON"]),
     "deep-json": (lambda folder: (folder / "graphcl.json").write_text("[" * 10**6), ["graphcl.json", "JSON"]),
-    "lines-in-the-name": (meta(name="a\nb"), ["`name`", "one line"]),
+    "lines-in-the-name": (meta(name="a\nb"), ["`name`", "printable"]),
     "many-degrees": (meta(degree_columns=10**9), ["`degree_columns` is 1000000000, but x.npy has 2 columns"]),
     "falling-slices": (array("x.slices.npy", np.array([0, 2, 5, 4, 14, 20, 27, 35])), ["x.slices.npy", "ascend"]),
     "other-slices": (other_slices, ["slices of edge_attr.npy and edge_index.npy differ"]),
