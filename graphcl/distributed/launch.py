@@ -61,6 +61,10 @@ class Group:
         """Return rank 0's `value`, a picklable object, on all ranks."""
         return value
 
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """Return the `value` of every rank, in rank order, on all ranks."""
+        return [value]
+
 
 class _Torchrun(Group):
     """Group of the processes that torchrun started."""
@@ -86,6 +90,11 @@ class _Torchrun(Group):
         values = [value]
         dist.broadcast_object_list(values, 0, group=self._patient)
         return values[0]
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value, group=self._patient)
+        return values
 
     def is_first_to_fail(self, message: str | None = None) -> bool:
         """Return True on the first rank that calls this method with `message`, and False on later ranks."""
