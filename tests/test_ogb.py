@@ -44,7 +44,7 @@ def where(place):
 
 def test_a_run_is_scored_on_the_split(place, where, tmp_path, capsys):
     out = tmp_path / "run"
-    words = ["--config", "ogb/ogbg-molhiv", *where, *SMALL, "--seeds", "0", "1", "--out", str(out)]
+    words = ["--config", "ogb", *where, *SMALL, "--seeds", "0", "1", "--out", str(out)]
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert "ROC-AUC %   ± seeds\nogb, " in printed

@@ -140,7 +140,7 @@ def projections(draw, most_graphs=5, most_columns=4):
 
 def who(count, columns, negatives, held, symmetric):
     """Return the shared arguments of a test case as tensors. Every other case has graph weights."""
-    generator = torch.Generator().manual_seed(count)
+    generator = torch.Generator().manual_seed(100 + count)  # other numbers than the views, which have small seeds
     result = {"negatives": negatives, "symmetric": symmetric}
     if held != "nothing":
         result["queue"] = 0.8 * torch.randn(5, columns, generator=generator, dtype=torch.float64)
