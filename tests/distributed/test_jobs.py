@@ -73,7 +73,7 @@ def test_a_killed_rank_ends_the_job_which_can_be_resumed(jobs, place, capfd):
     done = max(json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()) + 2
     kept.write_text(kept.read_text().replace("epochs: 100000", f"epochs: {done}"))
     assert main(["--resume", str(out)]) == 0
-    assert "graphcl: saved by 2 ranks, resumed by 1: the batches are the same," in capfd.readouterr().err
+    assert "graphcl: saved by 2 ranks, resumed by 1: the batches are equal," in capfd.readouterr().err
     epochs = [json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert epochs == [*range(1, done + 1)]
     assert json.loads((out / "result.json").read_text())["ranks"] == 1
