@@ -30,7 +30,7 @@ def topic(name: str) -> str:
         **{key: functools.partial(_list_registry, registry) for key, (registry, _) in REGISTRIES.items()},
         "evaluators": _list_evaluators,
         "datasets": lambda: _list_names(_datasets()),
-        "configurations": lambda: _list_names(sorted(shipped_configs())),
+        "configurations": _list_configurations,
     }
     if name in lists:
         return f"{name}:\n{lists[name]()}\n"
@@ -110,6 +110,12 @@ def _datasets() -> list[str]:
     from graphcl.datasets import dataset_names
 
     return dataset_names()
+
+
+def _list_configurations() -> str:
+    """Return a line for each shipped configuration: its name, and the start of its header, up to the first colon."""
+    headers = {name: file.read_text(encoding="utf-8").split("\n# ")[1] for name, file in shipped_configs().items()}
+    return "\n".join(f"  {name:16}{header.split(':')[0]}" for name, header in headers.items())
 
 
 def _list_names(names: Iterable[str]) -> str:

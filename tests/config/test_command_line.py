@@ -219,7 +219,7 @@ def test_help_about_lists_and_names():
     assert "num_negatives=null" in topic("losses")  # None is shown as the command line accepts it
     assert set(EVALUATORS) < set(re.findall(r"^  (\w+)", topic("evaluators"), re.M))
     assert all(name in topic("datasets") for name in dataset_names())
-    assert "adnce_baseline" in topic("configurations")
+    assert "  graphcl         GraphCL (You et al., NeurIPS 2020), unsupervised" in topic("configurations")
     assert topic("ADNCE").startswith("loss adnce, with its defaults:\n  --loss adnce --loss.temperature 0.2 ")
     assert inspect.getdoc(losses["adnce"]) in topic("adnce")
     assert topic("moco").count("with its defaults") == 2  # a loss and a method
