@@ -64,8 +64,8 @@ def load_nodes(
     """
     split: Mapping[str, Tensor] | None = None
     name = source if isinstance(source, str) else getattr(source, "name", None) or "own"
-    if is_node_name(source) or name.startswith("ogbn-"):
-        data, split = _named(name, root, mirror)
+    if is_node_name(source) or (isinstance(source, str) and source.startswith("ogbn-")):
+        data, split = _named(source, root, mirror)
         graphs: Sequence[Data] = [data]
     elif isinstance(source, Data):
         graphs = [source]

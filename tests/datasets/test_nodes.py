@@ -34,6 +34,17 @@ def test_one_graph_of_ones_own(wrap):
     assert "train_mask" not in dataset[0]
 
 
+def test_a_data_set_with_a_known_name_is_not_loaded_by_its_name():
+    """OGB's own `PygNodePropPredDataset` has the attribute `name`."""
+
+    class Named(list):
+        name = "ogbn-arxiv"
+
+    graph = own()
+    dataset = load_dataset(Named([graph]), nodes=True)
+    assert (dataset.name, dataset[0].x.tolist()) == ("ogbn-arxiv", graph.x.tolist())
+
+
 def test_a_few_graphs_are_one_batch():
     dataset = load_dataset([own(30), own(20)], nodes=True)
     assert (len(dataset.y), dataset.split) == (50, None)
