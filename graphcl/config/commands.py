@@ -34,11 +34,16 @@ from graphcl.config.settings import (
 from graphcl.config.specs import as_spec
 from graphcl.registry import augmentations
 
+EncoderFile = Annotated[str, Field(description="encoder.pt, or the run folder that holds it")]
+EncoderSeed = Annotated[
+    Seed | None, Field(description="seed of the encoder, if the file holds several; default: the first")
+]
+
 
 class Embed(Settings):
     """The settings of `graphcl embed`."""
 
-    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
+    encoder: EncoderFile
     dataset: DatasetName
     smiles: Smiles = None
     target: Target = Field([])
@@ -49,7 +54,7 @@ class Embed(Settings):
         'columns id, y, h0, h1, ... (pip install "graphcl[parquet]")',
     )
     force: Force = False
-    seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
+    seed: EncoderSeed = None
     mirror: Mirror = None
     data_root: DataRoot = "datasets"
     batch_size: Count = Field(1024, description="graphs embedded at a time")
@@ -69,7 +74,7 @@ EMBED = Command(
 class Transfer(Settings):
     """The settings of `graphcl transfer`."""
 
-    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
+    encoder: EncoderFile
     dataset: DatasetName
     smiles: Smiles = None
     target: Target = Field([])
@@ -117,14 +122,14 @@ TRANSFER = Command(
 class Export(Settings):
     """The settings of `graphcl export`."""
 
-    encoder: str = Field(description="encoder.pt, or the run folder that holds it")
+    encoder: EncoderFile
     format: Literal["onnx", "pt2"] = Field(
         "onnx", description='onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load'
     )
     out: str | None = Field(
         None, title="FILE", description="new file; default: encoder.onnx or encoder.pt2, next to encoder.pt"
     )
-    seed: Seed | None = Field(None, description="seed of the encoder, if the file holds several; default: the first")
+    seed: EncoderSeed = None
 
 
 EXPORT = Command(

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.transforms import NormalizeFeatures
 from torch_geometric.utils import coalesce
 
 from graphcl.datasets.fetch import fetch_file, mirror_place
@@ -154,5 +155,4 @@ def _assemble(parts: dict[str, Any]) -> tuple[Data, dict[str, Tensor]]:
         "valid": torch.arange(labelled, labelled + VALIDATION),
         "test": index.sort().values,
     }
-    x = x / x.sum(dim=1, keepdim=True).clamp(min=1)
-    return Data(x=x, edge_index=edge_index, y=y.argmax(dim=1)), split
+    return NormalizeFeatures()(Data(x=x, edge_index=edge_index, y=y.argmax(dim=1))), split

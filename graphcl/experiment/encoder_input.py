@@ -52,10 +52,8 @@ def load_for(
         return load_for(description, [source[0], source[0]], data_root, mirror, **molecules)[:1]
     features = description.features
     # Without labels the encoder needs no `x`, which a list of graphs may lack, so do not request features from `x`.
-    first = features if isinstance(source, list | tuple) and "labels" not in features else "auto"
+    first = features if nodes or (isinstance(source, list | tuple) and "labels" not in features) else "auto"
     categories = takes_categories(description.encoder.name)
-    if nodes:
-        first = features
     given = dataset = load_dataset(
         source, data_root, mirror, first, description.max_degree, categories=categories, nodes=nodes, **molecules
     )

@@ -43,21 +43,17 @@ def test_a_complete_job(jobs, place):
 
 
 @pytest.mark.several
-def test_a_mistake_is_printed_once_and_leaves_no_files(jobs, place):
-    assert jobs["mistake"]["codes"] == [2, 75]
-    assert not (place / "mistake").exists()
-    assert messages(jobs["mistake"]) == [
-        "graphcl: `batch_size` must be at least 2 x 2 ranks = 4, two graphs each, got 3."
-    ]
-
-
-@pytest.mark.several
-def test_nodes_are_refused(jobs, place):
-    assert jobs["nodes"]["codes"] == [2, 75]
-    assert not (place / "nodes").exists()
-    assert messages(jobs["nodes"]) == [
-        "graphcl: the nodes of sbm-400 cannot be divided between 2 ranks; start one process."
-    ]
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("mistake", "graphcl: `batch_size` must be at least 2 x 2 ranks = 4, two graphs each, got 3."),
+        ("nodes", "graphcl: the nodes of sbm-400 cannot be divided between 2 ranks; start one process."),
+    ],
+)
+def test_a_mistake_is_printed_once_and_leaves_no_files(job, message, jobs, place):
+    assert jobs[job]["codes"] == [2, 75]
+    assert not (place / job).exists()
+    assert messages(jobs[job]) == [message]
 
 
 @pytest.mark.several
