@@ -1,4 +1,4 @@
-"""Time an epoch of GRACE on one graph beside PyGCL's: python benchmarks/nodes.py --dataset Cora --mirror ~/planetoid
+"""Compare an epoch of GRACE with PyGCL's on one graph: python benchmarks/nodes.py --dataset Cora --mirror ~/planetoid
 
 PyGCL (pip install --no-deps PyGCL) has no encoder of its own. As in its example of GRACE, the encoder is two of PyG's
 `GCNConv` and the projector has an ELU; views and loss are PyGCL's classes. The example also encodes the graph without

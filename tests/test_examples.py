@@ -145,7 +145,7 @@ def test_without_labels_nothing_was_scored(saved_graphs, tmp_path):
         dataset=saved_graphs(labelled=False), epochs=1, seeds=[0], report=False, out=str(tmp_path / "a")
     )
     assert found.rows == {}
-    with pytest.raises(InputError, match="there are no scores, as the graphs have no class labels"):
+    with pytest.raises(InputError, match="the graphs have no class labels, so there are no scores"):
         print(found.accuracy)
 
 

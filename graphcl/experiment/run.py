@@ -67,7 +67,7 @@ class RunResult:
         """Scores of the trained encoder by the first evaluator, one per seed."""
         scores = next(iter(self.scores.values()), {}).get("trained")
         if not scores:
-            raise InputError("there are no scores, as the graphs have no class labels; use the files in `folder`.")
+            raise InputError("the graphs have no class labels, so there are no scores; use the files in `folder`.")
         return scores
 
 
