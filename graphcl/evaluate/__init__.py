@@ -19,6 +19,7 @@ from graphcl.evaluate.knn import knn
 from graphcl.evaluate.logreg import logreg
 from graphcl.evaluate.majority import majority
 from graphcl.evaluate.ogb import ogb
+from graphcl.evaluate.ogb_knn import ogb_knn
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, best_row, paired_gain, summarise
 from graphcl.evaluate.svm import svm
 
@@ -60,6 +61,7 @@ __all__ = [
     "logreg",
     "majority",
     "ogb",
+    "ogb_knn",
     "paired_gain",
     "paired_test",
     "summarise",

@@ -71,8 +71,7 @@ def knn(
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018,
     section 3.4.
     """
-    if len(grid) == 0 or not all(float(k).is_integer() and k >= 1 for k in grid):
-        raise InputError(f"`grid` must hold one k or more, each a whole number of at least 1, got {list(grid)}.")
+    candidates = whole_grid(grid)
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     similarity = _cosines(data.h, data.workers)
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
@@ -85,7 +84,14 @@ def knn(
         votes = votes.cumsum(1)  # [held, k, classes]; cumulative, so that one table serves all k
         return [float(np.mean(votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held])) for k in candidates]
 
-    return data.scores([int(k) for k in grid], accuracies)
+    return data.scores(candidates, accuracies)
+
+
+def whole_grid(grid: Sequence[int]) -> list[int]:
+    """Return the candidates for k; raise InputError if one is no whole number of at least 1."""
+    if len(grid) == 0 or not all(float(k).is_integer() and k >= 1 for k in grid):
+        raise InputError(f"`grid` must hold one k or more, each a whole number of at least 1, got {list(grid)}.")
+    return [int(k) for k in grid]
 
 
 def _cosines(h: np.ndarray, workers: int) -> np.ndarray:

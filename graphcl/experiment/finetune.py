@@ -29,7 +29,7 @@ from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
 from graphcl.evaluate.metrics import task_mean
-from graphcl.evaluate.ogb import PARTS
+from graphcl.evaluate.splits import PARTS
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import NonFiniteLossError, embed_batches
 

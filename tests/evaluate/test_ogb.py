@@ -1,15 +1,16 @@
-"""Test the probe on a benchmark's split against scikit-learn."""
+"""Test the evaluators on a benchmark's split against scikit-learn."""
 
 import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, ogb, paired_gain, paired_test, summarise
+from graphcl.evaluate import FoldScores, ogb, ogb_knn, paired_gain, paired_test, summarise
 from graphcl.evaluate.folds import C_GRID
 
 N = 150
@@ -85,6 +86,30 @@ def test_accuracy_of_several_classes():
     assert found.metric == "acc"
 
 
+def cosine_vote(distance):
+    """Weights of Wu et al. from cosine distances."""
+    return np.exp((1 - distance) / 0.07)
+
+
+@pytest.mark.parametrize(("metric", "model"), [("rmse", KNeighborsRegressor), ("acc", KNeighborsClassifier)])
+def test_neighbours_equal_those_of_scikit_learn(metric, model):
+    h, _ = data(1)
+    y = h[:, 5:].copy() if metric == "rmse" else np.digitize(h[:, 5:], np.quantile(h[:, 5], [1 / 3, 2 / 3])).astype(float)
+    known = {part: rows[rows % 5 > 0] for part, rows in SPLIT.items()}
+    scores = []
+    for k in (1, 5, 50):
+        fitted = model(k, weights=cosine_vote, metric="cosine").fit(h[known["train"]], y[known["train"], 0])
+        wrong = [fitted.predict(h[known[part]]) - y[known[part], 0] for part in ("valid", "test")]
+        scores.append([100 * np.mean(d == 0) if metric == "acc" else np.sqrt(np.mean(d**2)) for d in wrong])
+    valid, test = np.array(scores).T
+    best = int(valid.argmax() if metric == "acc" else valid.argmin())
+    y[::5] = np.nan
+    found = ogb_knn(h, y, split=SPLIT, eval_metric=metric, grid=(1, 5, 50))
+    assert (found.mean, *found.inner) == (pytest.approx(test[best]), pytest.approx(valid[best]))
+    assert found.chosen == ((1, 5, 50)[best],)
+    assert ogb_knn(h, y, split=SPLIT, eval_metric=metric, grid=(500,)).chosen == (500,)  # more than there are
+
+
 def test_no_test_graph_chooses_anything():
     h, y = data(2)
     first = ogb(h, y, split=SPLIT, eval_metric="rocauc")
@@ -135,10 +160,13 @@ H, Y = data(1)
         ({"h": H * np.nan}, r"`h` must be finite"),
     ],
 )
-def test_messages(change, message):
+@pytest.mark.parametrize("evaluator", [ogb, ogb_knn])
+def test_messages(evaluator, change, message):
     arguments = {"h": H, "y": Y, "split": SPLIT, "eval_metric": "rocauc", **change}
+    if evaluator is ogb_knn:
+        message = message.replace("one C or more, each positive and finite", "one k or more, each a whole number")
     with pytest.raises(InputError, match=message):
-        ogb(arguments.pop("h"), arguments.pop("y"), **arguments)
+        evaluator(arguments.pop("h"), arguments.pop("y"), **arguments)
 
 
 def score(seed: int, value: float, metric: str = "rocauc") -> FoldScores:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from graphcl.evaluate.folds import C_GRID, c_grid, class_indices, embedding
 from graphcl.evaluate.nodes.probe import linear_probe, unit_rows
-from graphcl.evaluate.ogb import split_parts
 from graphcl.evaluate.scores import FoldScores
+from graphcl.evaluate.splits import split_parts
 
 
 def public_split(

@@ -1,0 +1,94 @@
+"""Score predictions on the split of a benchmark: what evaluators on a split have in common.
+
+- A model is fitted for each task (column of `y`) on the training part. A graph with a missing label (NaN) is excluded
+  from that task.
+- The candidate, such as C or k, with the best metric on the validation part, averaged over tasks, is chosen. Of equally
+  good ones, the first is chosen.
+- Score: the metric on the test part, see `graphcl.evaluate.metrics`. The score equals that of
+  `ogb.graphproppred.Evaluator`, but is in percent unless the metric is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from torch import Tensor
+
+from graphcl.errors import InputError
+from graphcl.evaluate.folds import worker_count
+from graphcl.evaluate.metrics import task_mean
+from graphcl.evaluate.scores import LOWER, METRICS, FoldScores
+
+PARTS = ("train", "valid", "test")
+Predict = Callable[[np.ndarray], list[np.ndarray]]
+"""Function from rows to their predictions, one array per candidate."""
+
+
+def split_parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
+    """Return part -> row indices for `split`; raise InputError if the split is invalid."""
+    if sorted(split) != sorted(PARTS):
+        raise InputError(f"`split` must have the parts train, valid and test, got {', '.join(split) or 'none'}.")
+    parts = {part: np.asarray(split[part], dtype=np.int64) for part in PARTS}
+    every = np.concatenate(list(parts.values()))
+    if min(map(len, parts.values())) == 0 or every.min() < 0 or every.max() >= n or len(np.unique(every)) < len(every):
+        raise InputError(f"`split` must have three parts of different graphs out of the {n} rows of `h`.")
+    return parts
+
+
+def check_metric(metric: str) -> None:
+    """Raise InputError if `metric` is not the metric of a benchmark."""
+    if metric not in METRICS or metric == "accuracy":
+        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {metric!r}.")
+
+
+def on_split(
+    z: np.ndarray,
+    y: Tensor | np.ndarray,
+    parts: Mapping[str, np.ndarray],
+    metric: str,
+    seed: int,
+    candidates: Sequence[float],
+    fit: Callable[[np.ndarray, np.ndarray, Sequence[float], str], Predict],
+    workers: int | None,
+) -> FoldScores:
+    """Return the test score of the best candidate, see the module.
+
+    Args:
+        z: rows of the graphs, `[n, D]`.
+        y: targets `[n, tasks]`; NaN marks a missing label.
+        parts: a result of `split_parts`.
+        metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
+        seed: copied into the result.
+        candidates: values of the setting to choose.
+        fit: function of the training rows and targets of one task, the candidates and the metric.
+        workers: number of threads, which fit different tasks; one per available core by default.
+
+    Raises:
+        InputError: `y` has a wrong shape, or the metric is undefined on a part.
+    """
+    from threadpoolctl import threadpool_limits
+
+    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    if y.ndim != 2 or len(y) != len(z):
+        raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
+    targets = {part: y[rows].astype(np.float64) for part, rows in parts.items()}
+
+    def predictions(task: int) -> list[list[np.ndarray]]:
+        known = ~np.isnan(targets["train"][:, task])
+        rows, labels = z[parts["train"][known]], targets["train"][known, task]
+        if len(np.unique(labels)) < 2:  # models reject targets of one class or none
+            constant = float(labels.mean()) if len(labels) else 0.0
+            return [[np.full(len(parts[part]), constant)] * len(candidates) for part in ("valid", "test")]
+        predict = fit(rows, labels, candidates, metric)
+        return [predict(z[parts[part]]) for part in ("valid", "test")]
+
+    # One BLAS thread per worker: more BLAS threads would slow the workers down.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(worker_count(workers)) as pool:
+        found = list(pool.map(predictions, range(y.shape[1])))
+    valid, test = ([np.stack([task[j][i] for task in found], axis=1) for i in range(len(candidates))] for j in (0, 1))
+    inner = [task_mean(metric, targets["valid"], each) for each in valid]
+    best = int(np.argmin(inner) if metric in LOWER else np.argmax(inner))
+    score = task_mean(metric, targets["test"], test[best])
+    return FoldScores(seed, (score,), (candidates[best],), (inner[best],), 1, 1, metric)
