@@ -14,6 +14,7 @@ from torch_geometric.data import Batch, Data
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.nodes import NodeDataset
+from graphcl.datasets.order import check_shard
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS, FoldScores
 from graphcl.graphs.statistics import graph_statistics
@@ -79,10 +80,15 @@ def check_method(config: Config, dataset: GraphDataset) -> None:
         )
 
 
-def check_ranks(dataset: GraphDataset, ranks: int) -> None:
-    """Raise InputError if several ranks would share the nodes of a graph."""
-    if isinstance(dataset, NodeDataset) and ranks > 1:
-        raise InputError(f"the nodes of {dataset.name} cannot be divided between {ranks} ranks; start one process.")
+def check_ranks(config: Config, dataset: GraphDataset, ranks: int) -> None:
+    """Raise InputError if the graphs of a batch, or the nodes of a graph, cannot be divided between `ranks` ranks."""
+    name = config.method["name"]
+    if not isinstance(dataset, NodeDataset):
+        check_shard((0, ranks), config.batch_size, len(dataset))
+    elif ranks > 1 and not getattr(methods[name], "divides_nodes", False):
+        raise InputError(
+            f"method `{name}` takes O(N) time for N nodes, which {ranks} ranks would not shorten; start one process."
+        )
 
 
 def fitting_evaluators(dataset: GraphDataset) -> Evaluators:

@@ -12,7 +12,6 @@ import numpy as np
 from graphcl.config import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.order import check_shard
 from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
@@ -116,7 +115,6 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
             "be scored on folds; pass --split scaffold or random."
         )
     config = config.model_copy(update={"features": dataset.features})
-    check_ranks(dataset, group.size)
     dry_run(config, dataset)
-    check_shard((group.rank, group.size), config.batch_size, len(dataset))
+    check_ranks(config, dataset, group.size)
     return with_usable_evaluation(config, dataset)

@@ -29,6 +29,7 @@ from torch import Tensor
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
+from graphcl.datasets.order import WHOLE
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.distributed.launch import Group
 from graphcl.distributed.ranks import across
@@ -125,10 +126,10 @@ def run_seed(
     model = make_model(config, dataset, seed, encoder).to(device)
     method = make_method(config, dataset, model, seed)
     first, second = make_augmentations(config)
-    # Two generators: the order of the graphs must be equal on all ranks, but the views must differ.
+    shard = WHOLE if method.divides_nodes else (group.rank, group.size)
+    # Two generators: the order of the graphs must be equal on all ranks, but the views of different graphs must differ.
     order_generator = torch.Generator().manual_seed(2 * seed)
-    view_generator = torch.Generator(device).manual_seed(2 * seed + 1 + group.rank * _RANK_SEEDS)
-    shard = (group.rank, group.size)
+    view_generator = torch.Generator(device).manual_seed(2 * seed + 1 + shard[0] * _RANK_SEEDS)
     batches = make_loader(dataset, config.batch_size, True, order_generator, device, config.shuffle_window, shard)
     whole = make_loader(dataset, EMBED_BATCH, device=device)
 
@@ -155,7 +156,7 @@ def run_seed(
     clock.lap("report")  # `before_training` took a snapshot
     with (
         across(group.process_group),
-        reproducible(seed, group, device),
+        reproducible(seed + shard[0] * _RANK_SEEDS, device),
         _one_line_for_nondeterministic(config.deterministic),
     ):
         history = train(
@@ -215,10 +216,10 @@ class Clock:
 
 
 @contextmanager
-def reproducible(seed: int, group: Group, device: torch.device) -> Iterator[None]:
+def reproducible(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch's global generators (used by dropout) within the block, and restore their state afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed + group.rank * _RANK_SEEDS)
+        torch.manual_seed(seed)
         yield
 
 

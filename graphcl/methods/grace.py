@@ -7,6 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Count
+from graphcl.distributed import ranks
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
@@ -27,6 +28,10 @@ class GRACE(Method):
     With `nodes_per_step` K, every step draws K nodes and contrasts them with each other only. The encoder still
     processes the whole graph, but the loss compares K^2 instead of N^2 pairs.
 
+    Across R ranks (`graphcl.distributed`), every rank encodes the whole graph and contrasts its part of the nodes with
+    the nodes of all ranks. All ranks must draw the same views and nodes, from generators in the same state. If R does
+    not divide the number of nodes, every step omits random nodes.
+
     The projector of the released code is `--projector elu`, the default in a configuration.
 
     Args:
@@ -41,6 +46,8 @@ class GRACE(Method):
         Zhu et al., "Deep Graph Contrastive Representation Learning", 2020, Eq. 1 and 2 (arXiv 2006.04131).
     """
 
+    divides_nodes = True
+
     def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, nodes_per_step: Count | None = None) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "grace")
@@ -51,8 +58,10 @@ class GRACE(Method):
     ) -> Outcome:
         """Return the loss of the nodes, see `Method`."""
         h, other = self.model.encode_views(view1, view2)
-        if self.nodes_per_step is not None and self.nodes_per_step < h.size(0):
-            drawn = torch.randperm(h.size(0), generator=generator, device=h.device)[: self.nodes_per_step]
-            h, other = h[drawn], other[drawn]
+        n = h.size(0)
+        count = min(self.nodes_per_step or n, n) // ranks.size()
+        own = slice(ranks.rank() * count, (ranks.rank() + 1) * count)
+        rows = torch.randperm(n, generator=generator, device=h.device)[own] if count * ranks.size() < n else own
+        h, other = h[rows], other[rows]
         z1, z2 = self.model.projector(h), self.model.projector(other)
         return Outcome(self.loss(z1, z2), h, z1, z2)

@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,12 @@ class Method(nn.Module, ABC):
     Args:
         model: encoder and projector to train.
         loss: loss of anchors and positives, or its name.
+
+    Attributes:
+        divides_nodes: whether all ranks receive the same views of a graph instead, and `forward` divides its nodes.
     """
+
+    divides_nodes: ClassVar[bool] = False
 
     def __init__(self, model: ContrastiveModel, loss: LossOfViews) -> None:
         super().__init__()

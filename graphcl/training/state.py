@@ -193,7 +193,7 @@ class Training:
 
         Training resumes bit-identically from the end of an epoch. From within an epoch, the remaining steps use a new
         order and new views. If there are more ranks than when the state was saved, the additional ranks keep their own
-        view generators.
+        view generators, unless all ranks draw the same views.
 
         Raises:
             OtherTrainingError: the settings differ.
@@ -214,12 +214,13 @@ class Training:
         self._done, self._names = unfinished["done"], list(unfinished["names"])
         self._seconds, self._data_seconds = unfinished["seconds"]
         self._measured = list(unfinished["measured"].to(self._step.device).unbind())
-        every, rank = state["generators"], ranks.rank()
+        every, same_views = state["generators"], self.method.divides_nodes
+        rank = 0 if same_views else ranks.rank()
         if rank < len(every):
             self._generators.restore(every[rank])
         else:
             self._generators.restore_own({name: each for name, each in every[0]["own"].items() if name == "order"})
-        if len(every) != ranks.size() and rank == 0:
+        if len(every) != ranks.size() and rank == 0 and not same_views:
             print(
                 f"graphcl: saved by {len(every)} ranks, resumed by {ranks.size()}: the batches are equal, but the "
                 "views are new draws, so the result is not bit-identical.",

@@ -57,7 +57,9 @@ if __name__ == "__main__":
     common, run = ["--dataset", dataset, *WORDS], folder / "run"
     found = {
         "mistake": job(folder, "mistake", [*common, "--batch-size", "3", "--out", str(folder / "mistake")]),
-        "nodes": job(folder, "nodes", [*common, "--dataset", "sbm-400", "--out", str(folder / "nodes")]),
+        "nodes": job(
+            folder, "nodes", [*common, "--dataset", "sbm-400", "--method", "dgi", "--out", str(folder / "nodes")]
+        ),
         "whole": job(folder, "whole", [*common, "--epochs", "2", "--out", str(folder / "whole")]),
         "killed": job(
             folder,

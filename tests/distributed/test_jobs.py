@@ -47,7 +47,10 @@ def test_a_complete_job(jobs, place):
     ("job", "message"),
     [
         ("mistake", "graphcl: `batch_size` must be at least 2 x 2 ranks = 4, two graphs each, got 3."),
-        ("nodes", "graphcl: the nodes of sbm-400 cannot be divided between 2 ranks; start one process."),
+        (
+            "nodes",
+            "graphcl: method `dgi` takes O(N) time for N nodes, which 2 ranks would not shorten; start one process.",
+        ),
     ],
 )
 def test_a_mistake_is_printed_once_and_leaves_no_files(job, message, jobs, place):
