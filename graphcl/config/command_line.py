@@ -46,7 +46,7 @@ class Command(Generic[S]):
         usage: usage line of the help text.
         summary: description of the command in the help text.
         model: pydantic model of the settings.
-        positional: field that the first argument sets if it does not begin with `--`.
+        positional: field that the first argument sets if it does not begin with `--`; also an option otherwise.
         validate: function that converts nested values into settings; default: `Command.model_validate`.
         rewrite: function that takes the given options and returns the options to use instead.
         details: function that returns further help text.
@@ -119,7 +119,7 @@ class Command(Generic[S]):
         first = None
         if self.positional is not None and arguments and not arguments[0].startswith("--"):
             first, *arguments = arguments
-        known = [name for name in self.model.model_fields if name != self.positional]
+        known = [name for name in self.model.model_fields if first is None or name != self.positional]
         return first, split_options(arguments, [*known, *more, "config", "print_config"], self.similar)
 
     def model_validate(self, values: dict[str, Any]) -> S:

@@ -101,6 +101,7 @@ def test_a_command_with_its_own_settings(tmp_path):
         "source": "here", "out": "there", "count": 3, "names": ["b", "c"], "numbers": [1, 2], "fast": True,
         "inner": {"width": 5},
     }  # fmt: skip
+    assert SMALL.parse(["--source", *words.split()]) == settings
     (tmp_path / "small.yaml").write_text("{source: a, out: b, count: 4}")
     settings = SMALL.parse(["--config", str(tmp_path / "small.yaml"), "--out", "c"])
     assert (settings.source, settings.out, settings.count) == ("a", "c", 4)
