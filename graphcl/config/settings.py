@@ -175,7 +175,10 @@ class Config(Settings):
     epochs: Annotated[int, interval("[0, 1e9)")] = Field(20, description="passes over the data")
     steps: Count | None = Field(None, description="optimiser steps in total, instead of `epochs`")
     batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = Field(
-        128, description="graphs in a batch, at least two"
+        128, description="graphs in a batch, at least two; with `neighbours`, nodes"
+    )
+    neighbours: Annotated[list[Count], BeforeValidator(_without_ranges)] = Field(
+        [], description="of nodes: neighbours to sample for a node, as 10,10, one number per layer; default: all"
     )
     shuffle_window: Annotated[int, interval("[16, 1e12)")] | None = Field(
         None, description="graphs shuffled together, for data sets larger than the memory; default: all"

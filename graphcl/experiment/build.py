@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -15,6 +15,10 @@ from torch_geometric.data import Batch
 from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.loader import make_loader
+from graphcl.datasets.neighbours import NeighbourLoader
+from graphcl.datasets.nodes import NodeDataset
+from graphcl.datasets.order import Shard
 from graphcl.errors import InputError
 from graphcl.experiment.level import check_method, check_views, level_of, sample
 from graphcl.losses import Loss
@@ -148,6 +152,15 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
     """Return the augmentations of the first and the second view."""
     return build_augmentation(config.views.first), build_augmentation(config.views.second)
+
+
+def training_loader(
+    config: Config, dataset: GraphDataset, generator: torch.Generator, device: torch.device, shard: Shard
+) -> Iterable[Batch]:
+    """Return the loader of the training batches: graphs, or with `neighbours`, nodes and their sampled neighbours."""
+    if isinstance(dataset, NodeDataset) and config.neighbours:
+        return NeighbourLoader(dataset, config.neighbours, config.batch_size, generator, device)
+    return make_loader(dataset, config.batch_size, True, generator, device, config.shuffle_window, shard)
 
 
 def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None) -> None:

@@ -22,6 +22,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.node_gcn import propagate
 from graphcl.models.nodes import NodeModel
 from graphcl.registry import methods
+from graphcl.system.optional import import_neighbor_loader
 
 Evaluators = Mapping[str, Callable[..., FoldScores]]
 
@@ -78,6 +79,14 @@ def check_method(config: Config, dataset: GraphDataset) -> None:
         raise InputError(
             f"method `{config.method['name']}` contrasts {contrasted}, but the data set is one of {held}; use {usual}."
         )
+
+
+def check_neighbours(config: Config, dataset: GraphDataset) -> None:
+    """Raise InputError if `neighbours` are to be sampled in whole graphs, or cannot be sampled."""
+    if config.neighbours:
+        if not isinstance(dataset, NodeDataset):
+            raise InputError(f"`neighbours` are sampled around nodes, but {dataset.name} holds whole graphs; omit it.")
+        import_neighbor_loader()
 
 
 def check_ranks(config: Config, dataset: GraphDataset, ranks: int) -> None:

@@ -17,7 +17,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.encoder_input import load_arguments
-from graphcl.experiment.level import check_ranks
+from graphcl.experiment.level import check_neighbours, check_ranks
 from graphcl.experiment.output import open_output
 from graphcl.experiment.run_folder import check_folder
 from graphcl.experiment.scores import with_usable_evaluation
@@ -115,6 +115,7 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
             "be scored on folds; pass --split scaffold or random."
         )
     config = config.model_copy(update={"features": dataset.features})
+    check_neighbours(config, dataset)
     dry_run(config, dataset)
     check_ranks(config, dataset, group.size)
     return with_usable_evaluation(config, dataset)

@@ -3,7 +3,7 @@
 | step                             | call                          | file                   |
 |----------------------------------|-------------------------------|------------------------|
 | load                             | `load_dataset`                | `experiment/run.py`    |
-| keep the data set on the device  | `make_loader`                 | `experiment/seed.py`   |
+| keep the data set on the device  | `training_loader`             | `experiment/build.py`  |
 | augment, views                   | `two_views`                   | `training/stream.py`   |
 | encode: h `[B, H]`               | `model.encode_views`          | `methods/two_views.py` |
 | project: z `[B, D]`              | `model.projector`             | `methods/two_views.py` |
@@ -35,7 +35,7 @@ from graphcl.distributed.launch import Group
 from graphcl.distributed.ranks import across
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.build import make_augmentations, make_method, make_model
+from graphcl.experiment.build import make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.scores import EMBED_BATCH, OnFold, calibrated, reference_embeddings, score_rows
 from graphcl.experiment.summary import ROWS
 from graphcl.methods import Method
@@ -130,7 +130,7 @@ def run_seed(
     # Two generators: the order of the graphs must be equal on all ranks, but the views of different graphs must differ.
     order_generator = torch.Generator().manual_seed(2 * seed)
     view_generator = torch.Generator(device).manual_seed(2 * seed + 1 + shard[0] * _RANK_SEEDS)
-    batches = make_loader(dataset, config.batch_size, True, order_generator, device, config.shuffle_window, shard)
+    batches = training_loader(config, dataset, order_generator, device, shard)
     whole = make_loader(dataset, EMBED_BATCH, device=device)
 
     # Without scores, only the untrained embeddings are needed, for the report's map.

@@ -12,12 +12,13 @@ class NodeModel(ContrastiveModel):
     """A `ContrastiveModel` whose embeddings are rows of nodes, `[N, H]`, so that methods contrast nodes.
 
     Both views of a batch must keep every node. The encoder has `with_nodes`, as `gin`, `node_gcn` and any `Pooled`
-    have. For the arguments, see `ContrastiveModel`.
+    have. Only the first `num_seeds` nodes get a row if the batch has that attribute, as those of
+    `graphcl.datasets.neighbours.NeighbourLoader` have. For the arguments, see `ContrastiveModel`.
     """
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
         """Return the embeddings `[N, H]` of the nodes of `batch`; `edge_weight` is not supported."""
-        return self.encode_nodes(batch)[1]
+        return self.encode_nodes(batch)[1][: batch.get("num_seeds")]
 
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[N, H]` of each view."""

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from torch_geometric import typing
 from torch_geometric.data import Data
 
 from graphcl.commands.embed import main as embed
@@ -98,6 +99,25 @@ def test_a_resumed_run_is_bit_identical(tmp_path):
     assert np.array_equal(one, two)
 
 
+@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without")
+@pytest.mark.parametrize("method", OF_NODES)
+def test_sampled_neighbours(method, tmp_path, capfd):
+    words = ["--method", method, "--neighbours", "4,3", "--batch-size", "100", "--eval", "nmi", "--steps", "5"]
+    if not (typing.WITH_PYG_LIB or typing.WITH_TORCH_SPARSE):
+        assert main(["--dataset", "sbm-400", *words, "--out", str(tmp_path / "run")]) == 2
+        message = capfd.readouterr().err
+        assert message.startswith("graphcl: `neighbours` needs pyg-lib or torch-sparse")
+        assert message.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+        return
+    one, two = (go(tmp_path, *words, folder=folder) for folder in ("one", "two"))
+    assert one["epochs"] == 2  # of four steps
+    assert one["scores"] == two["scores"]
+    kept = [np.load(tmp_path / folder / "embeddings.npz")["h"] for folder in ("one", "two")]
+    assert kept[0].shape == (1, 400, 8)
+    assert np.array_equal(*kept)
+
+
 def test_a_sweep_of_losses(tmp_path, capfd):
     words = ["--method", "grace", "--loss", "nt_xent", "adnce", "--dataset", "sbm-400", *QUICK]
     words += ["--executor", "concurrent.futures:ThreadPoolExecutor", "--workers", "1"]
@@ -148,6 +168,8 @@ def test_own_graph_without_masks(mine, tmp_path, capfd):
         (["--dataset", "sbm-400", "--views.first", "random4"], r"`views\.first` removes nodes"),
         (["--dataset", "sbm-400", "--method", "grace", "--loss", "byol"], r"loss `byol` pushes nothing apart"),
         (["--dataset", "sbm-400", "--method", "dgi", "--loss", "adnce"], r"method `dgi` has a loss of its own"),
+        (["--dataset", "synthetic", "--neighbours", "5,5"], r"`neighbours` are sampled around nodes, but"),
+        (["--dataset", "sbm-400", "--neighbours", "5,0"], r"`neighbours.1` must be .*, got 0"),
         (["--dataset", "synthetic", "--eval", "nmi"], r"`eval` nmi does not fit synthetic, which has no nodes"),
         (["--dataset", "sbm-400", "--projector", "none", "--projection", "7"], r"`projection` must be the encoder's"),
     ],

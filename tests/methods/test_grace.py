@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 
+from graphcl.augment import drop_and_mask, two_views
 from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.methods import GRACE
 from graphcl.registry import losses
-from tests.methods.nodes import node_model, node_views
+from tests.methods.nodes import graph, node_model, node_views
 from tests.methods.small import dot, seeded, unit
 
 OTHER_METHODS = ("byol", "simsiam")
@@ -72,3 +73,20 @@ def test_all_nodes_are_contrasted_if_there_are_no_more():
     model, views = node_model(), node_views()
     sampled, whole = GRACE(model, "nt_xent", nodes_per_step=12), GRACE(model, "nt_xent")
     assert torch.equal(sampled(*views).loss, whole(*views).loss)
+
+
+def test_sampled_neighbours_are_encoded_but_not_contrasted():
+    model, views = node_model(), [*node_views(20)]
+    whole = [model(view)[:7] for view in views]
+    for view in views:
+        view.num_seeds = 7
+    outcome = GRACE(model, Loss("nt_xent"))(*views)
+    assert outcome.h.shape == (7, 6)
+    assert outcome.loss.item() == pytest.approx(by_hand(*whole, 0.2), rel=1e-12)
+
+
+def test_views_keep_the_number_of_seeds():
+    batch = graph(20)
+    batch.num_seeds = 7
+    views = two_views(batch, drop_and_mask(0.2, 0.2), drop_and_mask(0.3, 0.3), seeded(0))
+    assert [view.num_seeds for view in views] == [7, 7]
