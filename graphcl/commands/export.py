@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from graphcl.config.commands import EXPORT, Export
 from graphcl.errors import InputError
+from graphcl.experiment.level import contrasts_nodes
 from graphcl.models.interface import accepts, takes_categories
 from graphcl.models.saved import EncoderDescription, load_encoder
 from graphcl.system.entry_point import entry_point
@@ -44,15 +45,37 @@ def export(settings: Export) -> str:
     out = new_file(settings.out or folder / f"encoder.{settings.format}")
     encoder, description = load_encoder(settings.encoder, settings.seed)
     inputs = example_inputs(encoder, description)
+    nodes = contrasts_nodes(description.settings)
+    if nodes:
+        encoder = NodeRows(encoder)
+        del inputs["batch"]
     program = exported_program(encoder, inputs)
     write_whole(out, lambda file: _write(program, file, list(inputs), settings.format))
     shapes = {"x": f"N, {description.in_channels}", "edge_index": "2, E", "batch": "N"}
     shapes["edge_attr"] = f"E, {description.edge_dim}"
     kinds = [f"{name} [{shapes[name]}] {str(each.dtype).removeprefix('torch.')}" for name, each in inputs.items()]
     return (
-        f"inputs {', '.join(kinds)}; output h [graphs, {description.out_channels}]; "
+        f"inputs {', '.join(kinds)}; output h [{'N' if nodes else 'graphs'}, {description.out_channels}]; "
         f"x: {description.columns()}; in {out}"
     )
+
+
+class NodeRows(nn.Module):
+    """Encoder that returns the rows of nodes, `[N, H]`, instead of those of graphs.
+
+    Args:
+        encoder: encoder with the method `with_nodes`.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return the rows `[N, H]` of the nodes."""
+        more = {} if edge_attr is None else {"edge_attr": edge_attr}
+        rows: Tensor = self.encoder.with_nodes(x, edge_index, **more)[1]
+        return rows
 
 
 def example_inputs(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:

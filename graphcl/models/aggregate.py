@@ -82,11 +82,16 @@ class CSRAdjacency:
     def of(cls, edge_index: Tensor, num_nodes: int) -> CSRAdjacency:
         """Return the CSR adjacency of `edge_index [2, E]`; sort its rows only if necessary."""
         source, target = (row.contiguous() for row in edge_index)
+        if tracing():  # no sorting: the sums need only the edges
+            return cls(source, SegmentIndex.of(target, num_nodes).ptr, target, SegmentIndex.of(source, num_nodes).ptr)
         return cls(*_ordered(target, num_nodes, source), *_ordered(source, num_nodes, target))
 
     def sum(self, x: Tensor, with_self: bool = False) -> Tensor:
         """Return the sum of x_u over all edges u -> v for each node v, `[N, H]`; `with_self` adds x_v."""
-        total: Tensor = _NeighbourSum.apply(x, self.sources, self.target_ptr, self.targets, self.source_ptr, with_self)
+        if tracing():
+            total: Tensor = scatter(x.index_select(0, self.sources), self.targets, dim_size=x.size(0))
+            return total + x if with_self else total
+        total = _NeighbourSum.apply(x, self.sources, self.target_ptr, self.targets, self.source_ptr, with_self)
         return total
 
 

@@ -2,17 +2,20 @@
 
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
 
 from graphcl.commands.export import example_inputs, main
 from graphcl.models.interface import make_encoder
+from graphcl.models.nodes import NodeModel
 from graphcl.models.saved import EncoderDescription, save_encoder
+from graphcl.training.loop import embed
 
 COLUMNS = {"molecule_gine": (9, 3)}
 """Encoder -> numbers of columns of `x` and `edge_attr`; other encoders have 5 and 2."""
 SIZES = ([4, 9, 1, 6], [5], [3, 2])
 
 
-def saved(folder, name, **arguments):
+def saved(folder, name, method="two_views", **arguments):
     """Save an encoder with random weights and BatchNorm statistics; return the encoder and its description."""
     columns, edge_columns = COLUMNS.get(name, (5, 2))
     with torch.random.fork_rng(devices=[]):
@@ -24,7 +27,7 @@ def saved(folder, name, **arguments):
     description = EncoderDescription(
         encoder={"name": name, "arguments": {"hidden": 16, "layers": 2, **arguments}}, in_channels=columns,
         out_channels=encoder.out_channels, edge_dim=edge_columns, dataset="own", features="labels", max_degree=64,
-        label_columns=columns, settings={},
+        label_columns=columns, settings={"method": {"name": method}},
     )  # fmt: skip
     save_encoder(folder / "encoder.pt", description, {0: encoder.state_dict()})
     return encoder, description
@@ -52,6 +55,34 @@ def test_pt2(name, tmp_path, capsys):
     for sizes, edges in zip(SIZES, (30, 0, 2), strict=True):
         inputs = inputs_like(example_inputs(encoder, description), sizes, edges)
         torch.testing.assert_close(program(**inputs), encoder(**inputs), rtol=1e-4, atol=1e-4)
+
+
+NODE_ENCODERS = [("node_gcn", {"norm": "batch_norm", "out": 8}), ("gin", {}), ("gine", {}), ("gat", {})]
+
+
+@pytest.mark.parametrize(("name", "arguments"), NODE_ENCODERS)
+@pytest.mark.parametrize("form", ["pt2", "onnx"])
+def test_an_encoder_of_nodes_gives_their_embeddings(form, name, arguments, tmp_path, capsys):
+    if form == "onnx":
+        pytest.importorskip("onnxscript")
+        runtime = pytest.importorskip("onnxruntime")
+    encoder, description = saved(tmp_path, name, "grace", **arguments)
+    assert main([str(tmp_path), "--format", form]) == 0
+    printed = capsys.readouterr().out
+    assert f"; output h [N, {encoder.out_channels}]; " in printed
+    assert "batch" not in printed
+    out = str(tmp_path / f"encoder.{form}")
+    session = torch.export.load(out).module() if form == "pt2" else runtime.InferenceSession(out)
+    for n, edges in ((20, 30), (5, 1)):
+        inputs = inputs_like(example_inputs(encoder, description), [n], edges)
+        h, _ = embed(NodeModel(encoder, projector="none"), [Batch.from_data_list([Data(**inputs)])])
+        del inputs["batch"]
+        if form == "pt2":
+            found = session(**inputs)
+        else:
+            found = torch.from_numpy(session.run(["h"], {key: each.numpy() for key, each in inputs.items()})[0])
+        assert h.shape == (n, encoder.out_channels)
+        torch.testing.assert_close(found, h, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("name", "readout"), [("gin", "mean"), ("gine", "sum"), ("molecule_gine", "max")])
