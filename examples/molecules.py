@@ -1,13 +1,16 @@
-"""Nearest neighbours of a molecule: python examples/molecules.py [SMILES]
+"""Nearest neighbours of a molecule: python examples/molecules.py [SMILES [neighbours.svg]]
 
 Trains an encoder without labels on some drugs, written as SMILES, and prints the drugs most similar to the given one
 (default: ibuprofen) by the cosine of centred embeddings. Expect naproxen, penicillin G and ketoprofen, all of
-them carboxylic acids. Needs graphcl[molecules]; takes a few seconds. On molecules of your own, train on many more.
+them carboxylic acids. With a file name, draws them too. Needs graphcl[molecules]; takes a few seconds. On molecules of
+your own, train on many more.
 """
 
 import sys
+from pathlib import Path
 
 import torch
+from rdkit.Chem import Draw, MolFromSmiles
 from torch.nn.functional import cosine_similarity
 
 from graphcl import ContrastiveModel, MoleculeGINE, ResidentLoader, embed, load_dataset, train
@@ -31,7 +34,7 @@ DRUGS = {
 }
 
 
-def main(query: str = "CC(C)Cc1ccc(cc1)C(C)C(=O)O") -> list[str]:
+def main(query: str = "CC(C)Cc1ccc(cc1)C(C)C(=O)O", picture: str | None = None) -> list[str]:
     dataset = load_dataset([query, *DRUGS.values()])
     torch.manual_seed(0)
     model = ContrastiveModel(MoleculeGINE(dataset.num_features, dataset.num_edge_features, hidden=64, layers=3))
@@ -44,6 +47,10 @@ def main(query: str = "CC(C)Cc1ccc(cc1)C(C)C(=O)O") -> list[str]:
     nearest = [(list(DRUGS)[number], similarity[number].item()) for number in similarity.argsort(descending=True)[:5]]
     for name, value in nearest:
         print(f"{value:6.2f}  {name}")
+    if picture is not None:
+        molecules = [MolFromSmiles(each) for each in (query, *(DRUGS[name] for name, _ in nearest))]
+        captions = ["query", *(f"{name}, {value:.2f}" for name, value in nearest)]
+        Path(picture).write_text(Draw.MolsToGridImage(molecules, molsPerRow=3, legends=captions, useSVG=True))
     return [name for name, _ in nearest]
 
 

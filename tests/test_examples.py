@@ -174,8 +174,9 @@ def test_the_own_loss_keeps_the_contract(run):
         Loss("align_uniform", t=0.0)
 
 
-def test_the_neighbours_of_a_drug_are_of_its_kind(run):
+def test_the_neighbours_of_a_drug_are_of_its_kind(run, tmp_path):
     pytest.importorskip("rdkit", reason="the extra `molecules` is not installed")
     nearest = run("molecules.py")["main"]
-    assert "naproxen" in nearest()[:3]
+    assert "naproxen" in nearest(picture=str(tmp_path / "n.svg"))[:3]
+    assert "<svg" in (tmp_path / "n.svg").read_text()
     assert {"theophylline", "caffeine"} == set(nearest("Cn1cnc2c1c(=O)[nH]c(=O)n2C")[:2])  # theobromine
