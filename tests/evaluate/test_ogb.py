@@ -94,7 +94,11 @@ def cosine_vote(distance):
 @pytest.mark.parametrize(("metric", "model"), [("rmse", KNeighborsRegressor), ("acc", KNeighborsClassifier)])
 def test_neighbours_equal_those_of_scikit_learn(metric, model):
     h, _ = data(1)
-    y = h[:, 5:].copy() if metric == "rmse" else np.digitize(h[:, 5:], np.quantile(h[:, 5], [1 / 3, 2 / 3])).astype(float)
+    y = (
+        h[:, 5:].copy()
+        if metric == "rmse"
+        else np.digitize(h[:, 5:], np.quantile(h[:, 5], [1 / 3, 2 / 3])).astype(float)
+    )
     known = {part: rows[rows % 5 > 0] for part, rows in SPLIT.items()}
     scores = []
     for k in (1, 5, 50):
