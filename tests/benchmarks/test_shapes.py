@@ -44,7 +44,7 @@ def test_same_seed_same_graphs(named):
     first, again, other = generate(name, 50, seed=1), generate(name, 50, seed=1), generate(name, 50, seed=2)
     assert torch.equal(first._data.edge_index, again._data.edge_index)
     assert torch.equal(first._data.x, again._data.x)
-    assert first._data.edge_index.shape != other._data.edge_index.shape
+    assert not torch.equal(first._data.edge_index, other._data.edge_index)
 
 
 def test_slices_are_pygs(named):
