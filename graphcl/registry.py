@@ -151,3 +151,11 @@ encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")
 datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.datasets")
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
+
+
+def registering_modules() -> set[str]:
+    """Return the modules outside this library that have registered something, such as a user's script, `__main__`."""
+    found = (
+        target for registry in (losses, augmentations, encoders, methods, datasets) for target in registry.values()
+    )
+    return {target.__module__ for target in found if target.__module__.partition(".")[0] != "graphcl"}

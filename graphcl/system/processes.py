@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, TypeVar
@@ -17,6 +19,8 @@ _device = "auto"
 
 class LocalExecutor(Executor):
     """Executor that runs tasks in processes of this machine; if a process dies, only its current task fails.
+
+    The processes import the modules that have registered losses, methods and the like, also the running script.
 
     Every worker is a loky pool of one process. In a larger pool, the death of one process would fail all tasks, and the
     task that caused it would be unknown.
@@ -61,9 +65,14 @@ class LocalExecutor(Executor):
 
     def _new_pool(self, number: int) -> Any:
         from joblib.externals.loky import ProcessPoolExecutor  # imported here, as joblib is slow to load
+        from joblib.externals.loky.backend import get_context
 
-        device = self._devices[number % len(self._devices)]
-        return ProcessPoolExecutor(1, initializer=_start_worker, initargs=(device, os.getpid()))
+        from graphcl.registry import registering_modules
+
+        modules = registering_modules()
+        context = get_context("loky_init_main" if "__main__" in modules else "loky")
+        given = (self._devices[number % len(self._devices)], os.getpid(), modules - {"__main__"})
+        return ProcessPoolExecutor(1, context=context, initializer=_start_worker, initargs=given)
 
 
 def worker_device() -> str:
@@ -71,9 +80,12 @@ def worker_device() -> str:
     return _device
 
 
-def _start_worker(device: str, parent: int) -> None:
+def _start_worker(device: str, parent: int, modules: Iterable[str]) -> None:
     global _device
     _device = device
+    for name in modules:
+        with contextlib.suppress(ImportError):  # tasks that need such a module report what they miss
+            importlib.import_module(name)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignored, as Ctrl-C reaches the parent, which ends its workers
     threading.Thread(target=_exit_without, args=(parent,), daemon=True).start()
 

@@ -49,6 +49,32 @@ def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
         os.kill(process, 0)
 
 
+def test_processes_know_what_a_script_and_its_modules_register(tmp_path):
+    (tmp_path / "beside.py").write_text(
+        "from graphcl.registry import losses\nlosses.register('theirs')(lambda z1, z2: z1)"
+    )
+    (tmp_path / "script.py").write_text("""
+import beside
+from graphcl.config import make_config
+from graphcl.registry import losses
+from graphcl.system.processes import LocalExecutor
+
+@losses.register("mine")
+def mine(z1, z2):
+    return (z1 * z2).sum()
+
+if __name__ == "__main__":
+    pool = LocalExecutor(1)
+    print([pool.submit(make_config, {"loss": name}).result().loss["name"] for name in ("mine", "theirs")])
+    pool.shutdown()
+""")
+    environment = {**os.environ, "PYTHONPATH": str(Path(graphcl.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=100, env=environment
+    )
+    assert done.stdout == "['mine', 'theirs']\n", done.stderr
+
+
 def test_as_many_workers_as_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(executors, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(executors.torch.cuda, "is_available", lambda: False)
