@@ -19,6 +19,7 @@ IMPORTED_BY_NAME = {
     "graphcl/completion.py": "of the commands",
     "graphcl/system/optional.py": "of the extras",
     "graphcl/registry.py": "of the package",
+    "graphcl/system/processes.py": "of modules that the starting process has imported",
     "graphcl/losses/__init__.py": "of the package",
     "graphcl/evaluate/__init__.py": "of the package",
     "graphcl/experiment/tracking/tracker.py": "of the trackers",
