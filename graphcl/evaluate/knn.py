@@ -88,7 +88,7 @@ def knn(
 
 
 def whole_grid(grid: Sequence[int]) -> list[int]:
-    """Return the candidates for k; raise InputError if one is no whole number of at least 1."""
+    """Return the candidates for k; raise InputError if any is not a whole number of at least 1."""
     if len(grid) == 0 or not all(float(k).is_integer() and k >= 1 for k in grid):
         raise InputError(f"`grid` must hold one k or more, each a whole number of at least 1, got {list(grid)}.")
     return [int(k) for k in grid]
@@ -96,8 +96,13 @@ def whole_grid(grid: Sequence[int]) -> list[int]:
 
 def _cosines(h: np.ndarray, workers: int) -> np.ndarray:
     """Return the cosines `[n, n]` of all pairs of rows of `h`; equal rows have exactly equal cosines."""
+    return pair_dots(unit_rows(h), workers)
+
+
+def unit_rows(h: np.ndarray) -> np.ndarray:
+    """Return the rows of `h` divided by their Euclidean norms; rows of zeros stay zero."""
     length = np.linalg.norm(h, axis=1, keepdims=True)
-    return pair_dots(h / np.where(length > 0, length, 1), workers)
+    return h / np.where(length > 0, length, 1)
 
 
 def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:

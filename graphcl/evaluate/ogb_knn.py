@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.evaluate.folds import embedding
-from graphcl.evaluate.knn import TEMPERATURE, whole_grid
+from graphcl.evaluate.knn import TEMPERATURE, unit_rows, whole_grid
 from graphcl.evaluate.scores import FoldScores
-from graphcl.evaluate.splits import Predict, check_metric, on_split, split_parts
+from graphcl.evaluate.splits import Predict, on_split, split_parts
 
 
 def ogb_knn(
@@ -52,9 +52,7 @@ def ogb_knn(
     """
     h = embedding(h)
     parts = split_parts(split, len(h))
-    check_metric(eval_metric)
-    length = np.linalg.norm(h, axis=1, keepdims=True)
-    return on_split(h / np.where(length > 0, length, 1), y, parts, eval_metric, seed, whole_grid(grid), _fit, workers)
+    return on_split(unit_rows(h), y, parts, eval_metric, seed, whole_grid(grid), _fit, workers)
 
 
 def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> Predict:
@@ -63,15 +61,16 @@ def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric
 
     counts = [min(int(k), len(z)) for k in candidates]
     search = NearestNeighbors(n_neighbors=max(counts), algorithm="brute").fit(z)
+    classes = np.unique(targets)
     # one column of votes per class, or the targets themselves
-    values = (targets[:, None] == np.unique(targets)).astype(float) if metric == "acc" else targets[:, None]
+    values = (targets[:, None] == classes).astype(float) if metric == "acc" else targets[:, None]
 
     def predict(rows: np.ndarray) -> list[np.ndarray]:
         distance, near = search.kneighbors(rows)
         weight = np.exp(-(distance**2) / (2 * TEMPERATURE))[..., None]  # of unit rows, 1 - cosine = distance^2 / 2
         votes = (weight * values[near]).cumsum(1) / weight.cumsum(1)  # [rows, k, columns]; one table for all k
         if metric == "acc":
-            return [np.unique(targets)[votes[:, k - 1].argmax(1)] for k in counts]
+            return [classes[votes[:, k - 1].argmax(1)] for k in counts]
         return [votes[:, k - 1, 0] for k in counts]
 
     return predict

@@ -37,12 +37,6 @@ def split_parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, n
     return parts
 
 
-def check_metric(metric: str) -> None:
-    """Raise InputError if `metric` is not the metric of a benchmark."""
-    if metric not in METRICS or metric == "accuracy":
-        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {metric!r}.")
-
-
 def on_split(
     z: np.ndarray,
     y: Tensor | np.ndarray,
@@ -66,23 +60,26 @@ def on_split(
         workers: number of threads, which fit different tasks; one per available core by default.
 
     Raises:
-        InputError: `y` has a wrong shape, or the metric is undefined on a part.
+        InputError: `y` has a wrong shape, or the metric is unknown or undefined on a part.
     """
     from threadpoolctl import threadpool_limits
 
     y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
     if y.ndim != 2 or len(y) != len(z):
         raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
-    targets = {part: y[rows].astype(np.float64) for part, rows in parts.items()}
+    if metric not in METRICS or metric == "accuracy":
+        raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {metric!r}.")
+    rows = {part: z[index] for part, index in parts.items()}
+    targets = {part: y[index].astype(np.float64) for part, index in parts.items()}
 
     def predictions(task: int) -> list[list[np.ndarray]]:
         known = ~np.isnan(targets["train"][:, task])
-        rows, labels = z[parts["train"][known]], targets["train"][known, task]
+        labels = targets["train"][known, task]
         if len(np.unique(labels)) < 2:  # models reject targets of one class or none
             constant = float(labels.mean()) if len(labels) else 0.0
             return [[np.full(len(parts[part]), constant)] * len(candidates) for part in ("valid", "test")]
-        predict = fit(rows, labels, candidates, metric)
-        return [predict(z[parts[part]]) for part in ("valid", "test")]
+        predict = fit(rows["train"][known], labels, candidates, metric)
+        return [predict(rows[part]) for part in ("valid", "test")]
 
     # One BLAS thread per worker: more BLAS threads would slow the workers down.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(worker_count(workers)) as pool:
