@@ -6,12 +6,11 @@ selection seeds, so the test folds choose nothing. Results are kept line by line
 measured again. NCI1 has one seed.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
 import torch
-from study import DOCS, markdown, options, write_tables
+from study import DOCS, add_line, finished_lines, markdown, options, write_tables
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Batch
@@ -172,9 +171,7 @@ def main():
     parser.add_argument("--leads", nargs="+", default=list(LEADS))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    lines = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
-    found = {(each["set"], each["lead"], each["seed"]): each["inner"] for each in lines}
-    given.out.parent.mkdir(parents=True, exist_ok=True)
+    found = {(each["set"], each["lead"], each["seed"]): each["inner"] for each in finished_lines(given.out)}
     for name in [] if given.finished else given.sets:
         dataset = load_dataset(name, given.data_root, given.mirror, features="auto+degree")
         plain = load_dataset(name, given.data_root, given.mirror)
@@ -185,9 +182,8 @@ def main():
                 h = LEADS[lead](Trial(dataset, plain, seed, given.epochs))
                 scores = svm(h, dataset.y, seed=seed, folds=5, inner_folds=3, scale=True)
                 found[name, lead, seed] = float(np.mean(scores.inner))
-                line = {"set": name, "lead": lead, "seed": seed, "inner": found[name, lead, seed], "test": scores.mean}
-                with given.out.open("a") as file:
-                    file.write(json.dumps(line) + "\n")
+                inner = found[name, lead, seed]
+                add_line(given.out, set=name, lead=lead, seed=seed, inner=inner, test=scores.mean)
     write_tables(DOCS / "recipes.md", leads=table(found, given.sets))
 
 

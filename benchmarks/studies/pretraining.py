@@ -1,28 +1,26 @@
 """Find where pretraining on molecules starts to pay: python benchmarks/studies/pretraining.py WHEEL --b3db TSV ...
 
-Pretrain encoders on the first 10^3 to 1,584,663 molecules of MOSES by several methods. Score them
-frozen by a linear probe and fine-tuned on 1, 10 and 100 % of the labels, beside an untrained encoder of the same shape.
-Training sees at least 100,000 molecules: smaller sets are repeated. Finished lines of OUT/results.jsonl are not
-measured again.
+Pretrain encoders on the first 10^3 to 1,584,663 molecules of MOSES by several methods.
+Compare them with an untrained encoder of the same shape: frozen, by a linear probe, and fine-tuned on 1, 10 and 100 %
+of the labels. Training sees at least 100,000 molecules, so smaller sets are repeated. Finished lines of
+OUT/results.jsonl are not measured again.
 
     python benchmarks/studies/pretraining.py molsets-*.whl --b3db B3DB_classification.tsv --freesolv freesolv.csv
 """
 
 import copy
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from study import DOCS, curve, figure, markdown, options, plus_minus, write_tables
+from study import DOCS, add_line, curve, figure, finished_lines, markdown, options, plus_minus, write_tables
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_disk
 from graphcl.commands.transfer import untrained_encoder
 from graphcl.evaluate import ogb
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.split import with_label_rate
-from graphcl.models.saved import read_saved
 from graphcl.run import run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -94,9 +92,9 @@ def main():
     given.out.mkdir(parents=True, exist_ok=True)
     if not given.finished:
         measure(given)
-    lines = results(given)
+    lines = finished_lines(given.out / "results.jsonl")
     write_tables(DOCS / "pretraining.md", pretraining=table(lines))
-    chart(lines).savefig(DOCS / "pretraining.svg")
+    chart(lines).savefig(DOCS / "pretraining.svg", metadata={"Date": None})
 
 
 def measure(given):
@@ -107,29 +105,18 @@ def measure(given):
         "B3DB": load_dataset(**bbb, split="scaffold"),
         "B3DB random": load_dataset(**bbb, split="random"),
     }
-    done = {(each["method"], each["molecules"], each["seed"]) for each in results(given)}
+    file = given.out / "results.jsonl"
+    done = {(each["method"], each["molecules"], each["seed"]) for each in finished_lines(file)}
     cells = [(method, size, seed) for size in given.sizes for seed in given.seeds for method in given.methods]
     for method, size, seed in cells:
         if (method, size, seed) in done:
             continue
-        folder = pretrained(method, size, seed, given)
+        encoder, description = load_encoder(pretrained(method, size, seed, given))
         if ("untrained", 0, seed) not in done:
             done.add(("untrained", 0, seed))
-            description, _ = read_saved(folder)
-            append(given, "untrained", 0, seed, scores(untrained_encoder(description, seed), tasks, seed))
-        append(given, method, size, seed, scores(load_encoder(folder)[0], tasks, seed))
-
-
-def results(given):
-    """Return the finished lines: method, number of molecules, seed and the score of each task."""
-    file = given.out / "results.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def append(given, method, size, seed, found):
-    """Append a line to the file of the results."""
-    with (given.out / "results.jsonl").open("a") as lines:
-        lines.write(json.dumps({"method": method, "molecules": size, "seed": seed, **found}) + "\n")
+            found = scores(untrained_encoder(description, seed), tasks, seed)
+            add_line(file, method="untrained", molecules=0, seed=seed, **found)
+        add_line(file, method=method, molecules=size, seed=seed, **scores(encoder, tasks, seed))
 
 
 def table(lines):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from pathlib import Path
@@ -129,6 +130,18 @@ def write_tables(page: Path, **tables: str) -> None:
         mark = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
         text = re.sub(mark, lambda found, table=table: f"{found[1]}\n{table}\n\n{found[2]}", text, flags=re.DOTALL)
     page.write_text(text)
+
+
+def finished_lines(file: Path) -> list[dict]:
+    """Return the results in a file of JSON lines; none if there is no file."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def add_line(file: Path, **result) -> None:
+    """Append a result to a file of JSON lines."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as lines:
+        lines.write(json.dumps(result) + "\n")
 
 
 def means(scores) -> np.ndarray:
