@@ -12,6 +12,7 @@
 | `simgrace`    | same graph, perturbed encoder           | batch                     | none                        |
 | `infograph`   | a node's own graph (anchors are nodes)  | batch                     | projector for nodes         |
 | `ad_gcl`      | same graph, weighted edges              | batch                     | adversary                   |
+| `clip`        | vector that describes the graph         | batch                     | projector for vectors       |
 | `grace`       | same node, other view                   | nodes of both views       | none                        |
 | `bgrl`        | same node, momentum encoder, predicted  | none                      | momentum encoder, predictor |
 | `dgi`         | summary of the graph                    | corrupted nodes           | discriminator               |
@@ -25,6 +26,7 @@ A method is a PyTorch module whose `state_dict` holds its state. `graphcl.train`
 
 from graphcl.methods.ad_gcl import ADGCL
 from graphcl.methods.bgrl import BGRL
+from graphcl.methods.clip import CLIP
 from graphcl.methods.dgi import DGI
 from graphcl.methods.grace import GRACE
 from graphcl.methods.infograph import InfoGraph
@@ -42,6 +44,7 @@ __all__ = [
     "ADGCL",
     "BGRL",
     "BYOL",
+    "CLIP",
     "DGI",
     "GRACE",
     "JOAO",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ ATOM_SIZES = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 hybridisation, aromatic, in a ring."""
 BOND_SIZES = (5, 6, 2)
 """Number of values of each bond column: type, stereo configuration, conjugated."""
+JumpingKnowledge = Literal["last", "cat"]
+"""Layers whose readout is the embedding: the last one, or all, concatenated."""
 
 
 class Categories(nn.Module):
@@ -112,14 +114,16 @@ class MoleculeGINE(GraphEncoder):
 
     where $a_{vc}$ and $b_{uvc}$ are the categories of atom v and of the bond from u to v in column c, and $A_c$ and
     $B_c^{(l)}$ their embedding tables. $\rho$ is ReLU, and the identity after the last layer. Perceptrons have widths
-    H, 2H, H and are Xavier-initialised. Every table has a learnt row for the value `MASK`.
+    H, 2H, H and are Xavier-initialised. Every table has a learnt row for the value `MASK`. With `jk="cat"`, $h_G$
+    concatenates the readouts of $x^{(0)}, \dots, x^{(L)}$ ("jumping knowledge").
 
     Args:
         in_channels: number of atom columns, always 9.
         edge_dim: number of bond columns, always 3.
-        hidden: H, width of each layer and of the embedding.
+        hidden: H, width of each layer. Embeddings have H columns, or (L + 1) * H with `jk="cat"`.
         layers: L, number of layers.
         readout: `mean`, `sum` or `max` over a graph's atoms.
+        jk: `last`, the readout of the last layer, or `cat`, that of all layers and of the atoms' embeddings.
 
     Raises:
         InputError: `in_channels` is not 9 or `edge_dim` is not 3. When called: `edge_attr` is missing, or `x` or
@@ -133,7 +137,8 @@ class MoleculeGINE(GraphEncoder):
 
     References:
         Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265): width, depth and
-        readout. Hu et al., "Open Graph Benchmark", NeurIPS 2020 (arXiv 2005.00687).
+        readout. Xu et al., "Representation Learning on Graphs with Jumping Knowledge Networks", ICML 2018 (arXiv
+        1806.03536): `jk`. Hu et al., "Open Graph Benchmark", NeurIPS 2020 (arXiv 2005.00687).
 
     Differs: Hu et al. (ICLR 2020) add self-loops with their own bond type, use no ReLU on messages, and use dropout.
     """
@@ -141,7 +146,13 @@ class MoleculeGINE(GraphEncoder):
     supports_edge_attr = True
 
     def __init__(
-        self, in_channels: int, edge_dim: int, hidden: Channels = 300, layers: Layers = 5, readout: Readout = "mean"
+        self,
+        in_channels: int,
+        edge_dim: int,
+        hidden: Channels = 300,
+        layers: Layers = 5,
+        readout: Readout = "mean",
+        jk: JumpingKnowledge = "last",
     ) -> None:
         super().__init__(in_channels, readout)
         if (in_channels, edge_dim) != (len(ATOM_SIZES), len(BOND_SIZES)):
@@ -149,15 +160,18 @@ class MoleculeGINE(GraphEncoder):
                 f"encoder `molecule_gine` takes {len(ATOM_SIZES)} columns of `x` and {len(BOND_SIZES)} of `edge_attr`, "
                 f"as in OGB's molecules, got {in_channels} and {edge_dim}; use gin or gine."
             )
-        self.out_channels = hidden
+        self.jk = jk
+        self.out_channels = (layers + 1) * hidden if jk == "cat" else hidden
         self.atoms = Categories(ATOM_SIZES, hidden, "x")
         self.layers = nn.ModuleList(_Layer(hidden) for _ in range(layers))
 
     def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
-        """Yield the node representations `[N, H]` of the last layer."""
+        """Yield the node representations `[N, H]` of the last layer, or of all with `jk="cat"`."""
         nodes = self.atoms(x)
         layer: Any
         for number, layer in enumerate(self.layers, start=1):
+            if self.jk == "cat":
+                yield nodes
             nodes = normalise(layer.norm, layer.nn(aggregate(layer, nodes)), parts)
             if number < len(self.layers):
                 nodes = nodes.relu()

@@ -1,7 +1,10 @@
 """Helpers for tests of methods: small graphs, two small models, and one training step."""
 
 import io
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from torch_geometric.data import Batch, Data
@@ -13,6 +16,11 @@ from graphcl.registry import methods
 
 OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
 """Registered methods that contrast graphs; the others contrast nodes."""
+
+_FOLDER = tempfile.TemporaryDirectory()
+VECTORS = str(Path(_FOLDER.name, "vectors.npy"))
+"""File for the method `clip`: 5 random numbers for each of 60 graphs."""
+np.save(VECTORS, np.random.default_rng(0).normal(size=(60, 5)))
 
 
 def seeded(seed):

@@ -24,6 +24,7 @@ from graphcl.registry import losses, methods
 from graphcl.run import main
 from graphcl.training.loop import train
 from tests.methods.small import (
+    VECTORS,
     assert_same_state,
     graphs,
     make_model,
@@ -45,6 +46,7 @@ SMALL = {
     "moco": {"queue_size": 16, "momentum": 0.9},
     "memory_bank": {"noise": 10, "warmup": 1},
     "byol": {"momentum": 0.9},
+    "clip": {"vectors": VECTORS},
     "bgrl": {"momentum": 0.9},
     "simgrace": {"eta": 0.1},  # a larger eta hides the differences between few small graphs
 }
@@ -63,6 +65,7 @@ OUT_OF_RANGE = {
     "simgrace": {"eta": [-0.1, math.nan, math.inf]},
     "infograph": {},
     "ad_gcl": {"drop_penalty": [-0.1, -5, math.nan, math.inf], "hidden": [0, -5]},
+    "clip": {"vectors": [], "hidden": [0, -5]},
     "grace": {"nodes_per_step": [0, -5]},
     "bgrl": {"momentum": MOMENTA, "hidden": [0, -5], "rise": [0, -5]},
     "dgi": {},
@@ -303,8 +306,8 @@ def test_arguments_out_of_range_get_one_line(name):
 
 @pytest.mark.parametrize(("name", "argument"), [(n, a) for n in NAMES for a in methods.arguments(n).defaults])
 def test_arguments_of_a_wrong_type_get_one_line(name, argument):
-    optional = methods.arguments(name).defaults[argument] is None
-    for wrong in ([], "nonsense", *([] if optional else [None])):
+    default = methods.arguments(name).defaults[argument]
+    for wrong in ([], *([] if default is None else [None]), *([] if isinstance(default, str) else ["nonsense"])):
         with pytest.raises(InputTypeError, match=rf"^`{argument}` must be .*, got {re.escape(repr(wrong))}") as caught:
             build(name, **{argument: wrong})
         assert "\n" not in str(caught.value)
@@ -320,7 +323,7 @@ def test_the_ends_of_the_momentums_range_are_legal(name, momentum):
     assert all(value.isfinite().all() for value in method.parameters())
 
 
-@pytest.mark.parametrize("name", ["two_views", "joao", "joao_v2", "simgrace", "ad_gcl"])
+@pytest.mark.parametrize("name", ["two_views", "joao", "joao_v2", "simgrace", "ad_gcl", "clip"])
 @pytest.mark.parametrize("loss", ["byol", "simsiam"])
 def test_a_loss_without_negatives_is_rejected(name, loss):
     line = rf"^loss `{loss}` pushes nothing apart, so with method `{name}` .*; use method `{loss}`\.$"
@@ -394,6 +397,7 @@ def go(saved_graphs, tmp_path, capfd):
         ([*JOAO, "--loss", "adnce"], {"name": "joao_v2", "gamma": 0.5}, "adnce"),
         (["--method", "simgrace", "--loss", "dcl"], {"name": "simgrace", "eta": 1.0}, "dcl"),
         (["--method", "infograph"], {"name": "infograph"}, "jsd"),
+        (["--method", "clip", "--method.vectors", VECTORS], {"name": "clip", "hidden": 512}, "infonce"),
         (["--method", "ad_gcl"], {"name": "ad_gcl", "drop_penalty": 5.0, "hidden": 64}, "dcl"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

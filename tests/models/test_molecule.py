@@ -93,12 +93,17 @@ def test_unknown_categories_are_rejected(values, message):
 
 @pytest.mark.parametrize("readout", ["mean", "sum"])
 @pytest.mark.parametrize("training", [True, False])
-def test_it_is_pyg_layer_by_layer(readout, training, batch):
-    encoder = make(readout=readout).train(training)
+@pytest.mark.parametrize("jk", ["last", "cat"])
+def test_it_is_pyg_layer_by_layer(readout, training, jk, batch):
+    encoder = make(readout=readout, jk=jk).train(training)
     nodes = encoder.atoms(batch.x)
+    levels = [nodes]
     for number, layer in enumerate(encoder.layers, start=1):
         nodes = layer.norm(GINEConv(layer.nn)(nodes, batch.edge_index, layer.bonds(batch.edge_attr)))
         nodes = nodes.relu() if number < 3 else nodes
+        levels.append(nodes)
+    nodes = torch.cat(levels, dim=1) if jk == "cat" else nodes
+    assert encoder.out_channels == nodes.size(1)
     expected = (global_mean_pool if readout == "mean" else global_add_pool)(nodes, batch.batch, batch.num_graphs)
     h, rows = encoder.with_nodes(
         batch.x, batch.edge_index, batch.batch, size=batch.num_graphs, edge_attr=batch.edge_attr
