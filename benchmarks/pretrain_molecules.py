@@ -1,44 +1,119 @@
-"""Pretrain an encoder of molecules on SMILES of the MOSES benchmark and save it.
+"""Pretrain `molecules`, the encoder that is installed with graphcl: python benchmarks/pretrain_molecules.py WHEEL ...
 
-    pip download molsets --no-deps -d moses
-    python benchmarks/pretrain_molecules.py moses/molsets-*.whl --molecules 100000 --out build/moses
+    pip download chemicals==1.5.2 --no-deps -d wheels
+    python benchmarks/pretrain_molecules.py wheels/chemicals-*.whl --out build/molecules --hold-out freesolv.csv ...
 
-The wheel of `molsets` holds 1,584,663 molecules of ZINC (Polykovskiy et al., "Molecular Sets (MOSES)", 2020). The
-script draws some of them, packs them into OUT/graphs, and starts `graphcl run` on these; further options are passed on
-to it, such as `--config graphcl --epochs 5`. The encoder is OUT/run/encoder.pt.
+Every molecule is contrasted with its descriptors (method `clip`). The wheel of `chemicals` (Caleb Bell and others, MIT
+licence) holds 73,000 compounds of PubChem. Molecules in the files after `--hold-out` are left out, so that the encoder
+can be tested on these. Further options are those of `graphcl run`. The encoder is OUT/run/encoder.pt.
 """
 
 import argparse
-import gzip
-import random
+import csv
+import sys
 import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+
+import numpy as np
+from rdkit import Chem, rdBase
+from rdkit.Chem import EnumerateStereoisomers, rdMolDescriptors
 
 from graphcl import write_on_disk
 from graphcl.run import main as run
 
-TRAIN = "moses/dataset/data/train.csv.gz"
+TABLES = [f"chemicals/Identifiers/chemical identifiers pubchem {part}.tsv" for part in ("large", "small")]
+SMILES, KEY = 4, 6  # columns of TABLES
+RECIPE = {
+    "encoder": "molecule_gine",
+    "encoder.hidden": 128,
+    "encoder.layers": 5,
+    "encoder.jk": "cat",
+    "projection": 128,
+    "loss": "infonce",
+    "loss.temperature": 0.1,
+    "steps": 1000,
+    "batch_size": 512,
+    "lr": 0.001,
+    "schedule": "cosine",
+    "warmup": 0.1,
+}
 
 
-def draw(wheel: Path, count: int, seed: int) -> list[str]:
-    """Return `count` different rows of the training part of MOSES, in a random order."""
-    with zipfile.ZipFile(wheel) as files:
-        rows = [row.split(",")[0] for row in gzip.decompress(files.read(TRAIN)).decode().splitlines()[1:]]
-    return random.Random(seed).sample(rows, count)
+def compounds(wheel: Path, hold_out: Iterable[Path] = ()) -> list[str]:
+    """Return the SMILES of the compounds in a wheel of `chemicals`, in a random order.
+
+    Of compounds that differ in stereochemistry or isotopes only, the first is kept. The tables give no stereochemistry,
+    so every second compound gets a random one: otherwise an encoder would not know these categories.
+    """
+    seen, found = skeletons(hold_out), []
+    with zipfile.ZipFile(wheel) as files, rdBase.BlockLogs():
+        for line in b"".join(map(files.read, TABLES)).decode().splitlines():
+            columns = line.split("\t")
+            key = columns[KEY][:14]
+            molecule = None if key in seen else Chem.MolFromSmiles(columns[SMILES])
+            seen.add(key)
+            if molecule and molecule.GetNumAtoms() > 1:
+                found.append(stereoisomer(molecule, len(found)) if len(found) % 2 else columns[SMILES])
+    return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
 
 
-def main() -> int:
+def skeletons(files: Iterable[Path]) -> set[str]:
+    """Return the first blocks of the InChI keys of all molecules in some files."""
+    with rdBase.BlockLogs():
+        return {Chem.MolToInchiKey(each)[:14] for file in files for each in molecules(file) if each}
+
+
+def molecules(file: Path) -> Iterator[Chem.Mol | None]:
+    """Yield the molecules of an .sdf file, or of the column `smiles` of a .csv or .tsv file; None if invalid."""
+    if file.suffix == ".sdf":
+        yield from Chem.SDMolSupplier(str(file))
+        return
+    with open(file, newline="") as lines:
+        rows = csv.DictReader(lines, delimiter="\t" if file.suffix == ".tsv" else ",")
+        column = next(name for name in rows.fieldnames or () if name.lower() == "smiles")
+        yield from (Chem.MolFromSmiles(row[column]) for row in rows)
+
+
+def stereoisomer(molecule: Chem.Mol, seed: int) -> str:
+    """Return the SMILES of a random stereoisomer."""
+    options = EnumerateStereoisomers.StereoEnumerationOptions(maxIsomers=1, rand=seed)
+    return Chem.MolToSmiles(next(EnumerateStereoisomers.EnumerateStereoisomers(molecule, options)))
+
+
+def descriptors(smiles: str) -> np.ndarray:
+    """Return 121 counts, surfaces, charges and other descriptors: those of RDKit that take under a millisecond."""
+    molecule = Chem.MolFromSmiles(smiles)
+    groups = (
+        rdMolDescriptors.MQNs_(molecule),
+        rdMolDescriptors.SlogP_VSA_(molecule),
+        rdMolDescriptors.SMR_VSA_(molecule),
+        rdMolDescriptors.PEOE_VSA_(molecule),
+        rdMolDescriptors.Properties().ComputeProperties(molecule),
+    )
+    values = np.nan_to_num(np.concatenate([np.array(group) for group in groups]), posinf=0, neginf=0)
+    return (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
+
+
+def write(smiles: Sequence[str], out: Path, name: str) -> None:
+    """Write the graphs of `smiles` to OUT/graphs, and their descriptors to OUT/vectors.npy."""
+    write_on_disk(smiles, out / "graphs", name=name)
+    with rdBase.BlockLogs():
+        np.save(out / "vectors.npy", np.stack([descriptors(each) for each in smiles]))
+
+
+def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("--molecules", type=int, default=100_000)
     parser.add_argument("--out", type=Path, required=True)
-    given, options = parser.parse_known_args()
-    graphs = given.out / "graphs"
-    if not graphs.is_dir():
-        write_on_disk(draw(given.wheel, given.molecules, seed=0), graphs, name="moses")
-    fixed = ["--dataset", str(graphs), "--encoder", "molecule_gine", "--seeds", "0", "--resume", str(given.out / "run")]
-    return run([*fixed, *options])
+    parser.add_argument("--hold-out", type=Path, nargs="*", default=[], help="files of molecules: .csv, .tsv, .sdf")
+    given, options = parser.parse_known_args(arguments)
+    if not (given.out / "vectors.npy").exists():
+        write(compounds(given.wheel, given.hold_out), given.out, "chemicals")
+    data = {"dataset": given.out / "graphs", "method": "clip", "method.vectors": given.out / "vectors.npy"}
+    recipe = {**data, **RECIPE, "seeds": 0, "resume": given.out / "run"}
+    return run([*(word for key, value in recipe.items() for word in (f"--{key}", str(value))), *options])
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

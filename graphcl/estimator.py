@@ -23,7 +23,7 @@ from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.models.contrastive import with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
-from graphcl.models.saved import load_encoder, read_saved, save_encoder
+from graphcl.models.saved import installed_encoders, load_encoder, read_saved, save_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed
 
@@ -258,6 +258,26 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         loaded.model_, loaded.description_ = with_projector(module).to(pick_device(device)), description
         loaded.history_, loaded.seed_, loaded.n_features_in_ = [], seed, description.in_channels
         return loaded
+
+    @classmethod
+    def pretrained(cls, name: str, device: str = "auto") -> GraphCL:
+        """Return a fitted estimator with the encoder `name`, which is installed with graphcl.
+
+        Args:
+            name: `molecules`, see docs/molecules.md.
+            device: as for `load`.
+
+        Raises:
+            InputError: no such encoder is installed.
+
+        Example:
+            >>> from graphcl import load_dataset
+            >>> GraphCL.pretrained("molecules").transform(load_dataset(["CCO", "c1ccccc1"])).shape
+            (2, 768)
+        """
+        if name not in (names := installed_encoders()):
+            raise InputError(f"no encoder {name!r} is installed; choose from: {', '.join(names)}.")
+        return cls.load(name, device=device)
 
     @property
     def _n_features_out(self) -> int:

@@ -9,7 +9,9 @@ OUT/results.jsonl are not measured again.
 """
 
 import copy
-import sys
+import gzip
+import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +25,7 @@ from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.split import with_label_rate
 from graphcl.run import run
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from pretrain_molecules import draw
-
+TRAIN = "moses/dataset/data/train.csv.gz"
 SIZES = [1_000, 10_000, 100_000, 1_000_000, 1_584_663]
 MASK = {"name": "attribute_mask", "ratio": 0.15}
 METHODS = {
@@ -51,12 +51,19 @@ COLUMNS = {
 """Task -> head of its column. The last ones are fine-tuned on B3DB, scaffold split."""
 
 
+def moses(wheel: Path) -> list[str]:
+    """Return the training part of MOSES, from the wheel of `molsets`, in a random order."""
+    with zipfile.ZipFile(wheel) as files:
+        rows = [row.split(",")[0] for row in gzip.decompress(files.read(TRAIN)).decode().splitlines()[1:]]
+    return random.Random(0).sample(rows, len(rows))
+
+
 def pretrained(method, size, seed, given):
     """Return the folder of the run that pretrains `method` on the first `size` molecules."""
     folder, graphs = given.out / f"{method}-{size}-{seed}".replace(" ", "_"), given.out / f"graphs-{size}"
     if not (folder / "result.json").exists():
         if not graphs.is_dir():
-            write_on_disk(draw(given.wheel, SIZES[-1], seed=0)[:size], graphs, name="moses")
+            write_on_disk(moses(given.wheel)[:size], graphs, name="moses")
         training = {"epochs": max(1, SEEN // size), "batch_size": 256, "lr": 0.001, "schedule": "cosine"}
         settings = {**training, **METHODS[method], "encoder": ENCODER, "seeds": [seed], "report": False}
         run(dataset=str(graphs), **settings, out=str(folder), resume=True)

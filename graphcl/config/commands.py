@@ -34,7 +34,9 @@ from graphcl.config.settings import (
 from graphcl.config.specs import as_spec
 from graphcl.registry import augmentations
 
-EncoderFile = Annotated[str, Field(description="encoder.pt, or the run folder that holds it")]
+EncoderFile = Annotated[
+    str, Field(description="encoder.pt, the run folder that holds it, or molecules, the installed encoder")
+]
 EncoderSeed = Annotated[
     Seed | None, Field(description="seed of the encoder, if the file holds several; default: the first")
 ]

@@ -36,6 +36,8 @@ LARGE = 2**10
 """Limit on numbers in a description, unless a weight has a larger dimension."""
 MAX_DEGREES = 2**16
 """Limit on the number of degree columns, which are allocated for every node of a data set."""
+SHIPPED = Path(__file__).with_name("pretrained")
+"""Folder of the encoders that are installed with graphcl, NAME.pt."""
 Weights = dict[int, dict[str, Tensor]]
 """Seed -> state dict."""
 
@@ -146,7 +148,8 @@ def load_encoder(
     """Return the encoder in a file, in evaluation mode on the CPU, and its description.
 
     Args:
-        path: a file written by `save_encoder`, or a run folder.
+        path: a file written by `save_encoder`, a run folder, or the name of an encoder that is installed with graphcl:
+            `molecules` (a folder of that name is `./molecules`).
         seed: seed whose weights to load; the first seed in the file by default.
         encoder: module that is copied and receives the weights, or a function from the number of feature columns to
             such a module. Required if the file's encoder is not registered.
@@ -201,7 +204,7 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     """Return the description and all seeds' weights in a file.
 
     Args:
-        path: a file written by `save_encoder`, or a run folder.
+        path: as for `load_encoder`.
 
     Raises:
         InputError: the file is not found, is corrupted, contains code, or was not written by this library.
@@ -210,7 +213,10 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     if not file.is_file():
         if (file.parent / "config.yaml").is_file():
             raise InputError(f"no seed of {file.parent} is finished; run: graphcl run --resume {file.parent}")
-        raise InputError(f"file {str(file)!r} not found; give a run's folder or its encoder.pt.")
+        raise InputError(
+            f"file {str(file)!r} not found; give a run's folder, its encoder.pt, or the name of an installed encoder: "
+            f"{', '.join(installed_encoders())}."
+        )
     content = read_torch_file(file, "an encoder is saved as plain tensors by `python -m graphcl.run` or GraphCL.save")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{file} is not an encoder of this library: its `format` is not {FORMAT!r}.")
@@ -232,6 +238,11 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
             f"{file} is corrupted: {description.columns()} do not fit `max_degree` {description.max_degree}."
         )
     return description, weights
+
+
+def installed_encoders() -> list[str]:
+    """Return the names of the encoders that are installed with graphcl; `load_encoder` takes them."""
+    return sorted(file.stem for file in SHIPPED.glob("*.pt"))
 
 
 def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
@@ -265,6 +276,8 @@ def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
+    if str(path) in installed_encoders():
+        return SHIPPED / f"{path}.pt"
     file = Path(path).expanduser()
     return file / "encoder.pt" if file.is_dir() else file
 

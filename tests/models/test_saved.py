@@ -134,7 +134,7 @@ def truncated(path):
 
 
 DAMAGE = {
-    "missing": (lambda path: path.unlink(), ["not found", "give a run's folder or its encoder.pt."]),
+    "missing": (lambda path: path.unlink(), ["not found", "give a run's folder, its encoder.pt, or"]),
     "code": (with_code, ["holds pickled code (posix.mkdir), which is never run; an encoder is saved as plain tensors"]),
     "pickle": (
         a_pickle,

