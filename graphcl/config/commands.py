@@ -129,7 +129,9 @@ class Export(Settings):
         "onnx", description='onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load'
     )
     out: str | None = Field(
-        None, title="FILE", description="new file; default: encoder.onnx or encoder.pt2, next to encoder.pt"
+        None,
+        title="FILE",
+        description="new file; default: encoder.onnx or encoder.pt2, next to encoder.pt; molecules.onnx here",
     )
     seed: EncoderSeed = None
 

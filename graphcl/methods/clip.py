@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.arguments import Count
-from graphcl.datasets.npy import map_npy
-from graphcl.errors import InputError
+from graphcl.errors import InputError, reason
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
@@ -26,38 +26,39 @@ class CLIP(Method):
     $$L(g(f(G_i)), q(d_i))$$
 
     where f is the encoder, g the projector and L the loss. d_i is the vector of graph i; each column is standardised
-    over the file and clamped to -5 .. 5. q is a perceptron with one hidden layer; it is not part of the encoder.
+    over the data set and clamped to -5 .. 5. q is an MLP with one hidden layer; it is not part of the encoder.
 
-    The graph is the first view; the second view is ignored. The paper uses no augmentation but crops, so in a
-    configuration both views are `identity`.
+    The graph is the first view; the second view is ignored. In a configuration both views are `identity`.
 
     Args:
         model: encoder and projector.
         loss: loss of the projections of graphs and vectors.
-        vectors: NumPy file of numbers `[n, d]`, one row per graph of the data set, in its order.
+        num_graphs: number of graphs in the data set.
+        vectors: .npy file of numbers `[num_graphs, d]`, one row per graph of the data set, in its order. Rows of a
+            table that are left out, such as invalid SMILES, have no row here.
         hidden: width of the hidden layer of q.
 
     Raises:
-        InputError: the file is missing, or holds no matrix of finite numbers; the loss has no negatives; when called:
-            `ids` are missing or not in [0, n).
+        InputError: the file cannot be read, or does not hold one row of finite numbers per graph; the loss has no
+            negatives; when called: `ids` are missing.
 
     References:
         Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021
         (arXiv 2103.00020), section 2.3.
 
-    Differs: the paper learns the temperature; here it is the loss's, a constant.
+    Differs: the paper learns the temperature, here it is constant; the paper augments by random crops.
     """
 
     vectors: Tensor
 
     def __init__(
-        self, model: ContrastiveModel, loss: LossOfViews, *, vectors: str = "vectors.npy", hidden: Count = 512
+        self, model: ContrastiveModel, loss: LossOfViews, num_graphs: int, *, vectors: str = "", hidden: Count = 512
     ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "clip")
-        self.register_buffer("vectors", standardised(Path(vectors)), persistent=False)
-        widths = self.vectors.size(1), hidden, model.projection
-        self.projector = nn.Sequential(nn.Linear(*widths[:2]), nn.ReLU(), nn.Linear(*widths[1:]))
+        rows = standardise(read_vectors(vectors, num_graphs))
+        self.register_buffer("vectors", torch.from_numpy(rows).float(), persistent=False)
+        self.projector = nn.Sequential(nn.Linear(rows.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, model.projection))
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -65,26 +66,35 @@ class CLIP(Method):
         """Return the loss of a batch, see `Method`."""
         if ids is None:
             raise InputError("method `clip` needs the indices of a batch's graphs; use ResidentLoader or make_loader.")
-        if ids.device.type == "cpu" and not 0 <= int(ids.min()) <= int(ids.max()) < len(self.vectors):
-            raise InputError(
-                f"`vectors` must have one row per graph of the data set; it has {len(self.vectors)}, and a batch holds "
-                f"graph {int(ids.max())}."
-            )
         h = self.model.encode(view1)
         z1, z2 = self.model.projector(h), self.projector(self.vectors[ids])
         return Outcome(self.loss(z1, z2), h, z1, z2)
 
 
-def standardised(file: Path) -> Tensor:
-    """Return the rows of a NumPy file with standardised columns, clamped; a constant column becomes 0.
+def read_vectors(file: str, num_graphs: int) -> np.ndarray:
+    """Return the matrix `[num_graphs, d]` in a .npy file.
 
     Raises:
-        InputError: the file is missing, or holds no matrix of finite numbers.
+        InputError: no file is given, it cannot be read, or it holds something else.
     """
-    rows = map_npy(file)
-    if rows.dim() != 2 or rows.is_complex() or not bool(rows.isfinite().all()):
-        found = f"an array {list(rows.shape)}" if rows.dim() != 2 else "NaN, infinity or complex numbers"
-        raise InputError(f"`vectors` must be a file of finite numbers [n, d], one row per graph; {file} holds {found}.")
-    rows = rows.float()
-    deviation, mean = torch.std_mean(rows, dim=0, correction=0)
-    return ((rows - mean) / deviation.clamp(min=torch.finfo(torch.float32).tiny)).clamp(-LARGEST, LARGEST)
+    if not file:
+        raise InputError("method `clip` needs `vectors`, a .npy file with one row of numbers per graph.")
+    try:
+        rows = np.load(Path(file).expanduser(), allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"cannot read `vectors` {file!r}: {reason(error)}.") from None
+    if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind not in "fiub" or not rows.size:
+        found = f"{list(rows.shape)} of {rows.dtype}" if isinstance(rows, np.ndarray) else "several arrays"
+        raise InputError(f"`vectors` must be a file of numbers [n, d], one row per graph; {file} holds {found}.")
+    if len(rows) != num_graphs:
+        raise InputError(f"`vectors` must have one row per graph: {file} has {len(rows)}, the data set {num_graphs}.")
+    if not np.isfinite(rows).all():
+        raise InputError(f"`vectors` {file} has NaN or infinity; replace them.")
+    return rows
+
+
+def standardise(rows: np.ndarray) -> np.ndarray:
+    """Return `rows [n, d]` with columns of mean 0 and deviation 1, clamped to -5 .. 5; constant columns become 0."""
+    centred = rows - rows.mean(axis=0, dtype=np.float64)
+    deviation = centred.std(axis=0)
+    return np.clip(centred / np.where(deviation > 0, deviation, 1), -LARGEST, LARGEST)

@@ -36,7 +36,7 @@ LARGE = 2**10
 """Limit on numbers in a description, unless a weight has a larger dimension."""
 MAX_DEGREES = 2**16
 """Limit on the number of degree columns, which are allocated for every node of a data set."""
-SHIPPED = Path(__file__).with_name("pretrained")
+INSTALLED = Path(__file__).with_name("pretrained")
 """Folder of the encoders that are installed with graphcl, NAME.pt."""
 Weights = dict[int, dict[str, Tensor]]
 """Seed -> state dict."""
@@ -149,7 +149,7 @@ def load_encoder(
 
     Args:
         path: a file written by `save_encoder`, a run folder, or the name of an encoder that is installed with graphcl:
-            `molecules` (a folder of that name is `./molecules`).
+            `molecules`.
         seed: seed whose weights to load; the first seed in the file by default.
         encoder: module that is copied and receives the weights, or a function from the number of feature columns to
             such a module. Required if the file's encoder is not registered.
@@ -242,7 +242,7 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
 
 def installed_encoders() -> list[str]:
     """Return the names of the encoders that are installed with graphcl; `load_encoder` takes them."""
-    return sorted(file.stem for file in SHIPPED.glob("*.pt"))
+    return sorted(file.stem for file in INSTALLED.glob("*.pt"))
 
 
 def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
@@ -276,9 +276,11 @@ def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
-    if str(path) in installed_encoders():
-        return SHIPPED / f"{path}.pt"
     file = Path(path).expanduser()
+    if isinstance(path, str) and path in installed_encoders():
+        if any((file / name).exists() for name in ("config.yaml", "encoder.pt")):
+            raise InputError(f"{path} is an installed encoder and also a run's folder; write ./{path} for the folder.")
+        return INSTALLED / f"{path}.pt"
     return file / "encoder.pt" if file.is_dir() else file
 
 

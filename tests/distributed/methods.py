@@ -18,7 +18,7 @@ from graphcl.losses import Loss
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 from graphcl.registry import methods
-from tests.methods.small import OF_GRAPHS, VECTORS, graphs, pick, schedule, seeded
+from tests.methods.small import OF_GRAPHS, graphs, pick, schedule, seeded, vectors
 
 SHARD, COUNT, STEPS = 3, 36, 3
 """Graphs per rank in a batch, graphs in total, steps of SGD on two ranks."""
@@ -37,7 +37,10 @@ CASES = {
     "infograph": [("jsd", {}, {}), ("infonce", {"engine": "tiled"}, {}), ("dclw", {}, {}), ("instance_nce", {}, {})],
     "ad_gcl": [("dcl", {}, {})],
     "simgrace": [("infonce", {}, {"eta": 0.1})],
-    "clip": [("infonce", {}, {"vectors": VECTORS}), ("adnce", {"negatives": "all"}, {"vectors": VECTORS})],
+    "clip": [
+        ("infonce", {}, {"vectors": vectors(COUNT)}),
+        ("adnce", {"negatives": "all"}, {"vectors": vectors(COUNT)}),
+    ],
 }
 """Method -> (loss, its arguments, the method's arguments); other methods use infonce."""
 

@@ -18,9 +18,13 @@ OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nod
 """Registered methods that contrast graphs; the others contrast nodes."""
 
 _FOLDER = tempfile.TemporaryDirectory()
-VECTORS = str(Path(_FOLDER.name, "vectors.npy"))
-"""File for the method `clip`: 5 random numbers for each of 60 graphs."""
-np.save(VECTORS, np.random.default_rng(0).normal(size=(60, 5)))
+
+
+def vectors(n):
+    """Return the path of a file for the method `clip`: five random numbers for each of n graphs."""
+    file = Path(_FOLDER.name, f"{n}.npy")
+    np.save(file, np.random.default_rng(0).normal(size=(n, 5)))
+    return str(file)
 
 
 def seeded(seed):

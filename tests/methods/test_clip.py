@@ -9,7 +9,7 @@ from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.methods import CLIP
-from graphcl.methods.clip import standardised
+from graphcl.methods.clip import standardise
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import train
 from tests.methods.small import Summed, graphs, make_model, pick, seeded
@@ -17,29 +17,33 @@ from tests.methods.small import Summed, graphs, make_model, pick, seeded
 
 def saved(folder, rows):
     np.save(folder / "rows.npy", rows)
-    return folder / "rows.npy"
+    return str(folder / "rows.npy")
 
 
-def test_columns_are_standardised_and_clamped(tmp_path):
+def test_columns_are_standardised_and_clamped():
     rows = np.random.default_rng(0).normal(3, 2, size=(40, 4))
     rows[:, 1], rows[0, 2] = 0.1, 1e6
-    found = standardised(saved(tmp_path, rows)).double().numpy()
-    assert found[:, 0] == pytest.approx((rows[:, 0] - rows[:, 0].mean()) / rows[:, 0].std(), abs=1e-5)
+    rows[:, 3] += 1e9
+    found = standardise(rows)
+    for column in (0, 3):
+        deviations = (rows[:, column] - rows[:, column].mean()) / rows[:, column].std()
+        assert found[:, column] == pytest.approx(deviations, abs=1e-5)
     assert np.ptp(found[:, 1]) == 0
     assert found[0, 2] == 5.0
 
 
 def test_a_graph_is_contrasted_with_its_own_row(tmp_path):
     """The loss equals the mean of both directions' cross-entropies between graphs and the rows of their `ids`."""
-    file = saved(tmp_path, np.random.default_rng(0).normal(size=(24, 3)))
-    method = CLIP(make_model(encoder=Summed), Loss("infonce", temperature=0.5), vectors=str(file), hidden=7)
+    rows = np.random.default_rng(0).normal(size=(24, 3))
+    file = saved(tmp_path, np.asfortranarray(rows))  # as pandas gives
+    method = CLIP(make_model(encoder=Summed), Loss("infonce", temperature=0.5), 24, vectors=file, hidden=7)
     ids = torch.tensor([20, 3, 11, 8])
     batch = pick(graphs(), ids.tolist())
     outcome = method(batch, None, ids=ids)
     a = method.model(batch)
-    b = method.projector(standardised(file)[ids])
-    assert torch.equal(outcome.z1, a)
-    assert torch.equal(outcome.z2, b)
+    b = method.projector(torch.from_numpy(standardise(rows)).float()[ids])
+    torch.testing.assert_close(outcome.z1, a)
+    torch.testing.assert_close(outcome.z2, b)
     cosines = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=2) / 0.5
     own = torch.arange(4)
     expected = sum(torch.nn.functional.cross_entropy(each, own) for each in (cosines, cosines.T)) / 2
@@ -47,13 +51,13 @@ def test_a_graph_is_contrasted_with_its_own_row(tmp_path):
 
 
 def test_training_teaches_the_encoder_what_the_vectors_say(tmp_path):
-    """Vectors that hold the number of nodes make embeddings from which that number can be read; noise does not."""
+    """Vectors that hold the number of nodes let embeddings find graphs of that size; shuffled rows do not."""
     data = graphs(60)
     sizes = np.array([[each.num_nodes] for each in data], dtype=float)
 
     def closeness(rows):
         torch.manual_seed(0)
-        method = CLIP(ContrastiveModel(Summed()), Loss("infonce"), vectors=str(saved(tmp_path, rows)), hidden=16)
+        method = CLIP(ContrastiveModel(Summed()), Loss("infonce"), 60, vectors=saved(tmp_path, rows), hidden=16)
         loader = ResidentLoader(data, 20, shuffle=True, generator=seeded(0))
         history = train(method, loader, Identity(), Identity(), epochs=60, lr=0.01, generator=seeded(0))
         with torch.no_grad():
@@ -70,25 +74,38 @@ def test_training_teaches_the_encoder_what_the_vectors_say(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "line"),
     [
-        (np.zeros(5), r"one row per graph; .* holds an array \[5\]\.$"),
-        (np.array([[1.0], [np.nan]]), "holds NaN"),
-        (np.ones((2, 1), dtype=complex), "complex numbers"),
+        (np.zeros(5), r"numbers \[n, d\], one row per graph; .* holds \[5\] of float64\.$"),
+        (np.zeros((2, 0)), r"holds \[2, 0\] of float64\.$"),
+        (np.array([["a"], ["b"]]), r"holds \[2, 1\] of <U1\.$"),
+        (np.array([[1.0], [np.nan]]), "has NaN or infinity"),
+        (np.ones((2, 1), dtype=complex), "of complex128"),
+        (np.array([[{}], [1]], dtype=object), "^cannot read `vectors`"),
+        (np.eye(3), "must have one row per graph: .* has 3, the data set 2"),
     ],
 )
 def test_a_file_of_something_else(tmp_path, rows, line):
-    with pytest.raises(InputError, match=line):
-        CLIP(make_model(), Loss("infonce"), vectors=str(saved(tmp_path, rows)))
+    with pytest.raises(InputError, match=line) as caught:
+        CLIP(make_model(), Loss("infonce"), 2, vectors=saved(tmp_path, rows))
+    assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(InputError, match=r"file vectors\.npy not found"):
-        CLIP(make_model(), Loss("infonce"), vectors=str(tmp_path / "vectors.npy"))
+def test_a_file_that_is_missing_or_no_array(tmp_path):
+    (tmp_path / "text.npy").write_text("1, 2")
+    np.savez(tmp_path / "two.npz", np.eye(2), np.eye(2))
+    for name, line in (
+        ("none.npy", "cannot read `vectors` .*No such file"),
+        ("text.npy", "cannot read `vectors`"),
+        ("two.npz", "holds several arrays"),
+        ("", "cannot read `vectors` .*Is a directory"),
+    ):
+        with pytest.raises(InputError, match=line):
+            CLIP(make_model(), Loss("infonce"), 2, vectors=str(tmp_path / name))
+    with pytest.raises(InputError, match=r"^method `clip` needs `vectors`, a \.npy file"):
+        CLIP(make_model(), Loss("infonce"), 2)
 
 
-def test_graphs_without_a_row(tmp_path):
-    method = CLIP(make_model(), Loss("infonce"), vectors=str(saved(tmp_path, np.eye(3))))
-    batch = pick(graphs(), [2, 3])
-    with pytest.raises(InputError, match="has 3, and a batch holds graph 3"):
-        method(batch, batch, ids=torch.tensor([2, 3]))
+def test_a_batch_without_indices(tmp_path):
+    method = CLIP(make_model(), Loss("infonce"), 3, vectors=saved(tmp_path, np.eye(3)))
+    batch = pick(graphs(), [1, 2])
     with pytest.raises(InputError, match="needs the indices"):
         method(batch, batch)

@@ -24,7 +24,6 @@ from graphcl.registry import losses, methods
 from graphcl.run import main
 from graphcl.training.loop import train
 from tests.methods.small import (
-    VECTORS,
     assert_same_state,
     graphs,
     make_model,
@@ -34,6 +33,7 @@ from tests.methods.small import (
     step,
     through_a_file,
     trainable,
+    vectors,
 )
 
 NAMES = list(methods)
@@ -46,7 +46,7 @@ SMALL = {
     "moco": {"queue_size": 16, "momentum": 0.9},
     "memory_bank": {"noise": 10, "warmup": 1},
     "byol": {"momentum": 0.9},
-    "clip": {"vectors": VECTORS},
+    "clip": {"vectors": vectors(N)},
     "bgrl": {"momentum": 0.9},
     "simgrace": {"eta": 0.1},  # a larger eta hides the differences between few small graphs
 }
@@ -290,7 +290,8 @@ def test_bfloat16(name):
 def test_defaults_are_accepted(name):
     assert methods.problems(name, {}) == []
     assert methods.problems(name, methods.arguments(name).defaults) == []
-    build(name, **methods.arguments(name).defaults)
+    needed = {"vectors": vectors(N)} if name == "clip" else {}
+    build(name, **methods.arguments(name).defaults | needed)
 
 
 @each_name
@@ -397,7 +398,7 @@ def go(saved_graphs, tmp_path, capfd):
         ([*JOAO, "--loss", "adnce"], {"name": "joao_v2", "gamma": 0.5}, "adnce"),
         (["--method", "simgrace", "--loss", "dcl"], {"name": "simgrace", "eta": 1.0}, "dcl"),
         (["--method", "infograph"], {"name": "infograph"}, "jsd"),
-        (["--method", "clip", "--method.vectors", VECTORS], {"name": "clip", "hidden": 512}, "infonce"),
+        (["--method", "clip", "--method.vectors", vectors(36)], {"name": "clip", "hidden": 512}, "infonce"),
         (["--method", "ad_gcl"], {"name": "ad_gcl", "drop_penalty": 5.0, "hidden": 64}, "dcl"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -10,7 +10,7 @@ import torch
 from graphcl import GraphCL, ResidentLoader, embed, load_dataset, load_encoder
 from graphcl.commands.embed import main
 from graphcl.errors import InputError
-from graphcl.models.saved import SHIPPED, installed_encoders
+from graphcl.models.saved import INSTALLED, installed_encoders
 
 pytest.importorskip("rdkit", reason="the extra `molecules` is not installed")
 SMILES = ["CCO", "c1ccccc1", "CC(=O)Oc1ccccc1C(=O)O", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", "C/C=C/C"]
@@ -19,7 +19,7 @@ SMILES = ["CCO", "c1ccccc1", "CC(=O)Oc1ccccc1C(=O)O", "[Na+].[Cl-]", "C[C@H](N)C
 def test_the_wheel_holds_every_installed_encoder():
     project = Path(__file__).parents[2].joinpath("pyproject.toml").read_text()
     assert '"graphcl.models" = ["pretrained/*.pt"]' in project
-    assert sum(file.stat().st_size for file in SHIPPED.iterdir()) < 10e6
+    assert sum(file.stat().st_size for file in INSTALLED.iterdir()) < 10e6
     assert installed_encoders() == ["molecules"]
 
 
@@ -35,6 +35,17 @@ def test_every_way_to_the_encoder_gives_the_same_embeddings(tmp_path, monkeypatc
     assert np.array_equal(found, embed(encoder, ResidentLoader(load_dataset(SMILES), 8))[0].numpy())
     assert np.array_equal(found, GraphCL.pretrained("molecules").transform(SMILES))
     assert np.isfinite(found).all()
+
+
+def test_a_run_of_the_same_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("molecules").mkdir()
+    Path("molecules/config.yaml").touch()
+    with pytest.raises(InputError, match=r"also a run's folder; write \./molecules for the folder"):
+        load_encoder("molecules")
+    for folder in ("./molecules", Path("molecules")):
+        with pytest.raises(InputError, match="no seed of molecules is finished"):
+            load_encoder(folder)
 
 
 def test_related_molecules_are_neighbours():
