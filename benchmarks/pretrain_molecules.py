@@ -4,9 +4,8 @@
     python benchmarks/pretrain_molecules.py wheels/chemicals-*.whl --out build/molecules --hold-out freesolv.csv ...
 
 Every molecule is contrasted with its descriptors (method `clip`). The wheel of `chemicals` (Caleb Bell and others, MIT
-licence) holds 73,000 compounds of PubChem. Molecules in the files after `--hold-out` are left out, so that the encoder
-can be tested on these; their salts and mixtures are not. Further options are those of `graphcl run`. The encoder is
-OUT/run/encoder.pt.
+licence) holds 73,000 compounds of PubChem. Molecules in the files after `--hold-out` are left out, also their salts, so
+that the encoder can be tested on these. Further options are those of `graphcl run`. The encoder is OUT/run/encoder.pt.
 """
 
 import argparse
@@ -24,7 +23,8 @@ from graphcl import write_on_disk
 from graphcl.run import main as run
 
 TABLES = [f"chemicals/Identifiers/chemical identifiers pubchem {part}.tsv" for part in ("large", "small")]
-SMILES, KEY = 4, 6  # columns of TABLES
+SMILES = 4
+"""Column of TABLES."""
 RECIPE = {
     "encoder": "molecule_gine",
     "encoder.hidden": 128,
@@ -38,32 +38,33 @@ RECIPE = {
     "lr": 0.001,
     "schedule": "cosine",
     "warmup": 0.1,
+    "threads": 1,
 }
 
 
 def compounds(wheel: Path, hold_out: Iterable[Path] = ()) -> list[str]:
-    """Return the SMILES of the compounds in a wheel of `chemicals`, in a random order.
+    """Return the SMILES of the compounds in a wheel of `chemicals`, in a random order, one per skeleton.
 
-    Of compounds with the same first block of the InChI key, which leaves out stereochemistry, isotopes and charges, the
-    first is kept. Nine of ten have no stereochemistry, so every second compound gets a random one where it has none:
-    otherwise an encoder would hardly know these categories.
+    Nine of ten have no stereochemistry, so every second compound gets a random one where it has none: otherwise an
+    encoder would hardly know these categories.
     """
-    seen, found = skeletons(hold_out), []
+    found: list[str] = []
     with zipfile.ZipFile(wheel) as files, rdBase.BlockLogs():
+        seen = {skeleton(each) for file in hold_out for each in molecules(file) if each}
         for line in b"".join(map(files.read, TABLES)).decode().splitlines():
-            columns = line.split("\t")
-            key = columns[KEY][:14]
-            molecule = None if key in seen else Chem.MolFromSmiles(columns[SMILES])
+            smiles = line.split("\t")[SMILES]
+            molecule = Chem.MolFromSmiles(smiles)
+            if not molecule or molecule.GetNumAtoms() == 1 or (key := skeleton(molecule)) in seen:
+                continue
             seen.add(key)
-            if molecule and molecule.GetNumAtoms() > 1:
-                found.append(stereoisomer(molecule, len(found)) if len(found) % 2 else columns[SMILES])
+            found.append(stereoisomer(molecule, len(found)) if len(found) % 2 else smiles)
     return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
 
 
-def skeletons(files: Iterable[Path]) -> set[str]:
-    """Return the first blocks of the InChI keys of all molecules in some files."""
-    with rdBase.BlockLogs():
-        return {Chem.MolToInchiKey(each)[:14] for file in files for each in molecules(file) if each}
+def skeleton(molecule: Chem.Mol) -> str:
+    """Return the first block of the InChI key of the largest fragment: without salts, charges and stereochemistry."""
+    largest = max(Chem.GetMolFrags(molecule, asMols=True, sanitizeFrags=False), key=Chem.Mol.GetNumAtoms)
+    return Chem.MolToInchiKey(largest)[:14]
 
 
 def molecules(file: Path) -> Iterator[Chem.Mol | None]:
