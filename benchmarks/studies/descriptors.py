@@ -15,7 +15,7 @@ from pretraining import COLUMNS, moses, scores
 from rdkit import Chem
 from study import DOCS, add_line, finished_lines, markdown, options, plus_minus, write_tables
 
-from graphcl import load_dataset, load_encoder
+from graphcl import ResidentLoader, embed, load_dataset, load_encoder
 from graphcl.commands.transfer import untrained_encoder
 from graphcl.datasets.fingerprints import descriptors as rdkit_descriptors
 from graphcl.datasets.fingerprints import ecfp4
@@ -96,13 +96,15 @@ def probe(dataset, rows):
     return ogb(rows, dataset.y, split=split, eval_metric=metric, workers=1).mean
 
 
-def classical(tasks):
-    """Return the test scores of fingerprints and descriptors: row -> task -> score."""
-    found = {"ECFP4": {}, "RDKit's descriptors": {}, "the 121 descriptors of the pretraining": {}}
+def references(tasks):
+    """Return the test scores of fingerprints, descriptors and the installed encoder: row -> task -> score."""
+    found = {"ECFP4": {}, "RDKit's descriptors": {}, "the 121 descriptors of the pretraining": {}, "`molecules`": {}}
+    encoder, _ = load_encoder("molecules")
     for name, dataset in tasks.items():
         smiles = tuple(dataset._data.smiles)
         own = np.stack([descriptors(each) for each in smiles])
-        for row, values in zip(found, (ecfp4(smiles), rdkit_descriptors(smiles), own), strict=True):
+        h, _ = embed(encoder, ResidentLoader(dataset, 1024))
+        for row, values in zip(found, (ecfp4(smiles), rdkit_descriptors(smiles), own, h), strict=True):
             found[row][name] = probe(dataset, values)
     return found
 
@@ -112,7 +114,7 @@ def measure(given):
     file, tasks = given.out / "results.jsonl", tasks_of(given)
     done = {(each["row"], each["seed"]) for each in finished_lines(file)}
     if ("ECFP4", 0) not in done:
-        for row, found in classical(tasks).items():
+        for row, found in references(tasks).items():
             add_line(file, row=row, seed=0, **found)
     for row in given.rows:
         for seed in given.seeds:
@@ -136,13 +138,6 @@ def table(lines, tasks=TASKS):
     return markdown(["row", *tasks.values()], rows)
 
 
-def of_the_installed(lines):
-    """Return the scores of the installed encoder, which is `clip` with seed 0, and of the rows to compare it with."""
-    beside = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors")]
-    own = [{**each, "row": "`molecules`"} for each in lines if (each["row"], each["seed"]) == ("clip", 0)]
-    return table(beside + own, {task: head for task, head in TASKS.items() if not task.startswith("labels")})
-
-
 def main():
     """Measure what is missing and write the table."""
     parser = options("descriptors")
@@ -160,7 +155,9 @@ def main():
         measure(given)
     lines = finished_lines(given.out / "results.jsonl")
     write_tables(DOCS / "pretraining.md", descriptors=table(lines))
-    write_tables(DOCS.parent / "molecules.md", installed=of_the_installed(lines))
+    frozen = {task: head for task, head in TASKS.items() if not task.startswith("labels")}
+    beside = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors", "`molecules`")]
+    write_tables(DOCS.parent / "molecules.md", installed=table(beside, frozen))
 
 
 if __name__ == "__main__":

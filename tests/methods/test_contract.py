@@ -401,7 +401,7 @@ def go(saved_graphs, tmp_path, capfd):
         (["--method", "clip", "--method.vectors", vectors(36)], {"name": "clip", "hidden": 512}, "infonce"),
         (["--method", "ad_gcl"], {"name": "ad_gcl", "drop_penalty": 5.0, "hidden": 64}, "dcl"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: " ".join(Path(word).name for word in value) if isinstance(value, list) else "",
 )
 def test_a_run(go, words, method, loss):
     code, printed, err, out = go(*words)
