@@ -21,7 +21,7 @@ from graphcl.sweep.plan import make_plan
 from graphcl.sweep.table import make_table
 from graphcl.sweep.write import to_markdown
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
-from tests.methods.small import OF_GRAPHS
+from tests.methods.small import OF_GRAPHS, spec
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
 SMALL = ["--encoder.hidden", "8", "--encoder.layers", "2", "--batch-size", "16", "--epochs", "1"]
@@ -123,14 +123,15 @@ def test_other_features_take_an_encoder_of_numbers():
     assert make_config({"dataset": "ogbg-molhiv", "features": "degree"}).encoder["name"] == "gin"
     assert make_config({"dataset": "ogbg-ppa"}).encoder["name"] == "gin"
     named = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8}})
-    assert named.encoder == {"name": "molecule_gine", "hidden": 8, "layers": 5, "readout": "mean"}
+    assert named.encoder == {"name": "molecule_gine", "hidden": 8, "layers": 5, "readout": "mean", "jk": "last"}
     assert make_config({"dataset": "PROTEINS"}).eval == ["svm"]
 
 
 @pytest.mark.parametrize("name", OF_GRAPHS)
 def test_every_method_takes_it(name, place):
-    config = make_config({"dataset": "ogbg-molhiv", "method": name, "encoder": {"name": "auto", "hidden": 8}})
-    dataset = load_dataset(config.dataset, place / "root", place / "archives")
+    dataset = load_dataset("ogbg-molhiv", place / "root", place / "archives")
+    settings = {"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8}}
+    config = make_config({**settings, "method": spec(name, len(dataset))})
     dry_run(config, dataset)
 
 

@@ -13,7 +13,7 @@ from graphcl.experiment.build import make_method, make_model
 from graphcl.experiment.snapshot import EDGES, pushes, report_arrays, snapshot
 from graphcl.losses import infonce
 from graphcl.registry import losses
-from tests.methods.small import OF_GRAPHS
+from tests.methods.small import OF_GRAPHS, spec
 from tests.training.helpers import train_seed
 
 
@@ -80,7 +80,8 @@ def test_two_equal_views_have_the_cosine_one(dataset):
 
 @pytest.mark.parametrize("name", OF_GRAPHS)
 def test_a_snapshot_changes_neither_the_method_nor_the_draws(name, dataset):
-    config = make_config({"method": name, "epochs": 1, "batch_size": 16, "encoder": {"name": "gin", "hidden": 8}})
+    method = spec(name, len(dataset))
+    config = make_config({"method": method, "epochs": 1, "batch_size": 16, "encoder": {"name": "gin", "hidden": 8}})
     seen, h = [], torch.rand(len(dataset), 5)
     for drawn in (False, True):
         model = make_model(config, dataset)

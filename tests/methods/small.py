@@ -27,6 +27,11 @@ def vectors(n):
     return str(file)
 
 
+def spec(name, n):
+    """Return the setting `method` of the method `name` for n graphs, with a file of vectors where it needs one."""
+    return {"name": name, **({"vectors": vectors(n)} if name == "clip" else {})}
+
+
 def seeded(seed):
     return torch.Generator().manual_seed(seed)
 

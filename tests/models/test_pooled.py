@@ -14,7 +14,7 @@ from graphcl.experiment.build import make_method
 from graphcl.losses import infonce
 from graphcl.methods import TwoViews
 from tests.conftest import small_graphs
-from tests.methods.small import OF_GRAPHS
+from tests.methods.small import OF_GRAPHS, spec
 
 GRAPHS = small_graphs(12, edge_attr=True)
 BATCH = Batch.from_data_list(GRAPHS)
@@ -157,7 +157,9 @@ def test_edge_weights_of_any_kind(kind):
 @pytest.mark.parametrize("method", OF_GRAPHS)
 def test_every_method_trains_every_encoder(name, method):
     """Train one epoch; the encoder's weights must change. Only GCN accepts the edge weights that AD-GCL needs."""
-    config = make_config({"method": method, **({"views": {"second": "random4"}} if method.startswith("joao") else {})})
+    config = make_config(
+        {"method": spec(method, len(GRAPHS)), **({"views": {"second": "random4"}} if method.startswith("joao") else {})}
+    )
     model = seeded(lambda: ContrastiveModel(Pooled(NODES[name]())))
     if method == "ad_gcl" and name != "gcn":
         with pytest.raises(InputError, match=r"^Pooled takes no `edge_weight`; use gin"):

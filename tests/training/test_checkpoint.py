@@ -25,7 +25,7 @@ from graphcl.models.gin import GIN
 from graphcl.training.checkpoint import Checkpoints, OtherTrainingError, read_checkpoint
 from graphcl.training.loop import NonFiniteLossError, train
 from tests.conftest import small_graphs
-from tests.methods.small import OF_GRAPHS
+from tests.methods.small import OF_GRAPHS, spec
 from tests.training.helpers import StopAfter, equal, figures, train_seed
 
 DATA = load_dataset(small_graphs(40))
@@ -74,7 +74,7 @@ VARIANTS = {
     "steps": {"steps": 12},
     "schedule": {"optimizer": "sgd", "schedule": "cosine", "warmup": 0.2, "patience": 2},
     "skip": {"non_finite": "skip", "clip_norm": 0.5},
-    **{name: {"method": {"name": name}, "loss": "adnce"} for name in OF_GRAPHS},
+    **{name: {"method": spec(name, len(DATA)), "loss": "adnce"} for name in OF_GRAPHS},
 }
 VARIANTS["moco"]["method"]["queue_size"] = 24
 VARIANTS["memory_bank"]["loss"] = "instance_nce"
