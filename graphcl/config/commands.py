@@ -131,7 +131,7 @@ class Export(Settings):
     out: str | None = Field(
         None,
         title="FILE",
-        description="new file; default: encoder.onnx or encoder.pt2, next to encoder.pt; molecules.onnx here",
+        description="new file; default: encoder.onnx or encoder.pt2, next to encoder.pt; for molecules, here",
     )
     seed: EncoderSeed = None
 

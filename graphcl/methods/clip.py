@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Count
 from graphcl.errors import InputError, reason
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -64,8 +64,7 @@ class CLIP(Method):
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """Return the loss of a batch, see `Method`."""
-        if ids is None:
-            raise InputError("method `clip` needs the indices of a batch's graphs; use ResidentLoader or make_loader.")
+        ids = require_ids(ids, "clip")
         h = self.model.encode(view1)
         z1, z2 = self.model.projector(h), self.projector(self.vectors[ids])
         return Outcome(self.loss(z1, z2), h, z1, z2)

@@ -15,7 +15,7 @@ from graphcl.losses import Loss
 from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.pairs import at_least_float32, compare, normalize
 from graphcl.losses.instance_nce import log_mean_exp
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -87,10 +87,7 @@ class MemoryBank(Method):
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """Return the loss of a batch, see `Method`."""
-        if ids is None:
-            raise InputError(
-                "method `memory_bank` needs the indices of a batch's graphs; use ResidentLoader or make_loader."
-            )
+        ids = require_ids(ids, "memory_bank")
         if ids.device.type == "cpu" and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_graphs:
             raise InputError(
                 f"`ids` must be in 0 .. {self.num_graphs - 1}, the graphs of the bank, got {int(ids.min())} to "

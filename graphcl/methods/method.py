@@ -131,6 +131,13 @@ def require_arguments(loss: LossOfViews, arguments: tuple[str, ...], method: str
         )
 
 
+def require_ids(ids: Tensor | None, method: str) -> Tensor:
+    """Return `ids`, the indices of a batch's graphs; raise InputError if they are unknown."""
+    if ids is None:
+        raise InputError(f"method `{method}` needs the indices of a batch's graphs; use ResidentLoader or make_loader.")
+    return ids
+
+
 def _as_loss(loss: LossOfViews) -> Callable[..., Tensor]:
     """Return `loss`, converted to a `Loss` if it is a name or a registered function; raise InputError if invalid."""
     if isinstance(loss, str):
