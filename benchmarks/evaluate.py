@@ -23,10 +23,10 @@ from graphcl.evaluate import knn, logreg, svm
 from graphcl.evaluate.folds import C_GRID
 
 
-def untrained(name, mirror, root):
+def untrained(name, mirror, root, hidden):
     dataset = load_dataset(name, data_root=root, mirror=mirror)
     torch.manual_seed(0)
-    h, y = embed(ContrastiveModel(GIN(dataset.num_features)), make_loader(dataset, 1024))
+    h, y = embed(ContrastiveModel(GIN(dataset.num_features, hidden)), make_loader(dataset, 1024))
     return h.double().numpy(), y.numpy()
 
 
@@ -34,8 +34,9 @@ def grid_search(h, y, scale):
     """Return accuracies in percent and C of every outer fold, by scikit-learn's `GridSearchCV`."""
     accuracy, chosen = [], []
     machine, key = (make_pipeline(StandardScaler(), SVC()), "svc__C") if scale else (SVC(), "C")
+    inner = StratifiedKFold(5, shuffle=True, random_state=0)
     for train, test in StratifiedKFold(10, shuffle=True, random_state=0).split(h, y):
-        search = GridSearchCV(machine, {key: C_GRID}, cv=5).fit(h[train], y[train])
+        search = GridSearchCV(machine, {key: C_GRID}, cv=inner).fit(h[train], y[train])
         accuracy.append(100 * search.score(h[test], y[test]))
         chosen.append(search.best_params_[key])
     return tuple(accuracy), tuple(chosen)
@@ -79,6 +80,7 @@ def main():
     parser.add_argument("--mirror", help="folder or URL holding NAME.zip")
     parser.add_argument("--data-root", default="datasets")
     parser.add_argument("--datasets", nargs="*", default=["MUTAG", "PROTEINS", "NCI1"])
+    parser.add_argument("--hidden", type=int, default=32, help="width of a layer; an embedding has three times as many")
     parser.add_argument("--quick", action="store_true", help="PROTEINS only")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--cpu", action="store_true", help="seconds of CPU instead of wall-clock time, one thread only")
@@ -90,7 +92,7 @@ def main():
     print("|---|---|---|---|---|---|---|---|")
     found = {}
     for name in ["PROTEINS"] if arguments.quick else arguments.datasets:
-        h, y = untrained(name, arguments.mirror, arguments.data_root)
+        h, y = untrained(name, arguments.mirror, arguments.data_root, arguments.hidden)
         found[name] = measure(h, y, arguments.repeats, clock, threads)
         for row in found[name]:
             told = {None: "-", True: "yes", False: "no"}

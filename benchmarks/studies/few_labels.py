@@ -32,7 +32,7 @@ def measure(name, given):
     data = {"dataset": name, "data_root": given.data_root, "mirror": given.mirror}
     folder, seeds = given.out / name, list(range(given.seeds))
     if not (folder / "result.json").exists():
-        run(f"graphcl/{name}", **data, seeds=seeds, eval=["knn"], report=False, out=str(folder))
+        run("graphcl", **data, seeds=seeds, eval=["knn"], report=False, out=str(folder))
     for rate in given.rates:
         out = given.out / f"{name}-{rate}"
         if not out.exists():

@@ -22,7 +22,7 @@ from torch_geometric.data import Batch
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.folds import C_GRID, make_folds
-from graphcl.evaluate.svm import _accuracy
+from graphcl.evaluate.svm import kernel_accuracies, sorted_by_class
 from graphcl.system.files import read_json, write_text
 
 SETS = ["MUTAG", "PTC_MR", "BZR", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI", "DD", "NCI1", "NCI109", "REDDIT-BINARY"]
@@ -96,11 +96,12 @@ def evaluate(by_depth, y, seed):
     data = make_folds(np.arange(len(y))[:, None], y, seed, folds=10, inner_folds=5, workers=1)
 
     def accuracies(part, candidates):
+        part = sorted_by_class(part, data.labels)
         rows, train = np.concatenate(part), part[0]
         found = []
         for depth, group in groupby(candidates, lambda pair: pair[0]):
             kernel = by_depth[depth][np.ix_(rows, train)].astype(float)
-            found += [_accuracy(kernel, data.labels, part, c) for _, c in group]
+            found += kernel_accuracies(kernel, data.labels, part, [c for _, c in group])
         return found
 
     return data.scores([(depth, c) for depth in range(len(by_depth)) for c in C_GRID], accuracies)

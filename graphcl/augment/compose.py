@@ -21,6 +21,7 @@ from graphcl.augment.subgraph import Subgraph
 from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.errors import InputError
 from graphcl.graphs.batching import Layout
+from graphcl.graphs.segment import cumulative
 from graphcl.registry import augmentations
 
 F = TypeVar("F", bound=Callable[..., Augmentation])
@@ -83,7 +84,8 @@ class OneOf(Augmentation):
         """Return the index of a drawn member for each graph, `[B]`."""
         if self.weights is None:
             return torch.randint(len(self.members), (num_graphs,), generator=generator, device=device)
-        return weighted_draw(torch.tensor(self.weights, dtype=torch.float64, device=device), num_graphs, generator)
+        weights = torch.tensor(self.weights, dtype=torch.float64).to(device, non_blocking=True)
+        return weighted_draw(weights, num_graphs, generator)
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Draw a member for each graph and return the combined decision of the members."""
@@ -192,7 +194,7 @@ def drop_and_mask(edges: Ratio = 0.2, features: Ratio = 0.3) -> Compose:
 
 def weighted_draw(weights: Tensor, count: int, generator: torch.Generator | None = None) -> Tensor:
     """Return `count` indices drawn with probabilities proportional to `weights [n]`, by inverse transform sampling."""
-    levels = weights.double().cumsum(0)
+    levels = cumulative(weights.double())
     # Draws lie below the last level, which is exactly 1, so a trailing entry of weight 0 is never drawn.
     where = torch.rand(count, generator=generator, dtype=torch.float64, device=weights.device)
     return torch.searchsorted(levels / levels[-1], where, right=True)

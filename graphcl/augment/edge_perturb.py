@@ -91,7 +91,7 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
     order, is_new = sort_pairs(low, high, layout.num_nodes)
     start = nonzero(is_new)
     first = pick(order, start)
-    pair_ptr = torch.cat([start, start.new_tensor([entry.numel()])])
+    pair_ptr = torch.cat([start, start.new_full((1,), entry.numel())])
     entry = pick(entry, order)
     return entry if among is None else pick(among, entry), pair_ptr, pick(low, first), pick(high, first)
 

@@ -12,7 +12,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import pick
+from graphcl.graphs.segment import nonzero, pick
 from graphcl.registry import augmentations
 
 
@@ -51,7 +51,9 @@ class FeatureMask(Augmentation):
         layout = Layout.of(batch)
         x = x if x.dim() > 1 else x[:, None]
         keep = torch.rand(layout.num_graphs, x.size(1), generator=generator, device=x.device) >= self.ratio
-        if graphs is not None:
-            keep |= ~graphs[:, None]
-        nodes = torch.arange(layout.num_nodes, device=x.device)
-        return Decision(masked=nodes, features=(x * pick(keep, layout.batch)).view_as(batch.x))
+        if graphs is None:
+            nodes, graph = torch.arange(layout.num_nodes, device=x.device), layout.batch
+        else:
+            nodes = nonzero(pick(graphs, layout.batch))
+            x, graph = pick(x, nodes), pick(layout.batch, nodes)
+        return Decision(masked=nodes, features=(x * pick(keep, graph)).view(-1, *batch.x.shape[1:]))

@@ -51,6 +51,7 @@ from graphcl.system.entry_point import entry_point
 from graphcl.system.files import write_text
 from graphcl.system.memory import keep_freed_memory
 from graphcl.training.loop import embed
+from graphcl.training.randomness import seeded
 
 MODE_SETTINGS = {
     "probe": ("eval",),
@@ -151,8 +152,7 @@ def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
     Its weights are the initial weights of a run with this seed. The state of torch's global generator is unchanged.
     """
     name = description.encoder
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return make_encoder(name.name, name.arguments or {}, description.in_channels, description.edge_dim)
 
 

@@ -53,7 +53,7 @@ class GlobalBatchNorm(nn.BatchNorm1d):
             raise InputError(f"BatchNorm over several ranks takes rows [N, {self.num_features}], got {list(x.shape)}.")
         rows = x if x.dtype == torch.float64 else x.float()
         own = rows.mean(dim=0)
-        local = torch.cat([rows.new_tensor([rows.size(0)]), own, (rows - own).square().sum(dim=0)])
+        local = torch.cat([rows.new_full((1,), rows.size(0)), own, (rows - own).square().sum(dim=0)])
         count, means, scatters = ranks.gather(local[None]).split([1, self.num_features, self.num_features], dim=1)
         total = count.sum()
         mean = (count * means).sum(dim=0) / total

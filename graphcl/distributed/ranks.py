@@ -253,7 +253,7 @@ def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
     """
     if _current is None:
         return mean
-    own = torch.as_tensor(count, dtype=mean.dtype, device=mean.device)
+    own = count.to(mean) if isinstance(count, Tensor) else mean.new_full((), count)
     return mean * (_current.size * own / _current.reduced(own).clamp(min=1))
 
 
@@ -305,13 +305,12 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        order = list(ctx.order)
+        order, ranks = list(ctx.order), ctx.ranks
         gradient = gradient.reshape(len(order), -1, *gradient.shape[1:])
-        if order != list(range(ctx.ranks.size)):
-            every = gradient.new_zeros(ctx.ranks.size, *gradient.shape[1:])
-            every[order] = gradient
-            gradient = every
-        return ctx.ranks.sum_to_owner(gradient), None, None
+        if order != list(range(ranks.size)):  # a part of a cyclic order
+            missing = gradient.new_zeros(ranks.size - len(order), *gradient.shape[1:])
+            gradient = torch.cat([gradient, missing]).roll(order[0], 0)
+        return ranks.sum_to_owner(gradient), None, None
 
 
 class _Sum(torch.autograd.Function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from torch import Tensor
@@ -29,15 +30,16 @@ def ogb_knn(
       s_i = \frac{h \cdot h_i}{\|h\| \|h_i\|}$$
 
     where $N_k(h)$ holds the k training graphs with a known label whose embeddings $h_i$ have the highest cosines $s_i$
-    with the embedding h, and $y_i$ is the label of graph i. If the metric is accuracy, the class with the largest sum
-    of weights is predicted. If fewer than k graphs have a label, all of them vote.
+    with the embedding h, and $y_i$ is the label of graph i. Equal cosines are put in a random order, which the seed
+    determines. If the metric is accuracy, the class with the largest sum of weights is predicted. If fewer than k
+    graphs have a label, all of them vote.
 
     Args:
         h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
         y: targets `[n, tasks]`; NaN marks a missing label.
         split: indices of the graphs in the parts `train`, `valid` and `test`.
         eval_metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
-        seed: seed of the training run, copied into the result; the vote itself is not random.
+        seed: seed of the order of equal cosines.
         grid: candidates for k, at least 1; the first of equally good candidates is chosen.
         workers: number of threads, which score different tasks; one per available core by default.
 
@@ -52,13 +54,15 @@ def ogb_knn(
     """
     h = embedding(h)
     parts = split_parts(split, len(h))
-    return on_split(unit_rows(h), y, parts, eval_metric, seed, whole_grid(grid), _fit, workers)
+    return on_split(unit_rows(h), y, parts, eval_metric, seed, whole_grid(grid), partial(_fit, seed), workers)
 
 
-def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> Predict:
+def _fit(seed: int, z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> Predict:
     """Return a function that predicts given rows by a vote of their k nearest rows of `z`, for each k."""
     from sklearn.neighbors import NearestNeighbors
 
+    order = np.random.default_rng(seed).permutation(len(z))  # of equal cosines, as the rows may be sorted by class
+    z, targets = z[order], targets[order]
     counts = [min(int(k), len(z)) for k in candidates]
     search = NearestNeighbors(n_neighbors=max(counts), algorithm="brute").fit(z)
     classes = np.unique(targets)

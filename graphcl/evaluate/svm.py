@@ -95,16 +95,33 @@ def svm(
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
     def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
-        train, held = part
-        part = train[np.argsort(data.labels[train], kind="stable")], held  # libsvm sorts rows by class, so do the same
-        size = (len(train) + len(held)) * len(train)
+        part = sorted_by_class(part, data.labels)
+        size = (len(part[0]) + len(part[1])) * len(part[0])
         if getattr(buffers, "kernel", np.empty(0)).size < size:
             buffers.kernel = np.empty(size)
         kernel = _kernel(data.h, part, distances, buffers.kernel)
-        pairs = None if _svm is None else _pairs(kernel, data.labels[part[0]])
-        return [_accuracy(kernel, data.labels, part, c, pairs) for c in candidates]
+        return kernel_accuracies(kernel, data.labels, part, candidates)
 
     return data.scores(candidates, accuracies)
+
+
+def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
+    """Return `part` with its training rows sorted by class, as libsvm sorts them."""
+    train, held = part
+    return train[np.argsort(labels[train], kind="stable")], held
+
+
+def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[float]:
+    """Return for each value of C the fraction of held-out rows that an SVM classifies correctly.
+
+    Args:
+        kernel: kernel matrix `[train + held, train]` of all rows in `part` against its training rows, within [-1, 1].
+        labels: class of each graph, numbered from 0.
+        part: indices of the training rows, sorted by class, and of the held-out rows.
+        candidates: values of C.
+    """
+    pairs = None if _svm is None else _pairs(kernel, labels[part[0]])
+    return [_accuracy(kernel, labels, part, c, pairs) for c in candidates]
 
 
 def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:

@@ -29,6 +29,7 @@ from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder, take
 from graphcl.models.saved import EncoderDescription, EncoderName
 from graphcl.registry import encoders, methods
 from graphcl.system.memory import total_memory
+from graphcl.training.randomness import seeded
 
 TRAINING = {
     "views", "projection", "projector", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window",
@@ -102,8 +103,7 @@ def make_model(
         _check_size(make, name)
     else:
         make = partial(own_encoder, encoder, columns)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return level_of(dataset).model(make(), config.projection, config.projector)
 
 
@@ -143,8 +143,7 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
         if name in wanted:
             arguments[name] = build_augmentation(value) if isinstance(value, dict) else value
     device = next(model.parameters()).device
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         method: Method = methods[config.method["name"]](model, Loss(**config.loss), **arguments)
     return method.to(device)
 

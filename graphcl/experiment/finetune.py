@@ -32,6 +32,7 @@ from graphcl.evaluate.metrics import task_mean
 from graphcl.evaluate.splits import PARTS
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import NonFiniteLossError, embed_batches
+from graphcl.training.randomness import seeded
 
 
 def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
@@ -47,8 +48,7 @@ def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> Co
     outputs = benchmark.num_tasks
     if benchmark.eval_metric == "acc":
         outputs = int(dataset.y[benchmark.split["train"]].nan_to_num(0).max()) + 1
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return ContrastiveModel(encoder, outputs, "linear")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -81,7 +82,9 @@ def calibrated(config: Config, dataset: GraphDataset, model: ContrastiveModel, s
     """Return a copy of `model` with BatchNorm statistics recomputed over all graphs, in shuffled batches."""
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
-    return calibrate(model, make_loader(dataset, EMBED_BATCH, True, order, device, config.shuffle_window))
+    # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
+    size = math.ceil(len(dataset) / math.ceil(len(dataset) / EMBED_BATCH))
+    return calibrate(model, make_loader(dataset, size, True, order, device, config.shuffle_window))
 
 
 def score_rows(
@@ -142,7 +145,9 @@ def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> Fo
     if name in EVALUATORS:
         folds, inner = config.evaluation.folds, config.evaluation.inner_folds
         return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)
-    return score(config, name, torch.zeros(len(dataset.y), 1), dataset.y, dataset, seed, 1)
+    # the linear probe of a constant gives the training part's majority; nearest neighbours would be arbitrary
+    probe = "ogb" if name == "ogb_knn" else name
+    return score(config, probe, torch.zeros(len(dataset.y), 1), dataset.y, dataset, seed, 1)
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:

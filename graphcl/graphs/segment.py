@@ -6,6 +6,8 @@ Segment boundaries are given as `ptr [B + 1]`: segment g consists of elements pt
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -127,6 +129,11 @@ def shuffled(segment: Tensor, num_segments: int, generator: torch.Generator | No
     """
     order = torch.randperm(segment.numel(), generator=generator, device=segment.device)
     return group(pick(segment, order), num_segments, order)[0]
+
+
+def cumulative(x: Tensor) -> Tensor:
+    """Return the cumulative sums of a short vector; `cumsum` has no deterministic form on CUDA for floating point."""
+    return torch.stack(list(itertools.accumulate(x.unbind())))
 
 
 def random_sample(ptr: Tensor, k: Tensor, generator: torch.Generator | None = None) -> Tensor:

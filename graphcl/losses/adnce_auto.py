@@ -142,7 +142,8 @@ def solve_beta(row: Row, f: Tensor, radius: float, max_beta: float) -> Tensor:
     zeros = f.new_zeros(f.size(0))
     if radius == 0:
         return zeros
-    log_count = torch.log(torch.as_tensor(row.count, dtype=f.dtype, device=f.device)).view(-1)
+    count = row.count
+    log_count = count.to(f.dtype).log().view(-1) if isinstance(count, Tensor) else math.log(count)
 
     def measure(beta: Tensor) -> tuple[Tensor, Tensor]:
         """Return KL(Q, uniform) and the variance of f under Q, `[T]` each, for Q = softmax(beta f)."""

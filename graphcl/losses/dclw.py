@@ -55,5 +55,5 @@ def _over_mean(x: Tensor) -> Tensor:
     """Return e^x divided by the mean of e^x over the anchors of all ranks, `[A]`."""
     if ranks.size() == 1:
         return x.numel() * x.softmax(dim=0)
-    found = ranks.gather(torch.stack([x.logsumexp(dim=0), x.new_tensor(float(x.numel()))])[None])
+    found = ranks.gather(torch.stack([x.logsumexp(dim=0), x.new_full((), x.numel())])[None])
     return found[:, 1].sum() * (x - found[:, 0].logsumexp(dim=0)).exp()

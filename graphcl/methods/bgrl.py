@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from graphcl.arguments import Channels, Count, Fraction
 from graphcl.methods.method import LossOfViews, ema_update
@@ -38,8 +37,6 @@ class BGRL(BYOL):
         2102.06514).
     """
 
-    step: Tensor
-
     def __init__(
         self,
         model: ContrastiveModel,
@@ -53,13 +50,21 @@ class BGRL(BYOL):
         width = model.projection
         self.predictor = nn.Sequential(nn.Linear(width, hidden), nn.PReLU(), nn.Linear(hidden, width))
         self.rise = rise
-        self.register_buffer("step", torch.zeros((), dtype=torch.long))
+        self.step = 0
 
     def after_step(self) -> None:
         """Update the momentum encoder."""
         momentum = self.momentum
         if self.rise is not None:
-            part = min(int(self.step) / self.rise, 1.0)
+            part = min(self.step / self.rise, 1.0)
             momentum = 1 - (1 - momentum) * (math.cos(math.pi * part) + 1) / 2
         ema_update(self.momentum_model, self.model, momentum)
         self.step += 1
+
+    def get_extra_state(self) -> int:
+        """Return the number of finished steps, which `state_dict` saves."""
+        return self.step
+
+    def set_extra_state(self, state: int) -> None:
+        """Set the number of finished steps."""
+        self.step = state

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from graphcl.graphs.segment import cumulative
+
 
 def nearest_distribution(v: Tensor) -> Tensor:
     r"""Return the point of the probability simplex with the smallest Euclidean distance to `v`.
@@ -30,6 +32,6 @@ def nearest_distribution(v: Tensor) -> Tensor:
     v = v - v.max()  # a shift does not change the result and avoids cancellation
     down = v.sort(descending=True).values
     number = torch.arange(1, v.numel() + 1, device=v.device)
-    mu = (down.cumsum(0) - 1) / number
+    mu = (cumulative(down) - 1) / number
     k = (down > mu).sum() - 1
     return (v - mu.gather(0, k[None])).clamp(min=0)

@@ -26,7 +26,8 @@ def calibrate(model: ContrastiveModel, loader: Iterable[Batch]) -> ContrastiveMo
 
     where $\mu_t$ and $\sigma_t^2$ are the mean and variance of batch t out of T. During training, BatchNorm keeps an
     exponential moving average instead, which the last batches dominate. The weights do not change. Shuffle the
-    batches: if each batch holds graphs of one class or size only, its variance is too small.
+    batches: if each batch holds graphs of one class or size only, its variance is too small. Make them equally large:
+    each counts as much as the others.
 
     Args:
         model: the model, which is not changed.
@@ -39,5 +40,5 @@ def calibrate(model: ContrastiveModel, loader: Iterable[Batch]) -> ContrastiveMo
     device = next(model.parameters()).device
     # Dropout draws from the global generators; restore them, so that training is not affected.
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        update_bn(loader, calibrated)
+        update_bn(loader, calibrated, device=device)
     return calibrated

@@ -42,11 +42,7 @@ def uniformity(z: Tensor, t: float = 2.0) -> Tensor:
     References:
         See `alignment`.
     """
-    a = normalize(z)
-    n = a.size(0)
-    upper = torch.triu_indices(n, n, offset=1, device=a.device)
-    squared = 2 - 2 * (a @ a.T)[upper[0], upper[1]]
-    return (-t * squared.clamp(min=0)).logsumexp(dim=0) - torch.log(squared.new_tensor(upper.size(1)))
+    return torch.pdist(normalize(z)).square().mul(-t).exp().mean().log()
 
 
 def max_variance_ratio(h: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ class Epoch:
         alignment: alignment of the two views' projections, see `graphcl.training.diagnostics.alignment`.
         uniformity: uniformity of the first views' projections, see `graphcl.training.diagnostics.uniformity`.
         seconds: wall time of the epoch.
-        data_seconds: part of `seconds` spent on loading and augmenting batches (on CUDA: on launching the kernels).
+        data_seconds: part of `seconds` spent on loading and augmenting batches (on CUDA, this contains waiting for
+            earlier steps).
         diagnostics: the method's own metrics, the number of `skipped` steps and, with `diagnostics=True`, the metrics
             of `graphcl.training.diagnostics.diagnose`.
     """

@@ -159,18 +159,18 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
     """
     h, y = [], []
     for part, batch in embed_batches(model, loader):
-        h.append(part)
+        h.append(part.cpu())
         if batch.get("y") is not None:
-            y.append(batch.y)
+            y.append(batch.y.cpu())
     if not h:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
-    rows = torch.cat(h).cpu()
+    rows = torch.cat(h)
     if not rows.isfinite().all():
         first = int((~rows.isfinite().all(dim=1)).nonzero()[0])
         raise InputError(
             f"the embedding of graph {first} is NaN or infinite; look for NaN or very large values in its features."
         )
-    return rows, torch.cat(y).cpu() if y else None
+    return rows, torch.cat(y) if y else None
 
 
 @torch.no_grad()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -57,6 +60,24 @@ class Generators:
         random.setstate((version, tuple(numbers.tolist()), gauss))
 
     def restore_own(self, states: dict[str, Any]) -> None:
-        """Set the run's own generators to `states`, by name; generators without an entry stay unchanged."""
+        """Set the run's own generators to `states`, by name; generators without an entry stay unchanged.
+
+        A state from another type of device does not fit; its generator stays unchanged, and its draws are new.
+        """
         for name in self._own.keys() & states.keys():
-            self._own[name].set_state(states[name])
+            if len(states[name]) == len(self._own[name].get_state()):
+                self._own[name].set_state(states[name])
+            else:
+                print(
+                    "graphcl: saved on another type of device, resumed here: the batches are equal, but the views are "
+                    "new draws, so the result is not bit-identical.",
+                    file=sys.stderr,
+                )
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch's global CPU generator within a `with` block, for initial weights; no generator changes outside."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # `torch.manual_seed` would also seed the CUDA generators
+        yield

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from graphcl.augment import FeatureMask
+from graphcl.augment import FeatureMask, apply
 from graphcl.errors import InputError
-from tests.strategies import make_batch, path, seeded
+from tests.strategies import make_batch, path, seeded, typical_batch
 
 PATH = torch.tensor([[0, 1], [1, 0]])
 
@@ -35,3 +35,13 @@ def test_categories_are_refused():
     graph = Data(x=torch.tensor([[1], [2]]), edge_index=PATH)
     with pytest.raises(InputError, match=r"^feature_mask needs floating-point node features `x`, got torch\.int64"):
         FeatureMask()(graph)
+
+
+def test_only_the_given_graphs_are_masked():
+    batch = typical_batch()
+    given = torch.arange(batch.num_graphs) % 2 == 0
+    decision = FeatureMask(0.9).decide(batch, seeded(0), graphs=given)
+    assert torch.equal(decision.masked, given[batch.batch].nonzero().flatten())
+    view = apply(batch, decision)
+    others = ~given[batch.batch]
+    assert torch.equal(view.x[others], batch.x[others])

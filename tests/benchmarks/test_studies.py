@@ -139,3 +139,11 @@ def test_table_of_few_labels(studies, tmp_path):
     head, _, line = few.table(given).splitlines()
     assert head.startswith("| data set | labels |")
     assert line.startswith("| MUTAG | 10 % | 60.00 ± 0.00 (2) | 64.00 ± 0.00 (2) | +4.00 (")
+
+
+def test_few_labels_pretrains_by_the_recipe_of_the_set(studies, monkeypatch, tmp_path):
+    few = studies("few_labels")
+    monkeypatch.setattr(few, "run", lambda config, **settings: make_plan({"settings": {"recipe": config, **settings}}))
+    monkeypatch.setattr(few, "transfer", lambda settings: None)
+    given = argparse.Namespace(out=tmp_path, data_root="datasets", mirror=None, seeds=1, rates=[0.1])
+    few.measure("PROTEINS", given)

@@ -195,3 +195,15 @@ def test_an_error_gains_by_falling():
     assert paired_test(after, before).mean == pytest.approx(0.3)
     with pytest.raises(InputError, match="scores by different metrics cannot be compared, got rmse, rocauc"):
         paired_gain(after, [score(0, 1.0), score(1, 1.0)])
+
+
+def test_equal_neighbours_vote_in_a_random_order():
+    """Eight equal training rows at each of 40 places, half of each class: sorting them by class must change nothing."""
+    places = np.random.default_rng(0).normal(size=(40, 5))
+    h = np.concatenate([np.repeat(places, 8, axis=0), places, places])
+    split = {"train": np.arange(320), "valid": np.arange(320, 360), "test": np.arange(360, 400)}
+    for first in (0, 1):
+        train = np.tile(np.repeat([first, 1 - first], 4), 40)
+        y = np.concatenate([train, np.zeros(40), np.zeros(40)])[:, None].astype(float)
+        found = ogb_knn(h, y, split=split, eval_metric="acc", grid=(1,))
+        assert 25 < found.mean < 75  # 100 or 0 if ties went by the order of the rows

@@ -9,8 +9,11 @@ from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from torch_geometric.data import Batch, Data
 
+from graphcl.config import make_config
+from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, best_row, majority
+from graphcl.experiment import scores
 from graphcl.graphs.statistics import graph_statistics
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
@@ -82,3 +85,20 @@ def test_the_best_row_is_the_lowest_error():
         name: [FoldScores(0, (each,), (1.0,), (each,), 1, 1, "rmse")] for name, each in (("untrained", 2.0), ("a", 1.0))
     }
     assert best_row(scores) == "a"
+
+
+@pytest.mark.parametrize("n", [9, 25, 33])
+def test_batches_for_calibration_are_equally_large(n, monkeypatch):
+    sizes = []
+
+    def count(model, loader):
+        sizes.extend(batch.num_graphs for batch in loader)
+        return model
+
+    monkeypatch.setattr(scores, "EMBED_BATCH", 8)
+    monkeypatch.setattr(scores, "calibrate", count)
+    dataset = load_dataset(graphs(n))
+    scores.calibrated(make_config({}), dataset, ContrastiveModel(GIN(dataset.num_features)))
+    assert sum(sizes) == n
+    assert max(sizes) <= 8
+    assert min(sizes) > max(sizes) / 2

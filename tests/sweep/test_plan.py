@@ -54,6 +54,13 @@ def test_a_cell_without_training_computes_its_own_reference_rows():
     assert (len(found.cells), len(found.references), len(found.tasks)) == (2, 1, 2)
 
 
+def test_reference_rows_read_the_table_as_the_cells_do():
+    read = {"dataset": "m.csv", "target": ["active"], "smiles": "molecule", "split": "scaffold", "metric": "rocauc"}
+    found = plan({"loss": ["infonce", "dcl"]}, seeds=[0], eval=["ogb"], **read)
+    (reference,) = found.references
+    assert reference.config.model_dump(include=set(read)) == found.cells[0].config.model_dump(include=set(read))
+
+
 def test_groups_of_settings():
     found = plan({"budget": {"epochs": {"epochs": 3}, "steps": {"steps": 7, "batch_size": 8}}}, seeds=[0])
     assert {cell.coordinates["budget"]: (cell.config.epochs, cell.config.steps) for cell in found.cells} == {

@@ -24,6 +24,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 from graphcl.training.checkpoint import Checkpoints, OtherTrainingError, read_checkpoint
 from graphcl.training.loop import NonFiniteLossError, train
+from graphcl.training.randomness import Generators
 from tests.conftest import small_graphs
 from tests.methods.small import OF_GRAPHS, spec
 from tests.training.helpers import StopAfter, equal, figures, train_seed
@@ -321,3 +322,14 @@ def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch, capsys, unbroken):
 def test_arguments(rules, message):
     with pytest.raises(InputError, match=message):
         Checkpoints("kept", **rules)
+
+
+def test_views_saved_on_another_type_of_device_are_drawn_anew(capsys):
+    own = torch.Generator().manual_seed(0)
+    generators = Generators(torch.device("cpu"), views=own)
+    state = generators.state()
+    state["own"]["views"] = state["own"]["views"][:16]  # the size of a CUDA generator's state
+    before = own.get_state()
+    generators.restore(state)
+    assert torch.equal(own.get_state(), before)
+    assert "the views are new draws" in capsys.readouterr().err
