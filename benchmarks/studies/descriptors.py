@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from pretraining import COLUMNS, moses, parsed, probe, score_missing
 from rdkit import Chem
-from study import DOCS, add_line, finished_lines, markdown, options, plus_minus, write_tables
+from study import add_line, finished_lines, markdown, options, plus_minus, write_tables
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder
 from graphcl.datasets.fingerprints import descriptors as rdkit_descriptors
@@ -134,10 +134,10 @@ def main():
     if not given.finished:
         measure(given)
     lines = finished_lines(given.out / "results.jsonl")
-    write_tables(DOCS / "pretraining.md", descriptors=table(lines))
+    write_tables(given.docs / "pretraining.md", descriptors=table(lines))
     frozen = {task: head for task, head in TASKS.items() if not task.startswith("labels")}
     compared = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors", "`molecules`")]
-    write_tables(DOCS.parent / "molecules.md", installed=table(compared, frozen))
+    write_tables(given.docs.parent / "molecules.md", installed=table(compared, frozen))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ order and dropout, from untrained weights. Ten folds; the epoch is chosen on the
 import json
 from pathlib import Path
 
-from study import DOCS, markdown, means, options, plus_minus, write_tables
+from study import markdown, means, options, plus_minus, write_tables
 
 from graphcl.commands.transfer import Transfer, transfer
 from graphcl.evaluate import FoldScores, holm, paired_gain, paired_test
@@ -63,7 +63,7 @@ def main():
     if not given.finished:
         for name in given.sets:
             measure(name, given)
-    write_tables(DOCS / "few_labels.md", few_labels=table(given))
+    write_tables(given.docs / "few_labels.md", few_labels=table(given))
 
 
 if __name__ == "__main__":

@@ -6,15 +6,12 @@ Writes the tables of docs/leaderboard.md.
 """
 
 import numpy as np
-from study import DOCS, Study, markdown
+from study import SETS, Study, markdown
 
 FIXED = 20
 """Epoch of the honest figure."""
 EVERY = {"NCI1": 10, "NCI109": 10, "REDDIT-BINARY": 10, "DD": 5, "IMDB-MULTI": 5}
 """Epochs between two scores; 2 on smaller sets."""
-SETS = (
-    "MUTAG", "PTC_MR", "BZR", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI", "DD", "NCI1", "NCI109", "REDDIT-BINARY",
-)  # fmt: skip
 RULES = {
     "best of epochs 10, 20, 30 (AutoGCL)": lambda a, epochs: a[:, np.isin(epochs, (10, 20, 30))].mean(2).max(1).mean(),
     "one epoch for all seeds (GIN)": lambda a, epochs: a.mean((0, 2)).max(),
@@ -38,9 +35,13 @@ def optimism(values: np.ndarray, epochs: np.ndarray) -> dict[str, float]:
 
 
 def choice_of_configuration(cells, dataset: str) -> tuple[float, float]:
-    """Return the accuracy of the recipe with the best inner accuracy, and the optimism of choosing by test accuracy."""
+    """Return the accuracy of the recipe with the best inner accuracy, and the optimism of choosing by test accuracy.
+
+    Only seeds that all finished recipes have are used.
+    """
     scores = {label: cells.scores(recipe=label, dataset=dataset) for label in cells.plan.axes["recipe"]}
-    scores = {label: each for label, each in scores.items() if each}
+    seeds = set.intersection(*({each.seed for each in found} for found in scores.values() if found))
+    scores = {label: [each for each in found if each.seed in seeds] for label, found in scores.items() if found}
     test = {label: np.mean([each.mean for each in found]) for label, found in scores.items()}
     inner = {label: np.mean([np.mean(each.inner) for each in found]) for label, found in scores.items()}
     honest = test[max(inner, key=lambda label: inner[label])]
@@ -67,8 +68,7 @@ def main() -> None:
             honest, by_test = choice_of_configuration(published, dataset)
             configurations.append([dataset, f"{honest:.2f}", f"{by_test:+.2f}"])
     study.keep(
-        None,
-        page=DOCS.parent / "leaderboard.md",
+        page=study.given.docs.parent / "leaderboard.md",
         optimism=markdown(["set", "seeds x epochs", f"honest, epoch {FIXED}", *RULES], rows),
         configurations=markdown(["set", "recipe by inner folds", "best recipe by test folds"], configurations),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from study import DOCS, add_line, finished_lines, markdown, options, write_tables
+from study import add_line, finished_lines, markdown, options, write_tables
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Batch
@@ -184,7 +184,7 @@ def main():
                 found[name, lead, seed] = float(np.mean(scores.inner))
                 inner = found[name, lead, seed]
                 add_line(given.out, set=name, lead=lead, seed=seed, inner=inner, test=scores.mean)
-    write_tables(DOCS / "recipes.md", leads=table(found, given.sets))
+    write_tables(given.docs / "recipes.md", leads=table(found, given.sets))
 
 
 def table(found, sets):

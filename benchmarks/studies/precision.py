@@ -22,7 +22,7 @@ def main():
         table = {"rows": ["loss", "amp"], "baseline": {"amp": False}}
         cells = study.run(dataset, axes, table, diagnostics=True, **protocol(dataset))
         tables[dataset] = cells.markdown()
-    study.keep(None, **tables)
+    study.keep(**tables)
 
 
 if __name__ == "__main__":

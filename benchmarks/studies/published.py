@@ -8,14 +8,11 @@ import json
 import re
 from pathlib import Path
 
-from study import DOCS, Cells, Study, markdown, means, plus_minus
+from study import DOCS, SETS, Cells, Study, markdown, means, plus_minus
 
 from graphcl.config.recipes import shipped_configs
 from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
 
-SETS = (
-    "MUTAG", "PTC_MR", "BZR", "PROTEINS", "DD", "NCI1", "NCI109", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY",
-)  # fmt: skip
 RECIPES = ("graphcl", "adnce", "best")
 OTHERS = ("adnce_baseline", "flatnce", "joao", "joao_v2", "simgrace", "infograph")
 OTHER_SEEDS = 3
@@ -34,7 +31,7 @@ def references(cells: Cells, recipe: str, dataset: str) -> dict[str, list[FoldSc
     """Return the reference rows of a recipe's encoder on a set, by row, for the seeds that are finished."""
     found: dict[str, list[FoldScores]] = {}
     for cell, _ in cells.pick(recipe=recipe, dataset=dataset):
-        for row, score in cells.records[cell.reference]["references"]["svm"].items():
+        for row, score in cells.records.get(cell.reference, {}).get("references", {}).get("svm", {}).items():
             found.setdefault(row, []).append(FoldScores.of(score))
     return {row: sorted(scores, key=lambda each: each.seed) for row, scores in found.items()}
 
@@ -115,17 +112,16 @@ def main() -> None:
     cells = study.run("recipes", {"recipe": list(RECIPES), "dataset": sets})
     wl = study.given.out / "wl"
     study.keep(
-        None,
-        page=DOCS.parent / "results.md",
+        page=study.given.docs.parent / "results.md",
         rows=accuracy_table(cells, sets, wl),
         best=gain_table(cells, sets, "best"),
         untrained=gain_table(cells, sets, "untrained"),
     )
     few = list(range(min(OTHER_SEEDS, study.given.seeds)))
     found = study.run("others", {"recipe": list(OTHERS), "dataset": sets}, seeds=few)
-    study.keep(None, page=DOCS.parent / "results.md", others=other_table(found, sets))
-    short = [dataset for dataset in SHORT if dataset in sets]
-    study.keep(None, page=ROOT / "README.md", results=accuracy_table(cells, short, wl))
+    study.keep(page=study.given.docs.parent / "results.md", others=other_table(found, sets))
+    if study.given.docs == DOCS:
+        study.keep(page=ROOT / "README.md", results=accuracy_table(cells, SHORT, wl))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def main():
         ["test accuracy", *(f"{tested[each, column]:.2f}" for column, each in enumerate(others))],
         ["base", *(f"{each:.2f}" for each in tested[0])],
     ]
-    study.keep(None, inner=markdown(["recipe", *sets, "mean rank"], rows), left_out=markdown(["", *sets], loo))
+    study.keep(inner=markdown(["recipe", *sets, "mean rank"], rows), left_out=markdown(["", *sets], loo))
 
 
 if __name__ == "__main__":

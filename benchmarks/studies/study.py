@@ -19,6 +19,9 @@ from graphcl.sweep.table import scores_of
 from graphcl.sweep.write import to_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
+SETS = (
+    "MUTAG", "PTC_MR", "BZR", "PROTEINS", "DD", "NCI1", "NCI109", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY",
+)  # fmt: skip
 
 
 def protocol(dataset: str) -> dict:
@@ -31,6 +34,7 @@ def options(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python benchmarks/studies/{name}.py")
     parser.add_argument("--mirror", help="folder or URL holding NAME.zip, as for graphcl.run")
     parser.add_argument("--data-root", default="datasets")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the figure and the page")
     parser.add_argument("--finished", action="store_true", help="run nothing: write the page from finished results")
     return parser
 
@@ -48,8 +52,7 @@ class Study:
         parser.add_argument("--out", default="sweeps", type=Path, help="folder of the sweeps; finished cells are kept")
         parser.add_argument("--workers", type=int)
         parser.add_argument("--seeds", type=int, default=seeds)
-        parser.add_argument("--epochs", type=int, default=20)
-        parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the figure and the page")
+        parser.add_argument("--epochs", type=int, default=20, help="for sweeps without recipes, which give their own")
         parser.add_argument("--sets", nargs="+", help="only these data sets")
         self.name, self.given = name, parser.parse_args()
 
@@ -76,7 +79,7 @@ class Study:
             print("\n".join(f"failed: {cell}: {error}" for cell, error in outcome.failed.items()), file=sys.stderr)
         return Cells(plan, outcome.tables, outcome.records)
 
-    def keep(self, figure, page: Path | None = None, **tables: str) -> None:
+    def keep(self, figure=None, page: Path | None = None, **tables: str) -> None:
         """Write the figure, and each table between the marks of its name on the study's page."""
         self.given.docs.mkdir(parents=True, exist_ok=True)
         if figure is not None:

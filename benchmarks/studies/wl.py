@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy.sparse import csr_array
-from study import DOCS, markdown, means, options, plus_minus, write_tables
+from study import SETS, markdown, means, options, plus_minus, write_tables
 from torch_geometric.data import Batch
 
 from graphcl.datasets import load_dataset
@@ -25,7 +25,6 @@ from graphcl.evaluate.folds import C_GRID, make_folds
 from graphcl.evaluate.svm import kernel_accuracies, sorted_by_class
 from graphcl.system.files import read_json, write_text
 
-SETS = ["MUTAG", "PTC_MR", "BZR", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI", "DD", "NCI1", "NCI109", "REDDIT-BINARY"]
 KERNELS = {"wl": "WL", "wl_oa": "WL-OA"}
 DEPTH = 5
 
@@ -157,7 +156,7 @@ def main():
         given.out.mkdir(parents=True, exist_ok=True)
         for name in given.sets:
             run(name, given)
-    write_tables(DOCS / "wl.md", wl=table(given))
+    write_tables(given.docs / "wl.md", wl=table(given))
 
 
 if __name__ == "__main__":

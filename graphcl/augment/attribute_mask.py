@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.arguments import Finite, NonNegative, Ratio
 from graphcl.augment.decision import Decision
@@ -18,7 +17,6 @@ from graphcl.graphs.segment import nonzero, random_subset, ratio_count
 from graphcl.registry import augmentations
 
 
-@functional_transform("graphcl_attribute_mask")
 @augmentations.register("attribute_mask")
 class AttributeMask(Augmentation):
     r"""Replace the features of floor(ratio n) uniformly drawn nodes in each graph of n nodes.

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.arguments import NonNegative, Ratio
 from graphcl.augment.attribute_mask import AttributeMask
@@ -24,10 +22,7 @@ from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import cumulative
 from graphcl.registry import augmentations
 
-F = TypeVar("F", bound=Callable[..., Augmentation])
 
-
-@functional_transform("graphcl_compose")
 @augmentations.register("compose")
 class Compose(Augmentation):
     """Apply several augmentations in sequence.
@@ -58,7 +53,6 @@ class Compose(Augmentation):
         return batch
 
 
-@functional_transform("graphcl_one_of")
 @augmentations.register("one_of")
 class OneOf(Augmentation):
     """Apply one of several augmentations, drawn independently for each graph.
@@ -110,13 +104,6 @@ class OneOf(Augmentation):
         return chain(decisions)
 
 
-def _functional(name: str) -> Callable[[F], F]:
-    """Return PyG's decorator `functional_transform(name)`, annotated to keep the type of the decorated function."""
-    decorate: Callable[[F], F] = functional_transform(name)
-    return decorate
-
-
-@_functional("graphcl_random2")
 @augmentations.register("random2")
 def random2(ratio: Ratio = 0.2) -> OneOf:
     """Return a `OneOf` of node drop and subgraph (GraphCL's pool of two).
@@ -135,7 +122,6 @@ def random2(ratio: Ratio = 0.2) -> OneOf:
     return OneOf([NodeDrop(ratio), Subgraph(ratio)])
 
 
-@_functional("graphcl_random3")
 @augmentations.register("random3")
 def random3(ratio: Ratio = 0.2) -> OneOf:
     """Return a `OneOf` of node drop, subgraph and edge perturbation (GraphCL's pool of three).
@@ -154,7 +140,6 @@ def random3(ratio: Ratio = 0.2) -> OneOf:
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio)])
 
 
-@_functional("graphcl_random4")
 @augmentations.register("random4")
 def random4(ratio: Ratio = 0.2) -> OneOf:
     """Return a `OneOf` of node drop, subgraph, edge perturbation and attribute masking (GraphCL's pool of four).
@@ -173,7 +158,6 @@ def random4(ratio: Ratio = 0.2) -> OneOf:
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio), AttributeMask(ratio)])
 
 
-@_functional("graphcl_drop_and_mask")
 @augmentations.register("drop_and_mask")
 def drop_and_mask(edges: Ratio = 0.2, features: Ratio = 0.3) -> Compose:
     """Return a `Compose` of edge dropping and feature masking (GRACE's view); every node stays.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
@@ -15,7 +14,6 @@ from graphcl.graphs.segment import pick
 from graphcl.registry import augmentations
 
 
-@functional_transform("graphcl_edge_drop")
 @augmentations.register("edge_drop")
 class EdgeDrop(Augmentation):
     r"""Remove each directed edge independently, with probability `ratio`; all nodes stay.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
@@ -16,7 +15,6 @@ from graphcl.graphs.segment import count, nonzero, pick, pointers, random_sample
 from graphcl.registry import augmentations
 
 
-@functional_transform("graphcl_edge_perturb")
 @augmentations.register("edge_perturb")
 class EdgePerturb(Augmentation):
     r"""Remove floor(ratio e) of the e edges of each graph and, with `add`, insert as many new edges.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
@@ -16,7 +15,6 @@ from graphcl.graphs.segment import nonzero, pick
 from graphcl.registry import augmentations
 
 
-@functional_transform("graphcl_feature_mask")
 @augmentations.register("feature_mask")
 class FeatureMask(Augmentation):
     r"""Set random columns of each graph's node features to zero, each with probability `ratio`.

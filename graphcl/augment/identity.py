@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.registry import augmentations
 
 
-@functional_transform("graphcl_identity")
 @augmentations.register("identity")
 class Identity(Augmentation):
     """Leave every graph unchanged.

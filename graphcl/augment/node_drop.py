@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
@@ -15,7 +14,6 @@ from graphcl.graphs.segment import random_subset, ratio_count
 from graphcl.registry import augmentations
 
 
-@functional_transform("graphcl_node_drop")
 @augmentations.register("node_drop")
 class NodeDrop(Augmentation):
     r"""Remove floor(ratio n) uniformly drawn nodes from each graph of n nodes, with their edges.

@@ -7,7 +7,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
-from torch_geometric.data.datapipes import functional_transform
 
 from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
@@ -18,7 +17,6 @@ from graphcl.graphs.segment import group, nonzero, pick, pointers, ranges, ratio
 from graphcl.registry import augmentations
 
 
-@functional_transform("graphcl_subgraph")
 @augmentations.register("subgraph")
 class Subgraph(Augmentation):
     r"""Keep a connected random region of n - floor(ratio n) nodes in each graph of n nodes.

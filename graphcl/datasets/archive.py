@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import errno
 import fnmatch
-import hashlib
 import shutil
 import stat
 import struct
-import sys
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
-from graphcl.datasets.names import TESTED_ARCHIVES, listing
+from graphcl.datasets.names import listing
 from graphcl.datasets.text import PARTS
 from graphcl.errors import InputError, one_line, reason
 
@@ -110,22 +108,6 @@ def folder_files(entries: Entries, folder: str, keep: Sequence[str], origin: str
         there = listing(entry.filename for entry in entries)
         raise InputError(f"{origin} is the wrong archive: no {folder}/{keep[0]} in it. It holds: {there}.")
     return chosen
-
-
-def note_checksum(archive: Path, name: str, origin: str) -> None:
-    """Print a note if the checksum of a TU archive is not the tested checksum; the server may have repacked it."""
-    if name not in TESTED_ARCHIVES:
-        return
-    digest = hashlib.sha256()
-    with archive.open("rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    if digest.hexdigest() != TESTED_ARCHIVES[name]:
-        print(
-            f"graphcl: {origin} is not the archive that this library was tested with (its SHA-256 is "
-            f"{digest.hexdigest()}); it passes all checks and is used",
-            file=sys.stderr,
-        )
 
 
 def _check_safe(entries: list[zipfile.ZipInfo], packed: int, origin: str) -> None:

@@ -59,9 +59,7 @@ def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tu
     return fetch_archive(name, TUDataset.url, mirror, staging)
 
 
-def fetch_archive(
-    name: str, server: str, mirror: str | os.PathLike[str] | None, staging: Path, max_bytes: int | None = None
-) -> tuple[Path, str]:
+def fetch_archive(name: str, server: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tuple[Path, str]:
     """Return the local path of the archive NAME.zip, and the path or URL that it came from.
 
     Args:
@@ -70,19 +68,17 @@ def fetch_archive(
         mirror: folder, `file://` URL or `http(s)://` URL that holds `NAME.zip`; `None`: the public server. A local
             mirror is only read.
         staging: folder for the download; the caller removes the folder.
-        max_bytes: largest download in bytes; default: `MAX_BYTES`.
 
     Raises:
         InputError: the mirror is invalid, or the archive cannot be found or downloaded; the message says how to get
             the archive.
     """
-    max_bytes = MAX_BYTES if max_bytes is None else max_bytes
     if mirror is None:
-        return _download(name, server, staging, server, max_bytes)
+        return _download(name, server, staging, server)
     place = mirror_place(mirror)
     if isinstance(place, Path):
         return _local(name, place, server)
-    return _download(name, place, staging, server, max_bytes)
+    return _download(name, place, staging, server)
 
 
 def mirror_place(mirror: str | os.PathLike[str]) -> Path | str:
@@ -105,7 +101,7 @@ def mirror_place(mirror: str | os.PathLike[str]) -> Path | str:
 
 def fetch_unpacked(
     get: Callable[[], tuple[Path, str]], choose: Callable[..., Chosen], staging: Path, target: Path
-) -> tuple[Path, str]:
+) -> str:
     """Fetch an archive and unpack it; if the downloaded archive is damaged, download it again.
 
     Args:
@@ -115,7 +111,7 @@ def fetch_unpacked(
         target: the new folder for the unpacked files.
 
     Returns:
-        The path of the archive and its origin, from `get`.
+        The origin of the archive, from `get`.
 
     Raises:
         InputError: `get` or `unpack` raises it.
@@ -131,7 +127,7 @@ def fetch_unpacked(
         shutil.rmtree(target, ignore_errors=True)
         archive, origin = get()
         unpack(archive, target, origin, choose)
-    return archive, origin
+    return origin
 
 
 def _local(name: str, folder: Path, public: str) -> tuple[Path, str]:
@@ -152,25 +148,22 @@ class _BrokenOffError(Exception):
     """The connection broke before the file was complete; another attempt may succeed."""
 
 
-def _download(name: str, server: str, staging: Path, public: str, max_bytes: int) -> tuple[Path, str]:
+def _download(name: str, server: str, staging: Path, public: str) -> tuple[Path, str]:
     url, target = f"{server.rstrip('/')}/{name}.zip", staging / f"{name}.zip"
     elsewhere = (
         f"Get {name}.zip elsewhere (public source: {public}/{name}.zip), put it into a folder and pass that "
         f"folder as `mirror` (--mirror FOLDER), or use the embedded data set '{SYNTHETIC}'."
     )
-    return fetch_file(url, target, elsewhere, max_bytes, lambda: suggestion(name, TU_NAMES)), url
+    return fetch_file(url, target, elsewhere, lambda: suggestion(name, TU_NAMES)), url
 
 
-def fetch_file(
-    url: str, target: Path, elsewhere: str, max_bytes: int = MAX_BYTES, hint: Callable[[], str] = lambda: ""
-) -> Path:
+def fetch_file(url: str, target: Path, elsewhere: str, hint: Callable[[], str] = lambda: "") -> Path:
     """Download the file at `url` to the path `target`, and return the path.
 
     Args:
         url: http or https address of the file.
         target: path of the new file.
         elsewhere: advice at the end of every message on other ways to get the file.
-        max_bytes: largest download in bytes.
         hint: function that returns further advice for a file that the server does not have.
 
     Raises:
@@ -179,7 +172,7 @@ def fetch_file(
     deadline = time.monotonic() + MAX_SECONDS
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            _receive(url, target, max_bytes, deadline)
+            _receive(url, target, deadline)
             return target
         except _BrokenOffError as error:
             if attempt == ATTEMPTS:
@@ -199,7 +192,7 @@ def fetch_file(
     raise AssertionError("one of the attempts returns or raises")
 
 
-def _receive(url: str, target: Path, max_bytes: int, deadline: float) -> None:
+def _receive(url: str, target: Path, deadline: float) -> None:
     """Download a file in one attempt.
 
     Raises:
@@ -214,16 +207,16 @@ def _receive(url: str, target: Path, max_bytes: int, deadline: float) -> None:
         length = answer.headers.get("Content-Length", "")
         total = int(length) if re.fullmatch(r"\d{1,18}", length, re.ASCII) else None
         if total is not None:
-            if total > max_bytes:
-                raise InputError(f"{url} is larger than {max_bytes} bytes ({total}).")
+            if total > MAX_BYTES:
+                raise InputError(f"{url} is larger than {MAX_BYTES} bytes ({total}).")
             print(f"graphcl: downloading {url} ({total / 1e6:.1f} MB)", file=sys.stderr)
         size = 0
         with target.open("wb") as file:
             try:
                 while block := answer.read1(2**16):
                     size += len(block)
-                    if size > max_bytes:
-                        raise InputError(f"{url} is larger than {max_bytes} bytes.")
+                    if size > MAX_BYTES:
+                        raise InputError(f"{url} is larger than {MAX_BYTES} bytes.")
                     if time.monotonic() > deadline:
                         raise InputError(f"{url} takes longer than {MAX_SECONDS / 3600:.0f} hours.")
                     file.write(block)

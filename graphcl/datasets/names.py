@@ -54,15 +54,6 @@ def is_node_name(source: object) -> bool:
     return isinstance(source, str) and (source in NODE_NAMES or re.fullmatch(r"sbm-\d{1,9}", source) is not None)
 
 
-TESTED_ARCHIVES = {
-    "IMDB-BINARY": "b291ec8b26d85c70faa2ba0a2433e1f407ed2ef5d0fc072d36b9a95e49a1bb27",
-    "MUTAG": "66112bc67b33235364e6e75edbbcbd61294b865897e05988bb67ebea8cb5a517",
-    "NCI1": "5d2820d9caf54b6a66c99478b4c8d44a0e7ca6d2bd123ed63e721ab4062851b6",
-    "PROTEINS": "2da8de15284b88edabca2888ce5444d62f364ed41159260977088c4e53d4d848",
-}
-"""Name -> SHA-256 of the archive that the tests use. An archive with another checksum is loaded too."""
-
-
 def dataset_names() -> list[str]:
     """Return the names of the generated sets, known TU sets, OGB's sets, sets of nodes and registered sets.
 

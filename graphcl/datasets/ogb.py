@@ -40,8 +40,6 @@ from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
 
 T = TypeVar("T")
-MAX_BYTES = 2**30
-"""Largest download, in bytes; a larger archive loads from a local mirror."""
 _PARTS = ("raw/*", "split/*", "mapping/*", "RELEASE_v*.txt")
 
 
@@ -91,8 +89,8 @@ def load_archive(
             shutil.copytree(home, made, ignore=shutil.ignore_patterns("processed"))
         else:
             server, _, file = facts["url"].rpartition("/")
-            _, origin = fetch_unpacked(
-                lambda: fetch_archive(file.removesuffix(".zip"), server, mirror, staging, MAX_BYTES),
+            origin = fetch_unpacked(
+                lambda: fetch_archive(file.removesuffix(".zip"), server, mirror, staging),
                 partial(folder_files, folder=facts["download_name"], keep=_PARTS),
                 staging,
                 made,

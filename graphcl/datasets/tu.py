@@ -26,7 +26,7 @@ from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 from torch_geometric.datasets import TUDataset
 
-from graphcl.datasets.archive import note_checksum, tu_files
+from graphcl.datasets.archive import tu_files
 from graphcl.datasets.fetch import fetch, fetch_unpacked
 from graphcl.datasets.names import check_name, listing
 from graphcl.datasets.staging import load_cached
@@ -71,11 +71,8 @@ def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None)
         target = staging / name / "raw"
         if raw.is_dir() and any(raw.iterdir()):
             return _copied_text(raw, name, target, f"{raw} (delete this folder to fetch {name} again)")
-        archive, origin = fetch_unpacked(
-            lambda: fetch(name, mirror, staging), partial(tu_files, name=name), staging, target
-        )
+        origin = fetch_unpacked(lambda: fetch(name, mirror, staging), partial(tu_files, name=name), staging, target)
         check_text(target, name, origin)
-        note_checksum(archive, name, origin)
         return origin
 
     return _load(name, root, fill)

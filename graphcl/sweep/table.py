@@ -75,7 +75,7 @@ class Table:
         rows: labels of each row.
         columns: label of each column.
         entries: place -> results of the trained encoder.
-        references: place -> reference (`majority`, `statistics`, `untrained` or `calibrated`) -> results.
+        references: place -> name of a row without training, such as `untrained` -> results.
         gains: place -> gain over the untrained encoder.
         gains_over_best: place -> gain over the reference row with the best mean.
         gains_over_baseline: place -> gain over the baseline's row.

@@ -11,7 +11,6 @@ import torch_geometric.transforms as T
 from hypothesis import given
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
-from torch_geometric.data.datapipes import DatasetAdapter
 from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
@@ -264,22 +263,6 @@ def test_forward_is_the_call(name):
         called = build(name)(graph)
         torch.manual_seed(0)
         assert_same_graph(build(name).forward(graph), called)
-
-
-@each_name
-def test_in_data_pipes_by_its_functional_name(name):
-    graphs = [make_graph(4 + i, path(4 + i), i) for i in range(3)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pipe = DatasetAdapter(graphs)
-        if not hasattr(pipe, "batch_graphs"):
-            pytest.skip("this torch has no data pipes")
-        arguments = [[NodeDrop(0.5)]] if "members" in augmentations.arguments(name).required else []
-        pipe = getattr(pipe, f"graphcl_{name}")(*arguments)
-        assert [type(graph) for graph in pipe] == [Data] * 3
-        (batch,) = pipe.batch_graphs(batch_size=3)
-    assert_true_batch(batch)
-    assert batch.y.tolist() == [0, 1, 2]
 
 
 def test_a_data_set_with_a_transform_can_be_pickled():

@@ -17,7 +17,9 @@ from graphcl.registry import methods
 from graphcl.sweep import make_plan
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
-NAMES = ["adaptive", "adnce_weights", "batch_size", "dro", "precision", "recipes", "temperature"]
+NAMES = [
+    "adaptive", "adnce_weights", "batch_size", "dro", "leaderboard", "precision", "published", "recipes", "temperature",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -52,7 +54,8 @@ class Nothing:
     def scores(self, **_):
         return []
 
-    untrained = scores
+    untrained = pick = scores
+    done = ()
 
     def markdown(self):
         raise PlannedError

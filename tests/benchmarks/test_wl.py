@@ -144,9 +144,8 @@ def test_the_command_line_keeps_what_is_finished(wl, monkeypatch, tmp_path):
         graphs.append(Data(x=x, edge_index=torch.from_numpy(edge_index), y=seed % 2))
     monkeypatch.setattr(wl, "load_dataset", lambda *_: load_dataset(graphs))
     monkeypatch.setattr(wl, "DEPTH", 1)
-    monkeypatch.setattr(wl, "DOCS", tmp_path)
     monkeypatch.setattr(wl, "C_GRID", (1.0,))
-    arguments = ["wl", "--sets", "OWN", "--seeds", "2", "--out", str(tmp_path / "out")]
+    arguments = ["wl", "--sets", "OWN", "--seeds", "2", "--out", str(tmp_path / "out"), "--docs", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", arguments)
     wl.main()
     first = (tmp_path / "wl.md").read_text()

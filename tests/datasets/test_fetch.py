@@ -230,12 +230,13 @@ def test_from_https_nothing_leads_to_http():
     assert fetch._Redirects().redirect_request(request, None, 302, "", {}, "https://b/").full_url == "https://b/"
 
 
-def test_a_download_says_its_size_and_stops_at_a_limit(server, tmp_path, capfd):
+def test_a_download_says_its_size_and_stops_at_a_limit(server, tmp_path, capfd, monkeypatch):
     path, origin = fetch.fetch_archive("TINY", server.url, None, tmp_path)
     assert (path.read_bytes(), origin) == (server.content, f"{server.url}/TINY.zip")
     assert capfd.readouterr() == ("", f"graphcl: downloading {server.url}/TINY.zip (0.0 MB)\n")
+    monkeypatch.setattr(fetch, "MAX_BYTES", 100)
     with pytest.raises(InputError, match=rf"TINY\.zip is larger than 100 bytes \({len(server.content)}\)\. Get TINY"):
-        fetch.fetch_archive("TINY", server.url, None, tmp_path, max_bytes=100)
+        fetch.fetch_archive("TINY", server.url, None, tmp_path)
 
 
 def test_connection_refused(refused, monkeypatch):

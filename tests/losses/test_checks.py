@@ -201,8 +201,10 @@ def test_large_numbers_are_finite():
 @pytest.mark.parametrize(
     ("name", "size", "message"),
     [
-        *((name, 1e20, r" for its squares in torch\.float32, got .* 1e\+20") for name in ("n_pair", "jsd", "vicreg")),
-        *(("vicreg", size, r": its statistics overflow in torch\.float32; scale it down") for size in (1e12, 1e18)),
+        *(
+            ("vicreg", size, r": its statistics overflow in torch\.float32; scale it down")
+            for size in (1e12, 1e18, 1e20)
+        ),
         ("barlow_twins", 2e38, r": its statistics overflow in torch\.float32; scale it down"),
     ],
 )

@@ -73,15 +73,6 @@ def check_statistic(name: str, statistic: Tensor) -> None:
         raise InputError(f"`{name}` is too large: its statistics overflow in {statistic.dtype}; scale it down.")
 
 
-def check_size(name: str, z: Tensor, whose: str = "") -> None:
-    """Raise InputError if the sum of the squared entries of `z` overflows. Checks CPU tensors only."""
-    z = z.detach()
-    if z.device.type == "cpu" and not math.isfinite(float(z.square().sum())):
-        raise InputError(
-            f"`{name}`{whose} is too large for its squares in {z.dtype}, got entries up to {float(z.abs().max()):g}."
-        )
-
-
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise InputError unless `value` is one of `choices`."""
     if value not in choices:

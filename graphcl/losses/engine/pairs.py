@@ -33,7 +33,6 @@ from graphcl.losses.engine.checks import (
     check_ids,
     check_queue,
     check_rows,
-    check_size,
     check_views,
 )
 from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, Similarity
@@ -132,9 +131,9 @@ def compare(
         seen = range(len(sets)) if ranks.size() == 1 else [*comparison.batch_sets, *range(2, len(sets))]
         for number, name in enumerate(sets):
             if number in seen:
-                _check(name, comparison.sets[number], unit)
+                check_finite(name, comparison.sets[number])
         for number, each in others.items():
-            _check(f"z{number + 1}", each, unit, " of the other ranks")
+            check_finite(f"z{number + 1}", each, " of the other ranks")
         if others:
             comparison = comparison.with_keys(others)
         if dense:
@@ -201,7 +200,7 @@ def explicit(
         unit = _unit(similarity, normalized)
         rows = [_prepared(each, unit) for each in given.values()]
         for name, each in zip(given, rows, strict=True):
-            _check(name, each, unit)
+            check_finite(name, each)
         a, p, n = rows
         return ExplicitPairs(a, p, n, similarity)
 
@@ -227,13 +226,6 @@ def _unit(similarity: Similarity, normalized: bool | None) -> bool:
 def _prepared(z: Tensor, unit: bool) -> Tensor:
     """Return `z` in float32 or float64, with rows scaled to norm 1 if `unit`."""
     return normalize(z) if unit else at_least_float32(z)
-
-
-def _check(name: str, rows: Tensor, unit: bool, whose: str = "") -> None:
-    """Raise an InputError if `rows` are not finite, or are not normalised and have squares that overflow."""
-    check_finite(name, rows, whose)
-    if not unit:
-        check_size(name, rows, whose)
 
 
 def at_least_float32(z: Tensor) -> Tensor:
