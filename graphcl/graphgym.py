@@ -30,7 +30,7 @@ from graphcl.augment import two_views
 from graphcl.config import Config, make_config
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.build import edge_columns, make_augmentations, make_method
+from graphcl.experiment.build import make_augmentations, make_method
 from graphcl.losses import Loss
 from graphcl.methods import Outcome, TwoViews
 from graphcl.models.contrastive import ContrastiveModel
@@ -184,7 +184,7 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
         raise InputError(f"`dataset.split` must give each of three parts at least two graphs, got {split}.")
     for part, graphs in zip(("train", "val", "test"), order.split(sizes), strict=True):
         dataset._data[f"{part}_graph_index"] = graphs
-    cfg.share.edge_dim = edge_columns(dataset) or 0
+    cfg.share.edge_dim = dataset.num_edge_features
     return dataset
 
 

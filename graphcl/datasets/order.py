@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -19,11 +18,11 @@ _BLOCKS = 16
 
 
 def num_batches(num_graphs: int, batch_size: int, ranks: int = 1) -> int:
-    """Return the number of batches in an epoch; `EpochOrder` may merge or drop the last batch."""
-    batches = -(-num_graphs // batch_size)
-    batches -= batches > 1 and batch_size > 1 and num_graphs % batch_size == 1
-    last = num_graphs - (batches - 1) * batch_size
-    return batches - (ranks > 1 and last < 2 * ranks)
+    """Return the number of batches in an epoch; `batches` may merge or drop the last batch."""
+    number = -(-num_graphs // batch_size)
+    number -= number > 1 and batch_size > 1 and num_graphs % batch_size == 1
+    last = num_graphs - (number - 1) * batch_size
+    return number - (ranks > 1 and last < 2 * ranks)
 
 
 def check_shard(shard: Shard, batch_size: int, num_graphs: int) -> None:
@@ -36,34 +35,24 @@ def check_shard(shard: Shard, batch_size: int, num_graphs: int) -> None:
             raise InputError(f"`{name}` must be at least 2 x {ranks} ranks = {2 * ranks}, two graphs each, got {size}.")
 
 
-class EpochOrder(Sequence[Tensor]):
-    """Sequence of the batches of one epoch, as index tensors that are slices of one tensor.
+def batches(graphs: Tensor, batch_size: int, shard: Shard = WHOLE) -> list[Tensor]:
+    """Return the batches of one epoch, as slices of `graphs`.
 
     Args:
         graphs: indices of all graphs, in the order of the epoch.
         batch_size: number of graphs in a batch; a last batch of a single graph is merged into the batch before it.
         shard: `(rank, ranks)`: the rank and the number of ranks. Each batch is divided into one part per rank, all of
-            equal size; the sequence has the part of `rank`. The remainder of a batch is dropped. A last batch with
+            equal size; the result has the part of `rank`. The remainder of a batch is dropped. A last batch with
             fewer than two graphs per rank is dropped as a whole.
     """
-
-    def __init__(self, graphs: Tensor, batch_size: int, shard: Shard = WHOLE) -> None:
-        self.graphs, self.batch_size, self.shard = graphs, batch_size, shard
-
-    def __len__(self) -> int:
-        return num_batches(self.graphs.numel(), self.batch_size, self.shard[1])
-
-    def __getitem__(self, number: Any) -> Any:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        if not -len(self) <= number < len(self):
-            raise IndexError(number)
-        number %= len(self)
-        rank, ranks = self.shard
-        last = number + 1 == num_batches(self.graphs.numel(), self.batch_size)
-        start, stop = number * self.batch_size, self.graphs.numel() if last else (number + 1) * self.batch_size
-        part = (stop - start) // ranks
-        return self.graphs[start + rank * part : start + (rank + 1) * part]
+    rank, ranks = shard
+    parts = [part for part in graphs.split(batch_size) if len(part)]
+    if len(parts) > 1 and batch_size > 1 and len(parts[-1]) == 1:
+        parts[-2:] = [graphs[-batch_size - 1 :]]
+    if ranks > 1 and len(parts[-1]) < 2 * ranks:
+        parts.pop()
+    sizes = [len(part) // ranks for part in parts]
+    return [part[rank * size : (rank + 1) * size] for part, size in zip(parts, sizes, strict=True)]
 
 
 class EpochBatches:
@@ -83,7 +72,7 @@ class EpochBatches:
         shuffle: whether each epoch draws a new order.
         generator: CPU generator that draws the order; default: torch's global one.
         window: number of graphs that are shuffled together, >= 16; `None`: all graphs together.
-        shard: see `EpochOrder`.
+        shard: see `batches`.
 
     Attributes:
         current: the batches of the current epoch, as index tensors.
@@ -109,7 +98,7 @@ class EpochBatches:
         check_shard(shard, batch_size, num_graphs)
         self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
         self.window, self.shard = window, shard
-        self.current = EpochOrder(torch.empty(0, dtype=torch.long), batch_size, shard)
+        self.current: list[Tensor] = []
 
     def __len__(self) -> int:
         return num_batches(self.num_graphs, self.batch_size, self.shard[1])
@@ -118,9 +107,9 @@ class EpochBatches:
         for graphs in self.draw():
             yield graphs.tolist()
 
-    def draw(self) -> EpochOrder:
+    def draw(self) -> list[Tensor]:
         """Draw the order of a new epoch and return the epoch's batches as index tensors."""
-        self.current = EpochOrder(self._order(), self.batch_size, self.shard)
+        self.current = batches(self._order(), self.batch_size, self.shard)
         return self.current
 
     def _order(self) -> Tensor:

@@ -47,7 +47,7 @@ class ResidentLoader:
         device: device of the data set and the batches.
         window: number of graphs that are shuffled together; default: all. See `EpochBatches`.
         shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch. See
-            `EpochOrder`.
+            `graphcl.datasets.order.batches`.
 
     Raises:
         InputError: the data set cannot be held as plain tensors: it has a `transform` (which may change at each

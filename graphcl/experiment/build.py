@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, two_views
@@ -90,7 +90,7 @@ def make_model(
         InputError: the encoder needs edge attributes but the graphs have none, or `x` holds categories but the encoder
             needs real numbers.
     """
-    name, columns, edge_dim = config.encoder["name"], dataset.num_features, edge_columns(dataset)
+    name, columns, edge_dim = config.encoder["name"], dataset.num_features, dataset.num_edge_features or None
     if encoder is None and not dataset[0].x.is_floating_point() and not takes_categories(name):
         raise InputError(
             f"encoder `{name}` needs real numbers in `x`, but the `x` of {dataset.name} holds categories; use "
@@ -194,14 +194,6 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
             ) from None
 
 
-def edge_columns(dataset: GraphDataset) -> int | None:
-    """Return the number of columns of `edge_attr`, or None if the graphs have no `edge_attr`."""
-    values = dataset[0].get("edge_attr")
-    if not isinstance(values, Tensor):
-        return None
-    return 1 if values.dim() == 1 else values.size(1)
-
-
 def describe(
     config: Config, dataset: GraphDataset, model: ContrastiveModel, encoder: OwnEncoder | None = None
 ) -> EncoderDescription:
@@ -214,7 +206,7 @@ def describe(
         encoder=name,
         in_channels=dataset.num_features,
         out_channels=model.width,
-        edge_dim=edge_columns(dataset) if model.accepts("edge_attr") else None,
+        edge_dim=(dataset.num_edge_features or None) if model.accepts("edge_attr") else None,
         dataset=dataset.name,
         features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,

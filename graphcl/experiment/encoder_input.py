@@ -10,7 +10,6 @@ from graphcl.config import Config
 from graphcl.config.settings import MOLECULES
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.build import edge_columns
 from graphcl.experiment.level import contrasts_nodes
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
@@ -73,7 +72,7 @@ def load_for(
     if encoder.arguments is not None and whole != takes_categories(encoder.name):
         kinds = ["numbers", "categories as whole numbers"]
         raise InputError(f"`x` of {given.name} holds {kinds[whole]}; {trained} {kinds[not whole]}.")
-    if description.edge_dim is not None and description.edge_dim != (columns := edge_columns(dataset)):
+    if description.edge_dim is not None and description.edge_dim != (columns := dataset.num_edge_features or None):
         raise InputError(
             f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
             "requires."

@@ -24,7 +24,6 @@ def test_shards(ranks, batch, count, seed):
     for _ in range(2):
         expected = [graphs.tolist() for graphs in whole.draw()]
         parts = [[graphs.tolist() for graphs in each.draw()] for each in shards]
-        assert [each.current.graphs.tolist() for each in shards] == [whole.current.graphs.tolist()] * ranks
         assert {len(each) for each in parts} == {len(each) for each in shards} == {len(shards[0])}
         # Only a last batch with fewer than two graphs per rank is dropped as a whole.
         assert len(expected) - len(shards[0]) == (len(expected[-1]) < 2 * ranks)

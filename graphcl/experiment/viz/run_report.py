@@ -30,7 +30,6 @@ from graphcl.experiment.viz.embedding_map import CLASSES, class_style, embedding
 from graphcl.experiment.viz.gains import gain_by_seed, gains, metric_label
 from graphcl.experiment.viz.run_files import Run, read_run
 from graphcl.experiment.viz.similarities import KINDS, density, similarities
-from graphcl.experiment.viz.stages import stages
 from graphcl.experiment.viz.style import MUTED, TRAINED, UNTRAINED, style
 from graphcl.experiment.viz.svg import css_colour, css_variables, inline
 from graphcl.experiment.viz.weights import mean_weight, weights
@@ -283,12 +282,8 @@ def _weighting(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     return "unequal" if means and all(np.nanmin(mean) >= 0 for mean in means) else "unknown"
 
 
-def _times(result: Mapping[str, Any]) -> Figures:
-    seconds = result.get("seconds")
-    if not seconds:
-        return []
-    label = ", ".join(f"{stage} {value:.2f} s" for stage, value in seconds.items())
-    return [(f"seconds per stage: {label}", stages("", seconds))]
+def _times(result: Mapping[str, Any]) -> str:
+    return ", ".join(f"{stage} {value:.2f} s" for stage, value in result.get("seconds", {}).items())
 
 
 def _in_order(snapshots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
