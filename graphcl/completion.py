@@ -11,9 +11,9 @@ from graphcl.config.commands import COMPLETION, PARSERS
 from graphcl.config.recipes import shipped_configs
 from graphcl.config.specs import choices
 from graphcl.datasets import dataset_names
-from graphcl.errors import InputError
 from graphcl.registry import augmentations, encoders, losses, methods
 from graphcl.system.entry_point import entry_point
+from graphcl.system.optional import optional
 
 
 @entry_point("nothing was written")
@@ -22,10 +22,7 @@ def main(arguments: Sequence[str]) -> None:
     settings = COMPLETION.parse(arguments)
     if settings is None:
         return
-    try:
-        import shtab
-    except ImportError:
-        raise InputError("tab completion needs shtab: pip install 'graphcl[completion]'.") from None
+    shtab = optional("shtab", "tab completion needs shtab", "completion")
     print(shtab.complete(parser(PARSERS), settings.shell))
 
 

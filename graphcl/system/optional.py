@@ -13,33 +13,41 @@ from typing import Any
 from graphcl.errors import InputError
 
 
-def import_ogb(module: str = "graphproppred") -> ModuleType:
-    """Import and return a module of ogb, without the network access of `import ogb`.
+def optional(module: str, need: str, extra: str) -> ModuleType:
+    """Import and return `module` of an optional package.
+
+    Args:
+        module: name of the module.
+        need: what needs which package, the beginning of the error message.
+        extra: the extra of this package that installs it.
 
     Raises:
-        InputError: ogb is not installed, or cannot be imported.
+        InputError: the module cannot be imported.
     """
     try:
-        with _no_version_check():
-            importlib.import_module("ogb")
-        return importlib.import_module(f"ogb.{module}")
+        return importlib.import_module(module)
     except ImportError as error:
-        raise InputError(f"OGB's data sets need the package ogb ({error}); pip install 'graphcl[ogb]'.") from None
+        raise InputError(f"{need} ({error}); pip install 'graphcl[{extra}]'.") from None
+
+
+def import_ogb(module: str = "graphproppred") -> ModuleType:
+    """Import and return a module of ogb, without the network access of `import ogb`."""
+    need = "OGB's data sets need the package ogb"
+    with _no_version_check():
+        optional("ogb", need, "ogb")
+    return optional(f"ogb.{module}", need, "ogb")
 
 
 def import_onnx() -> ModuleType:
-    """Import and return the module `onnx`.
+    """Import and return the module `onnx`; torch writes ONNX files with onnxscript, so check that too."""
+    need = "ONNX files need onnx and onnxscript, unlike pt2"
+    optional("onnxscript", need, "onnx")
+    return optional("onnx", need, "onnx")
 
-    Raises:
-        InputError: onnx or onnxscript, with which torch writes ONNX files, cannot be imported.
-    """
-    try:
-        importlib.import_module("onnxscript")
-        return importlib.import_module("onnx")
-    except ImportError as error:
-        raise InputError(
-            f"ONNX files need onnx and onnxscript ({error}); pip install 'graphcl[onnx]', or use pt2."
-        ) from None
+
+def import_rdkit(module: str) -> ModuleType:
+    """Import and return a module of RDKit, such as `Chem`."""
+    return optional(f"rdkit.{module}", "molecules need RDKit", "molecules")
 
 
 def import_neighbor_loader() -> Any:
@@ -55,18 +63,6 @@ def import_neighbor_loader() -> Any:
             "(see PyG's installation page), or leave `neighbours` out to encode the whole graph."
         )
     return loader.NeighborLoader
-
-
-def import_rdkit(module: str) -> ModuleType:
-    """Import and return a module of RDKit, such as `Chem`.
-
-    Raises:
-        InputError: RDKit is not installed, or cannot be imported.
-    """
-    try:
-        return importlib.import_module(f"rdkit.{module}")
-    except ImportError as error:
-        raise InputError(f"molecules need RDKit ({error}); pip install 'graphcl[molecules]'.") from None
 
 
 @contextmanager

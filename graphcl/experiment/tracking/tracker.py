@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from graphcl.errors import InputError, one_line
+from graphcl.errors import one_line
+from graphcl.system.optional import optional
 from graphcl.training.epoch import Epoch
 
 Self = TypeVar("Self", bound="Tracker")
@@ -47,11 +47,7 @@ class Tracker(ABC):
         Raises:
             InputError: the library is not installed; the message gives the command that installs it.
         """
-        try:
-            return importlib.import_module(cls.module)
-        except ImportError as error:
-            command = f'pip install "graphcl[{cls.name}]"'
-            raise InputError(f"tracking with {cls.name} needs its library ({error}); install it: {command}") from None
+        return optional(cls.module, f"tracking with {cls.name} needs its library", cls.name)
 
     def __init__(self, folder: str | Path, seed: int = 0, settings: Mapping[str, Any] | None = None) -> None:
         self._epoch, self._failed = 0, False

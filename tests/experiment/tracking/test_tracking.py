@@ -117,7 +117,7 @@ def test_a_missing_library_is_reported_before_any_work(go, monkeypatch, name):
     assert (code, printed) == (2, "")
     assert err.count("\n") == 1
     assert err.startswith(f"graphcl: tracking with {name} needs its library (")
-    assert err.endswith(f'install it: pip install "graphcl[{name}]"\n')
+    assert err.endswith(f"); pip install 'graphcl[{name}]'.\n")
     assert not out.exists()
 
 
