@@ -13,6 +13,7 @@ from study import markdown, means, options, plus_minus, write_tables
 from graphcl.commands.transfer import Transfer, transfer
 from graphcl.evaluate import FoldScores, holm, paired_gain, paired_test
 from graphcl.run import run
+from graphcl.sweep.write import gain_text
 
 SETS = ["MUTAG", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI", "NCI1", "DD"]
 RATES = [0.01, 0.1]
@@ -47,7 +48,7 @@ def table(given):
     adjusted = holm([paired_test(after, before).p for before, after in found.values()])
     rows = []
     for ((name, rate), (before, after)), p in zip(found.items(), adjusted, strict=True):
-        gain = f"{paired_gain(after, before).mean:+.2f} ({'< 0.001' if p < 0.001 else f'{p:.3f}'})"
+        gain = gain_text(paired_gain(after, before).mean, p)
         rows.append([name, f"{100 * rate:g} %", *(plus_minus(means(each)) for each in (before, after)), gain])
     return markdown(["data set", "labels", "from scratch", "pretrained", "gain (p)"], rows)
 

@@ -12,6 +12,7 @@ from study import DOCS, SETS, Cells, Study, markdown, means, plus_minus
 
 from graphcl.config.recipes import shipped_configs
 from graphcl.evaluate import FoldScores, best_row, holm, paired_gain, paired_test
+from graphcl.sweep.write import gain_text
 
 RECIPES = ("graphcl", "adnce", "best")
 OTHERS = ("adnce_baseline", "flatnce", "joao", "joao_v2", "simgrace", "infograph")
@@ -69,7 +70,8 @@ def gain_table(cells: Cells, sets, over: str, wl: Path | None = None) -> str:
         for dataset in sets:
             after, rows = cells.scores(recipe=recipe, dataset=dataset), references(cells, recipe, dataset)
             for kernel, label in KERNELS.items() if wl else ():
-                scores = [each for each in kernel_scores(wl, dataset, kernel) if each.seed < len(after)]
+                seeds = {each.seed for each in after}
+                scores = [each for each in kernel_scores(wl, dataset, kernel) if each.seed in seeds]
                 if len(scores) == len(after):
                     rows[label.removesuffix(" kernel")] = scores
             if after and rows:
@@ -84,7 +86,7 @@ def gain_table(cells: Cells, sets, over: str, wl: Path | None = None) -> str:
                 line.append("-")
                 continue
             p, best = adjusted[recipe, dataset], names[recipe, dataset]
-            text = f"{tests[recipe, dataset].mean:+.2f} ({'< 0.001' if p < 0.001 else f'{p:.3f}'})"
+            text = gain_text(tests[recipe, dataset].mean, p)
             line.append((f"**{text}**" if p < 0.05 else text) + ("" if over == "untrained" else f" {best}"))
         lines.append([f"`{recipe}`", *line])
     return markdown(["row", *sets], lines)

@@ -150,9 +150,13 @@ def _difference_rows(table: Table, differences: Mapping[tuple[Labels, str], Diff
 def _difference(difference: Difference | None) -> str:
     if difference is None:
         return ""
-    p = "< 0.001" if difference.p < 0.001 else f"{difference.p:.3f}"
-    text = f"{difference.mean:+.2f} ({p})"
+    text = gain_text(difference.mean, difference.p)
     return f"**{text}**" if difference.significant else text
+
+
+def gain_text(mean: float, p: float) -> str:
+    """Return a gain and its p-value in parentheses, such as `+1.20 (0.041)`."""
+    return f"{mean:+.2f} ({'< 0.001' if p < 0.001 else f'{p:.3f}'})"
 
 
 def _text(entry: Entry | None, plus_minus: str) -> str:

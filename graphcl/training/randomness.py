@@ -68,11 +68,15 @@ class Generators:
             if len(states[name]) == len(self._own[name].get_state()):
                 self._own[name].set_state(states[name])
             else:
-                print(
-                    "graphcl: saved on another type of device, resumed here: the batches are equal, but the views are "
-                    "new draws, so the result is not bit-identical.",
-                    file=sys.stderr,
-                )
+                note_new_views("saved on another type of device, resumed here")
+
+
+def note_new_views(change: str) -> None:
+    """Print that a resumed run draws new views; `change` says what is not as it was when the run was saved."""
+    print(
+        f"graphcl: {change}: the batches are equal, but the views are new draws, so the result is not bit-identical.",
+        file=sys.stderr,
+    )
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from functools import partial
@@ -24,7 +23,7 @@ from graphcl.training.checkpoint import OtherTrainingError
 from graphcl.training.epoch import Epoch, measure
 from graphcl.training.non_finite import NonFiniteLossError, all_finite, non_finite_error, step_or_skip
 from graphcl.training.optimiser import rate_factor
-from graphcl.training.randomness import Generators
+from graphcl.training.randomness import Generators, note_new_views
 from graphcl.training.step import Step
 from graphcl.training.stream import augmented, batches_of_epoch
 
@@ -221,11 +220,7 @@ class Training:
         else:
             self._generators.restore_own({name: each for name, each in every[0]["own"].items() if name == "order"})
         if len(every) != ranks.size() and rank == 0 and not same_views:
-            print(
-                f"graphcl: saved by {len(every)} ranks, resumed by {ranks.size()}: the batches are equal, but the "
-                "views are new draws, so the result is not bit-identical.",
-                file=sys.stderr,
-            )
+            note_new_views(f"saved by {len(every)} ranks, resumed by {ranks.size()}")
 
     def _figures(self) -> Tensor:
         """Return the metrics of the epoch's steps `[steps, metrics]`, averaged over ranks, on the CPU."""
