@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from graphcl.errors import InputError
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.version import __version__
 
 COMMANDS = {
@@ -23,9 +23,14 @@ COMMANDS = {
 """Command -> (module, summary); the module's `main(arguments)` runs the command and returns the exit code."""
 
 
-@entry_point("nothing was started")
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command named by the first argument with the remaining arguments, and return the exit code."""
+    with program("nothing was started") as this:
+        this.code = _run(sys.argv[1:] if arguments is None else arguments)
+    return this.code
+
+
+def _run(arguments: Sequence[str]) -> int:
     if len(arguments) > 1 and arguments[0] == "--help":  # as in graphcl --help losses
         arguments = ["run", *arguments]
     if not arguments or arguments[0] in ("--help", "-h"):

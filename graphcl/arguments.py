@@ -9,12 +9,15 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+from typing_extensions import Self
 
 from graphcl.errors import InputError, InputTypeError, one_line
 
@@ -201,6 +204,35 @@ def shown(value: object) -> str:
         return f"a large {type(value).__name__}"
 
 
+class Settings(BaseModel):
+    """Base class of settings. Values are immutable and never converted; unknown names are errors.
+
+    A setting is defined once, by a field: its name, type, range and default, and its help text in the docstring below
+    it. The title of a field is the placeholder for its value in the help of the command line.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], taker: str) -> Self:
+        """Return the settings given as keyword arguments.
+
+        Args:
+            values: keyword arguments.
+            taker: name of the function that takes them, for the messages.
+
+        Raises:
+            InputTypeError: an argument is unknown, or of the wrong type.
+            InputError: a value is out of range.
+        """
+        if unknown := [name for name in values if name not in cls.model_fields]:
+            raise InputTypeError(f"`{taker}` has no argument `{unknown[0]}`; {nearest(unknown[0], cls.model_fields)}.")
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as error:
+            raise _input_error(error, cls.model_fields) from None
+
+
 class Arguments:
     """Validator for the arguments of a function, made from the function's signature.
 
@@ -251,13 +283,42 @@ class Arguments:
             try:
                 self.model.model_validate(given)
             except ValidationError as error:
-                types = any(item["type"].endswith(("_type", "_instance_of")) for item in error.errors())
-                raise (InputTypeError if types else InputError)(
-                    " ".join(problems(error, lambda _: self.defaults))
-                ) from None
+                raise _input_error(error, self.defaults) from None
             return function(*args, **kwargs)
 
         return guarded  # type: ignore[return-value]
+
+
+def _input_error(error: ValidationError, names: Iterable[str]) -> InputError:
+    """Return a failed validation of arguments as one error; `names` are the valid names."""
+    types = any(item["type"].endswith(("_type", "_instance_of")) for item in error.errors())
+    return (InputTypeError if types else InputError)(" ".join(problems(error, lambda _: names)))
+
+
+def _bare(annotation: Any) -> Any:
+    """Return a type without its range, so that signatures are readable."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    union = get_origin(annotation) in (Union, types.UnionType)
+    return Union[tuple(map(_bare, get_args(annotation)))] if union else annotation  # noqa: UP007, of a tuple of types
+
+
+def keywords(fields: Mapping[str, FieldInfo]) -> Callable[[F], F]:
+    """Return a decorator that gives `function(..., **settings)` the signature with a keyword for each field."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        flat = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=_bare(field.annotation)
+            )
+            for name, field in fields.items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *flat])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
 
 
 def bind(

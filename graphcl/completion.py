@@ -12,18 +12,19 @@ from graphcl.config.recipes import shipped_configs
 from graphcl.config.specs import choices
 from graphcl.datasets import dataset_names
 from graphcl.registry import augmentations, encoders, losses, methods
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.system.optional import optional
 
 
-@entry_point("nothing was written")
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments of `graphcl completion` and run the command."""
-    settings = COMPLETION.parse(arguments)
-    if settings is None:
-        return
-    shtab = optional("shtab", "tab completion needs shtab", "completion")
-    print(shtab.complete(parser(PARSERS), settings.shell))
+    with program("nothing was written") as this:
+        settings = COMPLETION.parse(arguments)
+        if settings is None:
+            return this.code
+        shtab = optional("shtab", "tab completion needs shtab", "completion")
+        print(shtab.complete(parser(PARSERS), settings.shell))
+    return this.code
 
 
 def parser(commands: Mapping[str, Command[Any]]) -> argparse.ArgumentParser:

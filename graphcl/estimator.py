@@ -12,13 +12,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from graphcl.arguments import named_arguments, resembling
-from graphcl.config import Config, make_config
+from graphcl.arguments import keywords, named_arguments, resembling
+from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.completion import NAMED
 from graphcl.datasets import load_dataset
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
-from graphcl.experiment.build import TRAINING, describe, dry_run, pick_device
+from graphcl.experiment.build import describe, dry_run, pick_device
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.models.contrastive import with_projector
@@ -32,6 +32,12 @@ Named = str | dict[str, Any]
 _RUN = Config()
 """Default settings, as on the command line."""
 _DEFAULT_VIEW = _RUN.views.first["name"]
+_SETTINGS = tuple(
+    name
+    for name in Config.model_fields
+    if name in {*TRAINING, "features", "max_degree", "device"} - {"views", "loss", "method"}
+)
+"""Settings of a run that are keywords of `GraphCL`, in the order of the command line."""
 _NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
 
 
@@ -72,26 +78,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         encoder: name of a registered encoder, or a dict with its arguments; "auto": molecule_gine if `X` is the name of
             an OGB set of molecules, else gin. Or a module of your own, which is copied before training. Or a function
             that takes the number of node feature columns and returns a module. `ContrastiveModel` documents the call.
-        features: node features, see `load_dataset`.
-        max_degree: degrees of `max_degree` and more share the last column.
-        projection: width of the projection; default: the encoder's width.
-        projector: mlp, elu, linear or residual.
-        epochs: passes over the data.
-        steps: optimiser steps in total, instead of `epochs`.
-        batch_size: graphs in a batch.
-        shuffle_window: graphs shuffled together, for data sets larger than the memory; default: all.
-        optimizer: `adam`, `adamw` or `sgd`.
-        lr: learning rate.
-        schedule: `constant` or `cosine`, see `graphcl.train`.
-        warmup: fraction of the steps in which the learning rate rises from 0.
-        patience: number of epochs without a lower training loss after which training stops; None for no limit.
-        weight_decay: Adam's L2 penalty.
-        clip_norm: largest allowed norm of the gradient; default: no clipping.
-        amp: whether to compute in bfloat16.
-        non_finite: action on a NaN or infinite loss or gradient: stop, or skip the step and count it.
-        precise_bn: whether to recompute BatchNorm statistics over all graphs after training, see
-            `graphcl.models.calibrate`.
-        device: auto, cpu, cuda or cuda:N; auto uses CUDA if available.
+        **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
+            device, projection, projector, batch_size, shuffle_window, precise_bn, and those of
+            `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run --help all` explains them.
         random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
     Attributes:
@@ -113,6 +102,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """
 
     @partial(named_arguments, advice=_elsewhere)
+    @keywords({name: Config.model_fields[name] for name in _SETTINGS})
     def __init__(
         self,
         loss: Named = "auto",
@@ -121,52 +111,19 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         second: Named | None = None,
         encoder: Named | OwnEncoder = "auto",
         *,
-        features: str = _RUN.features,
-        max_degree: int = _RUN.max_degree,
-        projection: int | None = _RUN.projection,
-        projector: str = _RUN.projector,
-        epochs: int = _RUN.epochs,
-        steps: int | None = _RUN.steps,
-        batch_size: int = _RUN.batch_size,
-        shuffle_window: int | None = _RUN.shuffle_window,
-        optimizer: str = _RUN.optimizer,
-        lr: float = _RUN.lr,
-        schedule: str = _RUN.schedule,
-        warmup: float = _RUN.warmup,
-        patience: int | None = _RUN.patience,
-        weight_decay: float = _RUN.weight_decay,
-        clip_norm: float | None = _RUN.clip_norm,
-        amp: bool = _RUN.amp,
-        non_finite: str = _RUN.non_finite,
-        precise_bn: bool = _RUN.precise_bn,
-        device: str = _RUN.device,
         random_state: int | np.random.RandomState | None = _RUN.seeds[0],
+        **settings: Any,
     ) -> None:
         self.loss = loss
         self.method = method
         self.first = first
         self.second = second
         self.encoder = encoder
-        self.features = features
-        self.max_degree = max_degree
-        self.projection = projection
-        self.projector = projector
-        self.epochs = epochs
-        self.steps = steps
-        self.batch_size = batch_size
-        self.shuffle_window = shuffle_window
-        self.optimizer = optimizer
-        self.lr = lr
-        self.schedule = schedule
-        self.warmup = warmup
-        self.patience = patience
-        self.weight_decay = weight_decay
-        self.clip_norm = clip_norm
-        self.amp = amp
-        self.non_finite = non_finite
-        self.precise_bn = precise_bn
-        self.device = device
         self.random_state = random_state
+        for name in _SETTINGS:
+            setattr(self, name, settings.pop(name, getattr(_RUN, name)))
+        if settings:
+            raise TypeError  # `named_arguments` names the argument
 
     def set_params(self, **params: Any) -> GraphCL:
         """Set parameters, including arguments of a loss, method, view or encoder (`loss__temperature`); return self."""
@@ -299,8 +256,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _config(self, seed: int, X: Any) -> Config:
-        names = {*TRAINING, "features", "max_degree", "device"} - {"views"}
-        values = {name: _plain(getattr(self, name)) for name in names}
+        values = {name: _plain(getattr(self, name)) for name in ("loss", "method", *_SETTINGS)}
         views = {"first": _plain(self.first), "second": _plain(self.second)}
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):

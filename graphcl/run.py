@@ -10,7 +10,7 @@ from graphcl.config import make_config, read_config
 from graphcl.config.recipes import override
 from graphcl.config.run_command import RUN
 from graphcl.distributed.environment import report_once
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.system.memory import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -38,16 +38,17 @@ def run(config: str | None = None, **settings: Any) -> RunResult:
     return run(make_config(override(values, settings)))
 
 
-@entry_point("finished results are in the run folder, if it was created")
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments of `graphcl run` and run the command."""
-    with report_once():
-        config = RUN.parse(arguments)
-    if config is not None:
-        from graphcl.experiment.run import run  # imported here, as help texts need no torch
+    with program("finished results are in the run folder, if it was created") as this:
+        with report_once():
+            config = RUN.parse(arguments)
+        if config is not None:
+            from graphcl.experiment.run import run  # imported here, as help texts need no torch
 
-        keep_freed_memory()
-        run(config)
+            keep_freed_memory()
+            run(config)
+    return this.code
 
 
 if __name__ == "__main__":

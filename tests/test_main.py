@@ -10,7 +10,7 @@ import pytest
 
 from graphcl import __main__ as front
 from graphcl.errors import InputError, Stopped
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.version import __version__
 
 
@@ -95,9 +95,7 @@ def test_nothing_is_left_to_flush_at_shutdown(place, code, line):
     ],
 )
 def test_exit_codes_and_messages(raised, code, message, capfd):
-    @entry_point("nothing was written")
-    def main(arguments):
+    with program("nothing was written") as this:
         raise raised
-
-    assert main([]) == code
+    assert this.code == code
     assert capfd.readouterr().err == message

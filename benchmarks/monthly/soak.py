@@ -18,7 +18,8 @@ import torch
 
 from graphcl.config import make_config, read_config
 from graphcl.datasets import load_dataset
-from graphcl.experiment.seed import Observer, run_seed
+from graphcl.experiment.context import Context
+from graphcl.experiment.seed import run_seed
 from graphcl.system.memory import keep_freed_memory
 from graphcl.training.checkpoint import Checkpoints
 
@@ -66,7 +67,7 @@ def soak(given, place, traced):
     steps = -(-len(dataset) // config.batch_size)
     found = []
 
-    class Measure(Observer):
+    class Measure(Context):
         def on_epoch(self, epoch):
             gc.collect()
             milliseconds, used = 1000 * epoch.seconds / steps, tracemalloc.get_traced_memory()[0] / 1e6
@@ -76,7 +77,7 @@ def soak(given, place, traced):
         tracemalloc.start()
     try:
         kept = Checkpoints(place / f"checkpoints-{traced}", epochs=50)
-        run_seed(config, dataset, 0, torch.device("cpu"), rows=(), observer=Measure(), checkpoints=kept)
+        run_seed(config, dataset, 0, torch.device("cpu"), rows=(), context=Measure(checkpoints=kept))
     finally:
         tracemalloc.stop()
     return found

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch
 
 from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
 from graphcl.config.commands import EMBED, Embed
-from graphcl.config.settings import MOLECULES
+from graphcl.config.settings import TABLE
 from graphcl.datasets.loader import make_loader
 from graphcl.datasets.nodes import NodeDataset
 from graphcl.errors import InputError
@@ -21,17 +21,18 @@ from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.level import level_of
 from graphcl.models.saved import load_encoder
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed_batches
 
 
-@entry_point("nothing was written")
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments of `graphcl embed` and run the command."""
-    settings = EMBED.parse(arguments)
-    if settings is not None:
-        print(embed(settings))
+    with program("nothing was written") as this:
+        settings = EMBED.parse(arguments)
+        if settings is not None:
+            print(embed(settings))
+    return this.code
 
 
 def embed(settings: Embed) -> str:
@@ -49,7 +50,7 @@ def embed(settings: Embed) -> str:
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
     encoder, description = load_encoder(settings.encoder, settings.seed)
-    molecules = settings.model_dump(include=set(MOLECULES))
+    molecules = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     loader = make_loader(dataset, settings.batch_size, device=device)
     model = level_of(dataset).model(encoder.to(device), projector="none")

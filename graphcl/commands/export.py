@@ -16,7 +16,7 @@ from graphcl.errors import InputError
 from graphcl.experiment.level import contrasts_nodes
 from graphcl.models.interface import accepts, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, load_encoder
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import import_onnx
 
@@ -24,12 +24,13 @@ NODES, EDGES = 7, 11
 """Sizes of the graphs with which the encoder is traced; the file takes graphs of any size."""
 
 
-@entry_point("nothing was written")
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments of `graphcl export` and run the command."""
-    settings = EXPORT.parse(arguments)
-    if settings is not None:
-        print(export(settings))
+    with program("nothing was written") as this:
+        settings = EXPORT.parse(arguments)
+        if settings is not None:
+            print(export(settings))
+    return this.code
 
 
 def export(settings: Export) -> str:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphcl.config.commands import PACK
+from graphcl.config.commands import PACK, Pack
 from graphcl.datasets import write_on_disk
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 
 
-@entry_point("nothing was written")
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments of `graphcl pack` and run the command."""
-    given = PACK.parse(arguments)
-    if given is None:
-        return
+    with program("nothing was written") as this:
+        settings = PACK.parse(arguments)
+        if settings is not None:
+            print(pack(settings))
+    return this.code
+
+
+def pack(settings: Pack) -> str:
+    """Write a data set to a new folder and return a status line."""
     from tqdm import tqdm
 
-    print(f"loading {given.dataset} ...", flush=True)
+    print(f"loading {settings.dataset} ...", flush=True)
+    keywords = settings.model_dump(exclude={"dataset", "out"})
     with tqdm(desc="writing", unit="B", unit_scale=True, leave=False, disable=None) as bar:  # None: only on a terminal
-        dataset = write_on_disk(
-            given.dataset, given.out, given.data_root, given.mirror, given.features, given.max_degree,
-            categories=given.categories, smiles=given.smiles, target=given.target,
-            invalid=given.invalid, on_write=bar.update,
-        )  # fmt: skip
+        dataset = write_on_disk(settings.dataset, settings.out, on_write=bar.update, **keywords)
     size = sum(file.stat().st_size for file in dataset.folder.iterdir())
-    print(f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {given.out}")
+    return f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {settings.out}"

@@ -12,21 +12,22 @@ from graphcl.config.specs import as_spec
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.system.files import new_file, write_whole
 
 
-@entry_point("nothing was written")
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments of `graphcl show` and run the command."""
-    given = SHOW.parse(arguments)
-    if given is None:
-        return
-    if (given.run is None) == (given.dataset is None):
-        raise InputError("pass a run folder, or --dataset NAME to draw graphs under augmentations; see --help.")
-    if given.run is not None and given.out is not None:
-        raise InputError("`--out` needs --dataset; a run's report.html is written into the run folder.")
-    print(show_run(given.run) if given.run is not None else show_augmentations(given))
+    with program("nothing was written") as this:
+        given = SHOW.parse(arguments)
+        if given is None:
+            return this.code
+        if (given.run is None) == (given.dataset is None):
+            raise InputError("pass a run folder, or --dataset NAME to draw graphs under augmentations; see --help.")
+        if given.run is not None and given.out is not None:
+            raise InputError("`--out` needs --dataset; a run's report.html is written into the run folder.")
+        print(show_run(given.run) if given.run is not None else show_augmentations(given))
+    return this.code
 
 
 def show_run(folder: str) -> str:

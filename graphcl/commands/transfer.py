@@ -31,23 +31,24 @@ from torch import nn
 from graphcl.config import Config
 from graphcl.config.command_line import flag
 from graphcl.config.commands import TRANSFER, Transfer
-from graphcl.config.settings import MOLECULES
+from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
+from graphcl.experiment.context import OnFold
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import check_labels, finetune, with_outputs
 from graphcl.experiment.level import contrasts_nodes
 from graphcl.experiment.progress import fold_bar
 from graphcl.experiment.run_folder import free_folder, new_folder
-from graphcl.experiment.scores import OnFold, score, with_usable_evaluation
+from graphcl.experiment.scores import score, with_usable_evaluation
 from graphcl.experiment.split import fold_splits, with_label_rate
 from graphcl.experiment.summary import compared, environment, protocol, protocol_line, table_lines, unit
 from graphcl.models.interface import make_encoder
 from graphcl.models.saved import EncoderDescription, load_encoder, read_saved
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 from graphcl.system.files import write_text
 from graphcl.system.memory import keep_freed_memory
 from graphcl.training.loop import embed
@@ -67,18 +68,19 @@ Scores = dict[str, FoldScores]
 """Evaluator -> score of one seed."""
 
 
-@entry_point("finished results are in the folder, if it was created")
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the arguments of `graphcl transfer` and run the command."""
-    settings = TRANSFER.parse(arguments)
-    if settings is None:
-        return
-    for mode, names in MODE_SETTINGS.items():
-        if mode != settings.mode and (idle := [flag(name) for name in names if name in settings.model_fields_set]):
-            raise InputError(f"{', '.join(idle)}: for --mode {mode} only.")
-    settings.config()
-    keep_freed_memory()
-    transfer(settings)
+    with program("finished results are in the folder, if it was created") as this:
+        settings = TRANSFER.parse(arguments)
+        if settings is None:
+            return this.code
+        for mode, names in MODE_SETTINGS.items():
+            if mode != settings.mode and (idle := [flag(name) for name in names if name in settings.model_fields_set]):
+                raise InputError(f"{', '.join(idle)}: for --mode {mode} only.")
+        settings.config()
+        keep_freed_memory()
+        transfer(settings)
+    return this.code
 
 
 def transfer(settings: Transfer) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         )
     load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
-    molecules = settings.model_dump(include=set(MOLECULES))
+    molecules = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     config = _evaluation_config(settings, dataset)
     folder = new_folder(settings.out, name)

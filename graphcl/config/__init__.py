@@ -2,11 +2,12 @@
 
 from graphcl.config.completion import make_config, to_yaml
 from graphcl.config.recipes import read_config
-from graphcl.config.settings import RUNTIME_SETTINGS, Config
+from graphcl.config.settings import RUNTIME_SETTINGS, TRAINING, Config
 from graphcl.config.specs import ConfigError, build_augmentation, check_augmentation
 
 __all__ = [
     "RUNTIME_SETTINGS",
+    "TRAINING",
     "Config",
     "ConfigError",
     "build_augmentation",

@@ -66,14 +66,15 @@ class Command(Generic[S]):
     topic: Callable[[str], str] | None = None
     similar: Callable[[str], list[str]] | None = None
 
-    def parse(self, arguments: Sequence[str]) -> S | None:
-        """Parse arguments and return the settings.
+    def parse(self, arguments: Sequence[str] | None = None) -> S | None:
+        """Parse arguments, by default those of this process, and return the settings.
 
         For `--help`, `--version` and `--print-config`, print the requested text and return None.
 
         Raises:
             InputError: an argument is invalid; the message has one line per problem.
         """
+        arguments = sys.argv[1:] if arguments is None else arguments
         if self.show_help(arguments):
             return None
         first, options = self.split(arguments)
@@ -141,7 +142,8 @@ class Command(Generic[S]):
         """Return the help text of the command, with all options if `every`, else with the common options."""
         lines = [f"usage: {self.usage}", "", self.summary, ""]
         fields = self.model.model_fields
-        for name in fields if every or self.common is None else self.common:
+        required_first = sorted(fields, key=lambda name: not fields[name].is_required() and name != self.positional)
+        for name in required_first if every or self.common is None else self.common:
             field = fields[name]
             lines.append(option_help(name, field, positional=name == self.positional))
         lines += [option_line(option, text) for option, text in GENERAL.items()]

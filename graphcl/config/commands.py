@@ -6,34 +6,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
+from graphcl.arguments import Count, NonNegative, Positive, Ratio, Settings, interval
 from graphcl.config.command_line import Command
 from graphcl.config.completion import make_config
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.config.run_command import RUN, similar
 from graphcl.config.settings import (
     Config,
-    DataRoot,
     DatasetName,
-    Device,
     Evaluators,
     Features,
-    Force,
-    Invalid,
-    MaxDegree,
-    Metric,
-    Mirror,
+    Hardware,
+    Place,
     Seed,
     Seeds,
-    Settings,
-    Smiles,
-    Split,
-    Target,
-    Threads,
+    SplitTable,
+    Table,
 )
 from graphcl.config.specs import as_spec
 from graphcl.registry import augmentations
 
+Force = Annotated[bool, Field(description="replace the file if it exists")]
 EncoderFile = Annotated[
     str, Field(description="encoder.pt, the run folder that holds it, or molecules, the installed encoder")
 ]
@@ -42,14 +35,11 @@ EncoderSeed = Annotated[
 ]
 
 
-class Embed(Settings):
+class Embed(Hardware, Place, Table):
     """The settings of `graphcl embed`."""
 
     encoder: EncoderFile
     dataset: DatasetName
-    smiles: Smiles = None
-    target: Target = Field([])
-    invalid: Invalid = "skip"
     out: str = Field(
         title="FILE",
         description="new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .parquet with the "
@@ -57,11 +47,7 @@ class Embed(Settings):
     )
     force: Force = False
     seed: EncoderSeed = None
-    mirror: Mirror = None
-    data_root: DataRoot = "datasets"
     batch_size: Count = Field(1024, description="graphs embedded at a time")
-    device: Device = "auto"
-    threads: Threads = 1
 
 
 EMBED = Command(
@@ -73,16 +59,11 @@ EMBED = Command(
 )
 
 
-class Transfer(Settings):
+class Transfer(Hardware, Place, SplitTable):
     """The settings of `graphcl transfer`."""
 
     encoder: EncoderFile
     dataset: DatasetName
-    smiles: Smiles = None
-    target: Target = Field([])
-    invalid: Invalid = "skip"
-    split: Split = None
-    metric: Metric = None
     mode: Literal["probe", "finetune"] = Field(
         description="probe the frozen embeddings, or finetune the encoder with labels"
     )
@@ -101,10 +82,6 @@ class Transfer(Settings):
     label_rate: Annotated[float, interval("(0, 1]")] = Field(
         1.0, description="fine-tuning: fraction of the training part's labels to use"
     )
-    data_root: DataRoot = "datasets"
-    mirror: Mirror = None
-    device: Device = "auto"
-    threads: Threads = 1
     out: str | None = Field(None, title="FOLDER", description="new folder; default: runs/NAME-MODE-N")
 
     def config(self) -> Config:
@@ -145,7 +122,7 @@ EXPORT = Command(
 )
 
 
-class Show(Settings):
+class Show(Features, Place):
     """The settings of `graphcl show`."""
 
     run: str | None = Field(None, title="FOLDER", description="run folder whose report.html is redrawn")
@@ -158,10 +135,6 @@ class Show(Settings):
     seed: Seed = Field(0, description="seed of the random draws")
     out: str | None = Field(None, title="FILE", description="new .svg or .png; default: DATASET-augmentations.svg")
     force: Force = False
-    data_root: DataRoot = "datasets"
-    mirror: Mirror = None
-    features: Features = "auto"
-    max_degree: MaxDegree = 64
 
 
 SHOW = Command(
@@ -176,18 +149,11 @@ SHOW = Command(
 )
 
 
-class Pack(Settings):
+class Pack(Features, Place, Table):
     """The settings of `graphcl pack`."""
 
     dataset: DatasetName
-    smiles: Smiles = None
-    target: Target = Field([])
-    invalid: Invalid = "skip"
     out: str = Field(title="FOLDER", description="new folder")
-    data_root: DataRoot = "datasets"
-    mirror: Mirror = None
-    features: Features = "auto"
-    max_degree: MaxDegree = 64
     categories: bool = Field(False, description="keep whole numbers in `x` as categories, as molecule_gine takes them")
 
 

@@ -1,4 +1,8 @@
-"""Define the settings of a run: names, types, ranges, defaults and help texts."""
+"""Define the settings of a run: names, types, ranges, defaults and help texts.
+
+Each setting is a field of one class below, or of `TrainingSettings`. The docstring of a field is its help text, and its
+title the placeholder for the value. Commands inherit the groups that they share with a run.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,22 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from graphcl.arguments import (
     Channels,
     Count,
     MetricName,
-    NonNegative,
     Positive,
     ProjectorName,
-    Ratio,
+    Settings,
     SplitName,
     interval,
     shown,
 )
 from graphcl.config.specs import Named
-
-
-class Settings(BaseModel):
-    """Base class of all settings models. Values are immutable and never converted; unknown keys are errors.
-
-    On the command line, the description of a field is its help text, and the title is the placeholder for the value.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+from graphcl.training.settings import TrainingSettings
 
 
 def _split(value: Any) -> Any:
@@ -82,50 +77,98 @@ DatasetName = Annotated[
         description="name of a set (see --help datasets), a .pt file, a .csv of SMILES, a TU folder or a packed one",
     ),
 ]
-DataRoot = Annotated[str, Field(title="FOLDER", description="folder of downloaded and processed data sets")]
-Mirror = Annotated[str | None, Field(title="PLACE", description="folder, file:// or http(s) URL that holds NAME.zip")]
-Features = Annotated[
-    Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"],
-    Field(title="KIND", description="node features; auto: labels if any, else constant (auto+degree: no constant)"),
-]
-MaxDegree = Annotated[Count, Field(description="larger degrees share the last column")]
-Smiles = Annotated[str | None, Field(title="COLUMN", description="column of the SMILES in a table; default: smiles")]
-Target = Annotated[Names, Field(title="COLUMN ...", description="columns of the targets in a table of molecules")]
-Invalid = Annotated[
-    Literal["skip", "stop"],
-    Field(title="ACTION", description="on a row without a valid molecule: skip it with a warning, or stop"),
-]
-Split = Annotated[
-    SplitName | None,
-    Field(title="KIND", description="split of molecules with targets: random, stratified or scaffold; default: folds"),
-]
-Metric = Annotated[
-    MetricName | None,
-    Field(title="NAME", description="score of the split; default: rocauc for 0 and 1, acc for strings, else rmse"),
-]
-Evaluators = Annotated[
-    Names,
-    _must_be("one or more different evaluators", _different),
-    Field(title="NAME ...", description="evaluators, one or more, see --help evaluators"),
-]
-Threads = Annotated[
-    int, interval("[1, 1024]"), Field(description="CPU threads of training; 1 is robust on a shared machine")
-]
-Device = Annotated[
-    str,
-    _must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch),
-    Field(title="NAME", description="auto, cpu, cuda or cuda:N; auto: CUDA if available"),
-]
-Force = Annotated[bool, Field(description="replace the file if it exists")]
+Evaluators = Annotated[Names, _must_be("one or more different evaluators", _different), Field(title="NAME ...")]
 Seed = Annotated[int, interval("[0, 4294967296)")]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), _must_be("one or more different numbers", _different)]
+
+
+class Place(Settings):
+    """Where data sets are kept."""
+
+    data_root: Annotated[str, Field(title="FOLDER")] = "datasets"
+    """folder of downloaded and processed data sets"""
+    mirror: Annotated[str | None, Field(title="PLACE")] = None
+    """folder, file:// or http(s) URL that holds NAME.zip"""
+
+
+class Features(Settings):
+    """Node features of a data set."""
+
+    features: Annotated[
+        Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"], Field(title="KIND")
+    ] = "auto"
+    """node features; auto: labels if any, else constant (auto+degree: no constant)"""
+    max_degree: Count = 64
+    """larger degrees share the last column"""
+
+
+class Table(Settings):
+    """How a table of molecules is read."""
+
+    smiles: Annotated[str | None, Field(title="COLUMN")] = None
+    """column of the SMILES in a table; default: smiles"""
+    target: Annotated[Names, Field(title="COLUMN ...")] = []
+    """columns of the targets in a table of molecules"""
+    invalid: Annotated[Literal["skip", "stop"], Field(title="ACTION")] = "skip"
+    """on a row without a valid molecule: skip it with a warning, or stop"""
+
+
+class SplitTable(Table):
+    """How a table of molecules is read, split and scored."""
+
+    split: Annotated[SplitName | None, Field(title="KIND")] = None
+    """split of molecules with targets: random, stratified or scaffold; default: folds"""
+    metric: Annotated[MetricName | None, Field(title="NAME")] = None
+    """score of the split; default: rocauc for 0 and 1, acc for strings, else rmse"""
+
+
+class Hardware(Settings):
+    """Where a command computes."""
+
+    device: Annotated[
+        str,
+        _must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch),
+        Field(title="NAME"),
+    ] = "auto"
+    """auto, cpu, cuda or cuda:N; auto: CUDA if available"""
+    threads: Annotated[int, interval("[1, 1024]")] = 1
+    """CPU threads of training; 1 is robust on a shared machine"""
 
 
 class Views(Settings):
     """The augmentations for the first and the second view."""
 
     first: Named = {"name": "random4"}
+    """augmentation of the first view"""
     second: Named = {"name": "random4"}
+    """augmentation of the second view"""
+
+
+class Contrast(Settings):
+    """What is contrasted, by which encoder, method and loss."""
+
+    views: Views = Views()
+    """the augmentations `first` and `second`"""
+    encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    """the encoder; auto: gin, for molecules molecule_gine"""
+    projection: Channels | None = None
+    """width of the projection; default: the encoder's"""
+    projector: Annotated[ProjectorName, Field(title="NAME")] = "mlp"
+    """the projector: mlp, elu (GRACE's), linear (one layer), residual (InfoGraph's) or none"""
+    loss: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    """the loss; auto: the method's usual loss, else infonce"""
+    method: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
+    """how views are contrasted; auto: the loss's usual method"""
+    batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = 128
+    """graphs in a batch, at least two; with `neighbours`, nodes"""
+    neighbours: Annotated[list[Count], BeforeValidator(_without_ranges)] = []
+    """of nodes: neighbours to sample for a node, as 10,10, one number per layer; default: all"""
+    shuffle_window: Annotated[int, interval("[16, 1e12)")] | None = None
+    """graphs shuffled together, for data sets larger than the memory; default: all"""
+    precise_bn: bool = False
+    """recompute BatchNorm statistics over all graphs after training, before embedding"""
+    sync_batchnorm: bool = False
+    """with several ranks: BatchNorm statistics over the graphs of all ranks"""
 
 
 class Evaluation(Settings):
@@ -136,6 +179,19 @@ class Evaluation(Settings):
     scale: bool = False
 
 
+class Scoring(Settings):
+    """Which embeddings are scored, and how."""
+
+    seeds: Seeds = [0, 1, 2, 3, 4]
+    """seeds, as 0 1 2 or 0-4; one training each"""
+    eval: Evaluators = ["svm"]
+    """evaluators, one or more, see --help evaluators"""
+    evaluation: Evaluation = Evaluation()
+    """numbers of folds, and whether the SVM scales columns"""
+    score_every: Count | None = None
+    """also score every N epochs; these scores select nothing"""
+
+
 class CheckpointRule(Settings):
     """Interval between checkpoints, in epochs or minutes; see `graphcl.training.checkpoint.Checkpoints`."""
 
@@ -143,100 +199,48 @@ class CheckpointRule(Settings):
     minutes: Positive | None = 10.0
 
 
-class Config(Settings):
-    """All settings of a run. Create it with `make_config`, which fills in defaults and checks the values."""
+class Runtime(Place, Hardware):
+    """Settings that do not affect the result of a run, such as paths and devices; they may change on resume."""
 
-    dataset: DatasetName = "synthetic"
-    data_root: DataRoot = "datasets"
-    mirror: Mirror = None
-    features: Features = "auto"
-    max_degree: MaxDegree = 64
-    smiles: Smiles = None
-    target: Target = []
-    invalid: Invalid = "skip"
-    split: Split = None
-    metric: Metric = None
-    views: Views = Field(Views(), description="the augmentations `first` and `second`")
-    encoder: Named = Field(
-        {"name": "auto"}, title="NAME", description="the encoder; auto: gin, for molecules molecule_gine"
-    )
-    projection: Channels | None = Field(None, description="width of the projection; default: the encoder's")
-    projector: ProjectorName = Field(
-        "mlp",
-        title="NAME",
-        description="the projector: mlp, elu (GRACE's), linear (one layer), residual (InfoGraph's) or none",
-    )
-    loss: Named = Field(
-        {"name": "auto"}, title="NAME", description="the loss; auto: the method's usual loss, else infonce"
-    )
-    method: Named = Field(
-        {"name": "auto"}, title="NAME", description="how views are contrasted; auto: the loss's usual method"
-    )
-    epochs: Annotated[int, interval("[0, 1e9)")] = Field(20, description="passes over the data")
-    steps: Count | None = Field(None, description="optimiser steps in total, instead of `epochs`")
-    batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = Field(
-        128, description="graphs in a batch, at least two; with `neighbours`, nodes"
-    )
-    neighbours: Annotated[list[Count], BeforeValidator(_without_ranges)] = Field(
-        [], description="of nodes: neighbours to sample for a node, as 10,10, one number per layer; default: all"
-    )
-    shuffle_window: Annotated[int, interval("[16, 1e12)")] | None = Field(
-        None, description="graphs shuffled together, for data sets larger than the memory; default: all"
-    )
-    optimizer: Literal["adam", "adamw", "sgd"] = Field("adam", title="NAME", description="adam, adamw or sgd")
-    lr: Positive = Field(0.01, description="learning rate")
-    schedule: Literal["constant", "cosine"] = Field(
-        "constant", title="NAME", description="learning rate over time: constant, or cosine, which falls to 0"
-    )
-    warmup: Ratio = Field(0.0, description="fraction of the steps in which the learning rate rises from 0")
-    patience: Count | None = Field(
-        None, description="stop after N epochs without a lower training loss; default: never"
-    )
-    weight_decay: NonNegative = Field(0.0, description="L2 penalty; for adamw: decoupled weight decay")
-    clip_norm: Positive | None = Field(None, description="largest norm of the gradient; default: no clipping")
-    amp: bool = Field(False, description="compute in bfloat16")
-    non_finite: Literal["stop", "skip"] = Field(
-        "stop", title="ACTION", description="on a NaN or infinite loss or gradient: stop, or skip the step and count it"
-    )
-    deterministic: bool = Field(
-        False, description="bit-identical results on CUDA too (slower), or an error for an operation that cannot"
-    )
-    precise_bn: bool = Field(
-        False, description="recompute BatchNorm statistics over all graphs after training, before embedding"
-    )
-    diagnostics: bool = Field(False, description="also log effective ranks and statistics of negatives")
-    seeds: Seeds = Field([0, 1, 2, 3, 4], description="seeds, as 0 1 2 or 0-4; one training each")
-    eval: Evaluators = ["svm"]
-    evaluation: Evaluation = Field(Evaluation(), description="numbers of folds, and whether the SVM scales columns")
-    score_every: Count | None = Field(None, description="also score every N epochs; these scores select nothing")
-    threads: Threads = 1
-    device: Device = "auto"
-    sync_batchnorm: bool = Field(
-        False, description="with several ranks: BatchNorm statistics over the graphs of all ranks"
-    )
-    rank_timeout: Annotated[float, interval("(0, 1e6]")] = Field(
-        300.0, description="seconds after which a silent rank ends the whole job"
-    )
-    checkpoint: CheckpointRule = Field(
-        CheckpointRule(), description="interval between checkpoints in epochs or minutes, see --resume"
-    )
-    report: bool = Field(True, title="true|false", description="draw report.html into the run folder")
-    track: Annotated[list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_split)] = Field(
-        [], title="NAME ...", description="logs besides the run folder's: tensorboard, wandb, mlflow"
-    )
+    deterministic: bool = False
+    """bit-identical results on CUDA too (slower), or an error for an operation that cannot"""
+    rank_timeout: Annotated[float, interval("(0, 1e6]")] = 300.0
+    """seconds after which a silent rank ends the whole job"""
+    checkpoint: CheckpointRule = CheckpointRule()
+    """interval between checkpoints in epochs or minutes, see --resume"""
+    report: Annotated[bool, Field(title="true|false")] = True
+    """draw report.html into the run folder"""
+    track: Annotated[
+        list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_split), Field(title="NAME ...")
+    ] = []
+    """logs besides the run folder's: tensorboard, wandb, mlflow"""
     name: (
         Annotated[str, _must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)] | None
-    ) = Field(
-        None, description="name in the folder and the title; default: the shipped configuration's, else the loss's"
-    )
-    out: str | None = Field(None, title="FOLDER", description="new run folder; default: runs/DATASET-NAME-N")
-    resume: bool = Field(False, title="FOLDER", description="resume the run in that folder, or start it there")
+    ) = None
+    """name in the folder and the title; default: the shipped configuration's, else the loss's"""
+    out: Annotated[str | None, Field(title="FOLDER")] = None
+    """new run folder; default: runs/DATASET-NAME-N"""
+    resume: Annotated[bool, Field(title="FOLDER")] = False
+    """resume the run in that folder, or start it there"""
 
 
-MOLECULES = ("smiles", "target", "invalid", "split", "metric")
+class Source(SplitTable, Features):
+    """The data set of a run."""
+
+    dataset: DatasetName = "synthetic"
+
+
+class Config(Runtime, Scoring, TrainingSettings, Contrast, Source):
+    """All settings of a run. Create it with `make_config`, which fills in defaults and checks the values."""
+
+    def training(self) -> dict[str, Any]:
+        """Return the keywords of `graphcl.train`."""
+        return self.model_dump(include=set(TrainingSettings.model_fields))
+
+
+TABLE = set(SplitTable.model_fields)
 """Settings of how a table of molecules is read."""
-RUNTIME_SETTINGS = (
-    "data_root", "mirror", "threads", "device", "deterministic", "rank_timeout", "checkpoint", "report", "track",
-    "name", "out", "resume",
-)  # fmt: skip
-"""Settings that do not affect the result of a run, such as paths and devices; they may change on resume."""
+RUNTIME_SETTINGS = tuple(Runtime.model_fields)
+"""Settings that do not affect the result of a run."""
+TRAINING = {*Contrast.model_fields, *TrainingSettings.model_fields} - {"encoder", "neighbours", "sync_batchnorm"}
+"""Settings saved with the weights of an encoder. Encoder and data are described separately."""

@@ -16,18 +16,17 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError
 
 
-def data_parallel(module: nn.Module, device: torch.device, deterministic: bool = False) -> nn.Module:
+def data_parallel(module: nn.Module, device: torch.device) -> nn.Module:
     """Return a wrapper of `module` that averages gradients over ranks in the backward pass.
 
-    Without several ranks, return `module` itself.
+    Without several ranks, return `module` itself. With `torch.use_deterministic_algorithms(True)`, gradients are summed
+    in rank order, so that a resumed run is bit-identical to an uninterrupted run. This is slower, as the sum does not
+    overlap with the backward pass. Otherwise the order depends on the gradient buckets, which `DistributedDataParallel`
+    rebuilds after the first step, so the last bits can differ with more than two ranks.
 
     Args:
         module: a module with parameters, which are equal on all ranks.
         device: device of `module`.
-        deterministic: whether to sum gradients in rank order, so that a resumed run is bit-identical to an
-            uninterrupted run. This is slower, as the sum does not overlap with the backward pass. Otherwise the order
-            depends on the gradient buckets, which `DistributedDataParallel` rebuilds after the first step, so the last
-            bits can differ with more than two ranks.
     """
     if (group := ranks.current()) is None:
         return module
@@ -38,7 +37,7 @@ def data_parallel(module: nn.Module, device: torch.device, deterministic: bool =
     }
     devices = [device] if device.type == "cuda" else None
     parallel = DistributedDataParallel(module, device_ids=devices, process_group=group.group, **buffers)
-    if deterministic:
+    if torch.are_deterministic_algorithms_enabled():
         # Use a lambda without annotations: DDP checks a hook's annotations, which are strings in this file.
         parallel.register_comm_hook(group, lambda group, bucket: _mean_in_rank_order(group, bucket))
     return parallel

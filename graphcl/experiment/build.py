@@ -13,7 +13,7 @@ from torch import nn
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, two_views
-from graphcl.config import Config, build_augmentation
+from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
 from graphcl.datasets.neighbours import NeighbourLoader
@@ -31,11 +31,6 @@ from graphcl.registry import encoders, methods
 from graphcl.system.memory import total_memory
 from graphcl.training.randomness import seeded
 
-TRAINING = {
-    "views", "projection", "projector", "loss", "method", "epochs", "steps", "batch_size", "shuffle_window",
-    "optimizer", "lr", "schedule", "warmup", "patience", "weight_decay", "clip_norm", "amp", "non_finite", "precise_bn",
-}  # fmt: skip
-"""Settings of training, saved with the weights of an encoder. Encoder and data are described separately."""
 _BYTES_PER_WEIGHT = 16
 """In float32: the weight, its gradient and Adam's two moments."""
 

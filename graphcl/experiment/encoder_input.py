@@ -7,7 +7,7 @@ from typing import Any
 from torch_geometric.data import InMemoryDataset
 
 from graphcl.config import Config
-from graphcl.config.settings import MOLECULES
+from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.errors import InputError
 from graphcl.experiment.level import contrasts_nodes
@@ -17,7 +17,7 @@ from graphcl.models.saved import EncoderDescription
 
 def load_arguments(config: Config) -> dict[str, Any]:
     """Return the arguments of `load_dataset` for the data set of a configuration; all are hashable."""
-    keys = {"data_root", "mirror", "features", "max_degree", *MOLECULES}
+    keys = {"data_root", "mirror", "features", "max_degree", *TABLE}
     categories = takes_categories(config.encoder["name"])
     given = {"source": config.dataset, **config.model_dump(include=keys), "target": tuple(config.target)}
     return {**given, "categories": categories, "nodes": contrasts_nodes(vars(config))}

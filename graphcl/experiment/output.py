@@ -17,9 +17,10 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.launch import Group
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import describe
+from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.progress import epoch_bar, fold_bar
 from graphcl.experiment.run_folder import RunFolder
-from graphcl.experiment.seed import Observer, Scores, SeedResult
+from graphcl.experiment.seed import SeedResult
 from graphcl.experiment.snapshot import report_arrays
 from graphcl.experiment.summary import ROWS, compared, environment, protocol, score_lines, unit
 from graphcl.experiment.tracking import Tracker, tracking
@@ -42,15 +43,16 @@ class Output:
     unfinished: tuple[int, ...] = ()
     path: Path | None = None
 
-    def __init__(self, config: Config) -> None:
-        self.config, self.stop = config, Stop(quiet=True)
+    def __init__(self, config: Config, group: Group) -> None:
+        self.config, self.group, self.stop = config, group, Stop(quiet=True)
 
     @contextmanager
-    def of_seed(self, seed: int) -> Iterator[tuple[Observer, Checkpoints]]:
-        """Yield the observer and the checkpoints for training a seed."""
+    def of_seed(self, seed: int) -> Iterator[Context]:
+        """Yield the context for training a seed."""
         rule = self.config.checkpoint
+        kept = Checkpoints("unused: rank 0 reads and writes", rule.epochs, rule.minutes, self.stop)
         with self.stop.deferred():
-            yield Observer(), Checkpoints("unused: rank 0 reads and writes", rule.epochs, rule.minutes, self.stop)
+            yield Context(self.group, kept)
 
     def add(self, seed: int, result: SeedResult) -> None:
         """Write the result of a seed; here, do nothing."""
@@ -76,8 +78,8 @@ class RunOutput(Output):
     def __init__(
         self, config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: dict[str, float]
     ) -> None:
-        super().__init__(config)
-        self.dataset, self.device, self.group, self.seconds = dataset, device, group, seconds
+        super().__init__(config, group)
+        self.dataset, self.device, self.seconds = dataset, device, seconds
         self.stop = Stop()
         self.folder = RunFolder(config)
         self.path = self.folder.path
@@ -103,14 +105,14 @@ class RunOutput(Output):
         return tuple(seed for seed in self.config.seeds if seed not in self.folder.finished)
 
     @contextmanager
-    def of_seed(self, seed: int) -> Iterator[tuple[Observer, Checkpoints]]:
-        """Yield the observer and the checkpoints for training a seed; the observer defers signals during training."""
+    def of_seed(self, seed: int) -> Iterator[Context]:
+        """Yield the context for training a seed; it defers signals during training."""
         config, folder = self.config, self.folder
         with ExitStack() as stack:
             trackers = stack.enter_context(tracking(config.track, folder.path, seed, config.model_dump()))
-            observer = _RunObserver(self, seed, trackers, stack)
-            yield observer, folder.checkpoints(config, seed, self.stop)
-            observer.finish()
+            context = _RunContext(self, seed, trackers, stack)
+            yield context
+            context.finish()
 
     def add(self, seed: int, result: SeedResult) -> None:
         """Write the encoder, the embeddings and the scores of a seed into the run folder."""
@@ -173,10 +175,11 @@ class RunOutput(Output):
         }
 
 
-class _RunObserver(Observer):
-    """Observer of one seed: log epochs and scores, show progress, and take snapshots for the report."""
+class _RunContext(Context):
+    """Context of one seed on rank 0: log epochs and scores, show progress, and take snapshots for the report."""
 
     def __init__(self, output: RunOutput, seed: int, trackers: list[Tracker], stack: ExitStack) -> None:
+        super().__init__(output.group, output.folder.checkpoints(output.config, seed, output.stop))
         self.output, self.seed, self.trackers = output, seed, trackers
         self._snapshots: dict[str, Any] = {}
         self._training = stack.enter_context(ExitStack())
@@ -224,7 +227,7 @@ def open_output(
 ) -> Iterator[Output]:
     """Yield the output of this rank. On an interruption or a full disk, raise an error that tells how to resume."""
     if not group.is_main:
-        output = Output(config)
+        output = Output(config, group)
         with output.stop.listening():
             try:
                 yield output

@@ -16,12 +16,13 @@ from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
 from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.level import check_neighbours, check_ranks
 from graphcl.experiment.output import open_output
 from graphcl.experiment.run_folder import check_folder
 from graphcl.experiment.scores import with_usable_evaluation
-from graphcl.experiment.seed import Clock, run_seed
+from graphcl.experiment.seed import run_seed
 from graphcl.experiment.tracking import check_trackers
 
 
@@ -84,11 +85,8 @@ def run(config: Config) -> RunResult:
         config = group.broadcast_object(_completed(config, dataset, group) if group.is_main else config)
         with open_output(config, dataset, device, group, clock.seconds) as output:
             for seed in group.broadcast_object(output.unfinished):
-                with output.of_seed(seed) as (observer, checkpoints):
-                    result = run_seed(
-                        config, dataset, seed, device,
-                        group=group, rows=output.rows, observer=observer, checkpoints=checkpoints,
-                    )  # fmt: skip
+                with output.of_seed(seed) as context:
+                    result = run_seed(config, dataset, seed, device, rows=output.rows, context=context)
                 output.add(seed, result)  # weights, embeddings, scores
             return RunResult(output.path, output.finish())  # summary and report.html
 

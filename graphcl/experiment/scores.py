@@ -22,18 +22,18 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.fingerprints import descriptors, ecfp4
 from graphcl.datasets.loader import make_loader
 from graphcl.evaluate import EVALUATORS, FoldScores, majority, usable_folds
+from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.level import check_evaluators, fitting_evaluators, level_of, split_of
 from graphcl.experiment.summary import ROWS
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
+from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
 REFERENCES = tuple(row for row in ROWS if row != "trained")
 """Rows of scores that need no training."""
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
-OnFold = Callable[[str, int, int], object]
-"""Callback with the arguments "EVALUATOR, ROW", number of finished inner folds, number of all inner folds."""
 _CALIBRATION_SEED = 2**40 + 2**20
 """Added to a run's seed, so that calibration and training shuffle with different random numbers."""
 
@@ -87,15 +87,49 @@ def calibrated(config: Config, dataset: GraphDataset, model: ContrastiveModel, s
     return calibrate(model, make_loader(dataset, size, True, order, device, config.shuffle_window))
 
 
+class EpochScores:
+    """Scores of the encoder during training, every `score_every` epochs.
+
+    Args:
+        config: settings of the run.
+        dataset: graphs to embed and score.
+        model: model in training.
+        whole: loader of all graphs in the order of the data set.
+        seed: seed of the folds.
+        scores: whether this process scores; ranks that do not still embed, as calibration may ask all ranks.
+        context: surroundings of the seed.
+
+    Attributes:
+        found: epoch -> evaluator -> score.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        dataset: GraphDataset,
+        model: ContrastiveModel,
+        whole: Iterable[Batch],
+        seed: int,
+        scores: bool,
+        context: Context,
+    ) -> None:
+        self._given = config, dataset, model, whole, seed, scores, context
+        self.found: dict[int, dict[str, FoldScores]] = {}
+
+    def add(self, epoch: Epoch) -> None:
+        """Embed and score the graphs if `score_every` divides the number of the epoch; training keeps its state."""
+        config, dataset, model, whole, seed, scores, context = self._given
+        if config.score_every and epoch.epoch % config.score_every == 0:
+            h, _ = embed(calibrated(config, dataset, model, seed) if config.precise_bn else model, whole)
+            if scores:
+                found = score_rows(config, dataset, {"trained": h}, seed, context)
+                self.found[epoch.epoch] = {name: each["trained"] for name, each in found.items()}
+
+
 def score_rows(
-    config: Config,
-    dataset: GraphDataset,
-    embeddings: Mapping[str, Tensor],
-    seed: int = 0,
-    workers: int | None = None,
-    on_fold: OnFold | None = None,
-) -> dict[str, dict[str, FoldScores]]:
-    """Score the embeddings of a seed with every evaluator, and return evaluator -> row -> score.
+    config: Config, dataset: GraphDataset, embeddings: Mapping[str, Tensor], seed: int, context: Context
+) -> Scores:
+    """Score the embeddings of a seed with every evaluator, and return evaluator -> row -> score; {} without labels.
 
     Args:
         config: settings of the evaluators and their protocol.
@@ -103,16 +137,17 @@ def score_rows(
         embeddings: row (a key of `ROWS`) -> embeddings `[n, H]`. With a reference of the data set's level, such as
             `statistics`, the majority class is scored too.
         seed: seed of the folds.
-        workers: number of threads of the evaluators; default: one per core.
-        on_fold: function called after every inner fold, see `OnFold`.
+        context: its `workers` are the threads of the evaluators, and its `on_fold` is called after every inner fold.
     """
-    found: dict[str, dict[str, FoldScores]] = {name: {} for name in config.eval}
+    if not dataset.scored or not embeddings:
+        return {}
+    found: Scores = {name: {} for name in config.eval}
     for name, scores in found.items():
         if embeddings.keys() & level_of(dataset).references.keys():
             scores["majority"] = _majority(config, dataset, name, seed)
         for row, h in embeddings.items():
-            report = None if on_fold is None else functools.partial(on_fold, f"{name}, {row}")
-            scores[row] = score(config, name, h, dataset.y, dataset, seed, workers, report)
+            report = None if context.on_fold is None else functools.partial(context.on_fold, f"{name}, {row}")
+            scores[row] = score(config, name, h, dataset.y, dataset, seed, context.workers, report)
     return found
 
 

@@ -12,9 +12,10 @@ from graphcl.config import Config
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import MAX_LINE, InputError, one_line
 from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.context import Clock, Context
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
-from graphcl.experiment.seed import Clock, run_seed
+from graphcl.experiment.seed import run_seed
 from graphcl.experiment.summary import environment
 
 
@@ -47,7 +48,7 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
         dry_run(config, dataset)
     # separate cells compute the reference rows, once for each encoder and seed
     rows = ("trained",) if trains else REFERENCES
-    result = run_seed(config, dataset, seed, device, rows=rows, workers=config.threads)
+    result = run_seed(config, dataset, seed, device, rows=rows, context=Context(workers=config.threads))
     kept = {name: {row: vars(score) for row, score in scores.items()} for name, scores in result.scores.items()}
     record: dict[str, Any] = {"status": "done", "seconds": {**clock.seconds, **result.seconds}, "metrics": {}}
     record["scores"] = {name: scores["trained" if trains else "untrained"] for name, scores in kept.items()}

@@ -29,7 +29,7 @@ from graphcl.sweep.progress import Progress
 from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
 from graphcl.sweep.sweep import SweepResult, sweep
 from graphcl.sweep.write import to_markdown
-from graphcl.system.entry_point import entry_point
+from graphcl.system.entry_point import program
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,19 @@ class Request:
     start: Path
 
 
-@entry_point("nothing was started")
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sweep described by `arguments`; return the exit code: 1 if cells failed, else 0."""
-    request = parse(arguments)
-    if request is None:
-        return 0
-    try:
-        with _working_directory(request.start):
-            return _run(request, make_plan(request.spec))
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"finished cells are in {request.out}; the same command resumes the sweep") from None
+    with program("nothing was started") as this:
+        request = parse(sys.argv[1:] if arguments is None else arguments)
+        if request is None:
+            return this.code
+        try:
+            with _working_directory(request.start):
+                this.code = _run(request, make_plan(request.spec))
+        except KeyboardInterrupt:
+            line = f"finished cells are in {request.out}; the same command resumes the sweep"
+            raise KeyboardInterrupt(line) from None
+    return this.code
 
 
 def parse(arguments: Sequence[str]) -> Request | None:

@@ -13,14 +13,14 @@ from typing import Any
 from graphcl.arguments import shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
 from graphcl.config.recipes import override
-from graphcl.config.settings import MOLECULES
+from graphcl.config.settings import TABLE
 from graphcl.errors import InputError
 from graphcl.sweep.spec import check_sections, layout, points_on, sections_of
 
 MAX_COMBINATIONS = 100_000
 MAX_LINES = 10
 """Largest number of mistakes that one message lists."""
-_ENCODER_SETTINGS = ("dataset", *MOLECULES, "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
+_ENCODER_SETTINGS = ("dataset", *TABLE, "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
 Point = tuple[str, Mapping[str, Any]]
 """A label on an axis, and the settings that the label stands for."""
 

@@ -1,13 +1,12 @@
-"""Decorator for command-line programs: print errors as one line each, and return exit codes."""
+"""Run a command-line program: print errors as one line each, and determine the exit code."""
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from graphcl.errors import EXIT_CODE, InputError, Stopped, reason
 
@@ -16,10 +15,15 @@ _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 INTERRUPTED = 128 + signal.SIGINT
 
 
-def entry_point(interrupted: str) -> Callable[[Callable[[Sequence[str]], int | None]], Callable[..., int]]:
-    """Return a decorator that turns a function of arguments into a program's `main(arguments=None)`.
+class Program:
+    """A program that runs; `code` is its exit code."""
 
-    If `arguments` is None, `main` uses `sys.argv[1:]`. It returns the exit code: the function's result (0 for None), or
+    code = 0
+
+
+@contextmanager
+def program(interrupted: str) -> Iterator[Program]:
+    """Run a program in the block, print its errors, and set its exit code. The code is that set in the block, or
 
     - 2 for invalid input or a system error, after printing the problems on stderr, one per line;
     - 130 after an interruption;
@@ -29,43 +33,41 @@ def entry_point(interrupted: str) -> Callable[[Callable[[Sequence[str]], int | N
     Args:
         interrupted: text after "stopped; " in the message on an interruption. If the `KeyboardInterrupt` has a text,
             that text is used instead.
-    """
 
-    def decorate(work: Callable[[Sequence[str]], int | None]) -> Callable[..., int]:
-        @functools.wraps(work)
+    Example::
+
         def main(arguments: Sequence[str] | None = None) -> int:
-            if hasattr(sys.stdout, "reconfigure"):  # file names may not be encodable, and printing them must not raise
-                sys.stdout.reconfigure(errors="backslashreplace")
-            code = 0
-            try:
-                code = work(sys.argv[1:] if arguments is None else arguments) or 0
-                print(end="", flush=True)
-                return code
-            except InputError as error:
-                if str(error):  # the text is empty if another rank of the job prints the message
-                    _print_error(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
-                return error.exit_code
-            except KeyboardInterrupt as interrupt:
-                if interrupt.args or not isinstance(interrupt, Stopped):
-                    _print_error(f"\ngraphcl: stopped; {str(interrupt) or interrupted}.")
-                return EXIT_CODE if isinstance(interrupt, Stopped) else INTERRUPTED
-            except BrokenPipeError:
-                return code
-            except (MemoryError, RuntimeError) as error:
-                if not isinstance(error, MemoryError) and not any(text in str(error) for text in _OUT_OF_MEMORY):
-                    raise
-                _print_error(f"graphcl: out of memory ({reason(error)}); use smaller batches or a smaller model.")
-                return 2
-            except OSError as error:
-                file = f": {error.filename}" if error.filename else ""
-                _print_error(f"graphcl: {error.strerror or error}{file}.")
-                return 2
-            finally:
-                _flush_stdout()
-
-        return main
-
-    return decorate
+            with program("nothing was written") as this:
+                print(embed(EMBED.parse(arguments)))
+            return this.code
+    """
+    if hasattr(sys.stdout, "reconfigure"):  # file names may not be encodable, and printing them must not raise
+        sys.stdout.reconfigure(errors="backslashreplace")
+    this = Program()
+    try:
+        yield this
+        print(end="", flush=True)
+    except InputError as error:
+        if str(error):  # the text is empty if another rank of the job prints the message
+            _print_error(f"graphcl: {error}".replace("\n", "\ngraphcl: "))
+        this.code = error.exit_code
+    except KeyboardInterrupt as interrupt:
+        if interrupt.args or not isinstance(interrupt, Stopped):
+            _print_error(f"\ngraphcl: stopped; {str(interrupt) or interrupted}.")
+        this.code = EXIT_CODE if isinstance(interrupt, Stopped) else INTERRUPTED
+    except BrokenPipeError:
+        pass
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(text in str(error) for text in _OUT_OF_MEMORY):
+            raise
+        _print_error(f"graphcl: out of memory ({reason(error)}); use smaller batches or a smaller model.")
+        this.code = 2
+    except OSError as error:
+        file = f": {error.filename}" if error.filename else ""
+        _print_error(f"graphcl: {error.strerror or error}{file}.")
+        this.code = 2
+    finally:
+        _flush_stdout()
 
 
 def _flush_stdout() -> None:

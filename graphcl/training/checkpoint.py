@@ -9,25 +9,43 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from graphcl.arguments import shown
 from graphcl.distributed import ranks
-from graphcl.errors import InputError, one_line, reason
+from graphcl.errors import InputError, Stopped, one_line, reason
 from graphcl.system.files import remove_partial, write_whole
 from graphcl.system.signals import Stop
 from graphcl.system.torch_file import read_torch_file
 
+if TYPE_CHECKING:
+    from graphcl.training.state import Training
+
 FORMAT, VERSION = "graphcl training", 2
 KEPT = 2
 """Number of checkpoints to keep: the newest, and the previous one in case the newest is damaged."""
+AGREE = 8
+"""Number of steps between two collective decisions of the ranks on saving and stopping."""
 GRACE = 5.0
 """Seconds that a stop request waits for the end of the epoch, from which training resumes bit-identically."""
 
 
-class Checkpoints:
+class NoCheckpoints:
+    """Checkpoints of a training run that is not saved: every method does nothing."""
+
+    def resume(self, restore: Callable[[dict[str, Any]], None]) -> Path | None:
+        """Return None: there is nothing to resume from."""
+
+    def after_step(self, training: Training) -> None:
+        """Handle the end of a training step."""
+
+    def after_epoch(self, training: Training) -> None:
+        """Handle the end of an epoch."""
+
+
+class Checkpoints(NoCheckpoints):
     """The checkpoints of one training run in a folder. Each is written atomically; the newest two are kept.
 
     A checkpoint holds the complete training state: weights, BatchNorm statistics, queue or bank, Adam's moments and the
@@ -68,6 +86,26 @@ class Checkpoints:
         self.folder, self.epochs, self.minutes, self.stop = Path(folder), epochs, minutes, stop or Stop()
         self._saved = self._epoch_ended = time.monotonic()
         self._stop_seen: float | None = None
+
+    def after_step(self, training: Training) -> None:
+        """Save within an epoch if `minutes` require it; on a stop request that cannot wait, save and raise `Stopped`.
+
+        Several ranks decide together, every `AGREE` steps.
+        """
+        if ranks.size() == 1 or training.steps % AGREE == 0:
+            self._save_if(training, self.stops_within_epoch(), self.due_within_epoch())
+
+    def after_epoch(self, training: Training) -> None:
+        """Save if a checkpoint is due or training is finished; raise `Stopped` on a stop request."""
+        self._save_if(training, self.stop.requested, self.due_after_epoch(training.epoch) or training.finished)
+
+    def _save_if(self, training: Training, stop: bool, due: bool) -> None:
+        """Save a checkpoint if `due` or `stop` is true on any rank; raise `Stopped` if `stop` is true on any rank."""
+        stop, due = ranks.any_rank(stop, due)
+        if stop or due:
+            saved = self.save(training.state_dict(), training.steps)
+            if stop:
+                raise Stopped("everything is saved" if saved else f"the last checkpoint in {self.folder} is kept")
 
     def due_after_epoch(self, epoch: int) -> bool:
         """Return True if a checkpoint is due at the end of epoch `epoch`, counted from 1."""

@@ -7,42 +7,61 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch
 
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
-from graphcl.losses.engine.checks import NonFiniteInputError
-from graphcl.methods import KeyQueue, Method, Outcome
-from graphcl.training.step import Step
+from graphcl.methods import KeyQueue, Method
 
 
 class NonFiniteLossError(InputError):
     """The loss or the weights became NaN or infinite."""
 
 
-def step_or_skip(step: Step, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
-    """Run one training step and return its outcome, or skip the step and return None.
+class StopAtEpochEnd:
+    """Let every step run: training checks all losses and the weights at the end of an epoch, to wait for them once."""
 
-    The step is skipped if the projections, the loss or the gradient are not finite on any rank. A skipped step leaves
-    all state unchanged.
-    """
-    before = [(each, each.clone()) for each in _changed_by_forward(step.method)]
-    try:
-        outcome = step.forward(view1, view2, ids)
-    except NonFiniteInputError:
-        outcome = None
-    # all ranks agree before the backward pass: if only some ranks skipped it, the others would wait for them forever
-    (skipped,) = ranks.any_rank(outcome is None)
-    if outcome is not None and not skipped:
-        norm = step.backward(outcome.loss)
-        finite = torch.isfinite(outcome.loss.detach()) & torch.isfinite(torch.as_tensor(norm))
-        if not ranks.any_rank(not bool(finite))[0]:
-            step.update()
-            return outcome
-    with torch.no_grad():
-        for each, value in before:
+    skips = False
+
+    def __init__(self, method: Method) -> None:
+        self.method = method
+
+    def begin(self) -> None:
+        """Prepare to undo a step."""
+
+    def finite(self, *values: Tensor | None) -> bool:
+        """Return whether the step may go on: every value is given and finite, on all ranks."""
+        return True
+
+    def undo(self) -> None:
+        """Restore the state before the step."""
+
+
+class SkipStep(StopAtEpochEnd):
+    """Skip a step whose projections, loss or gradient are not finite on any rank; it leaves all state unchanged."""
+
+    skips = True
+
+    def begin(self) -> None:
+        """Copy the tensors that the forward pass may change."""
+        self._before = [(each, each.clone()) for each in _changed_by_forward(self.method)]
+
+    def finite(self, *values: Tensor | None) -> bool:
+        """Return whether every value is given and finite on all ranks; synchronises with the device.
+
+        All ranks must agree before a backward pass: if only some skipped it, the others would wait for them forever.
+        """
+        (skipped,) = ranks.any_rank(not all(value is not None and bool(value.isfinite()) for value in values))
+        return not skipped
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Restore the tensors that the forward pass has changed."""
+        for each, value in self._before:
             each.copy_(value)
-    return None
+
+
+REACTIONS: dict[str, type[StopAtEpochEnd]] = {"stop": StopAtEpochEnd, "skip": SkipStep}
+"""Setting `non_finite` -> class."""
 
 
 def all_finite(weights: Sequence[Tensor]) -> bool:

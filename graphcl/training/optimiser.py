@@ -1,29 +1,24 @@
-"""Create optimisers by name, and compute the learning rate of each step."""
+"""Create the optimiser of a training run, and compute the learning rate of each step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-OptimizerName = Literal["adam", "adamw", "sgd"]
-Schedule = Literal["constant", "cosine"]
+from graphcl.training.settings import TrainingSettings
 
 
-def make_optimizer(
-    name: OptimizerName, parameters: Sequence[Tensor], lr: float, weight_decay: float
-) -> torch.optim.Optimizer:
+def make_optimizer(settings: TrainingSettings, parameters: Sequence[Tensor]) -> torch.optim.Optimizer:
     """Return Adam, AdamW or SGD with momentum 0.9. `weight_decay` is an L2 penalty, but decoupled in AdamW."""
-    if name == "sgd":
-        return torch.optim.SGD(parameters, lr=lr, weight_decay=weight_decay, momentum=0.9, fused=True)
-    kind = torch.optim.AdamW if name == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=lr, weight_decay=weight_decay, fused=True)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    more = {"momentum": 0.9} if settings.optimizer == "sgd" else {}
+    return kinds[settings.optimizer](parameters, lr=settings.lr, weight_decay=settings.weight_decay, fused=True, **more)
 
 
-def rate_factor(step: int, total: int, schedule: Schedule, warmup: float) -> float:
+def rate_factor(step: int, total: int, schedule: str, warmup: float) -> float:
     """Return the factor of the learning rate in step `step`, counted from 0, of `total` steps.
 
     The factor rises linearly to 1 over the first `warmup * total` steps. Then it stays 1 (`constant`), or falls to 0

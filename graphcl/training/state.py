@@ -1,35 +1,35 @@
-"""Hold the state of a training run: views, steps, epoch records, and the state dict for checkpoints."""
+"""Run training steps, and hold the state of a training run: counters, epoch records, the state dict of checkpoints."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import average_statistics
+from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import NonFiniteInputError
-from graphcl.methods import Method
+from graphcl.methods import Method, Outcome
 from graphcl.training.checkpoint import OtherTrainingError
 from graphcl.training.epoch import Epoch, measure
-from graphcl.training.non_finite import NonFiniteLossError, all_finite, non_finite_error, step_or_skip
-from graphcl.training.optimiser import rate_factor
+from graphcl.training.non_finite import REACTIONS, NonFiniteLossError, all_finite, non_finite_error
+from graphcl.training.optimiser import make_optimizer, rate_factor
 from graphcl.training.randomness import Generators, note_new_views
-from graphcl.training.step import Step
+from graphcl.training.settings import LENGTH, TrainingSettings
 from graphcl.training.stream import augmented, batches_of_epoch
 
 
 class Training:
-    """State of a training run. `train` calls `views`, `step` and `end_epoch`; a checkpoint holds `state_dict()`.
+    """A training run. `train` calls `views`, `step` and `end_epoch`; a checkpoint holds `state_dict()`.
 
     Args:
         method: method to train, in place.
@@ -37,10 +37,7 @@ class Training:
         first: augmentation of the first view.
         second: augmentation of the second view.
         generator: random generator for the augmentations and the method.
-        diagnostics: whether to record the metrics of `diagnose`.
-        deterministic: see `Step`.
-        settings: arguments of `train` by name: optimizer, lr, schedule, warmup, weight_decay, clip_norm, amp and
-            non_finite; also `total_steps` if the learning rate changes.
+        settings: settings of training.
 
     Attributes:
         epoch: number of finished epochs.
@@ -55,26 +52,19 @@ class Training:
         first: Augmentation | str,
         second: Augmentation | str,
         generator: torch.Generator | None,
-        diagnostics: bool,
-        deterministic: bool,
-        settings: dict[str, Any],
+        settings: TrainingSettings,
     ) -> None:
-        self.method, self.loader, self.diagnostics, self.settings = method, loader, diagnostics, settings
-        self._skips, clip_norm = settings["non_finite"] == "skip", settings["clip_norm"]
-        self._step = Step(
-            method,
-            optimizer=settings["optimizer"],
-            lr=settings["lr"],
-            weight_decay=settings["weight_decay"],
-            clip_norm=math.inf if clip_norm is None and self._skips else clip_norm,
-            amp=settings["amp"],
-            generator=generator,
-            deterministic=deterministic,
-        )
+        self.method, self.loader, self.settings, self._generator = method, loader, settings, generator
+        self._parameters = [each for each in method.parameters() if each.requires_grad]
+        self._device = self._parameters[0].device
+        self._optimiser = make_optimizer(settings, self._parameters)
+        self._total_steps = _total_steps(settings, loader)
+        self._parallel = data_parallel(method, self._device)
+        self._reaction = REACTIONS[settings.non_finite](method)
         views = as_augmentation(first, "first"), as_augmentation(second, "second")
         self._augmentations = method.augmentations(*views)
         order = getattr(getattr(loader, "batch_sampler", None), "generator", None) or getattr(loader, "generator", None)
-        self._generators = Generators(self._step.device, order=order, views=generator)
+        self._generators = Generators(self._device, order=order, views=generator)
         self.history: list[Epoch] = []
         self.epoch = self.steps = 0
         self._begin_epoch()
@@ -86,28 +76,32 @@ class Training:
         self._seconds = self._data_seconds = 0.0
 
     @property
-    def in_epoch(self) -> bool:
-        """True between an epoch's first step and its end."""
-        return self._done > 0
+    def finished(self) -> bool:
+        """Whether all epochs or steps are done, or the loss has not fallen for `patience` epochs."""
+        if self._done:  # within an epoch
+            return False
+        epochs, steps, patience = self.settings.epochs, self.settings.steps, self.settings.patience
+        spent = self.epoch >= epochs if steps is None else self.steps >= steps
+        return spent or (patience is not None and self._stale() >= patience)
 
-    @property
-    def stale(self) -> int:
-        """Number of epochs since the lowest training loss."""
+    def _stale(self) -> int:
+        """Return the number of epochs since the lowest training loss."""
         losses = [each.loss for each in self.history]
         return len(losses) - 1 - losses.index(min(losses)) if losses else 0
 
-    def views(self, limit: int | None = None) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
-        """Yield both views and the graph indices of the epoch's next batches, at most `limit`, and record the time.
+    def views(self) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
+        """Yield both views and the graph indices of the epoch's next batches, and record the time.
 
         After a restart within an epoch, the loader draws a new order. The number of batches in the epoch is unchanged.
         """
-        left = len(self.loader) - self._done if self._done and isinstance(self.loader, Sized) else None
-        limit = min((each for each in (limit, left) if each is not None), default=None)
+        limits = [] if self.settings.steps is None else [self.settings.steps - self.steps]
+        if self._done and isinstance(self.loader, Sized):
+            limits.append(len(self.loader) - self._done)
         self._done_before = self._done
         self.method.train()
         start = before = time.perf_counter()
-        batches = augmented(self.loader, *self._augmentations, self._step.generator, self._step.device)
-        for views in islice(batches, limit):
+        batches = augmented(self.loader, *self._augmentations, self._generator, self._device)
+        for views in islice(batches, min(limits, default=None)):
             self._data_seconds += time.perf_counter() - before
             yield views
             before = time.perf_counter()
@@ -116,22 +110,44 @@ class Training:
         self._seconds += time.perf_counter() - start
 
     def step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> None:
-        """Run one step or skip it, and record its metrics."""
-        self._done += 1
-        if total := self.settings.get("total_steps"):
-            factor = rate_factor(self.steps, total, self.settings["schedule"], self.settings["warmup"])
-            self._step.set_rate(factor * self.settings["lr"])
+        """Encode and project both views, compute the loss and its gradient, update the weights; record the metrics."""
+        self._set_rate()
+        self._done, self.steps = self._done + 1, self.steps + 1
+        self._reaction.begin()
+        outcome: Outcome | None = None
         try:
-            make_step = partial(step_or_skip, self._step) if self._skips else self._step
-            outcome = make_step(view1, view2, ids)
+            with explain_unused_parameters(), torch.autocast(self._device.type, torch.bfloat16, self.settings.amp):
+                outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)  # encode, project, loss
         except NonFiniteInputError as error:
-            self._check_losses(torch.stack(self._measured) if self._measured else torch.empty(0, 1))
-            raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
-        if outcome is not None:
-            found = measure(outcome, self.diagnostics, self.method)
-            self._names = list(found)
-            self._measured.append(torch.stack(list(found.values())))
-        self.steps += 1
+            if not self._reaction.skips:
+                self._check_losses(torch.stack(self._measured) if self._measured else torch.empty(0, 1))
+                raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
+        if self._reaction.finite(outcome.loss if outcome else None) and outcome is not None:
+            self._optimiser.zero_grad(set_to_none=True)
+            outcome.loss.backward()
+            if self._reaction.finite(self._clip()):
+                self._optimiser.step()
+                self.method.after_step()  # momentum encoder, queue or memory bank
+                self._record(measure(outcome, self.settings.diagnostics, self.method))
+                return
+        self._reaction.undo()
+
+    def _set_rate(self) -> None:
+        if self._total_steps:
+            settings = self.settings
+            factor = rate_factor(self.steps, self._total_steps, settings.schedule, settings.warmup)
+            for group in self._optimiser.param_groups:
+                group["lr"] = factor * settings.lr
+
+    def _clip(self) -> Tensor | None:
+        """Clip the gradient, and return its norm before; None if nothing needs the norm."""
+        if self.settings.clip_norm is None and not self._reaction.skips:
+            return None
+        return nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm or math.inf)
+
+    def _record(self, metrics: dict[str, Tensor]) -> None:
+        self._names = list(metrics)
+        self._measured.append(torch.stack(list(metrics.values())))
 
     def end_epoch(self) -> Epoch:
         """End the epoch and return its record.
@@ -154,7 +170,7 @@ class Training:
         means = dict(zip(self._names, figures.mean(dim=0).tolist(), strict=True))
         means |= self.method.after_epoch()
         average_statistics(self.method)
-        if self._skips:
+        if self._reaction.skips:
             means["skipped"] = float(self._done - len(self._measured))
         main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
         self.epoch += 1
@@ -172,9 +188,9 @@ class Training:
         """
         self._check_weights()
         return {
-            "settings": self.settings,
+            "settings": self._fixed_settings(),
             "method": _on_cpu(self.method.state_dict()),
-            "optimiser": _on_cpu(self._step.optimiser.state_dict()),
+            "optimiser": _on_cpu(self._optimiser.state_dict()),
             "epoch": self.epoch,
             "steps": self.steps,
             "history": [vars(each) for each in self.history],
@@ -198,21 +214,22 @@ class Training:
             OtherTrainingError: the settings differ.
             InputError: the state does not fit the weights.
         """
-        if differing := [key for key, value in self.settings.items() if state["settings"].get(key) != value]:
+        fixed = self._fixed_settings().items()
+        if differing := [key for key, value in fixed if state["settings"].get(key) != value]:
             found = ", ".join(f"`{key}` is {state['settings'].get(key)!r} there" for key in differing)
             raise OtherTrainingError(
                 f"the checkpoint belongs to another training run: {found}; use the same settings or another folder."
             )
         self.method.load_state_dict(state["method"])
-        self._step.optimiser.load_state_dict(state["optimiser"])
-        for parameter, found in self._step.optimiser.state.items():
+        self._optimiser.load_state_dict(state["optimiser"])
+        for parameter, found in self._optimiser.state.items():
             if any(isinstance(each, Tensor) and each.shape not in (parameter.shape, ()) for each in found.values()):
                 raise InputError("the optimiser's state does not fit the weights")
         self.history = [Epoch(**each) for each in state["history"]]
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]
         self._done, self._names = unfinished["done"], list(unfinished["names"])
         self._seconds, self._data_seconds = unfinished["seconds"]
-        self._measured = list(unfinished["measured"].to(self._step.device).unbind())
+        self._measured = list(unfinished["measured"].to(self._device).unbind())
         every, same_views = state["generators"], self.method.divides_nodes
         rank = 0 if same_views else ranks.rank()
         if rank < len(every):
@@ -221,6 +238,10 @@ class Training:
             self._generators.restore_own({name: each for name, each in every[0]["own"].items() if name == "order"})
         if len(every) != ranks.size() and rank == 0 and not same_views:
             note_new_views(f"saved by {len(every)} ranks, resumed by {ranks.size()}")
+
+    def _fixed_settings(self) -> dict[str, Any]:
+        """Return the settings that must not change when training resumes."""
+        return {**self.settings.model_dump(exclude=LENGTH), "total_steps": self._total_steps}
 
     def _figures(self) -> Tensor:
         """Return the metrics of the epoch's steps `[steps, metrics]`, averaged over ranks, on the CPU."""
@@ -234,13 +255,24 @@ class Training:
                 raise self._error(f"the loss became {value}", number)
 
     def _check_weights(self) -> None:
-        if not all_finite(self._step.parameters):
+        if not all_finite(self._parameters):
             raise self._error("the gradient, and with it the weights, became NaN or infinite")
 
     def _error(self, problem: str, number: int | None = None) -> NonFiniteLossError:
         number = self._done - 1 if number is None else number
         batches = batches_of_epoch(self.loader)
         return non_finite_error(problem, self.epoch + 1, number + 1, batches, number - self._done_before)
+
+
+def _total_steps(settings: TrainingSettings, loader: Iterable[Batch]) -> int | None:
+    """Return the number of steps over which the learning rate changes; None if it is constant."""
+    if settings.schedule == "constant" and not settings.warmup:
+        return None
+    if settings.steps is not None:
+        return settings.steps
+    if not isinstance(loader, Sized):
+        raise InputError("`schedule` and `warmup` need a loader with a length; pass `steps` instead of `epochs`.")
+    return settings.epochs * len(loader)
 
 
 def _on_cpu(values: Any) -> Any:

@@ -68,7 +68,7 @@ def resumes(settings):
 
 def resumes_within_an_epoch():
     """Stop within an epoch. All ranks stop at the same step, complete the epoch after resuming, and stay equal."""
-    with mock.patch.object(graphcl.training.checkpoint, "GRACE", 0), mock.patch("graphcl.training.loop._AGREE", 2):
+    with mock.patch.object(graphcl.training.checkpoint, "GRACE", 0), mock.patch("graphcl.training.checkpoint.AGREE", 2):
         resumed, history = trained({}, shared_folder(), 2)
     assert len(history) == SMALL["epochs"]
     assert_equal_on_all_ranks(resumed)

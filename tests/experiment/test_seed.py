@@ -7,8 +7,9 @@ from graphcl import make_loader
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import svm
+from graphcl.experiment.context import Context
 from graphcl.experiment.scores import REFERENCES, calibrated
-from graphcl.experiment.seed import Observer, run_seed
+from graphcl.experiment.seed import run_seed
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
 
@@ -26,8 +27,8 @@ def graphs():
     return load_dataset(small_graphs())
 
 
-def run(graphs, rows=(*REFERENCES, "trained"), observer=None, **settings):
-    return run_seed(make_config({**SETTINGS, **settings}), graphs, 3, CPU, rows=rows, observer=observer)
+def run(graphs, rows=(*REFERENCES, "trained"), context=None, **settings):
+    return run_seed(make_config({**SETTINGS, **settings}), graphs, 3, CPU, rows=rows, context=context)
 
 
 def test_every_row_is_scored_and_the_trained_one_is_that_of_the_embedding(graphs):
@@ -65,7 +66,7 @@ def test_precise_bn_replaces_the_moving_averages_and_nothing_else(graphs):
 def test_observers_see_the_seed_in_order(graphs):
     seen = []
 
-    class Log(Observer):
+    class Log(Context):
         def before_training(self, method, h):
             seen.append("before" if h is not None else "before, no embedding")
 
@@ -78,6 +79,6 @@ def test_observers_see_the_seed_in_order(graphs):
         def on_scores(self, scores):
             seen.append(sorted(scores))
 
-    result = run(graphs, observer=Log())
+    result = run(graphs, context=Log())
     assert seen == ["before", 1, 2, 3, 4, "after", ["svm"]]
     assert torch.equal(result.h, embed(result.model, make_loader(graphs, 1024))[0])

@@ -9,6 +9,7 @@ from graphcl.distributed import ranks
 from graphcl.distributed.launch import Group
 from graphcl.experiment import seed as seed_module
 from graphcl.experiment.build import make_method
+from graphcl.experiment.context import Context
 from graphcl.system.signals import Stop
 
 
@@ -23,7 +24,12 @@ def train_seed(config, dataset, model, method=None, checkpoints=None):
         mock.patch.object(seed_module, "make_method", return_value=method),
     ):
         device = next(model.parameters()).device
-        return seed_module.run_seed(config, dataset, 0, device, group=group, rows=(), checkpoints=checkpoints).history
+        context = Context(group, checkpoints)
+        torch.use_deterministic_algorithms(config.deterministic)
+        try:
+            return seed_module.run_seed(config, dataset, 0, device, rows=(), context=context).history
+        finally:
+            torch.use_deterministic_algorithms(False)
 
 
 class StopAfter(Stop):

@@ -1,0 +1,47 @@
+"""Define the settings of training: the one place for their names, ranges, defaults and help texts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from graphcl.arguments import Count, NonNegative, Positive, Ratio, Settings, interval
+
+
+class TrainingSettings(Settings):
+    """Settings of training: keywords of `graphcl.train` and `graphcl.GraphCL`, options of `graphcl run`.
+
+    Example:
+        >>> TrainingSettings(epochs=5).optimizer
+        'adam'
+    """
+
+    epochs: Annotated[int, interval("[0, 1e9)")] = 20
+    """passes over the data"""
+    steps: Count | None = None
+    """optimiser steps in total, instead of `epochs`; the last epoch may then be shorter"""
+    optimizer: Annotated[Literal["adam", "adamw", "sgd"], Field(title="NAME")] = "adam"
+    """adam, adamw, or sgd with momentum 0.9"""
+    lr: Positive = 0.01
+    """learning rate"""
+    schedule: Annotated[Literal["constant", "cosine"], Field(title="NAME")] = "constant"
+    """learning rate over time: constant, or cosine, which falls from `lr` to 0"""
+    warmup: Ratio = 0.0
+    """fraction of the steps in which the learning rate rises from 0 to `lr`"""
+    patience: Count | None = None
+    """stop after N epochs without a lower training loss; default: never"""
+    weight_decay: NonNegative = 0.0
+    """L2 penalty; for adamw: decoupled weight decay"""
+    clip_norm: Positive | None = None
+    """largest Euclidean norm of the gradient; default: no clipping"""
+    amp: bool = False
+    """compute in bfloat16; the loss stays in float32"""
+    non_finite: Annotated[Literal["stop", "skip"], Field(title="ACTION")] = "stop"
+    """on a NaN or infinite loss or gradient: stop, or skip the step and count it (slower on CUDA)"""
+    diagnostics: bool = False
+    """also log effective ranks and statistics of negatives"""
+
+
+LENGTH = {"epochs", "steps", "patience", "diagnostics"}
+"""Settings that may differ when training resumes: they change how long it takes and what it logs."""
