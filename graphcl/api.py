@@ -26,13 +26,31 @@ from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
 from graphcl.losses import Loss
-from graphcl.methods import TwoViews
+from graphcl.methods import (
+    ADGCL,
+    BGRL,
+    BYOL,
+    CLIP,
+    DGI,
+    GRACE,
+    JOAO,
+    InfoGraph,
+    JOAOv2,
+    MemoryBank,
+    MoCo,
+    SimGRACE,
+    SimSiam,
+    TwoViews,
+)
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN, GINE
 from graphcl.models.molecule import MoleculeGINE
 from graphcl.models.pooled import Pooled
 from graphcl.models.saved import EncoderDescription, load_encoder, save_encoder
+from graphcl.run import run
+from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.loop import embed, train
+from graphcl.training.settings import TrainingSettings
 from graphcl.version import __version__
 
 if TYPE_CHECKING:
@@ -48,10 +66,18 @@ else:
 
 
 __all__ = [
+    "ADGCL",
+    "BGRL",
+    "BYOL",
+    "CLIP",
+    "DGI",
     "GIN",
     "GINE",
+    "GRACE",
+    "JOAO",
     "AttributeMask",
     "Augmentation",
+    "Checkpoints",
     "Compose",
     "Config",
     "ContrastiveModel",
@@ -60,14 +86,21 @@ __all__ = [
     "EncoderDescription",
     "GraphCL",
     "Identity",
+    "InfoGraph",
     "InputError",
+    "JOAOv2",
     "Loss",
+    "MemoryBank",
+    "MoCo",
     "MoleculeGINE",
     "NodeDrop",
     "OneOf",
     "Pooled",
     "ResidentLoader",
+    "SimGRACE",
+    "SimSiam",
     "Subgraph",
+    "TrainingSettings",
     "TwoViews",
     "__version__",
     "apply",
@@ -85,6 +118,7 @@ __all__ = [
     "random3",
     "random4",
     "read_config",
+    "run",
     "save_encoder",
     "svm",
     "train",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             run(config)
     return this.code
 
+
+class _CallableModule(types.ModuleType):
+    """Module that is called as its function `run`, so that `graphcl.run(...)` and `python -m graphcl.run` both work."""
+
+    def __call__(self, config: str | None = None, **settings: Any) -> RunResult:
+        return run(config, **settings)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,11 +15,10 @@ from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
 from graphcl.config.commands import EMBED, Embed
 from graphcl.config.settings import TABLE
 from graphcl.datasets.loader import make_loader
-from graphcl.datasets.nodes import NodeDataset
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
-from graphcl.experiment.level import level_of
+from graphcl.models.nodes import MODELS
 from graphcl.models.saved import load_encoder
 from graphcl.system.entry_point import program
 from graphcl.system.files import new_file, write_whole
@@ -53,12 +52,12 @@ def embed(settings: Embed) -> str:
     molecules = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     loader = make_loader(dataset, settings.batch_size, device=device)
-    model = level_of(dataset).model(encoder.to(device), projector="none")
-    nodes = isinstance(dataset, NodeDataset)
-    rows, row = (len(dataset.y), "node") if nodes else (len(dataset), "graph")
+    model = MODELS[dataset.rows](encoder.to(device), projector="none")
     blocks = _blocks(model, loader, dataset.classes)
-    write_whole(out, lambda file: write(file, blocks, rows, description.out_channels))
-    return f"{dataset}, features: {dataset.features}; {description.out_channels} numbers per {row} in {out}"
+    write_whole(out, lambda file: write(file, blocks, dataset.num_rows, description.out_channels))
+    return (
+        f"{dataset}, features: {dataset.features}; {description.out_channels} numbers per {dataset.rows[:-1]} in {out}"
+    )
 
 
 def _blocks(model: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[Block]:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphcl.config.commands import EXPORT, Export
 from graphcl.errors import InputError
-from graphcl.experiment.level import contrasts_nodes
+from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.models.interface import accepts, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, load_encoder
 from graphcl.system.entry_point import program

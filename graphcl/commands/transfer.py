@@ -38,9 +38,8 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.context import OnFold
-from graphcl.experiment.encoder_input import load_for
+from graphcl.experiment.encoder_input import contrasts_nodes, load_for
 from graphcl.experiment.finetune import check_labels, finetune, with_outputs
-from graphcl.experiment.level import contrasts_nodes
 from graphcl.experiment.progress import fold_bar
 from graphcl.experiment.run_folder import free_folder, new_folder
 from graphcl.experiment.scores import score, with_usable_evaluation

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
 NUMBER_CLASSES = "number the classes, e.g. by numpy.unique(labels, return_inverse=True), or leave `y` out"
 """Advice in messages about a `y` that is a string."""
@@ -35,6 +35,7 @@ class GraphDataset(InMemoryDataset):
     """PyG data set of graphs in memory; indexing, slicing, `DataLoader` and `transform` work as usual.
 
     Attributes:
+        rows: what an embedding has rows of: "graphs" or "nodes".
         name: name of the data set.
         features: kind of node features in `x`: "labels", "constant", "degree" or "labels+degree".
         labelled: whether every graph has one class `y`, a whole number.
@@ -60,6 +61,8 @@ class GraphDataset(InMemoryDataset):
     >>> dataset[1]
     Data(edge_index=[2, 2], y=[1], x=[4, 1])
     """
+
+    rows: ClassVar[str] = "graphs"
 
     def __init__(
         self,
@@ -90,6 +93,22 @@ class GraphDataset(InMemoryDataset):
     def num_classes(self) -> int:
         """Number of classes; 0 if the data set is not labelled."""
         return 0 if self.classes is None else self.classes.numel()
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of an embedding."""
+        return len(self)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the arguments of evaluators that the data set prescribes, such as its split; empty without any."""
+        return {} if self.benchmark is None else vars(self.benchmark)
+
+    def sample(self) -> list[Data]:
+        """Return two graphs, to try settings on."""
+        return [self[0], self[1]]
+
+    def check_views(self, view1: Batch, view2: Batch) -> None:
+        """Raise InputError if two views of the graphs of `sample` cannot be contrasted; those of graphs always can."""
 
     def __repr__(self) -> str:
         width = self.num_features

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.data.collate import collate
 
 from graphcl.datasets.dataset import GraphDataset, class_labels
@@ -34,7 +34,17 @@ class NodeDataset(GraphDataset):
         split: indices of the nodes in the parts `train`, `valid` and `test` of the public split; None without one.
     """
 
+    rows: ClassVar[str] = "nodes"
     split: Mapping[str, Tensor] | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Number of nodes."""
+        return len(self.y)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the public split for evaluators."""
+        return {"split": self.split}
 
     def sample(self) -> list[Data]:
         """Return a part of the first graph, to try settings on: its first 64 nodes, numbered by `node_id`."""
@@ -42,6 +52,16 @@ class NodeDataset(GraphDataset):
         part = graph.subgraph(torch.arange(min(64, graph.x.size(0))))
         part.node_id = torch.arange(part.x.size(0))
         return [part]
+
+    def check_views(self, view1: Batch, view2: Batch) -> None:
+        """Raise InputError if a view of `sample` does not keep every node, in order."""
+        every = self.sample()[0].node_id
+        for name, view in (("first", view1), ("second", view2)):
+            if not torch.equal(view.node_id, every):
+                raise InputError(
+                    f"`views.{name}` removes nodes, so that row i of both views is not the same node; use edge_drop, "
+                    "feature_mask, attribute_mask, edge_perturb or drop_and_mask."
+                )
 
     def __repr__(self) -> str:
         return super().__repr__().replace(f"{len(self)} graph", f"{self._data.x.size(0)} nodes, {len(self)} graph", 1)

@@ -17,18 +17,19 @@ from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.loader import make_loader
 from graphcl.datasets.neighbours import NeighbourLoader
-from graphcl.datasets.nodes import NodeDataset
-from graphcl.datasets.order import Shard
+from graphcl.datasets.order import Shard, check_shard
 from graphcl.errors import InputError
-from graphcl.experiment.level import check_method, check_views, level_of, sample
+from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder, takes_categories
+from graphcl.models.nodes import MODELS
 from graphcl.models.saved import EncoderDescription, EncoderName
 from graphcl.registry import encoders, methods
 from graphcl.system.memory import total_memory
+from graphcl.system.optional import import_neighbor_loader
 from graphcl.training.randomness import seeded
 
 _BYTES_PER_WEIGHT = 16
@@ -99,7 +100,7 @@ def make_model(
     else:
         make = partial(own_encoder, encoder, columns)
     with seeded(seed):
-        return level_of(dataset).model(make(), config.projection, config.projector)
+        return MODELS[dataset.rows](make(), config.projection, config.projector)
 
 
 def _check_size(make: Callable[[], nn.Module], name: str) -> None:
@@ -143,6 +144,37 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
     return method.to(device)
 
 
+def check_method(config: Config, dataset: GraphDataset) -> None:
+    """Raise InputError if the method contrasts nodes and `dataset` holds whole graphs, or the reverse."""
+    nodes = dataset.rows == "nodes"
+    if contrasts_nodes(vars(config)) != nodes:
+        contrasted, held, usual = (
+            ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")
+        )
+        raise InputError(
+            f"method `{config.method['name']}` contrasts {contrasted}, but the data set is one of {held}; use {usual}."
+        )
+
+
+def check_neighbours(config: Config, dataset: GraphDataset) -> None:
+    """Raise InputError if `neighbours` are to be sampled in whole graphs, or cannot be sampled."""
+    if config.neighbours:
+        if dataset.rows != "nodes":
+            raise InputError(f"`neighbours` are sampled around nodes, but {dataset.name} holds whole graphs; omit it.")
+        import_neighbor_loader()
+
+
+def check_ranks(config: Config, dataset: GraphDataset, ranks: int) -> None:
+    """Raise InputError if the graphs of a batch, or the nodes of a graph, cannot be divided between `ranks` ranks."""
+    name = config.method["name"]
+    if dataset.rows != "nodes":
+        check_shard((0, ranks), config.batch_size, len(dataset))
+    elif ranks > 1 and not getattr(methods[name], "divides_nodes", False):
+        raise InputError(
+            f"method `{name}` takes O(N) time for N nodes, which {ranks} ranks would not shorten; start one process."
+        )
+
+
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
     """Return the augmentations of the first and the second view."""
     return build_augmentation(config.views.first), build_augmentation(config.views.second)
@@ -152,7 +184,7 @@ def training_loader(
     config: Config, dataset: GraphDataset, generator: torch.Generator, device: torch.device, shard: Shard
 ) -> Iterable[Batch]:
     """Return the loader of the training batches: graphs, or with `neighbours`, nodes and their sampled neighbours."""
-    if isinstance(dataset, NodeDataset) and config.neighbours:
+    if config.neighbours:
         return NeighbourLoader(dataset, config.neighbours, config.batch_size, generator, device)
     return make_loader(dataset, config.batch_size, True, generator, device, config.shuffle_window, shard)
 
@@ -168,11 +200,11 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
     Raises:
         InputError: loss, method, views, encoder and data set are incompatible, or the features contain NaN.
     """
-    batch = Batch.from_data_list(sample(dataset))
+    batch = Batch.from_data_list(dataset.sample())
     generator = torch.Generator().manual_seed(0)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
     views = two_views(batch, *method.augmentations(*make_augmentations(config)), generator)
-    check_views(dataset, *views)
+    dataset.check_views(*views)
     with torch.no_grad():
         try:
             method(*views, ids=torch.arange(batch.num_graphs), generator=generator)

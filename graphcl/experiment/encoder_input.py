@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch_geometric.data import InMemoryDataset
@@ -10,9 +11,15 @@ from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.errors import InputError
-from graphcl.experiment.level import contrasts_nodes
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
+from graphcl.registry import methods
+
+
+def contrasts_nodes(settings: Mapping[str, Any]) -> bool:
+    """Return whether the method in the `settings` of a run contrasts nodes."""
+    name = settings.get("method", {}).get("name")
+    return name in methods and methods.facts(name).get("rows") == "nodes"
 
 
 def load_arguments(config: Config) -> dict[str, Any]:

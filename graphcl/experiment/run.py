@@ -15,10 +15,9 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
-from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.build import check_neighbours, check_ranks, dry_run, setup_runtime
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
-from graphcl.experiment.level import check_neighbours, check_ranks
 from graphcl.experiment.output import open_output
 from graphcl.experiment.run_folder import check_folder
 from graphcl.experiment.scores import with_usable_evaluation

@@ -10,7 +10,7 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 
 import torch
@@ -21,12 +21,21 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.fingerprints import descriptors, ecfp4
 from graphcl.datasets.loader import make_loader
-from graphcl.evaluate import EVALUATORS, FoldScores, majority, usable_folds
+from graphcl.errors import InputError
+from graphcl.evaluate import (
+    EVALUATORS,
+    NODE_EVALUATORS,
+    SPLIT_EVALUATORS,
+    FoldScores,
+    majority,
+    usable_folds,
+)
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.level import check_evaluators, fitting_evaluators, level_of, split_of
 from graphcl.experiment.summary import ROWS
+from graphcl.graphs.statistics import graph_statistics
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
+from graphcl.models.node_gcn import propagate
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
@@ -34,6 +43,14 @@ REFERENCES = tuple(row for row in ROWS if row != "trained")
 """Rows of scores that need no training."""
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
+_WITHOUT_ENCODER: dict[str, dict[str, Callable[[Iterable[Batch], int], Tensor]]] = {
+    "graphs": {"statistics": graph_statistics},
+    "nodes": {
+        "raw": lambda whole, _: torch.cat([batch.x for batch in whole]).cpu(),
+        "propagated": lambda whole, _: torch.cat([propagate(each.x, each.edge_index) for each in whole]).cpu(),
+    },
+}
+"""Rows of embeddings -> row of scores -> function of a loader of all graphs and `max_degree`, without an encoder."""
 _CALIBRATION_SEED = 2**40 + 2**20
 """Added to a run's seed, so that calibration and training shuffle with different random numbers."""
 
@@ -59,9 +76,9 @@ def reference_embeddings(
             the last two without SMILES.
     """
     found = {}
-    for name, reference in level_of(dataset).references.items():
+    for name, reference in _WITHOUT_ENCODER[dataset.rows].items():
         if name in rows:
-            found[name] = reference(whole, config)
+            found[name] = reference(whole, config.max_degree)
     if "untrained" in rows:
         found["untrained"], _ = embed(model, whole)
     if "calibrated" in rows and has_batchnorm(model.encoder):
@@ -143,7 +160,7 @@ def score_rows(
         return {}
     found: Scores = {name: {} for name in config.eval}
     for name, scores in found.items():
-        if embeddings.keys() & level_of(dataset).references.keys():
+        if embeddings.keys() & _WITHOUT_ENCODER[dataset.rows].keys():
             scores["majority"] = _majority(config, dataset, name, seed)
         for row, h in embeddings.items():
             report = None if context.on_fold is None else functools.partial(context.on_fold, f"{name}, {row}")
@@ -167,7 +184,7 @@ def score(
     """
     evaluator = fitting_evaluators(dataset)[name]
     taken = inspect.signature(evaluator).parameters  # only the SVM takes `scale`
-    known = {"on_fold": on_fold, "workers": workers, **config.evaluation.model_dump(), **split_of(dataset)}
+    known = {"on_fold": on_fold, "workers": workers, **config.evaluation.model_dump(), **dataset.protocol()}
     settings = {key: value for key, value in known.items() if key in taken}
     if on_fold is not None:
         total = config.evaluation.folds * config.evaluation.inner_folds if "folds" in taken else 1
@@ -183,6 +200,32 @@ def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> Fo
     # the linear probe of a constant gives the training part's majority; nearest neighbours would be arbitrary
     probe = "ogb" if name == "ogb_knn" else name
     return score(config, probe, torch.zeros(len(dataset.y), 1), dataset.y, dataset, seed, 1)
+
+
+def fitting_evaluators(dataset: GraphDataset) -> Mapping[str, Callable[..., FoldScores]]:
+    """Return the evaluators that fit `dataset`."""
+    if dataset.benchmark is not None:
+        return SPLIT_EVALUATORS
+    if dataset.rows == "graphs":
+        return EVALUATORS
+    usable = {
+        name: function
+        for name, function in NODE_EVALUATORS.items()
+        if dataset.protocol()["split"] is not None or "split" not in inspect.signature(function).parameters
+    }
+    return {**EVALUATORS, **usable}
+
+
+def check_evaluators(names: Sequence[str], dataset: GraphDataset) -> None:
+    """Raise InputError if an evaluator in `names` does not fit `dataset`."""
+    if unfit := [name for name in names if name not in fitting_evaluators(dataset)]:
+        if dataset.rows == "nodes":
+            why, usual = "has no train_mask, val_mask and test_mask", "random_splits"
+        elif dataset.benchmark is not None:
+            why, usual = "is scored on its own split", "ogb"
+        else:
+            why, usual = f"has no {'nodes to score' if unfit[0] in NODE_EVALUATORS else 'split of its own'}", "svm"
+        raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {usual}.")
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:

@@ -23,3 +23,7 @@ class NodeModel(ContrastiveModel):
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[N, H]` of each view."""
         return self.encode(view1), self.encode(view2)
+
+
+MODELS: dict[str, type[ContrastiveModel]] = {"graphs": ContrastiveModel, "nodes": NodeModel}
+"""What an embedding has rows of -> class of the model."""
