@@ -94,7 +94,7 @@ class Network(nn.Module):
         dim_out: number of classes, which GraphGym passes; ignored.
 
     Raises:
-        InputError: the encoder requires edge attributes and the graphs have none, or `settings` raises it.
+        InputError: the encoder requires edge attributes and the graphs have none; see also `settings`.
     """
 
     def __init__(self, dim_in: int, dim_out: int) -> None:
@@ -167,7 +167,7 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
     The graphs are split at random into training, validation and test parts, by `dataset.split` and `seed`.
 
     Raises:
-        InputError: a part would have fewer than two graphs, or `load_dataset` raises it.
+        InputError: a part would have fewer than two graphs; see also `load_dataset`.
     """
     if format != "graphcl":
         return None

@@ -141,7 +141,6 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
 
 def _package(point: metadata.EntryPoint) -> str:
-    """Return the name and version of the package that defines the entry point `point`."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 

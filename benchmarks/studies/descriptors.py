@@ -2,7 +2,7 @@
 
 Compare encoders of `benchmarks/pretrain_molecules.py`, which see compounds of PubChem or MOSES, with untrained ones,
 with InfoNCE on two views, and with fingerprints and descriptors. Writes tables of docs/studies/pretraining.md, which
-lists the files it needs, and of docs/molecules.md. Finished lines of OUT/results.jsonl are not measured again.
+lists the files it needs. Finished lines of OUT/results.jsonl are not measured again.
 """
 
 import csv
@@ -137,7 +137,7 @@ def main():
     write_tables(given.docs / "pretraining.md", descriptors=table(lines))
     frozen = {task: head for task, head in TASKS.items() if not task.startswith("labels")}
     compared = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors", "`molecules`")]
-    write_tables(given.docs.parent / "molecules.md", installed=table(compared, frozen))
+    write_tables(given.docs / "pretraining.md", installed=table(compared, frozen))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 One training of `graphcl` a seed, scored on its way. The honest figure is the accuracy at a fixed epoch; every other
 figure is what a published rule would have printed for the same runs. The difference is the optimism of the rule.
-Writes the tables of docs/leaderboard.md.
+Writes the tables of docs/studies/leaderboard.md.
 """
 
 import numpy as np
@@ -68,7 +68,6 @@ def main() -> None:
             honest, by_test = choice_of_configuration(published, dataset)
             configurations.append([dataset, f"{honest:.2f}", f"{by_test:+.2f}"])
     study.keep(
-        page=study.given.docs.parent / "leaderboard.md",
         optimism=markdown(["set", "seeds x epochs", f"honest, epoch {FIXED}", *RULES], rows),
         configurations=markdown(["set", "recipe by inner folds", "best recipe by test folds"], configurations),
     )

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from study import add_line, curve, figure, finished_lines, markdown, options, plus_minus, write_tables
+from study import add_line, curve, figure, finished_lines, markdown, options, plus_minus, write_svg, write_tables
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_disk
 from graphcl.commands.transfer import untrained_encoder
@@ -137,7 +137,7 @@ def main():
         measure(given)
     lines = finished_lines(given.out / "results.jsonl")
     write_tables(given.docs / "pretraining.md", pretraining=table(lines))
-    chart(lines).savefig(given.docs / "pretraining.svg", metadata={"Date": None})
+    write_svg(chart(lines), given.docs / "pretraining.svg")
 
 
 def measure(given):

@@ -6,12 +6,14 @@ import argparse
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from graphcl.errors import InputError
 from graphcl.experiment.viz.style import COLOURS as COLOURS  # for the studies
+from graphcl.experiment.viz.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.progress import Progress
@@ -83,7 +85,7 @@ class Study:
         """Write the figure, and each table between the marks of its name on the study's page."""
         self.given.docs.mkdir(parents=True, exist_ok=True)
         if figure is not None:
-            figure.savefig(self.given.docs / f"{self.name}.svg", metadata={"Date": None})
+            write_svg(figure, self.given.docs / f"{self.name}.svg")
         write_tables(page or self.given.docs / f"{self.name}.md", **tables)
 
 
@@ -124,6 +126,18 @@ class Cells:
     def metric(self, name: str, **where: str) -> np.ndarray:
         """Return a metric of the last epoch, for each seed."""
         return np.array([record["metrics"][name] for _, record in self.pick(**where)])
+
+
+def write_svg(figure, path: Path) -> None:
+    """Write a figure as a small SVG file: labels as text, rounded coordinates, a class for each repeated style."""
+    svg = re.sub(r"<metadata>.*?</metadata>\n|<!--.*?-->\n", "", to_svg(figure), flags=re.DOTALL)
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d\d)\d+", r"\1", tag[0]), svg)
+    counts = Counter(re.findall(r' style="([^"]*)"', svg))
+    names = {style: f"s{number}" for number, style in enumerate(counts) if counts[style] > 2}
+    rules = "".join(f".{name} {{{style}}}\n" for style, name in names.items())
+    for style, name in names.items():
+        svg = svg.replace(f' style="{style}"', f' class="{name}"')
+    path.write_text(re.sub(r"\n +", "\n", svg).replace("</style>", f"\n{rules}</style>", 1))
 
 
 def write_tables(page: Path, **tables: str) -> None:

@@ -48,13 +48,14 @@ def main():
     parser.add_argument("--mirror")
     parser.add_argument("--root", default="datasets")
     arguments = parser.parse_args()
-    plt.rcParams |= {"svg.hashsalt": "graphcl", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    plt.rcParams |= {"svg.hashsalt": "graphcl", "svg.fonttype": "none"}
+    plt.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
     for axis, name in zip(axes, ("MUTAG", "PROTEINS"), strict=True):
         z1, z2 = projections(name, arguments.mirror, arguments.root)
         sizes = [size for size in (8, 16, 32, 64, 128, 256, 512, 1024) if size <= len(z1)]
         every = [spread(z1, z2, size) for size in sizes]
-        parts = axis.violinplot([q.numpy() for q in every], showextrema=False, widths=0.85)
+        parts = axis.violinplot([q.numpy() for q in every], showextrema=False, widths=0.85, points=60)
         for body in parts["bodies"]:
             body.set(facecolor="#0072B2", alpha=0.35)
         levels = torch.tensor([0.25, 0.5, 0.75])

@@ -51,7 +51,8 @@ def errors(gap, dtype, draws=200, seed=0):
 def main():
     import matplotlib.pyplot as plt
 
-    plt.rcParams |= {"svg.hashsalt": "graphcl", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    plt.rcParams |= {"svg.hashsalt": "graphcl", "svg.fonttype": "none"}
+    plt.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     colours = dict(zip(FORMS, ("#D55E00", "#0072B2", "#009E73"), strict=True))
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
     gaps = range(0, 31)

@@ -21,9 +21,10 @@ def hardest_pull(mu, sigma, temperature):
 def main():
     import matplotlib.pyplot as plt
 
-    plt.rcParams |= {"svg.hashsalt": "graphcl", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+    plt.rcParams |= {"svg.hashsalt": "graphcl", "svg.fonttype": "none"}
+    plt.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
-    c = torch.linspace(-1, 1, 401)
+    c = torch.linspace(-1, 1, 101)
     colours = ("#000000", "#0072B2", "#D55E00", "#009E73")
     for (mu, sigma), colour in zip(SETTINGS, colours, strict=True):
         best = hardest_pull(mu, sigma, TEMPERATURE)

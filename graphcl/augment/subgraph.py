@@ -147,10 +147,10 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor)
 
 
 def first_passage_cpu(start: Tensor, row: Tensor, target: Tensor, travel: Tensor) -> Tensor:
-    """Compute `first_passage` by SciPy's Dijkstra algorithm from the earliest start in each connected component.
+    """Compute `first_passage` by SciPy's Dijkstra algorithm, from one node in each connected component.
 
-    The edges are given as CSR. Every edge must have its reverse. Start times in a component must differ by more than
-    the length of any path, so that only the earliest start matters.
+    That node is the one with the earliest start. In each component, the start times must differ by more than the length
+    of any path, so that no later start arrives first. The edges are given as CSR; every edge must have its reverse.
     """
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components, dijkstra

@@ -68,7 +68,6 @@ def similar_options(key: str) -> list[str]:
 
 
 def _describe_setting(path: str) -> str:
-    """Return a line of help on a setting: its description, or the names that take it and their defaults."""
     if path in Config.model_fields:
         return option_help(path, Config.model_fields[path])
     if path in NAMED:
@@ -81,7 +80,6 @@ def _describe_setting(path: str) -> str:
 
 
 def _describe(name: str, registry: Registry, setting: str) -> str:
-    """Return a help text with the options and the docstring of a registered name."""
     target, arguments = registry[name], registry.arguments(name).defaults
     options = [f"--{setting}.{key} {shown_default(value)}" for key, value in arguments.items() if key != "reduction"]
     command = f"--{setting} {name} {' '.join(options)}".rstrip()

@@ -42,8 +42,8 @@ def unpack(archive: Path, target: Path, origin: str, choose: Callable[..., Chose
             to the entry to extract.
 
     Raises:
-        InputError: the archive is not a zip file, is corrupted, or is unsafe (escaping paths, links, a zip bomb); or
-            `choose` raises it.
+        InputError: the archive is not a zip file, is corrupted, or is unsafe (escaping paths, links, a zip bomb), or
+            `choose` refuses its entries.
     """
     try:
         with zipfile.ZipFile(archive) as zipped:

@@ -47,7 +47,7 @@ def fetch(name: str, mirror: str | os.PathLike[str] | None, staging: Path) -> tu
     """Return the local path of the TU archive NAME.zip, and the path or URL that it came from.
 
     Raises:
-        InputError: `mirror` is None and `name` is not a known TU set; or `fetch_archive` raises it.
+        InputError: `mirror` is None and `name` is not a known TU set; see also `fetch_archive`.
     """
     if mirror is None and name not in TU_NAMES:
         here = f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
@@ -114,7 +114,7 @@ def fetch_unpacked(
         The origin of the archive, from `get`.
 
     Raises:
-        InputError: `get` or `unpack` raises it.
+        InputError: the download fails or the archive is invalid.
     """
     archive, origin = get()
     try:

@@ -174,7 +174,7 @@ def prepare(
         categories: whether to keep integers in `x` as category indices, see `load_dataset`.
 
     Raises:
-        InputError: `check_store` or `node_features` raises it, or a class in `y` is a string.
+        InputError: a class in `y` is a string; see also `check_store` and `node_features`.
     """
     data, slices, ptr = check_store(given, slices, name)
     num_graphs = ptr.numel() - 1

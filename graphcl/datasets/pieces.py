@@ -35,7 +35,7 @@ def pieces(
     """Yield `(dataset, count)` for each piece of consecutive graphs; use only the first `count` graphs of `dataset`.
 
     Raises:
-        InputError: `features` includes degrees, there are fewer than two graphs, or `prepare` raises it.
+        InputError: `features` includes degrees, or there are fewer than two graphs; see also `prepare`.
     """
     if "degree" in features:
         raise InputError(f"`features` {features!r} needs all graphs at once; give `x` in the graphs.")

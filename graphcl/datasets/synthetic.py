@@ -41,11 +41,6 @@ def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
     information about the family, but make the size vary from 20 to 60 nodes; the size dominates the embedding of an
     untrained encoder.
 
-    SVM accuracy in percent over five seeds, with the default settings of `python -m graphcl.run`: 72.1 ± 0.7 for the
-    untrained encoder, 89.7 ± 1.2 after training (89.4 ± 1.5 with `--loss adnce`, 88.5 ± 1.5 with
-    `--views.first identity`). tests/datasets/test_synthetic.py checks that training raises the accuracy, that a
-    supervised GIN reaches 95 %, and that sizes, degrees and kinds alone give less than 35 %.
-
     Args:
         seed: seed of the random generator; the same seed gives the same graphs on every machine.
         num_graphs: number of graphs, >= 1; the families alternate.

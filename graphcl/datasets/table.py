@@ -125,7 +125,6 @@ def _read(file: Any, path: Path, smiles: str | None, target: Sequence[str]) -> t
 
 
 def _find(header: list[str], smiles: str | None, target: Sequence[str], what: str) -> list[int]:
-    """Return the indices of the columns of the SMILES and of the targets."""
     if smiles is None:
         smiles = next((each for each in header if each.strip().lower() == "smiles"), None)
         if smiles is None:
@@ -174,7 +173,6 @@ def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int
 
 
 def _number(cell: str) -> float | None:
-    """Return the finite number that `cell` holds, or None."""
     try:
         value = float(cell)
     except ValueError:

@@ -72,7 +72,7 @@ def check_labels(dataset: GraphDataset) -> None:
     """Raise InputError if the metric is undefined on the validation or test part, for example with a single class.
 
     Raises:
-        InputError: see above and `benchmark_of`.
+        InputError: the metric is undefined on a part; see also `benchmark_of`.
     """
     benchmark = benchmark_of(dataset)
     for part in ("valid", "test"):

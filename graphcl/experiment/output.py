@@ -156,7 +156,6 @@ class RunOutput(Output):
             self.seconds[stage] = self.seconds.get(stage, 0.0) + value
 
     def _summary(self, seeds: list[int]) -> dict[str, Any]:
-        """Return the content of `result.json` for the finished seeds."""
         config, history = self.config, self.history
         scores = {name: compared(rows) for name, rows in self.scores.items() if rows}
         how = protocol(config.evaluation.folds, config.evaluation.inner_folds, self.dataset.benchmark)

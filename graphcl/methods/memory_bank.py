@@ -41,9 +41,7 @@ class MemoryBank(Method):
 
     Differs: the paper fixes the normaliser at the first batch (`warmup=0`), when the bank is still random. An untrained
     graph encoder's projections lie close together, so this value is far too small once the bank contains projections.
-    On the embedded data set (seed 0, lr 0.01), accuracy after 20 epochs is 59 % with `warmup=0`, 70 % with 1, 87 % with
-    3, 88 % if the normaliser is never fixed, and 73 % without training. Noise is drawn once per batch, not per graph.
-    If `noise` is at least the number of graphs, every entry is used once.
+    Noise is drawn once per batch, not per graph. If `noise` is at least the number of graphs, every entry is used once.
 
     Args:
         model: encoder and projector.

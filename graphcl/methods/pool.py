@@ -45,7 +45,7 @@ class Distribution(nn.Module):
         self.draws += mine.sum(dim=1)
 
     def means(self) -> Tensor:
-        """Return the mean loss of each member `[n]` over the graphs that drew it, else over all graphs."""
+        """Return the mean loss `[n]` of each member over the graphs that drew it; over all graphs if none did."""
         overall = self.losses.sum() / self.draws.sum().clamp(min=1)
         return torch.where(self.draws > 0, self.losses / self.draws.clamp(min=1), overall)
 

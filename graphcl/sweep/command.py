@@ -192,7 +192,6 @@ def _check_datasets(cells: Iterable[Cell]) -> None:
 
 
 def _draw(folder: Path, plan: Plan, result: SweepResult) -> str:
-    """Draw the figures and return a status line."""
     from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
 
     names = write_figures(folder, plan, result.tables)

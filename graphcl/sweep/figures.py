@@ -77,7 +77,6 @@ def numeric_axes(plan: Plan) -> list[str]:
 
 
 def _metric(table: Table) -> str:
-    """Return the names of the table's metrics, separated by commas."""
     return ", ".join(METRICS[each].replace(" %", " in %") for each in table.metrics)
 
 

@@ -83,7 +83,6 @@ def _run_cells(
     on_cell: OnCell | None,
     executor: str | Executor,
 ) -> None:
-    """Run `cells`; add their records to `records` and to the folder."""
     pool = make_executor(executor, min(workers, len(cells))) if isinstance(executor, str) else executor
     files = {cell.key: folder.cells.absolute() / f"{cell.key}.json" for cell in cells}
     futures: dict[Future[dict[str, Any]], Cell] = {}

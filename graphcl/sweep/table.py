@@ -189,7 +189,6 @@ def _references(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]],
 
 
 def _best(rows: Mapping[str, Entry]) -> Entry:
-    """Return the entry of the reference row with the best mean."""
     return rows[best_row({name: entry.scores for name, entry in rows.items()})]
 
 

@@ -226,7 +226,6 @@ def _kinds_legend(kinds: set[int], dataset: str) -> list[Any]:
 
 
 def _legend(found: list[Change]) -> list[Any]:
-    """Return legend entries for the kinds of changes that occur in the views."""
     from matplotlib.lines import Line2D
 
     marks = []
