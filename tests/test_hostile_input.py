@@ -1,7 +1,8 @@
 """Test damaged variants of each kind of input file: each is read or raises a one-line InputError, with little memory.
 
-Known malicious files are tested elsewhere: tests/datasets/test_archive.py, test_tu.py, test_own_hostile.py and
-test_on_disk.py, tests/system/, tests/models/test_saved.py, tests/config/test_files.py, tests/experiment/.
+Known malicious files are tested elsewhere: tests/datasets/test_tu.py, test_ogb.py, test_named_nodes.py,
+test_own_hostile.py and test_on_disk.py, tests/system/, tests/models/test_saved.py, tests/config/test_files.py,
+tests/experiment/.
 """
 
 import io

@@ -22,10 +22,11 @@ from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
+from graphcl.datasets.pyg import Collated
 from graphcl.datasets.smiles import load_molecules
 from graphcl.datasets.store import check_finite, check_store
 from graphcl.datasets.table import SUFFIXES, is_molecules
-from graphcl.datasets.tu import Collated, load_folder, load_tu
+from graphcl.datasets.tu import load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.registry import datasets
 

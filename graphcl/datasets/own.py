@@ -12,8 +12,8 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.features import warn_once
+from graphcl.datasets.pyg import Collated, allow_pyg_containers
 from graphcl.datasets.store import check_edge_index
-from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file

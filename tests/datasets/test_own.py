@@ -391,4 +391,4 @@ def test_wrong_folders(tmp_path, refused, write_folder):
     refused(tmp_path / "empty", "must hold one data set in TU text layout", "The folder holds: nothing")
     both = write_folder(write_folder(tmp_path / "both", "ONE"), "TWO")
     refused(both, "found 2 files *_A.txt")
-    refused(write_folder(tmp_path / "m", A="1, 9\n1, 2\n"), str(tmp_path / "m"), "TINY_A.txt line 1", "1 to 8")
+    refused(write_folder(tmp_path / "m", A="1, 9\n1, 2\n"), "TINY_A.txt line 1", "1 to 8")

@@ -14,12 +14,11 @@ from torch_geometric.data.collate import collate
 
 from graphcl.datasets.dataset import GraphDataset, class_labels
 from graphcl.datasets.features import node_features
-from graphcl.datasets.named_nodes import load_ogb_nodes, load_pyg_nodes
 from graphcl.datasets.names import NODE_NAMES, PLANETOID_NAMES, PYG_NAMES, is_node_name, suggestion
-from graphcl.datasets.planetoid import load_planetoid
-from graphcl.datasets.sbm import sbm
+from graphcl.datasets.nodes.named import load_ogb_nodes, load_pyg_nodes
+from graphcl.datasets.nodes.sbm import sbm
+from graphcl.datasets.pyg import allow_pyg_containers
 from graphcl.datasets.store import check_finite, check_store
-from graphcl.datasets.tu import allow_pyg_containers
 from graphcl.errors import InputError
 from graphcl.system.torch_file import read_torch_file
 
@@ -102,9 +101,7 @@ def load_nodes(
 
 def _named(name: str, root: Path, mirror: str | os.PathLike[str] | None) -> tuple[Data, Mapping[str, Tensor] | None]:
     """Return the graph of a named set, and its public split if it is not that of the graph's masks."""
-    if name in PLANETOID_NAMES:
-        return load_planetoid(name, root, mirror)
-    if name in PYG_NAMES:
+    if name in (*PLANETOID_NAMES, *PYG_NAMES):
         return load_pyg_nodes(name, root, mirror), None
     return load_ogb_nodes(name, root, mirror) if name.startswith("ogbn-") else sbm(name)
 
