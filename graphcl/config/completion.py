@@ -141,10 +141,10 @@ def _choose_views(config: Config) -> dict[str, Any]:
 def _choose_encoder(config: Config) -> dict[str, Any]:
     if config.encoder.get("name") != "auto":
         return {}
-    from graphcl.datasets.table import SUFFIXES  # imported here, as help needs no torch
+    from graphcl.datasets.table import is_molecules  # imported here, as help needs no torch
 
     ogb = config.dataset.startswith("ogbg-") and config.dataset != "ogbg-ppa"
-    molecules = ogb or config.dataset.lower().endswith(SUFFIXES)
+    molecules = ogb or is_molecules(config.dataset)
     categories = molecules and config.features in ("auto", "labels")
     return {"encoder": {**config.encoder, "name": "molecule_gine" if categories else "gin"}}
 

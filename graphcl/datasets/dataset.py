@@ -132,7 +132,7 @@ class GraphDataset(InMemoryDataset):
         y, cut = self._data["y"], (self.slices or {}).get("y")
         reason = ", as `y` is not one whole number a graph"
         if isinstance(cut, Tensor) and _one_number_each(y, cut, cut.numel() - 1):
-            for graph in (~_is_integer(y.flatten())).nonzero()[:1].flatten().tolist():
+            for graph in (~is_whole(y.flatten())).nonzero()[:1].flatten().tolist():
                 reason += f" (graph {graph}: {y.flatten()[graph].item():g})"
         return reason
 
@@ -142,7 +142,7 @@ def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[T
 
     A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
     """
-    if not _one_number_each(y, y_slices, num_graphs) or not _is_integer(y).all():
+    if not _one_number_each(y, y_slices, num_graphs) or not is_whole(y).all():
         return None
     classes, number = y.flatten().long().unique(sorted=True, return_inverse=True)
     return number, classes
@@ -155,6 +155,6 @@ def _one_number_each(y: object, y_slices: Tensor | None, num_graphs: int) -> Typ
     return y_slices is not None and torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1))
 
 
-def _is_integer(y: Tensor) -> Tensor:
-    """Return a mask of the whole numbers in `y`, integers or floats; NaN and infinity are not whole."""
-    return y.isfinite() & (y == y.trunc()) if y.is_floating_point() else torch.ones_like(y, dtype=torch.bool)
+def is_whole(y: Tensor) -> Tensor:
+    """Return a mask of the whole numbers in `y`: integers, and floats without a fraction, below 2^53."""
+    return (y.abs() < 2**53) & (y == y.trunc()) if y.is_floating_point() else torch.ones_like(y, dtype=torch.bool)

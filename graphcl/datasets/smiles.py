@@ -9,16 +9,18 @@ import torch
 from torch import Tensor
 
 from graphcl.arguments import MetricName
-from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
 from graphcl.datasets.features import warn_once
 from graphcl.datasets.molecule_split import split_molecules
 from graphcl.datasets.molecules import Graphs, concatenate, molecule_graphs
-from graphcl.datasets.table import Table, read_table
+from graphcl.datasets.table import Table, read_table, where
 from graphcl.errors import InputError, one_line
 from graphcl.system.optional import import_rdkit
 
 CHUNK = 4096
 """Number of rows that are parsed at a time."""
+MAX_ATOMS = 2**14
+"""Largest number of atoms of a molecule; RDKit's time to list the bonds grows with their square."""
 MAX_LISTED = 3
 """Number of invalid rows in a message."""
 
@@ -93,20 +95,19 @@ def parse(table: Table, invalid: str = "skip") -> Iterator[Graphs]:
 
     if invalid not in ("skip", "stop"):
         raise InputError(f"`invalid` must be skip or stop, got {invalid!r}.")
-    chem, base = import_rdkit("Chem"), import_rdkit("rdBase")
+    base = import_rdkit("rdBase")
     wrong: list[int] = []
     starts = range(0, len(table.molecules), CHUNK)
     for start in tqdm(starts, "molecules", leave=False, disable=None if len(starts) > 4 else True, unit_scale=CHUNK):
         rows, molecules = [], []
         with base.BlockLogs():  # RDKit would print each problem on stderr
             for row in range(start, min(start + CHUNK, len(table.molecules))):
-                given = table.molecules[row]
-                molecule = chem.MolFromSmiles(given) if isinstance(given, str) else given
-                if isinstance(molecule, chem.Mol) and molecule.GetNumAtoms():
+                molecule = _molecule(table.molecules[row])
+                if molecule is None:
+                    wrong.append(row)
+                else:
                     rows.append(row)
                     molecules.append(molecule)
-                else:
-                    wrong.append(row)
         if wrong and invalid == "stop":
             raise InputError(f"{_invalid_rows(table, wrong)}; correct the rows, or pass --invalid skip.")
         if rows:
@@ -115,6 +116,20 @@ def parse(table: Table, invalid: str = "skip") -> Iterator[Graphs]:
         raise InputError(f"{_invalid_rows(table, wrong)}; no molecule is left.")
     if wrong:
         warn_once(f"{_invalid_rows(table, wrong)}; left out.")
+
+
+def _molecule(given: Any) -> Any:
+    """Return the sanitised molecule of a SMILES, or a sanitised copy of a molecule; None if it is invalid."""
+    chem = import_rdkit("Chem")
+    molecule = chem.MolFromSmiles(given) if isinstance(given, str) else given
+    if not isinstance(molecule, chem.Mol) or not 1 <= molecule.GetNumAtoms() <= MAX_ATOMS:
+        return None
+    if not isinstance(given, str):
+        molecule = chem.Mol(molecule)
+        if chem.SanitizeMol(molecule, catchErrors=True):
+            return None
+        chem.AssignStereochemistry(molecule, cleanIt=True)
+    return molecule
 
 
 def _with_columns(graphs: Graphs, table: Table, rows: list[int], molecules: list[Any]) -> Graphs:
@@ -126,7 +141,7 @@ def _with_columns(graphs: Graphs, table: Table, rows: list[int], molecules: list
     data.id = torch.tensor(rows)
     if table.y is not None:
         y = table.y[data.id]
-        data.y = y.flatten().long() if _is_classes(table.y) else y
+        data.y = y.flatten().long() if _is_classes(table.y) else y.float()
     for key in {"smiles", "id", "y"} & set(data.keys()):
         slices[key] = torch.arange(len(rows) + 1)
     return data, slices
@@ -135,16 +150,14 @@ def _with_columns(graphs: Graphs, table: Table, rows: list[int], molecules: list
 def _invalid_rows(table: Table, wrong: list[int]) -> str:
     """Return a message on invalid rows: their number, and the line and text of the first `MAX_LISTED`."""
     count = f"{len(wrong)} of {len(table.molecules)} rows hold" if len(wrong) > 1 else "1 row holds"
-    shown = [
-        f"{f'line {table.lines[row]}' if table.lines else f'row {row}'} {one_line(repr(table.molecules[row]), 60)}"
-        for row in wrong[:MAX_LISTED]
-    ]
-    return f"{table.name}: {count} no valid molecule: {', '.join(shown)}{', ...' * (len(wrong) > MAX_LISTED)}"
+    shown = [f"{where(table.lines, row)} {one_line(repr(table.molecules[row]), 60)}" for row in wrong[:MAX_LISTED]]
+    rest = ", ..." * (len(wrong) > MAX_LISTED)
+    return f"{table.name}: {count} no valid molecule of at most {MAX_ATOMS} atoms: {', '.join(shown)}{rest}"
 
 
 def _is_classes(y: Tensor) -> bool:
     """Return True if `y [n, tasks]` is one whole number per row."""
-    return y.size(1) == 1 and bool((y == y.trunc()).all())
+    return y.size(1) == 1 and bool(is_whole(y).all())
 
 
 def _check_metric(metric: str, y: Tensor, target: Sequence[str]) -> None:
@@ -155,7 +168,7 @@ def _check_metric(metric: str, y: Tensor, target: Sequence[str]) -> None:
     if metric in ("rocauc", "ap"):
         needed = "" if bool(((known == 0) | (known == 1)).all()) else "0 or 1"
     elif metric == "acc":
-        needed = "" if bool(((known >= 0) & (known == known.trunc())).all()) else "whole numbers from 0"
+        needed = "" if bool(((known >= 0) & (known == known.trunc()) & (known < 2**24)).all()) else "classes 0, 1, ..."
     if needed:
         raise InputError(
             f"`metric` {metric} needs targets of {needed}, but {', '.join(target)} holds other numbers; "

@@ -16,6 +16,8 @@ from graphcl.errors import InputError, InputTypeError
 MAX_ISOLATED = 2**22
 """Largest number of nodes with neither features nor edges, of which a small file could claim any number."""
 
+MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+"""Part of a split -> PyG's attribute with the mask of its nodes."""
 _LISTED = 3
 """Number of graphs that a message lists."""
 LARGEST = 1e15
@@ -41,7 +43,7 @@ def check_store(
 
     Raises:
         InputError: there are fewer than `least` graphs, a graph has no nodes, an edge ends outside its graph, a value
-            is NaN or infinite, or the attributes are inconsistent.
+            is NaN or infinite, a mask is not one of nodes, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {type(given).__name__}.")
@@ -53,6 +55,7 @@ def check_store(
     _check_isolated(data, counts, what)
     ptr = cumsum(counts)
     _check_edges(data, cuts, counts, what)
+    _check_masks(data, cuts, counts, what)
     if data.x is not None:
         _check_features(data, ptr, what)
     if isinstance(data.edge_attr, Tensor) and data.edge_attr.dim() == 2 and data.edge_attr.size(1) == 0:
@@ -193,6 +196,19 @@ def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: st
                     f"{what}: `{key}` of graph {graph} has {int(rows[graph])} rows for {int(edges[graph])} edges."
                 )
             check_finite(data[key], cumsum(edges), key, what)
+
+
+def _check_masks(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
+    """Raise InputError if a mask of nodes does not hold True or False for each node."""
+    for key in MASKS.values():
+        if (mask := data.get(key)) is None:
+            continue
+        rows = slices[key].diff().to(counts.device) if isinstance(mask, Tensor) and key in slices else None
+        if rows is None or (rows != counts).any():
+            graph = "" if rows is None else f" of graph {int((rows != counts).nonzero()[0])}"
+            raise InputError(f"{what}: `{key}`{graph} must hold True or False for each node, [N]; got another shape.")
+        if (wrong := mask[(mask != 0) & (mask != 1)]).numel():
+            raise InputError(f"{what}: `{key}` must hold True or False for each node, got {wrong[0].item():g}.")
 
 
 def _check_features(data: Data, ptr: Tensor, what: str) -> None:

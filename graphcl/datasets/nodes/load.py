@@ -10,20 +10,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.data.collate import collate
 
 from graphcl.datasets.dataset import GraphDataset, class_labels
 from graphcl.datasets.features import node_features
 from graphcl.datasets.names import NODE_NAMES, PLANETOID_NAMES, PYG_NAMES, is_node_name, suggestion
 from graphcl.datasets.nodes.named import load_ogb_nodes, load_pyg_nodes
 from graphcl.datasets.nodes.sbm import sbm
+from graphcl.datasets.own import collate_graphs
 from graphcl.datasets.pyg import allow_pyg_containers
-from graphcl.datasets.store import check_finite, check_store
-from graphcl.errors import InputError
+from graphcl.datasets.store import MASKS, check_finite, check_store
+from graphcl.errors import InputError, InputTypeError
 from graphcl.system.torch_file import read_torch_file
-
-MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
-"""Part of a split -> PyG's attribute with the mask of its nodes."""
 
 
 class NodeDataset(GraphDataset):
@@ -113,10 +110,13 @@ def _graphs(source: Any) -> list[Data]:
         source = read_torch_file(Path(source), "save the graph with torch.save(data, path)")
         if isinstance(source, tuple):  # of InMemoryDataset.save
             source = Data.from_dict(source[0]) if isinstance(source[0], dict) else source[0]
-    graphs = [source] if isinstance(source, Data) else [source[i] for i in range(len(source))]
-    if not graphs or not all(isinstance(graph, Data) for graph in graphs):
-        raise InputError("a data set of nodes must hold one torch_geometric.data.Data or a few.")
-    return graphs
+    if isinstance(source, Data):
+        return [source]
+    if not isinstance(source, list | tuple | torch.utils.data.Dataset):
+        raise InputTypeError(
+            f"a data set of nodes must be one Data, a list or a PyG data set, got {type(source).__name__}."
+        )
+    return [source[i] for i in range(len(source))]  # type: ignore[arg-type]
 
 
 def prepare_nodes(
@@ -129,14 +129,13 @@ def prepare_nodes(
     """Check graphs and return them as a `NodeDataset`; the split is `split`, else that of the graphs' masks.
 
     Raises:
-        InputError: a graph is invalid, or `y` is not one whole number per node.
+        InputError: a graph or a mask is invalid, or `y` is not one whole number per node, from 0.
     """
-    data, slices, _ = collate(Data, data_list=list(graphs), increment=False, add_batch=False)
+    data, slices, ptr = check_store(*collate_graphs(graphs, name, least=1), name, least=1)
     split = split or _split(data, name)
     for mask in MASKS.values():
         if mask in data:
-            del data[mask]
-    data, slices, ptr = check_store(data, slices, name, least=1)
+            del data[mask], slices[mask]
     y = data.get("y")
     n = int(ptr[-1])
     labels = class_labels(y.flatten(), torch.arange(n + 1), n) if isinstance(y, Tensor) else None
@@ -145,6 +144,11 @@ def prepare_nodes(
         raise InputError(
             f"{name}: `y` must be one class for each of the {n} nodes, got {found}; for classes of whole graphs, use "
             "--method two_views."
+        )
+    if unlabelled := int((y < 0).sum()):
+        raise InputError(
+            f"{name}: `y` of {unlabelled} nodes is negative, such as {int(y.min())}; number the classes from 0, or "
+            "leave nodes without a class out."
         )
     x, features, degrees = node_features(data, slices["edge_index"], ptr, features, max_degree, name)
     check_finite(x, ptr, "x", name)
@@ -161,6 +165,6 @@ def _split(data: Data, name: str) -> dict[str, Tensor] | None:
     masks = {part: data.get(mask) for part, mask in MASKS.items()}
     if any(not isinstance(mask, Tensor) or mask.dim() != 1 for mask in masks.values()):
         return None
-    if bool((torch.stack(list(masks.values())).long().sum(dim=0) > 1).any()):
+    if bool((torch.stack(list(masks.values())).bool().long().sum(dim=0) > 1).any()):
         raise InputError(f"{name}: the masks train_mask, val_mask and test_mask must not share a node.")
     return {part: mask.nonzero().squeeze(1) for part, mask in masks.items()}
