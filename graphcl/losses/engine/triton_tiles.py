@@ -20,7 +20,7 @@ from torch import Tensor
 
 from graphcl.losses.engine.comparison import Mask
 from graphcl.losses.engine.exponent import Coefficients, Exponent
-from graphcl.losses.engine.tiled import Sums
+from graphcl.losses.engine.sums import Sums
 
 jit: Callable[[Any], Any]
 try:
@@ -83,7 +83,7 @@ BACKWARD = {
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.Tiles`."""
+    """Return logsumexps and mean similarities, see `Tiles`."""
     precision = PRECISIONS[torch.get_float32_matmul_precision()]
     blocks = FORWARD[precision]
     sets = [each.contiguous() for each in sums.comparison.sets]
@@ -122,7 +122,7 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
 def backward(
     sums: Sums, totals: list[Tensor], grad_totals: list[Tensor], grad_expected: list[Tensor], wanted: list[bool]
 ) -> list[Tensor | None]:
-    """Return the gradients of the sets, see `graphcl.losses.engine.tiled.Tiles`."""
+    """Return the gradients of the sets, see `Tiles`."""
     precision = PRECISIONS[torch.get_float32_matmul_precision()]
     blocks = BACKWARD[precision]
     sets = [each.contiguous() for each in sums.comparison.sets]

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise
-from graphcl.losses.infonce import infonce
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
 @pairwise("nt_xent", fixed={"negatives": "all", "symmetric": True})
@@ -21,10 +21,6 @@ def nt_xent(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     `infonce(negatives="all")`.
 
     Differs: SimCLR uses temperature 0.1 for batches of 4,096 images, and 0.5 on CIFAR-10.
-
-    Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
 
     Returns:
         The mean over anchors, or with `reduction="none"` their terms `[A]`.
@@ -40,4 +36,5 @@ def nt_xent(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
         Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations", ICML 2020, Eq. 1 (arXiv
         2002.05709).
     """
-    return infonce.terms(pairs, temperature=temperature)
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    return softplus(total - pairs.positive / temperature)

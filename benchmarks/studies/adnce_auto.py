@@ -1,4 +1,7 @@
-"""ADNCE with mu and sigma set from the batch (after Wu et al. 2023)."""
+"""ADNCE with mu and sigma set from the batch (after Wu et al. 2023): a loss outside of the package.
+
+Importing this module registers the loss `adnce_auto`. adaptive.py measures it.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ def adnce_auto(
 
     Example:
         >>> import torch
-        >>> from graphcl.losses.dcl import dcl
+        >>> from graphcl.losses import dcl
         >>> z = torch.ones(5, 3)
         >>> bool(torch.isclose(adnce_auto(z, z), dcl(z, z)))  # all cosines equal
         True

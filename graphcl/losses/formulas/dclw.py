@@ -27,8 +27,6 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
     The paper uses `negatives="all"` and temperature 0.1.
 
     Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
         sigma: width of the von Mises-Fisher weight, in units of the cosine, > 0; `inf` gives every positive weight 1.
         detach_weight: whether to detach the weights.
 
@@ -37,7 +35,7 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
 
     Example:
         >>> import torch
-        >>> from graphcl.losses.dcl import dcl
+        >>> from graphcl.losses import dcl
         >>> z1, z2 = torch.randn(2, 8, 4, generator=torch.Generator().manual_seed(0))
         >>> bool(torch.isclose(dclw(z1, z2, sigma=float("inf")), dcl(z1, z2)))
         True

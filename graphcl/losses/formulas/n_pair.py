@@ -23,7 +23,6 @@ def n_pair(pairs: Pairs, *, l2_weight: NonNegative = 0.002) -> Tensor:
     Differs: in the paper only one side of each pair is an anchor (`symmetric=False`).
 
     Args:
-        pairs: anchors, positives and negatives.
         l2_weight: weight lambda of the penalty, >= 0.
 
     Example:

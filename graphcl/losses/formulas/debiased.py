@@ -28,8 +28,6 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
     Differs: the paper uses `negatives="all"` and temperature 0.5.
 
     Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 
     Returns:
@@ -37,7 +35,7 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
 
     Example:
         >>> import torch
-        >>> from graphcl.losses.infonce import infonce
+        >>> from graphcl.losses import infonce
         >>> z1, z2 = torch.randn(2, 8, 4, generator=torch.Generator().manual_seed(0))
         >>> bool(torch.isclose(debiased(z1, z2, tau_plus=0.0), infonce(z1, z2)))
         True
@@ -50,14 +48,7 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
 
 
 def corrected(pairs: Pairs, total: Tensor, temperature: float, tau_plus: float) -> Tensor:
-    """Return the terms `[A]` of the debiased loss: InfoNCE with a correction for false negatives.
-
-    Args:
-        pairs: anchors, positives and negatives.
-        total: logarithm of each anchor's (weighted) sum of e^s over its negatives, `[A]`.
-        temperature: divisor of the cosines, > 0.
-        tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
-    """
+    """Return the debiased terms `[A]`; `total [A]` are the logarithms of the anchors' (weighted) sums of e^s."""
     positive = pairs.positive / temperature
     gap = total - positive
     if tau_plus == 0:

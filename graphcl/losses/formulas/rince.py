@@ -6,22 +6,33 @@ import math
 from typing import Annotated
 
 import torch
+from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic_core import PydanticCustomError
 from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
-from graphcl.errors import InputError
 from graphcl.losses.engine.comparison import Pairs
 from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.pairwise import pairwise, softplus
-
-Share = Annotated[float, interval("(0, 1]")]
 
 LARGEST = 60.0
 """Largest q / temperature: e^88 overflows float32, and sums over negatives and anchors need a margin."""
 
 
+def _check_power(q: float, given: ValidationInfo) -> float:
+    temperature = given.data.get("temperature", math.inf)  # not there if it is invalid itself
+    if q / temperature > LARGEST:
+        rule = f"must be at most {LARGEST:g} times `temperature`, or e^(q s) overflows, got {q} at {temperature}"
+        raise PydanticCustomError("interval", rule)
+    return q
+
+
+Share = Annotated[float, interval("(0, 1]")]
+Power = Annotated[Share, AfterValidator(_check_power), Field(validate_default=True)]
+
+
 @pairwise("rince")
-def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: Share = 0.01) -> Tensor:
+def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Power = 0.5, lam: Share = 0.01) -> Tensor:
     r"""Compute RINCE: a loss between InfoNCE (q near 0) and a symmetric loss robust to false positives (q = 1).
 
     $$L_i = -\frac{e^{q s_i^+}}{q} + \frac{\big(\lambda (e^{s_i^+} + \sum_j e^{s_{ij}})\big)^q}{q},
@@ -34,17 +45,8 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
     Differs: the paper uses `negatives="all"`.
 
     Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
-        q: robustness, in (0, 1]; the paper uses 0.1 to 0.6.
+        q: robustness, in (0, 1] and at most 60 times the temperature; the paper uses 0.1 to 0.6.
         lam: weight lambda of the denominator, in (0, 1].
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-
-    Raises:
-        InputError: q / temperature above 60, as e^{q s} would overflow; an argument out of range, shapes that do not
-            match, fewer than two graphs.
 
     Example:
         >>> import torch
@@ -55,10 +57,6 @@ def rince(pairs: Pairs, *, temperature: Temperature = 0.2, q: Share = 0.5, lam: 
     References:
         Chuang et al., "Robust Contrastive Learning against Noisy Views", CVPR 2022, Eq. 4 (arXiv 2201.04309).
     """
-    if q / temperature > LARGEST:
-        raise InputError(
-            f"`q` / `temperature` must be <= {LARGEST:g}, got {q} / {temperature}: e^(q s) would overflow."
-        )
     (total,) = pairs.logsumexp(linear(1 / temperature))
     positive = q * pairs.positive / temperature
     # `gap` is the logarithm of the ratio of the two terms. The softplus keeps small values of `gap`, which a difference

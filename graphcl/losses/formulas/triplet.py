@@ -31,7 +31,6 @@ def triplet(pairs: Pairs, *, margin: Positive = 0.2, mining: Literal["all", "sem
     released implementations differ; this one takes the farthest, as most do.
 
     Args:
-        pairs: anchors, positives and negatives.
         margin: margin m, in units of the squared distance of unit rows, > 0.
         mining: choice of the negatives J_i, see the table.
 

@@ -7,8 +7,8 @@ from typing import Literal
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.dcl import dcl
 from graphcl.losses.engine.comparison import Pairs
+from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
@@ -34,8 +34,6 @@ def flatnce(
     Differs: the paper uses `negatives="all"` and temperature 0.1; the released code is `form="released"`.
 
     Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
         form: form of the loss, see the table.
 
     Example:
@@ -48,7 +46,8 @@ def flatnce(
         Chen et al., "Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners With FlatNCE",
         2021, Eq. 9 (arXiv 2107.01152).
     """
-    gap = dcl.terms(pairs, temperature=temperature)
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    gap = total - pairs.positive / temperature
     if form == "log":
         return gap
     ratio = (gap - gap.detach()).exp()

@@ -23,10 +23,6 @@ def infonce(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
 
     Differs: SimCLR's code adds the means of the two directions, which gives twice the mean over all anchors.
 
-    Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
-
     Returns:
         The mean over anchors, or with `reduction="none"` their terms `[A]`.
         With all cosines equal: log(1 + M) for M negatives.

@@ -1,4 +1,4 @@
-"""BYOL: prediction of the other view's target projection (Grill et al. 2020)."""
+"""BYOL and SimSiam: regression of the other view's projection, without negatives."""
 
 from __future__ import annotations
 
@@ -42,14 +42,44 @@ def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Red
         Grill et al., "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning", NeurIPS 2020, Eq. 2
         (arXiv 2006.07733).
     """
-    terms = 2 - 2 * cosine_to_target(z1, z2)
-    if weight is not None:
-        check_weight(weight, z1.size(0))
-    return reduce(terms, reduction, weight)
+    return reduce(2 - 2 * _cosine_to_target(z1, z2, weight), reduction, weight)
 
 
-def cosine_to_target(prediction: Tensor, target: Tensor) -> Tensor:
-    """Return the cosine of row i of `prediction` and row i of `target`, for each i, `[N]`. Detaches `target`."""
+@losses.register("simsiam", method="simsiam", repels="no")
+def simsiam(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+    r"""Compute SimSiam: negative cosine of predictions and the other view's projections; projections get no gradient.
+
+    $$L_i = -\cos(p_i, t_i)$$
+
+    Here p_i is the prediction for graph i and t_i the projection of its other view. The loss equals `byol` up to scale
+    and offset. `--method simsiam` has no momentum encoder: predictions and projections come from the same encoder.
+
+    Args:
+        z1: predictions p from the first view, `[N, D]`.
+        z2: projections t of the second view, `[N, D]`; no gradient.
+        weight: weight of each graph in the mean, `[N]`, >= 0.
+        reduction: `mean`, or `none` for the terms `[N]`.
+
+    Returns:
+        The mean over anchors, or with `reduction="none"` their terms `[N]`; each term is in [-1, 1].
+
+    Raises:
+        InputError: shapes that do not match, fewer than two graphs.
+
+    Example:
+        >>> import torch
+        >>> float(simsiam(torch.eye(2), 3 * torch.eye(2)))  # same directions
+        -1.0
+
+    References:
+        Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, Eq. 1 (arXiv 2011.10566).
+    """
+    return reduce(-_cosine_to_target(z1, z2, weight), reduction, weight)
+
+
+def _cosine_to_target(prediction: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     check_views(prediction, target)
+    if weight is not None:
+        check_weight(weight, prediction.size(0))
     with torch.autocast(prediction.device.type, enabled=False):
         return (normalize(prediction) * normalize(target.detach())).sum(dim=1)

@@ -30,9 +30,7 @@ def supcon(pairs: Pairs, *, labels: Tensor | None = None, temperature: Temperatu
     rejects this loss.
 
     Args:
-        pairs: anchors (the rows of the first view, then those of the second), positives and negatives.
         labels: class of each graph, integers `[N]`.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
 
     Returns:
         The mean over anchors, or with `reduction="none"` their terms `[A]`. With all labels different: `nt_xent`.

@@ -30,7 +30,6 @@ def contrastive(
     Differs: the paper sums over all pairs and does not normalise rows: `negative_reduction="sum", normalize=False`.
 
     Args:
-        pairs: anchors, positives and negatives.
         margin: distance m beyond which negatives do not repel, > 0; distances of unit rows are at most 2.
         normalize: whether to scale rows to length 1.
         negative_reduction: `mean` or `sum` over an anchor's negatives.

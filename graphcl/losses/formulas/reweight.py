@@ -26,7 +26,6 @@ def reweight(pairs: Pairs, *, temperature: Temperature = 0.2, mu: Finite = 0.7, 
     and tau sigma.
 
     Args:
-        pairs: anchors, positives and negatives.
         temperature: divisor of the cosines, >= 1e-6 (tau); only scales this loss.
         mu: cosine at which the weight is largest, finite; may exceed 1.
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.

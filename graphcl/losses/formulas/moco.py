@@ -6,8 +6,8 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise
-from graphcl.losses.infonce import infonce
+from graphcl.losses.engine.exponent import linear
+from graphcl.losses.engine.pairwise import pairwise, softplus
 
 
 @pairwise("moco", method="moco", negatives="queue", symmetric=False)
@@ -25,10 +25,6 @@ def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
 
     Differs: MoCo v2 uses temperature 0.2.
 
-    Args:
-        pairs: queries, positive keys and negative keys.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
-
     Example:
         >>> import torch
         >>> z, queue = torch.ones(5, 3), torch.ones(7, 3)
@@ -39,4 +35,5 @@ def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
         He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020, Eq. 1 (arXiv
         1911.05722). Chen et al., "Improved Baselines with Momentum Contrastive Learning", 2020 (arXiv 2003.04297).
     """
-    return infonce.terms(pairs, temperature=temperature)
+    (total,) = pairs.logsumexp(linear(1 / temperature))
+    return softplus(total - pairs.positive / temperature)

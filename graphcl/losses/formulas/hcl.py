@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Ratio, Temperature
-from graphcl.losses.debiased import corrected
 from graphcl.losses.engine.comparison import Pairs
 from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.formulas.debiased import corrected
 
 
 @pairwise("hcl")
@@ -26,8 +26,6 @@ def hcl(pairs: Pairs, *, temperature: Temperature = 0.2, beta: NonNegative = 1.0
     Differs: the paper uses `negatives="all"` and temperature 0.5.
 
     Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
         beta: concentration on hard negatives, >= 0; 0 gives equal weights.
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
 
@@ -36,7 +34,7 @@ def hcl(pairs: Pairs, *, temperature: Temperature = 0.2, beta: NonNegative = 1.0
 
     Example:
         >>> import torch
-        >>> from graphcl.losses.debiased import debiased
+        >>> from graphcl.losses import debiased
         >>> z1, z2 = torch.randn(2, 8, 4, generator=torch.Generator().manual_seed(0))
         >>> bool(torch.isclose(hcl(z1, z2, beta=0.0), debiased(z1, z2)))
         True

@@ -36,8 +36,6 @@ def instance_nce(
     Differs: all graphs of a batch share one set of noise entries. The paper draws K entries for each.
 
     Args:
-        pairs: anchors (projections v), positives (bank entries m) and negatives (noise).
-        temperature: divisor of the cosines, >= 1e-6 (tau).
         log_z: log Z_n; by default estimated from the noise, without gradient.
         proximal: weight lambda of the distance to the graph's own entry, >= 0. This term smooths training.
 
@@ -66,13 +64,9 @@ def instance_nce(
 
 
 def log_mean_exp(pairs: Pairs, total: Tensor) -> Tensor:
-    """Return the logarithm of the mean of e^s over all pairs of an anchor and a negative, a scalar.
+    """Return the logarithm of the mean of e^s over all pairs of an anchor and a negative, on all ranks, a scalar.
 
-    Across ranks, the mean is over the anchors of all ranks, and the result has no gradient.
-
-    Args:
-        pairs: anchors, positives and negatives.
-        total: logarithm of each anchor's sum of e^s, `[A]`.
+    The logarithms of the anchors' sums of e^s are `total [A]`. Across ranks, the result has no gradient.
     """
     everything = total.masked_fill(pairs.isolated, -torch.inf).logsumexp(dim=0)
     count = pairs.count.masked_fill(pairs.isolated, 0.0).sum()

@@ -23,8 +23,6 @@ def mean_variance(pairs: Pairs, *, temperature: Temperature = 0.2, curvature: Po
     Differs: Eq. 8 of the paper is this loss times the temperature, with the same minimiser.
 
     Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
         curvature: phi''(1) of the divergence, > 0. It is 1 for every divergence of `cl_dro`, and 2 for chi-square
             defined as (u - 1)^2.
 

@@ -20,9 +20,6 @@ def jsd(pairs: Pairs) -> Tensor:
 
     Differs: InfoGraph contrasts nodes with graphs (`--method infograph`), and its code subtracts 2 log 2.
 
-    Args:
-        pairs: anchors, positives and negatives.
-
     Returns:
         The mean over anchors, or with `reduction="none"` their terms `[A]`; each term is at least 0.
 

@@ -29,7 +29,6 @@ def alpha_cl(
     Differs: the paper uses `negatives="all"`.
 
     Args:
-        pairs: anchors, positives and negatives.
         temperature: scale of the weights' exponent, >= 1e-6 (tau); does not divide the cosines.
         power: exponent p.
         epsilon: constant added to the mean of w in the normalisation, >= 0. With 0, the weights of an anchor sum to 1.

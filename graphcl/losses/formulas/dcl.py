@@ -24,10 +24,6 @@ def dcl(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     Differs: the paper uses `negatives="all"` and temperature 0.1. The loss of the released GraphCL code is
     `negatives="cross", symmetric=False`; it is Eq. 3 of the GraphCL paper, in which the sum excludes the positive.
 
-    Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
-
     Returns:
         The mean over anchors, or with `reduction="none"` their terms `[A]`.
         With all cosines equal: log M for M negatives.

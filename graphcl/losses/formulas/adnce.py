@@ -45,8 +45,6 @@ def adnce(
     pseudo-code, which computes the weight from e^similarity, are not available.
 
     Args:
-        pairs: anchors, positives and negatives.
-        temperature: divisor of the cosines, >= 1e-6 (tau).
         mu: cosine at which the weight is largest, finite; may exceed 1.
         sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
         detach_weight: whether to detach the weights, as in the paper.
@@ -60,7 +58,7 @@ def adnce(
 
     Example:
         >>> import torch
-        >>> from graphcl.losses.dcl import dcl
+        >>> from graphcl.losses import dcl
         >>> z1, z2 = torch.randn(2, 8, 4, generator=torch.Generator().manual_seed(0))
         >>> bool(torch.isclose(adnce(z1, z2, sigma=float("inf")), dcl(z1, z2)))
         True

@@ -26,7 +26,6 @@ def tuplet(pairs: Pairs, *, num_negatives: Count | None = None) -> Tensor:
     use `tuplet.terms(explicit(anchors, positives, negatives, "dot"))`.
 
     Args:
-        pairs: anchors, positives and negatives.
         num_negatives: number of negatives K, >= 1; by default, and at most, all N - 1.
 
     Example:
