@@ -217,7 +217,8 @@ def _documented(text: str, own: Iterable[str], shared: dict[str, str]) -> str:
     added = dict(_VIEWS)
     if "temperature" in own and "    temperature:" not in written:
         added["temperature"] = "divisor of the cosines, >= 1e-6 (tau)."
-    lines = [f"    {key}: {line}" for key, line in added.items()] + [written] * bool(written)
+    lines = [f"    {key}: {line}" for key, line in added.items()]
+    lines += [line for line in written.split("\n") if line.strip() and not line.strip().startswith("pairs:")]
     lines += [f"    {key}: {line}" for key, line in shared.items()]
     for title, line in _RESULTS.items():
         if f"{title}:\n" not in rest:
