@@ -434,7 +434,7 @@ def test_only_who_shares_a_label_matters_not_its_name(views):
 
 @pytest.mark.parametrize(("q", "temperature"), [(0.5, 0.5 / 61), (1.0, 0.01), (0.1, 0.001)])
 def test_powers_that_would_overflow_are_refused(q, temperature):
-    with pytest.raises(InputError, match="^`q` must be at most 60 times `temperature`, .*got .* at ") as caught:
+    with pytest.raises(InputError, match=r"^`q` must be at most 60 times `temperature`, .*got .* at ") as caught:
         losses["rince"](*torch.ones(2, 3, 2), q=q, temperature=temperature)
     assert losses.problems("rince", {"q": q, "temperature": temperature}) == [str(caught.value)]
     ones = torch.ones(2000, 4)
