@@ -149,7 +149,7 @@ def test_messages_of_a_command(words, line):
         (["--loss", "infonce", "dcl"], "`--loss` takes one value, got 2; graphcl sweep compares several."),
         (["--hidden", "1"], "`--hidden` is not a known option; did you mean --encoder.hidden or --method.hidden? see"),
         (["--learning-rate", "1"], "`--learning-rate` is not a known option; did you mean --lr? see"),
-        (["--loss", "ADNCE"], "`loss`: unknown loss 'ADNCE'; did you mean adnce? choose from: adnce, adnce_auto,"),
+        (["--loss", "ADNCE"], "`loss`: unknown loss 'ADNCE'; did you mean adnce? choose from: adnce, alpha_cl,"),
         (["--loss", "NTXent"], "`loss`: unknown loss 'NTXent'; did you mean nt_xent? choose"),
         (["--loss", "simclr"], "`loss`: unknown loss 'simclr'; did you mean nt_xent? choose"),
         (["--encoder", "GIN"], "`encoder`: unknown encoder 'GIN'; did you mean gin? choose"),
@@ -225,7 +225,7 @@ def test_help_about_lists_and_names():
     assert inspect.getdoc(losses["adnce"]) in topic("adnce")
     assert topic("moco").count("with its defaults") == 2  # a loss and a method
     assert topic("supcon").startswith("loss supcon")  # supcon is not listed, but has a help text
-    assert "--loss.temperature      argument of adnce [0.2], adnce_auto" in topic("temperature")
+    assert "--loss.temperature      argument of adnce [0.2], alpha_cl" in topic("temperature")
     assert "--views.first NAME      augmentation, see --help augmentations" in topic("views")
     with pytest.raises(InputError, match="no help about 'adnse'; did you mean adnce or"):
         topic("adnse")
