@@ -37,6 +37,7 @@ class Step:
         generator: torch.Generator | None,
         deterministic: bool,
     ) -> None:
+        method.to(next(method.model.parameters()).device)  # the modules that the method added to the model
         self.method, self.clip_norm, self.amp, self.generator = method, clip_norm, amp, generator
         self.parameters = [each for each in method.parameters() if each.requires_grad]
         self.device = self.parameters[0].device
