@@ -131,7 +131,7 @@ def run_seed(
     order_generator = torch.Generator().manual_seed(2 * seed)
     view_generator = torch.Generator(device).manual_seed(2 * seed + 1 + shard[0] * _RANK_SEEDS)
     batches = training_loader(config, dataset, order_generator, device, shard)
-    whole = make_loader(dataset, EMBED_BATCH, device=device)
+    whole = make_loader(dataset, EMBED_BATCH, device=device, like=batches)
 
     # Without scores, only the untrained embeddings are needed, for the report's map.
     wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
@@ -145,7 +145,7 @@ def run_seed(
         if config.score_every and epoch.epoch % config.score_every == 0:
             # All ranks embed, as calibration may synchronise BatchNorm between ranks. `calibrated` returns a copy, so
             # that training keeps its moving averages.
-            h, _ = embed(calibrated(config, dataset, model, seed) if config.precise_bn else model, whole)
+            h, _ = embed(calibrated(config, dataset, model, seed, whole) if config.precise_bn else model, whole)
             if found := score({"trained": h} if "trained" in wanted else {}):
                 epoch_scores[epoch.epoch] = {name: each["trained"] for name, each in found.items()}
 
@@ -183,7 +183,7 @@ def run_seed(
         )
     clock.lap("train")
     if config.precise_bn:
-        model.load_state_dict(calibrated(config, dataset, model, seed).state_dict())
+        model.load_state_dict(calibrated(config, dataset, model, seed, whole).state_dict())
     h, y = embed(model, whole)
     clock.lap("embed")
     observer.after_training(method, h)
