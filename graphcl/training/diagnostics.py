@@ -70,7 +70,7 @@ def effective_rank(h: Tensor) -> Tensor:
     $$\exp\Big(-\sum_k p_k \log p_k\Big), \qquad p_k = \sigma_k / \sum_l \sigma_l$$
 
     where $\sigma_k$ are the singular values of `h`. The result is between 1 (all rows on a line through the origin) and
-    min(N, H), or 0 if all rows are zero.
+    min(N, H), 0 if all rows are zero, or NaN if a row is NaN or infinite.
 
     Args:
         h: embeddings `[N, H]`, not normalised.
@@ -78,9 +78,10 @@ def effective_rank(h: Tensor) -> Tensor:
     References:
         Roy and Vetterli, "The Effective Rank: A Measure of Effective Dimensionality", EUSIPCO 2007.
     """
-    values = torch.linalg.svdvals(h.float())
+    finite = h.isfinite().all()
+    values = torch.linalg.svdvals(h.float().where(finite, 0.0))  # which refuses NaN and infinity
     p = values / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-    return torch.special.entr(p).sum().exp() * (values[0] > 0)
+    return (torch.special.entr(p).sum().exp() * (values[0] > 0)).where(finite, torch.nan)
 
 
 def coupling(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:

@@ -70,6 +70,8 @@ def test_effective_rank():
     assert effective_rank(torch.eye(6)).item() == pytest.approx(6, rel=1e-5)
     assert effective_rank(torch.ones(6, 4)).item() == pytest.approx(1, rel=1e-3)
     assert effective_rank(torch.zeros(6, 4)).item() == 0
+    for value in (math.nan, math.inf):  # which the SVD refuses; training names the epoch and the loss
+        assert effective_rank(torch.full((6, 4), value)).isnan()
     # The singular values 3 and 1 give the entropy of (3/4, 1/4).
     expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
     assert effective_rank(torch.diag(torch.tensor([3.0, 1.0, 0.0]))).item() == pytest.approx(expected, rel=1e-5)
