@@ -23,6 +23,7 @@ def make_loader(
     device: torch.device | str = "cpu",
     window: int | None = None,
     shard: Shard = WHOLE,
+    like: object = None,
 ) -> ResidentLoader | StreamingLoader | DataLoader:
     """Return the loader that suits `dataset` and `device`; all loaders yield the same batches in the same order.
 
@@ -40,18 +41,29 @@ def make_loader(
         device: device of the batches; PyG's `DataLoader` ignores it.
         window: number of graphs that are shuffled together; default: all. See `EpochBatches`.
         shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch.
+        like: a loader of the same data set on the same device. If it is a `ResidentLoader`, the new loader shares its
+            tensors, so that the device holds the data set once.
 
     Raises:
         InputError: a size is out of range, or a rank would get fewer than two graphs of a batch.
     """
     device = torch.device(device)
+    if isinstance(like, ResidentLoader):
+        return like.reordered(batch_size, shuffle, generator, window, shard)
     if not_resident(dataset):
         batches = EpochBatches(len(dataset), batch_size, shuffle, generator, window, shard)
         return DataLoader(dataset, batch_sampler=batches)
     if device.type == "cuda":
-        streams = num_bytes(dataset) > torch.cuda.mem_get_info(device)[0] / 2
+        streams = num_bytes(dataset) > _free_memory(device) / 2
     else:
         streams = isinstance(dataset, MappedDataset)
     place = "cpu" if streams else device
     loader = ResidentLoader(dataset, batch_size, shuffle, generator, place, window, shard)
     return StreamingLoader(loader, device) if streams else loader
+
+
+def _free_memory(device: torch.device) -> int:
+    """Return the bytes of GPU memory that PyTorch can still allocate, including those that it has cached."""
+    cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    free: int = torch.cuda.mem_get_info(device)[0] + cached
+    return free

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,19 @@ class ResidentLoader:
         # marks the graphs with unchecked edges, so that each graph is checked only once
         self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
         self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, shard)
+
+    def reordered(
+        self,
+        batch_size: int,
+        shuffle: bool = False,
+        generator: torch.Generator | None = None,
+        window: int | None = None,
+        shard: Shard = WHOLE,
+    ) -> ResidentLoader:
+        """Return a loader with batches of its own that shares this loader's tensors; arguments as above."""
+        other = copy.copy(self)
+        other.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, shard)
+        return other
 
     def __len__(self) -> int:
         return len(self.batch_sampler)

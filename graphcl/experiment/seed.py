@@ -92,7 +92,7 @@ def run_seed(
     first, second = make_augmentations(config)
     shard, order, generator = context.draws(method, seed, device)
     batches = training_loader(config, dataset, order, device, shard)
-    whole = make_loader(dataset, EMBED_BATCH, device=device)
+    whole = make_loader(dataset, EMBED_BATCH, device=device, like=batches)
 
     # Without scores, only the untrained embeddings are needed, for the report's map.
     wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
@@ -111,7 +111,7 @@ def run_seed(
             **config.training(),
         )
     if config.precise_bn:
-        model.load_state_dict(calibrated(config, dataset, model, seed).state_dict())
+        model.load_state_dict(calibrated(config, dataset, model, seed, whole).state_dict())
     h, y = embed(model, whole)
     context.end_training(method, h)
     if "trained" in wanted:

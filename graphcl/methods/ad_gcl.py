@@ -65,7 +65,7 @@ class ADGCL(Method):
         model.require("edge_weight")
         model.node_encoder()
         self.drop_penalty = drop_penalty
-        self.adversary = initialise(copy.deepcopy(model))
+        self.adversary = initialise(copy.deepcopy(model).cpu())  # draw the weights as on the CPU, from its generator
         self.adversary.projector = nn.Identity()
         self.edge_scorer = initialise(_EdgeScorer(model.width, hidden))
 

@@ -54,6 +54,7 @@ class Training:
         generator: torch.Generator | None,
         settings: TrainingSettings,
     ) -> None:
+        method.to(next(method.model.parameters()).device)  # the modules that the method added to the model
         self.method, self.loader, self.settings, self._generator = method, loader, settings, generator
         self._parameters = [each for each in method.parameters() if each.requires_grad]
         self._device = self._parameters[0].device

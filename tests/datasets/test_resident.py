@@ -78,6 +78,17 @@ def test_batches_equal_pygs(attributes, kind, tmp_path):
         assert_same_batch(loader.batch(torch.tensor(chosen)), wanted)
 
 
+@pytest.mark.parametrize("make", [ResidentLoader, make_loader])
+def test_a_loader_like_another_shares_its_tensors(make):
+    """A run has loaders for training and for embedding, and the device should hold the data set once."""
+    dataset = Held(graphs_with())
+    one = make(dataset, 2, shuffle=True)
+    other = make_loader(dataset, 3, like=one)
+    assert other._levels is one._levels
+    for got, expected in zip(other, make_loader(dataset, 3), strict=True):
+        assert_same_batch(got, expected)
+
+
 @QUICK
 @given(batches(), st.data())
 def test_any_graphs_in_any_order(batch, data):

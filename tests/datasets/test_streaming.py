@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.loader import make_loader
+from graphcl.datasets.loader import _free_memory, make_loader
 from graphcl.datasets.resident import ResidentLoader
 from graphcl.datasets.streaming import StreamingLoader, ahead_of
 from graphcl.errors import InputError
@@ -144,7 +144,13 @@ def test_batches_on_cuda_equal_those_on_the_cpu(order, dataset):
 @pytest.mark.cuda
 @needs_cuda
 def test_a_set_that_does_not_fit_is_streamed(dataset, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 1000))
+    monkeypatch.setattr("graphcl.datasets.loader._free_memory", lambda device: 1000)
     assert isinstance(make_loader(dataset, 4, device="cuda"), StreamingLoader)
     monkeypatch.undo()
     assert isinstance(make_loader(dataset, 4, device="cuda"), ResidentLoader)
+
+
+def test_memory_that_pytorch_has_cached_is_free(monkeypatch):
+    for name, found in {"mem_get_info": (1000, 9000), "memory_reserved": 700, "memory_allocated": 200}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    assert _free_memory(torch.device("cuda")) == 1500

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data
 
 from graphcl.augment.edge_perturb import _pairs
 from graphcl.graphs import native
-from graphcl.graphs.batching import Layout
+from graphcl.graphs.batching import Layout, select
 from graphcl.graphs.restrict import restrict
 from graphcl.graphs.segment import pointers, random_sample
 from tests.strategies import QUICK, loops, seeded
@@ -190,3 +191,11 @@ def test_masks_of_another_size_are_refused(size):
     ):
         with pytest.raises(IndexError, match="a mask must have"):
             call()
+
+
+def test_fewer_edges_than_the_layout_has_raise():
+    """The compiled loop would read on behind the given edges, here in zeros of the same storage."""
+    batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=torch.zeros(2, 4, dtype=torch.long))])
+    fewer = torch.zeros(100, dtype=torch.long)[:2].view(2, 1)
+    with pytest.raises(IndexError):
+        select(batch, Layout.of(batch), torch.tensor([True, False]), None, fewer)

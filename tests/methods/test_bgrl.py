@@ -4,9 +4,14 @@ import math
 
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
 
+from graphcl.errors import InputError
 from graphcl.losses import Loss
 from graphcl.methods import BGRL
+from graphcl.models.interface import make_encoder
+from graphcl.models.nodes import NodeModel
+from graphcl.training.loop import train
 from tests.methods.nodes import node_model, node_views
 from tests.methods.small import dot, through_a_file, unit
 
@@ -67,3 +72,11 @@ def test_the_rise_goes_on_after_loading():
     assert momenta(again, 2) == pytest.approx(whole[:2])
     second.load_state_dict(through_a_file(again.state_dict()))
     assert momenta(second, 2) == pytest.approx(whole[2:])
+
+
+@pytest.mark.parametrize("encoder", ["gin", "node_gcn"])
+def test_one_node_gets_one_line(encoder):
+    graph = Batch.from_data_list([Data(x=torch.rand(1, 4), edge_index=torch.zeros(2, 0, dtype=torch.long))])
+    method = BGRL(NodeModel(make_encoder(encoder, {}, 4, None)), Loss("byol"))
+    with pytest.raises(InputError, match=r"needs at least (two rows|2 graphs)"):
+        train(method, [graph], "identity", "identity", epochs=1)
