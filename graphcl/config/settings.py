@@ -12,11 +12,13 @@ from pydantic_core import PydanticCustomError
 from graphcl.arguments import (
     Channels,
     Count,
+    FoldCount,
     MetricName,
     NonNegative,
     Positive,
     ProjectorName,
     Ratio,
+    Seed,
     SplitName,
     interval,
     shown,
@@ -117,7 +119,6 @@ Device = Annotated[
     Field(title="NAME", description="auto, cpu, cuda or cuda:N; auto: CUDA if available"),
 ]
 Force = Annotated[bool, Field(description="replace the file if it exists")]
-Seed = Annotated[int, interval("[0, 4294967296)")]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), _must_be("one or more different numbers", _different)]
 
 
@@ -131,8 +132,8 @@ class Views(Settings):
 class Evaluation(Settings):
     """Settings of the evaluation protocol, see `graphcl.evaluate.svm`. Only the SVM uses `scale`."""
 
-    folds: Annotated[int, interval("[2, 1e9)")] = 10
-    inner_folds: Annotated[int, interval("[2, 1e9)")] = 5
+    folds: FoldCount = 10
+    inner_folds: FoldCount = 5
     scale: bool = False
 
 

@@ -30,8 +30,8 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import named_arguments
-from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds, pair_dots
+from graphcl.arguments import Costs, Count, FoldCount, Seed
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
 try:
@@ -44,17 +44,17 @@ TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
 CACHED_ROWS = 512
 
 
-@named_arguments
+@checked
 def svm(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
-    seed: int = 0,
-    folds: int = 10,
-    inner_folds: int = 5,
-    grid: Sequence[float] = C_GRID,
+    seed: Seed = 0,
+    folds: FoldCount = 10,
+    inner_folds: FoldCount = 5,
+    grid: Costs = C_GRID,
     scale: bool = False,
-    workers: int | None = None,
+    workers: Count | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of an RBF support vector machine on a frozen embedding.
@@ -71,7 +71,7 @@ def svm(
         seed: seed of the outer and the inner folds; nothing else is random.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
         inner_folds: number of inner folds, which choose C, at least 2; reduced if a class is too small.
-        grid: candidates for C, > 0; the first of equally good candidates is chosen.
+        grid: candidates for C, in [1e-100, 1e100]; the first of equally good candidates is chosen.
         scale: whether to standardise each column by its mean and standard deviation over the training part.
         workers: number of threads; one per available core by default. The result does not depend on it.
         on_fold: called with the finished and the total number of inner folds, for a progress bar.
@@ -89,7 +89,6 @@ def svm(
 
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
-    candidates = c_grid(grid)
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     distances = None if scale else _distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
@@ -102,7 +101,7 @@ def svm(
         kernel = _kernel(data.h, part, distances, buffers.kernel)
         return kernel_accuracies(kernel, data.labels, part, candidates)
 
-    return data.scores(candidates, accuracies)
+    return data.scores([float(c) for c in grid], accuracies)
 
 
 def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
