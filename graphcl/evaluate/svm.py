@@ -17,14 +17,22 @@ The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
 one kernel for all C. `_svm.c` solves the dual problem with the same steps as libsvm, in vectorised loops, and returns
 bitwise the same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Results can differ
-only if a decision value is exactly 0, as for a row midway between two rows of different classes: its sign then depends
-on the last bit of an exponential. `benchmarks/evaluate.py` measures the time.
+in three cases:
+
+- A decision value is exactly 0, as for a row midway between two rows of different classes. Its sign then depends on the
+  last bit of an exponential.
+- The mean of a column is 1e7 times its deviation or more. Distances are computed from centred columns, while rounding
+  errors dominate those of `SVC`.
+- A fit does not converge in 10 million steps, the limit of libsvm's own tools; `SVC` has none. A warning names C.
+
+`benchmarks/evaluate.py` measures the time.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +49,7 @@ except ImportError:  # no C compiler or no AVX2, so `SVC` is used
 
 Pair = tuple[slice, slice, np.ndarray]  # training rows of one class, of another class, and their kernel matrix
 TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
+STEPS = 10_000_000  # LIBSVM's limit
 CACHED_ROWS = 512
 
 
@@ -81,6 +90,10 @@ def svm(
 
     Raises:
         InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
+
+    Warns:
+        UserWarning: a class is too small for these numbers of folds, or a fit did not converge in 10 million steps,
+            which happens for a C of 1e5 and more on noisy embeddings. The score then uses the last step's multipliers.
 
     Example:
         >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
@@ -124,12 +137,17 @@ def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candid
 
 
 def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
-    """Return the squared distances `[n, n]` of the rows of `h`, rounded as in libsvm: one BLAS dot product per pair."""
-    dots = pair_dots(h, workers)
+    """Return the squared distances `[n, n]` of the rows of `h`, as libsvm computes them: one dot product per pair.
+
+    A value of each column is subtracted first, as a large mean would leave rounding errors only. It is the middle one,
+    as it leaves whole numbers whole.
+    """
+    dots = pair_dots(h - np.partition(h, len(h) // 2, axis=0)[len(h) // 2], workers)
     square = dots.diagonal().copy()
     for row, own in zip(dots, square, strict=True):
         row *= -2
         row += own + square
+        np.maximum(row, 0, out=row)  # of nearly equal rows, rounding may leave a negative value
     return dots
 
 
@@ -145,7 +163,7 @@ def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.
     kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
     variance = z[: len(train)].var()
-    gamma = 1 / (h.shape[1] * variance) if variance != 0 else 1.0
+    gamma = 1 / (h.shape[1] * variance) if variance > np.finfo(float).tiny else 1.0
     if distances is None:
         # -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb, so one matrix product gives all exponents.
         z *= np.sqrt(2 * gamma)
@@ -207,8 +225,8 @@ def _accuracy(
         # libsvm allocates and clears its kernel cache in each fit, so a small cache makes easy fits a third faster.
         cache = CACHED_ROWS * len(train) * 4 / 2**20
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0).fit(fit, train)
-            predicted = model.predict(held)
+            model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0, max_iter=STEPS)
+            predicted = model.fit(fit, train).predict(held)
     return float(np.mean(predicted == truth))
 
 
@@ -220,7 +238,9 @@ def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair
     votes = np.zeros((len(held), train[-1] + 1), np.int64)
     for one, two, square in pairs:
         n, positive = len(square), one.stop - one.start
-        threshold, multipliers = _svm.machine(square, n, positive, c, TOLERANCE)
+        threshold, multipliers, converged = _svm.machine(square, n, positive, c, TOLERANCE, STEPS)
+        if not converged:
+            warnings.warn(f"the SVM did not converge in {STEPS} steps for C = {c:g}; use a smaller C.", stacklevel=2)
         weight = np.frombuffer(multipliers).copy()
         weight[positive:] *= -1
         decision = held[:, one] @ weight[:positive] + held[:, two] @ weight[positive:] - threshold
