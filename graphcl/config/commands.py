@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from graphcl.arguments import Count, NonNegative, Positive, Ratio, Settings, interval
+from graphcl.arguments import Count, NonNegative, Positive, Ratio, Seed, Settings, interval
 from graphcl.config.command_line import Command
 from graphcl.config.completion import make_config
 from graphcl.config.recipes import shipped_sweeps
@@ -18,7 +18,6 @@ from graphcl.config.settings import (
     Features,
     Hardware,
     Place,
-    Seed,
     Seeds,
     SplitTable,
     Table,

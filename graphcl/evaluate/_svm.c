@@ -8,10 +8,14 @@
  * The solution at LIBSVM's tolerance depends on the path to it. So the kernel is rounded to float, each sum has the
  * order of additions of LIBSVM, the last of equals is selected, and shrinking permutes the rows in the same way: the
  * multipliers are LIBSVM's bit for bit. Compile with -ffp-contract=off. What is faster is the loops, in AVX2.
+ *
+ * No value of the kernel leads to an index out of range, because the caller may change it meanwhile: a position is used
+ * only if its f is finite (`update`) or its gain positive (`partner`), which the padding and shrunk rows never have.
  */
 #define Py_LIMITED_API 0x030A0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -19,6 +23,7 @@
 
 typedef int64_t i64;
 enum { LANES = 4, PERIOD = 1000, MANY = 100 };
+typedef enum { SOLVED, UNFINISHED, NOT_FINITE, NO_MEMORY } Outcome;
 typedef double Reals __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 typedef i64 Integers __attribute__((vector_size(8 * LANES), aligned(8), may_alias));
 typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
@@ -36,6 +41,7 @@ typedef float Floats __attribute__((vector_size(4 * LANES), aligned(4), may_alia
  * f = y times the gradient. up and low are 0 where y a may grow or fall, else infinite. */
 typedef struct {
     i64 n, positive, stride, m; /* rows, those of class +1, which come first, floats from row to row, active rows */
+    i64 steps;                  /* largest number of steps */
     double c, tolerance;
     const float *kernel;              /* [n, stride] */
     double *alpha, *bounded;          /* [n]; `bounded`: the part of f that rows at C make */
@@ -56,7 +62,7 @@ static void set_bounds(Machine *s, i64 k) {
     s->low[k] = (plus ? a > 0 : a < s->c) ? 0 : INFINITY;
 }
 
-/* f += a K_i + b K_j. Return the last position of the smallest f + up. */
+/* f += a K_i + b K_j. Return the last position of the smallest f + up, or -1 if none is finite. */
 VECTORS static i64 update(i64 m, double *f, const float *ki, const float *kj, double a, double b, const float *up) {
     Integers place, where;
     Reals best;
@@ -72,7 +78,7 @@ VECTORS static i64 update(i64 m, double *f, const float *ki, const float *kj, do
     int found = 0;
     for (int l = 1; l < LANES; l++)
         if (best[l] < best[found] || (best[l] == best[found] && where[l] > where[found])) found = l;
-    return where[found];
+    return fabs(best[found]) <= DBL_MAX ? where[found] : -1;
 }
 
 /* Return the last position of the largest gain beside i, (f - f_i)^2 / (2 - 2 K_i), or -1. *most: the largest f - low. */
@@ -107,8 +113,10 @@ VECTORS static const float *row(Machine *s, i64 k) {
     const float *from = s->kernel + s->order[k] * s->stride;
     if (!s->permuted) return from;
     float *to = s->cache + s->order[k] * s->stride;
-    if (!s->cached[s->order[k]])
+    if (!s->cached[s->order[k]]) {
         for (i64 j = 0; j < s->m; j++) to[j] = from[s->order[j]];
+        for (i64 j = s->m; j % LANES; j++) to[j] = 0;
+    }
     s->cached[s->order[k]] = 1;
     return to;
 }
@@ -202,24 +210,26 @@ static double threshold(const Machine *s) {
     return inside ? sum / (double)inside : (least + most) / 2;
 }
 
-static int solve(Machine *s) {
-    i64 period = s->n < PERIOD ? s->n : PERIOD, counter = period + 1, i = 0, j = 0;
+static Outcome solve(Machine *s) {
+    i64 period = s->n < PERIOD ? s->n : PERIOD, counter = period + 1, i = 0, j = 0, step = 0;
     double a = 0, b = 0, most = 0;
     for (i64 k = 0; k < s->n; k++) s->order[k] = k, s->f[k] = -sign(s, k), set_bounds(s, k);
     for (i64 k = s->n; k < s->stride; k++) s->f[k] = 0, s->up[k] = s->low[k] = INFINITY;
-    for (s->m = s->n;;) {
+    for (s->m = s->n;; step++) {
         i = update(s->m, s->f, row(s, i), row(s, j), a, b, s->up);
+        if (step == s->steps) return activate(s) ? UNFINISHED : NO_MEMORY;
         if (--counter == 0) {
             counter = period;
-            if (!shrink(s)) return 0;
+            if (!shrink(s)) return NO_MEMORY;
             i = update(s->m, s->f, row(s, 0), row(s, 0), 0, 0, s->up);
         }
         for (int again = 0;; again = 1) {
-            double least = s->f[i] + s->up[i];
-            j = partner(s->m, s->f, row(s, i), least, s->low, &most);
-            if (j >= 0 && most - least >= s->tolerance) break;
-            if (again) return 1;
-            if (!activate(s)) return 0;
+            if (i >= 0) { /* shrinking may leave no row that may grow, or none at all */
+                j = partner(s->m, s->f, row(s, i), s->f[i], s->low, &most);
+                if (j >= 0 && most - s->f[i] >= s->tolerance) break;
+            }
+            if (again) return SOLVED;
+            if (!activate(s)) return NO_MEMORY;
             i = update(s->m, s->f, row(s, 0), row(s, 0), 0, 0, s->up);
             counter = 1;
         }
@@ -227,38 +237,60 @@ static int solve(Machine *s) {
     }
 }
 
-/* machine(kernel, n, positive, c, tolerance) -> (threshold, multipliers). The kernel is a contiguous float32 array
- * [n, stride] with stride a multiple of 4; the first `positive` rows are of class +1. Multipliers: bytes of n doubles. */
+/* Write the multipliers to s->alpha, which holds zeros, and the threshold to *found. */
+static Outcome fit(Machine *s, double *found) {
+    size_t n = (size_t)s->n, stride = (size_t)s->stride;
+    s->cache = malloc(n * stride * sizeof(float)), s->cached = calloc(n, 1);
+    s->order = malloc(n * sizeof(i64)), s->bounded = calloc(n, sizeof(double));
+    s->f = malloc(stride * sizeof(double));
+    s->up = malloc(stride * sizeof(float)), s->low = malloc(stride * sizeof(float));
+    int ready = s->cache && s->cached && s->order && s->bounded && s->f && s->up && s->low;
+    Outcome outcome = ready ? solve(s) : NO_MEMORY;
+    if (outcome == SOLVED || outcome == UNFINISHED) {
+        *found = threshold(s);
+        int finite = fabs(*found) <= DBL_MAX;
+        for (i64 k = 0; k < s->n; k++) finite &= fabs(s->f[k]) <= DBL_MAX;
+        if (!finite) outcome = NOT_FINITE;
+    }
+    free(s->cache), free(s->cached), free(s->order), free(s->bounded), free(s->f), free(s->up), free(s->low);
+    return outcome;
+}
+
+/* machine(kernel, n, positive, c, tolerance, steps) -> (threshold, multipliers, whether it converged in `steps` steps).
+ * The kernel is a contiguous float32 array [n, stride] with stride a multiple of 4; the first `positive` rows are of
+ * class +1. Multipliers: bytes of n doubles. */
 static PyObject *py_machine(PyObject *self, PyObject *args) {
     const char *kernel;
     Py_ssize_t length;
-    long long n, positive;
+    long long n, positive, steps;
     Machine s = {0};
-    int done;
+    Outcome outcome;
     double found = 0;
-    if (!PyArg_ParseTuple(args, "y#LLdd", &kernel, &length, &n, &positive, &s.c, &s.tolerance)) return NULL;
-    i64 stride = n > 0 ? length / (4 * n) : 0;
-    if (n < 2 || positive < 1 || positive >= n || stride < n || stride % LANES || length != 4 * n * stride) {
+    if (!PyArg_ParseTuple(args, "y#LLddL", &kernel, &length, &n, &positive, &s.c, &s.tolerance, &steps)) return NULL;
+    i64 stride = n > 0 && n <= length / 4 ? length / (4 * n) : 0; /* 4 n stride <= length, so nothing overflows */
+    if (n < 2 || stride < n || stride % LANES || length != 4 * n * stride || positive < 1 || positive >= n ||
+        (uintptr_t)kernel % sizeof(float)) {
         PyErr_SetString(PyExc_ValueError, "kernel must be float32 [n, stride], stride >= n a multiple of 4, 0 < positive < n");
+        return NULL;
+    }
+    if (!(s.c > 0 && s.c <= DBL_MAX && s.tolerance > 0 && s.tolerance <= DBL_MAX && steps > 0)) {
+        PyErr_SetString(PyExc_ValueError, "c, tolerance and steps must be positive and finite");
         return NULL;
     }
     PyObject *alpha = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(n * sizeof(double)));
     if (!alpha) return NULL;
-    s.n = n, s.positive = positive, s.stride = stride;
-    s.kernel = (const float *)kernel, s.alpha = calloc((size_t)n, sizeof(double));
+    s.n = n, s.positive = positive, s.stride = stride, s.steps = steps;
+    s.kernel = (const float *)kernel, s.alpha = (double *)PyBytes_AsString(alpha);
+    memset(s.alpha, 0, (size_t)n * sizeof(double));
     Py_BEGIN_ALLOW_THREADS
-    s.cache = malloc((size_t)(n * stride) * sizeof(float)), s.cached = calloc((size_t)n, 1);
-    s.order = malloc((size_t)n * sizeof(i64)), s.bounded = calloc((size_t)n, sizeof(double));
-    s.f = malloc((size_t)stride * sizeof(double));
-    s.up = malloc((size_t)stride * sizeof(float)), s.low = malloc((size_t)stride * sizeof(float));
-    done = s.alpha && s.cache && s.cached && s.order && s.bounded && s.f && s.up && s.low && solve(&s);
-    if (done) found = threshold(&s);
+    outcome = fit(&s, &found);
     Py_END_ALLOW_THREADS
-    if (done) memcpy(PyBytes_AsString(alpha), s.alpha, (size_t)n * sizeof(double));
-    free(s.alpha), free(s.cache), free(s.cached), free(s.order), free(s.bounded), free(s.f), free(s.up), free(s.low);
-    if (done) return Py_BuildValue("(dN)", found, alpha);
+    if (outcome == SOLVED || outcome == UNFINISHED)
+        return Py_BuildValue("(dNO)", found, alpha, outcome == SOLVED ? Py_True : Py_False);
     Py_DECREF(alpha);
-    return PyErr_NoMemory();
+    if (outcome == NO_MEMORY) return PyErr_NoMemory();
+    PyErr_SetString(PyExc_ValueError, "kernel and c must give finite sums");
+    return NULL;
 }
 
 static PyMethodDef methods[] = {{"machine", py_machine, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};

@@ -11,24 +11,23 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import named_arguments
-from graphcl.errors import InputError
-from graphcl.evaluate.folds import OnFold, Part, make_folds, pair_dots
+from graphcl.arguments import Count, Counts, FoldCount, Seed
+from graphcl.evaluate.folds import OnFold, Part, checked, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
 TEMPERATURE = 0.07  # the value of Wu et al. (2018)
 
 
-@named_arguments
+@checked
 def knn(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
-    seed: int = 0,
-    folds: int = 10,
-    inner_folds: int = 5,
-    grid: Sequence[int] = (1, 5, 10, 20, 50),
-    workers: int | None = None,
+    seed: Seed = 0,
+    folds: FoldCount = 10,
+    inner_folds: FoldCount = 5,
+    grid: Counts = (1, 5, 10, 20, 50),
+    workers: Count | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of a weighted vote of the k nearest training graphs.
@@ -70,7 +69,6 @@ def knn(
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018,
     section 3.4.
     """
-    candidates = whole_grid(grid)
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     similarity = _cosines(data.h, data.workers)
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
@@ -83,14 +81,7 @@ def knn(
         votes = votes.cumsum(1)  # [held, k, classes]; cumulative, so that one table serves all k
         return [float(np.mean(votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held])) for k in candidates]
 
-    return data.scores(candidates, accuracies)
-
-
-def whole_grid(grid: Sequence[int]) -> list[int]:
-    """Return the candidates for k; raise InputError if any is not a whole number of at least 1."""
-    if len(grid) == 0 or not all(float(k).is_integer() and k >= 1 for k in grid):
-        raise InputError(f"`grid` must hold one k or more, each a whole number of at least 1, got {list(grid)}.")
-    return [int(k) for k in grid]
+    return data.scores(grid, accuracies)
 
 
 def _cosines(h: np.ndarray, workers: int) -> np.ndarray:

@@ -11,23 +11,23 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import named_arguments
-from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds
+from graphcl.arguments import Costs, Count, FoldCount, Seed
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds
 from graphcl.evaluate.scores import FoldScores
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 
 
-@named_arguments
+@checked
 def logreg(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
-    seed: int = 0,
-    folds: int = 10,
-    inner_folds: int = 5,
-    grid: Sequence[float] = C_GRID,
-    workers: int | None = None,
+    seed: Seed = 0,
+    folds: FoldCount = 10,
+    inner_folds: FoldCount = 5,
+    grid: Costs = C_GRID,
+    workers: Count | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of L2-penalised logistic regression on a frozen embedding.
@@ -44,7 +44,7 @@ def logreg(
         seed: seed of the outer and the inner folds.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
         inner_folds: number of inner folds, which choose C, at least 2; reduced if a class is too small.
-        grid: candidates for C, > 0; the first of equally good candidates is chosen.
+        grid: candidates for C, in [1e-100, 1e100]; the first of equally good candidates is chosen.
         workers: number of threads; one per available core by default. The result does not depend on it.
         on_fold: called with the finished and the total number of inner folds, for a progress bar.
 
@@ -61,7 +61,6 @@ def logreg(
 
     Reference: the linear evaluation of P. Velickovic et al., "Deep Graph Infomax", ICLR 2019, section 4.2.
     """
-    candidates = c_grid(grid)
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
 
     def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
@@ -82,4 +81,4 @@ def logreg(
                 found[c] = float(np.mean(model.predict(test) == data.labels[held]))
         return [found[c] for c in candidates]
 
-    return data.scores(candidates, accuracies)
+    return data.scores([float(c) for c in grid], accuracies)

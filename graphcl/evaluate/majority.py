@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from graphcl.evaluate.folds import make_folds
+from graphcl.arguments import FoldCount, Seed
+from graphcl.evaluate.folds import checked, class_indices, make_folds
 from graphcl.evaluate.scores import FoldScores
 
 
-def majority(y: Tensor | np.ndarray, *, seed: int = 0, folds: int = 10, inner_folds: int = 5) -> FoldScores:
+@checked
+def majority(
+    y: Tensor | np.ndarray, *, seed: Seed = 0, folds: FoldCount = 10, inner_folds: FoldCount = 5
+) -> FoldScores:
     """Return the cross-validated test accuracy in percent of predicting the largest class of the training part.
 
     Args:
@@ -25,6 +29,7 @@ def majority(y: Tensor | np.ndarray, *, seed: int = 0, folds: int = 10, inner_fo
         >>> round(majority(np.array([0, 0, 0, 0, 0, 0, 1, 1, 1]), folds=3, inner_folds=2).mean, 1)
         66.7
     """
+    _, y = class_indices(y)
     data = make_folds(np.zeros((len(y), 1)), y, seed, folds, inner_folds, workers=1)
 
     def accuracies(part: tuple[np.ndarray, np.ndarray], _: object) -> list[float]:

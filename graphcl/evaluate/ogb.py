@@ -16,22 +16,24 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.evaluate.folds import C_GRID, c_grid, embedding
+from graphcl.arguments import Costs, Count, Seed
+from graphcl.evaluate.folds import C_GRID, checked, embedding
 from graphcl.evaluate.scores import LOWER, FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
 
 
+@checked
 def ogb(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
     split: Mapping[str, Tensor | np.ndarray],
     eval_metric: str,
-    seed: int = 0,
-    grid: Sequence[float] = C_GRID,
-    workers: int | None = None,
+    seed: Seed = 0,
+    grid: Costs = C_GRID,
+    workers: Count | None = None,
 ) -> FoldScores:
     """Return the test score of a linear probe on a benchmark's split, by the protocol of `graphcl.evaluate.ogb`.
 
@@ -41,7 +43,7 @@ def ogb(
         split: indices of the graphs in the parts `train`, `valid` and `test`.
         eval_metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
         seed: seed of the training run, copied into the result; the probe itself is not random.
-        grid: candidates for C, > 0.
+        grid: candidates for C, in [1e-100, 1e100].
         workers: number of threads, which fit different tasks; one per available core by default. The result does not
             depend on it.
 
@@ -59,7 +61,7 @@ def ogb(
     parts = split_parts(split, len(h))
     mean, deviation = h[parts["train"]].mean(0), h[parts["train"]].std(0)
     z = (h - mean) / np.where(deviation > 0, deviation, 1)
-    return on_split(z, y, parts, eval_metric, seed, sorted(c_grid(grid)), _fit, workers)
+    return on_split(z, y, parts, eval_metric, seed, sorted(map(float, grid)), _fit, workers)
 
 
 def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> Predict:

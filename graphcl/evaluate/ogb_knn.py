@@ -8,21 +8,23 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from graphcl.evaluate.folds import embedding
-from graphcl.evaluate.knn import TEMPERATURE, unit_rows, whole_grid
+from graphcl.arguments import Count, Counts, Seed
+from graphcl.evaluate.folds import checked, embedding
+from graphcl.evaluate.knn import TEMPERATURE, unit_rows
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
 
 
+@checked
 def ogb_knn(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
     split: Mapping[str, Tensor | np.ndarray],
     eval_metric: str,
-    seed: int = 0,
-    grid: Sequence[int] = (1, 5, 10, 20, 50),
-    workers: int | None = None,
+    seed: Seed = 0,
+    grid: Counts = (1, 5, 10, 20, 50),
+    workers: Count | None = None,
 ) -> FoldScores:
     r"""Return the test score of the k nearest training graphs on a benchmark's split; k is chosen on validation.
 
@@ -54,7 +56,7 @@ def ogb_knn(
     """
     h = embedding(h)
     parts = split_parts(split, len(h))
-    return on_split(unit_rows(h), y, parts, eval_metric, seed, whole_grid(grid), partial(_fit, seed), workers)
+    return on_split(unit_rows(h), y, parts, eval_metric, seed, list(grid), partial(_fit, seed), workers)
 
 
 def _fit(seed: int, z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric: str) -> Predict:

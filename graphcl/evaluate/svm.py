@@ -17,21 +17,29 @@ The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
 one kernel for all C. `_svm.c` solves the dual problem with the same steps as libsvm, in vectorised loops, and returns
 bitwise the same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Results can differ
-only if a decision value is exactly 0, as for a row midway between two rows of different classes: its sign then depends
-on the last bit of an exponential. `benchmarks/evaluate.py` measures the time.
+in three cases:
+
+- A decision value is exactly 0, as for a row midway between two rows of different classes. Its sign then depends on the
+  last bit of an exponential.
+- The mean of a column is 1e7 times its deviation or more. Distances are computed from centred columns, while rounding
+  errors dominate those of `SVC`.
+- A fit does not converge in 10 million steps, the limit of libsvm's own tools; `SVC` has none. A warning names C.
+
+`benchmarks/evaluate.py` measures the time.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import named_arguments
-from graphcl.evaluate.folds import C_GRID, OnFold, Part, c_grid, make_folds, pair_dots
+from graphcl.arguments import Costs, Count, FoldCount, Seed
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
 try:
@@ -41,20 +49,21 @@ except ImportError:  # no C compiler or no AVX2, so `SVC` is used
 
 Pair = tuple[slice, slice, np.ndarray]  # training rows of one class, of another class, and their kernel matrix
 TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
+STEPS = 10_000_000  # LIBSVM's limit
 CACHED_ROWS = 512
 
 
-@named_arguments
+@checked
 def svm(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
-    seed: int = 0,
-    folds: int = 10,
-    inner_folds: int = 5,
-    grid: Sequence[float] = C_GRID,
+    seed: Seed = 0,
+    folds: FoldCount = 10,
+    inner_folds: FoldCount = 5,
+    grid: Costs = C_GRID,
     scale: bool = False,
-    workers: int | None = None,
+    workers: Count | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
     r"""Return the cross-validated test accuracy in percent of an RBF support vector machine on a frozen embedding.
@@ -71,7 +80,7 @@ def svm(
         seed: seed of the outer and the inner folds; nothing else is random.
         folds: number of outer folds, at least 2; reduced to the size of the smallest class.
         inner_folds: number of inner folds, which choose C, at least 2; reduced if a class is too small.
-        grid: candidates for C, > 0; the first of equally good candidates is chosen.
+        grid: candidates for C, in [1e-100, 1e100]; the first of equally good candidates is chosen.
         scale: whether to standardise each column by its mean and standard deviation over the training part.
         workers: number of threads; one per available core by default. The result does not depend on it.
         on_fold: called with the finished and the total number of inner folds, for a progress bar.
@@ -82,6 +91,10 @@ def svm(
     Raises:
         InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
 
+    Warns:
+        UserWarning: a class is too small for these numbers of folds, or a fit did not converge in 10 million steps,
+            which happens for a C of 1e5 and more on noisy embeddings. The score then uses the last step's multipliers.
+
     Example:
         >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
         >>> svm(h, y, folds=3, inner_folds=2).accuracy
@@ -89,7 +102,6 @@ def svm(
 
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
-    candidates = c_grid(grid)
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
     distances = None if scale else _distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
@@ -102,7 +114,7 @@ def svm(
         kernel = _kernel(data.h, part, distances, buffers.kernel)
         return kernel_accuracies(kernel, data.labels, part, candidates)
 
-    return data.scores(candidates, accuracies)
+    return data.scores([float(c) for c in grid], accuracies)
 
 
 def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
@@ -125,12 +137,17 @@ def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candid
 
 
 def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
-    """Return the squared distances `[n, n]` of the rows of `h`, rounded as in libsvm: one BLAS dot product per pair."""
-    dots = pair_dots(h, workers)
+    """Return the squared distances `[n, n]` of the rows of `h`, as libsvm computes them: one dot product per pair.
+
+    A value of each column is subtracted first, as a large mean would leave rounding errors only. It is the middle one,
+    as it leaves whole numbers whole.
+    """
+    dots = pair_dots(h - np.partition(h, len(h) // 2, axis=0)[len(h) // 2], workers)
     square = dots.diagonal().copy()
     for row, own in zip(dots, square, strict=True):
         row *= -2
         row += own + square
+        np.maximum(row, 0, out=row)  # of nearly equal rows, rounding may leave a negative value
     return dots
 
 
@@ -146,7 +163,7 @@ def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.
     kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
     variance = z[: len(train)].var()
-    gamma = 1 / (h.shape[1] * variance) if variance != 0 else 1.0
+    gamma = 1 / (h.shape[1] * variance) if variance > np.finfo(float).tiny else 1.0
     if distances is None:
         # -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb, so one matrix product gives all exponents.
         z *= np.sqrt(2 * gamma)
@@ -208,8 +225,8 @@ def _accuracy(
         # libsvm allocates and clears its kernel cache in each fit, so a small cache makes easy fits a third faster.
         cache = CACHED_ROWS * len(train) * 4 / 2**20
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0).fit(fit, train)
-            predicted = model.predict(held)
+            model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0, max_iter=STEPS)
+            predicted = model.fit(fit, train).predict(held)
     return float(np.mean(predicted == truth))
 
 
@@ -221,7 +238,9 @@ def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair
     votes = np.zeros((len(held), train[-1] + 1), np.int64)
     for one, two, square in pairs:
         n, positive = len(square), one.stop - one.start
-        threshold, multipliers = _svm.machine(square, n, positive, c, TOLERANCE)
+        threshold, multipliers, converged = _svm.machine(square, n, positive, c, TOLERANCE, STEPS)
+        if not converged:
+            warnings.warn(f"the SVM did not converge in {STEPS} steps for C = {c:g}; use a smaller C.", stacklevel=2)
         weight = np.frombuffer(multipliers).copy()
         weight[positive:] *= -1
         decision = held[:, one] @ weight[:positive] + held[:, two] @ weight[positive:] - threshold

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 
-from graphcl.errors import InputError
 from graphcl.evaluate import knn
 from tests.evaluate.data import blobs as any_blobs
 
@@ -104,13 +103,6 @@ def test_the_length_of_a_row_does_not_matter():
     h, y = blobs()
     lengths = 2.0 ** (np.arange(42) % 9)
     assert knn(h * lengths[:, None], y, **FAST) == knn(h, y, **FAST)
-
-
-@pytest.mark.parametrize("grid", [(), (0,), (2.5,), (3, -1), (float("nan"),), (float("inf"),)])
-def test_messages(grid):
-    message = r"^`grid` must hold one k or more, each a whole number of at least 1, got \[.*\]\.$"
-    with pytest.raises(InputError, match=message):
-        knn(*blobs(), grid=grid)
 
 
 def test_the_order_of_equal_rows_does_not_matter():

@@ -157,9 +157,6 @@ H, Y = data(1)
         ),
         ({"split": {**SPLIT, "test": [150]}}, r"`split` must have three parts of different graphs out of the 150"),
         ({"split": {**SPLIT, "test": []}}, r"`split` must have three parts of different graphs out of the 150"),
-        ({"eval_metric": "f1"}, r"`eval_metric` must be rocauc, ap, acc, rmse or mae, got 'f1'\."),
-        ({"grid": [0.0]}, r"`grid` must hold one C or more, each positive and finite"),
-        ({"workers": 0}, r"`workers` must be at least 1, got 0\."),
         ({"y": np.ones((N, 1))}, r"ROC-AUC % is undefined: no task has both classes among these 30 graphs"),
         ({"h": H * np.nan}, r"`h` must be finite"),
     ],
@@ -167,8 +164,6 @@ H, Y = data(1)
 @pytest.mark.parametrize("evaluator", [ogb, ogb_knn])
 def test_messages(evaluator, change, message):
     arguments = {"h": H, "y": Y, "split": SPLIT, "eval_metric": "rocauc", **change}
-    if evaluator is ogb_knn:
-        message = message.replace("one C or more, each positive and finite", "one k or more, each a whole number")
     with pytest.raises(InputError, match=message):
         evaluator(arguments.pop("h"), arguments.pop("y"), **arguments)
 

@@ -134,7 +134,8 @@ def test_multipliers_are_those_of_libsvm_bit_for_bit(h, c):
     kernel = MODULE._kernel(h, (np.arange(301), np.arange(0)), MODULE._distances(h))
     model = SVC(C=c, kernel="precomputed").fit(kernel, train)
     [(one, _, square)] = MODULE._pairs(kernel, train)
-    threshold, multipliers = MODULE._svm.machine(square, 301, one.stop, c, MODULE.TOLERANCE)
+    threshold, multipliers, converged = MODULE._svm.machine(square, 301, one.stop, c, MODULE.TOLERANCE, MODULE.STEPS)
+    assert converged
     alpha = np.frombuffer(multipliers)
     assert threshold == model.intercept_[0]
     assert np.flatnonzero(alpha).tolist() == model.support_.tolist()
@@ -142,16 +143,63 @@ def test_multipliers_are_those_of_libsvm_bit_for_bit(h, c):
 
 
 @pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
-@pytest.mark.parametrize(
-    ("kernel", "n", "positive"),
-    [(np.zeros((8, 8), np.float32), 9, 4), (np.zeros((8, 7), np.float32), 8, 4), (np.zeros((8, 8), np.float32), 8, 8),
-     (np.zeros((8, 8), np.float32), 8, 0), (np.zeros((8, 8), np.float32), -1, 1), (np.zeros(0, np.float32), 8, 4)],
-)  # fmt: skip
-def test_the_solver_refuses_sizes_that_do_not_fit(kernel, n, positive):
-    with pytest.raises(ValueError, match="kernel must be float32"):
-        MODULE._svm.machine(kernel, n, positive, 1.0, 1e-3)
+def test_the_solver_refuses_arguments_that_do_not_fit():
+    kernel = np.eye(8, dtype=np.float32)
+    valid = {"kernel": kernel, "n": 8, "positive": 4, "c": 1.0, "tolerance": 1e-3, "steps": 100}
+    sizes = [(kernel, n, positive) for n, positive in [(9, 4), (8, 8), (8, 0), (-1, 1), (0, 1), (1, 1)]]
+    sizes += [(kernel, 2**62, 4), (kernel, 2**61, 4), (kernel[:, :7].copy(), 8, 4), (kernel[:0], 8, 4)]
+    sizes += [(np.zeros(8 * 8 * 4 + 1, np.uint8)[1:], 8, 4)]  # not aligned
+    for size in sizes:
+        with pytest.raises(ValueError, match="kernel must be float32"):
+            MODULE._svm.machine(*size, 1.0, 1e-3, 100)
+    for change in [{"c": 0.0}, {"c": np.inf}, {"c": np.nan}, {"tolerance": 0.0}, {"steps": 0}]:
+        with pytest.raises(ValueError, match="must be positive"):
+            MODULE._svm.machine(*{**valid, **change}.values())
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match="finite"):
+            MODULE._svm.machine(*{**valid, "kernel": np.full_like(kernel, value)}.values())
     with pytest.raises((BufferError, ValueError), match="contiguous"):
-        MODULE._svm.machine(np.zeros((16, 16), np.float32)[::2, ::2], 8, 4, 1.0, 1e-3)
+        MODULE._svm.machine(np.zeros((16, 16), np.float32)[::2, ::2], 8, 4, 1.0, 1e-3, 100)
+
+
+DEGENERATE = {
+    "none": lambda h, rng: h,
+    "constant": lambda h, rng: 0 * h + 0.1,
+    "nearly constant": lambda h, rng: 1e3 * (1 + 3e-16 * h),
+    "duplicates": lambda h, rng: h[rng.integers(0, len(h) // 2, len(h))],
+    "huge": lambda h, rng: 1e140 * h,
+    "tiny": lambda h, rng: 1e-160 * h,
+    "offset": lambda h, rng: h + 10 ** rng.uniform(7, 12),
+    "offset of a column": lambda h, rng: h + np.eye(1, h.shape[1]) * 10 ** rng.uniform(3, 7),
+    "scales": lambda h, rng: h * 10.0 ** rng.integers(-6, 6, h.shape[1]),
+    "outlier": lambda h, rng: np.concatenate([1e6 * h[:1], h[1:]]),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_rows(name):
+    """Held-out rows have the accuracy of an SVC on centred columns, with the gamma of the columns as they are."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        features, classes = int(rng.choice([1, 4, 200])), int(rng.integers(2, 6))
+        h, y = blobs(int(rng.integers(3, 12)) * classes, features, classes, seed=seed)
+        h = DEGENERATE[name](h, rng)
+        train, held = np.split(rng.permutation(len(y)), [len(y) - 2])
+        train, held = MODULE.sorted_by_class((train, held), y)
+        kernel = MODULE._kernel(h, (train, held), MODULE._distances(h))
+        assert kernel.min() >= 0
+        assert kernel.max() <= 1
+        variance, centred = h[train].var(), h - h.mean(0)
+        gamma = 1 / (features * variance) if variance > 1e-300 else 1.0
+        for c in (1e-3, 1.0, 1e4):
+            model = SVC(C=c, gamma=gamma).fit(centred[train], y[train])
+            assert MODULE.kernel_accuracies(kernel, y, (train, held), [c]) == [model.score(centred[held], y[held])]
+
+
+def test_a_fit_that_does_not_converge_warns(monkeypatch):
+    monkeypatch.setattr(MODULE, "STEPS", 5)
+    with pytest.warns(UserWarning, match=r"did not converge in 5 steps for C = 100; use a smaller C|max_iter=5"):
+        svm(*blobs(), **{**FAST, "grid": (100.0,)})
 
 
 @pytest.mark.parametrize("scale", [False, True])
