@@ -359,7 +359,8 @@ def check_rule(augment, batch):
 
 
 CHECKERS = [
-    check_true_batch, check_attributes, check_input_stays, check_replay, check_randomness, check_other_graphs, check_rule
+    check_true_batch, check_attributes, check_input_stays, check_replay, check_randomness, check_other_graphs,
+    check_rule,
 ]  # fmt: skip
 
 
