@@ -195,7 +195,9 @@ LAWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("augment", "n", "entries", "outcome", "law"), LAWS, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("augment", "n", "entries", "outcome", "law"), LAWS, ids=[f"{law[3].__name__}-{law[0]}"[:60] for law in LAWS]
+)
 def test_the_law(augment, n, entries, outcome, law):
     """The draws of one graph follow the law, and those of neighbouring graphs are independent."""
     count = 20_000 if isinstance(augment, Subgraph) else 5_000 if isinstance(augment, EdgePerturb) else 10_000

@@ -51,7 +51,6 @@ def test_layout_and_levels(batch):
     assert layout.num_edges == batch.edge_index.size(1)
     assert layout.nodes.tolist() == sizes
     assert layout.edge_graph.tolist() == [int(batch.batch[u]) for u in batch.edge_index[0]]
-
     assert_same_value(Layout.of(Batch(edge_index=batch.edge_index, batch=batch.batch)).ptr, batch.ptr)
     check_levels(batch)
 
