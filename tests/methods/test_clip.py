@@ -1,4 +1,4 @@
-"""Test the method `clip`: graphs against vectors that describe them."""
+"""Test `clip`: graphs against vectors that describe them."""
 
 import numpy as np
 import pytest
@@ -102,10 +102,3 @@ def test_a_file_that_is_missing_or_no_array(tmp_path):
             CLIP(make_model(), Loss("infonce"), 2, vectors=str(tmp_path / name))
     with pytest.raises(InputError, match=r"^method `clip` needs `vectors`, a \.npy file"):
         CLIP(make_model(), Loss("infonce"), 2)
-
-
-def test_a_batch_without_indices(tmp_path):
-    method = CLIP(make_model(), Loss("infonce"), 3, vectors=saved(tmp_path, np.eye(3)))
-    batch = pick(graphs(), [1, 2])
-    with pytest.raises(InputError, match="needs the indices"):
-        method(batch, batch)
