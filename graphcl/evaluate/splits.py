@@ -64,7 +64,7 @@ def on_split(
         workers: number of threads, which fit different tasks; one per available core by default.
 
     Raises:
-        InputError: `y` has a wrong shape, or the metric is unknown or undefined on a part.
+        InputError: `y` has a wrong shape or labels, or the metric is unknown or undefined on a part.
     """
     from threadpoolctl import threadpool_limits
 
@@ -73,6 +73,12 @@ def on_split(
         raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
     if metric not in get_args(MetricName):
         raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {metric!r}.")
+    known = y[~np.isnan(y)]
+    if not np.isfinite(known).all() or (metric not in LOWER and (known != np.trunc(known)).any()):
+        wanted = "finite numbers" if metric in LOWER else "whole numbers"
+        raise InputError(f"`y` must hold {wanted}, or NaN for a missing label, if `eval_metric` is {metric}.")
+    if metric in ("rocauc", "ap") and len(np.unique(known)) > 2:
+        raise InputError(f"`y` must have two classes if `eval_metric` is {metric}, got {len(np.unique(known))}.")
     rows = {part: z[index] for part, index in parts.items()}
     targets = {part: y[index].astype(np.float64) for part, index in parts.items()}
 

@@ -150,6 +150,9 @@ H, Y = data(1)
     ("change", "message"),
     [
         ({"y": Y[:, 0]}, r"`y` must be \[150, tasks\], got shape \[150\]\."),
+        ({"y": Y + 0.5}, r"`y` must hold whole numbers, or NaN for a missing label, if `eval_metric` is rocauc\."),
+        ({"y": np.full((N, 1), np.inf), "eval_metric": "rmse"}, r"`y` must hold finite numbers, or NaN"),
+        ({"y": np.arange(N)[:, None] % 3}, r"`y` must have two classes if `eval_metric` is rocauc, got 3\."),
         ({"split": {"train": SPLIT["train"]}}, r"`split` must have the parts train, valid and test, got train\."),
         (
             {"split": {**SPLIT, "test": SPLIT["valid"]}},
