@@ -276,7 +276,7 @@ def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], mod
 
 
 def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """Return a message on up to three keys that are missing on one side or differ in shape or dtype; empty if all fit."""
+    """Return a message on up to three keys that are on one side only or differ in shape or dtype; empty if all fit."""
     found = []
     for key in dict.fromkeys([*saved, *own]):
         name = f"`{one_line(key, 60)}` is"

@@ -22,8 +22,8 @@ FREE_BYTES = 16 * 2**20
 def read_torch_file(path: Path, instead: str) -> Any:
     """Return the content of a file that `torch.save` wrote, on the CPU: tensors, numbers, strings and containers.
 
-    The file is read with `weights_only=True`. It is refused if a record does not match its checksum, if it is compressed,
-    or if its tensors or nested containers would expand to far more than the size of the file.
+    The file is read with `weights_only=True`. It is refused if a record does not match its checksum, if it is
+    compressed, or if its tensors or nested containers would expand to far more than the size of the file.
 
     Args:
         path: path of the file.

@@ -197,7 +197,10 @@ DAMAGE = {
     ),
     "name": (changed(dataset="a\x1b[2Jb"), ["is corrupted: `dataset` must be printable and of at most 200 characters"]),
     "complex": (changed(weights={0: {"a": torch.ones(1) * 1j}}), ["is corrupted: `weights`"]),
-    "nan": (with_weight("nn.0.weight", lambda w: w / 0), ["nn.0.weight` has a value that is NaN or infinite; train it"]),
+    "nan": (
+        with_weight("nn.0.weight", lambda w: w / 0),
+        ["nn.0.weight` has a value that is NaN or infinite; train it"],
+    ),
     "variance": (with_weight("running_var", lambda v: v - 2), ["running_var` has a value that is negative"]),
     "dtype": (
         with_weight("nn.0.bias", torch.Tensor.double),
