@@ -95,8 +95,9 @@ def _graphs(source: Any) -> list[Data]:
         allow_pyg_containers()
         source = read_torch_file(Path(source), "save the graph with torch.save(data, path)")
         if isinstance(source, tuple):  # of InMemoryDataset.save
-            source = Data.from_dict(source[0]) if isinstance(source[0], dict) else source[0]
-    graphs = [source] if isinstance(source, Data) else [source[i] for i in range(len(source))]
+            source = Data.from_dict(source[0]) if source and isinstance(source[0], dict) else source[:1]
+    several = isinstance(source, list | tuple | torch.utils.data.Dataset)
+    graphs = [source[i] for i in range(len(source))] if several else [source]
     if not graphs or not all(isinstance(graph, Data) for graph in graphs):
         raise InputError("a data set of nodes must hold one torch_geometric.data.Data or a few.")
     return graphs

@@ -86,6 +86,13 @@ def test_invalid_graphs_get_one_line(change, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("content", [{"a": 1}, {}, 3, None, (), torch.ones(3)], ids=str)
+def test_a_file_of_something_else_gets_one_line(content, tmp_path):
+    torch.save(content, tmp_path / "own.pt")
+    with pytest.raises(InputError, match=r"^a data set of nodes must hold one torch_geometric\.data\.Data or a few\.$"):
+        load_dataset(str(tmp_path / "own.pt"), nodes=True)
+
+
 def test_a_set_of_nodes_names_the_methods():
     with pytest.raises(InputError, match=r"^Cora is one graph, .* use graphcl run --method grace"):
         load_dataset("Cora")
