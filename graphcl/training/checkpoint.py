@@ -35,9 +35,9 @@ class Checkpoints:
     new order and new views for the rest of that epoch. Reading a checkpoint never runs code.
 
     Checkpoints are written at the end of an epoch if `epochs` or `minutes` requires it, and at the end of training.
-    Within an epoch, a checkpoint is written only if the epoch alone takes longer than `minutes`, or on a stop request,
-    which first waits up to five seconds for the epoch to end. If the disk is full or missing, training prints a warning
-    and continues; it tries again when the next checkpoint is due.
+    Within an epoch, a checkpoint is written only if the epoch alone takes longer than `minutes`, and then also at the
+    end of this epoch; or on a stop request, which first waits up to five seconds for the epoch to end. If the disk is
+    full or missing, training prints a warning and continues; it tries again when the next checkpoint is due.
 
     Args:
         folder: folder for these checkpoints only; created with the first checkpoint.
@@ -66,16 +66,20 @@ class Checkpoints:
             raise InputError(f"`minutes` between checkpoints must be above 0, got {minutes}.")
         self.folder, self.epochs, self.minutes, self.stop = Path(folder), epochs, minutes, stop or Stop()
         self._saved = self._epoch_ended = time.monotonic()
+        self._within_epoch = False  # whether the newest checkpoint lies within the current epoch
         self._stop_seen: float | None = None
 
     def due_after_epoch(self, epoch: int) -> bool:
         """Return True if a checkpoint is due at the end of epoch `epoch`, counted from 1."""
         self._epoch_ended = time.monotonic()
-        return bool(self.epochs and epoch % self.epochs == 0) or self._minutes_passed_since(self._saved)
+        within, self._within_epoch = self._within_epoch, False
+        return within or bool(self.epochs and epoch % self.epochs == 0) or self._minutes_passed_since(self._saved)
 
     def due_within_epoch(self) -> bool:
         """Return True if `minutes` have passed since the epoch began and since the last checkpoint."""
-        return self._minutes_passed_since(max(self._saved, self._epoch_ended))
+        due = self._minutes_passed_since(max(self._saved, self._epoch_ended))
+        self._within_epoch |= due
+        return due
 
     def stops_within_epoch(self) -> bool:
         """Return True if training must stop before the epoch ends: `GRACE` seconds after it noticed a stop request."""
