@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
@@ -109,6 +110,30 @@ class GraphDataset(InMemoryDataset):
 
     def check_views(self, view1: Batch, view2: Batch) -> None:
         """Raise InputError if two views of the graphs of `sample` cannot be contrasted; those of graphs always can."""
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the numbers of graphs, nodes and edges, and a digest of all tensors; equal data give equal values.
+
+        Example:
+            >>> from graphcl import load_dataset
+            >>> found = load_dataset("synthetic").fingerprint()
+            >>> found["graphs"], found == load_dataset("synthetic").fingerprint()
+            (600, True)
+        """
+        digest = hashlib.sha256()
+        slices = {f"{key}.slices": value for key, value in (self.slices or {}).items()}
+        split = getattr(self.benchmark or self, "split", None) or {}
+        parts = {**self._data.to_dict(), **slices, **{f"split.{part}": rows for part, rows in split.items()}}
+        for key, value in sorted(parts.items()):
+            if isinstance(value, Tensor):
+                digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
+                self._add_bytes(digest, key, value.detach().cpu().flatten().view(torch.uint8))
+        sizes = {"graphs": len(self), "nodes": self._data.x.size(0), "edges": self._data.edge_index.size(1)}
+        return {**sizes, "digest": digest.hexdigest()[:16]}
+
+    def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
+        """Add the bytes of one tensor to `digest`."""
+        digest.update(content.numpy())
 
     def __repr__(self) -> str:
         width = self.num_features

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,16 +32,28 @@ class EpochLog:
         self._rows: dict[tuple[int, int], Row] = {}
 
     def read(self) -> None:
-        """Read the rows that an earlier process wrote; remove an incomplete last line, left by a killed process."""
+        """Read the rows that an earlier process wrote; drop damaged lines, such as the last one of a killed process."""
         for line in read_text(self._lines, MAX_METRICS).splitlines() if self._lines.exists() else []:
             try:
                 row = parse_json(line, str(self._lines))
-            except InputError:
-                break
-            seed, epoch = int(row["seed"]), int(row["epoch"])
-            self._rows[seed, epoch] = {**row, "seed": seed, "epoch": epoch}
+                seed, epoch = int(row["seed"]), _epoch(row).epoch
+            except (InputError, LookupError, TypeError, ValueError):
+                continue
+            self._rows[seed, epoch] = row
         if self._rows:
             self._rewrite()
+
+    def digest(self, seed: int) -> str:
+        """Return a digest of the rows of `seed`, to notice on resume that rows are missing or damaged."""
+        rows = [row for (each, _), row in self._rows.items() if each == seed]
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+
+    def flush(self) -> None:
+        """Flush the files to disk, so that no row is lost in a power failure."""
+        for path in (self._lines, self._table):
+            if path.exists():
+                with path.open("ab") as file:
+                    os.fsync(file.fileno())
 
     def history(self, seeds: Collection[int]) -> list[Epoch]:
         """Return the logged epochs of the given seeds."""
@@ -82,5 +96,6 @@ class EpochLog:
 
 
 def _epoch(row: Mapping[str, Any]) -> Epoch:
-    main = {key: row[key] for key in ("epoch", "loss", "alignment", "uniformity", *_TIMES)}
-    return Epoch(**main, diagnostics={key: value for key, value in row.items() if key not in (*main, "seed")})
+    values = {key: float(value) for key, value in row.items() if key not in ("seed", "epoch")}
+    main = {key: values.pop(key) for key in ("loss", "alignment", "uniformity", *_TIMES)}
+    return Epoch(int(row["epoch"]), **main, diagnostics=values)

@@ -18,6 +18,7 @@ from graphcl.distributed.launch import Group
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import describe
 from graphcl.experiment.context import Context, Scores
+from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.progress import epoch_bar, fold_bar
 from graphcl.experiment.run_folder import RunFolder
 from graphcl.experiment.seed import SeedResult
@@ -81,7 +82,7 @@ class RunOutput(Output):
         super().__init__(config, group)
         self.dataset, self.device, self.seconds = dataset, device, seconds
         self.stop = Stop()
-        self.folder = RunFolder(config)
+        self.folder = RunFolder(config, data_fingerprint(config, dataset))
         self.path = self.folder.path
         self.history = self.folder.history()
         self.scores = {name: self.folder.scores(name) for name in config.eval}

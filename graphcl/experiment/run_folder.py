@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,18 +29,20 @@ from graphcl.training.epoch import Epoch
 class RunFolder:
     """Folder of a run, locked until the `with` block of this object ends.
 
-    The folder contains `config.yaml`, `metrics.jsonl`, `metrics.csv`, `encoder.pt`, `embeddings.npz`, `result.json`,
-    and `report.npz`, the input of `report.html`. Rows are appended to the metrics; all other files are
-    written atomically. A finished seed is written before the next seed starts. The checkpoints of an unfinished seed
-    are in `checkpoints/`. If the process is killed, the operating system releases the lock.
+    The folder contains `config.yaml`, `data.json` (the fingerprint of the data), `metrics.jsonl`, `metrics.csv`,
+    `encoder.pt`, `embeddings.npz`, `result.json`, and `report.npz`, the input of `report.html`. Rows are appended to
+    the metrics; all other files are written atomically. A finished seed is written before the next seed starts. The
+    checkpoints of an unfinished seed are in `checkpoints/`. If the process is killed, the operating system releases the
+    lock.
 
     Args:
         config: settings of the run, written to a new folder immediately. The folder must not exist; with
             `config.resume`, it may contain a run with the same settings.
+        data: fingerprint of the data, see `graphcl.experiment.fingerprint`; None if unknown.
 
     Raises:
         InputError: the folder exists, or cannot be created. When resuming: the folder contains a run with other
-            settings or a damaged file, or another process uses the folder.
+            settings, on other data or with a damaged file, or another process uses the folder.
 
     Attributes:
         path: path of the folder.
@@ -46,7 +50,7 @@ class RunFolder:
         result: content of `result.json` for the finished seeds; empty if no seed is finished.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, data: Mapping[str, Any] | None = None) -> None:
         self._weights: Weights = {}
         self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
@@ -63,7 +67,7 @@ class RunFolder:
         except Timeout:
             raise InputError(f"another run uses {self.path}; wait for it, or stop it.") from None
         try:
-            self._open(config)
+            self._open(config, data)
         except BaseException:  # a notebook would keep the traceback, and with it this object and its lock
             self._lock.release()
             raise
@@ -132,18 +136,22 @@ class RunFolder:
         write_whole(self.path / "report.npz", lambda file: np.savez_compressed(file, **arrays))
 
     def add_result(self, result: Mapping[str, Any]) -> None:
-        """Write `result` to `result.json`, replacing an earlier result."""
-        self.result = dict(result)
-        write_text(self.path / "result.json", json.dumps(result, indent=2))
+        """Write `result`, with checksums of it and of each seed's metrics, to `result.json`, replacing a former one."""
+        self._epochs.flush()
+        metrics = self.result.get("checksums", {}).get("metrics", {})
+        metrics = {str(seed): metrics.get(str(seed)) or self._epochs.digest(seed) for seed in result["seeds"]}
+        self.result = {**result, "checksums": {"result": _digest(result), "metrics": metrics}}
+        write_text(self.path / "result.json", json.dumps(self.result, indent=2))
 
-    def _open(self, config: Config) -> None:
-        """Write the settings into a new folder; in an existing folder, compare the settings and read the files."""
+    def _open(self, config: Config, data: Mapping[str, Any] | None) -> None:
+        """Write the settings into a new folder; in an existing folder, compare settings and data and read the files."""
         file = self.path / "config.yaml"
         if not file.exists():
             if foreign := sorted(each.name for each in self.path.iterdir() if not each.name.startswith(".")):
                 raise InputError(f"{self.path} is not a run folder, it contains {foreign[0]}; pass another folder.")
             remove_partial(self.path)
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
+            self._check_data(data)
             return
         kept, wanted = make_config(read_config(file)).model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
@@ -153,25 +161,73 @@ class RunFolder:
                 f"{self.path} holds a run with other settings: {'; '.join(changed)}. Resume it with its own settings, "
                 f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
             )
-        if more:
-            write_text(file, to_yaml(config.model_copy(update={"resume": False})))
         remove_partial(self.path)
         try:
             self._read()
         except Exception as error:  # a damaged file can raise any exception
             raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
+        self._check_finished(wanted)
+        self._check_data(data)
+        if more:
+            write_text(file, to_yaml(config.model_copy(update={"resume": False})))
 
     def _read(self) -> None:
         """Read the results of the finished seeds, and all metrics; an unfinished seed resumes from its checkpoints."""
+        self._epochs.read()
         if (file := self.path / "result.json").exists():
             self.result = read_json(file)
-        if self.finished:
-            self._weights = {seed: each for seed, each in read_saved(self.path)[1].items() if seed in self.finished}
-            arrays = read_arrays(self.path / "embeddings.npz")
-            embeddings = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
-            self._embeddings = {seed: embeddings[seed] for seed in self.finished}
-        self._epochs.read()
-        self.history()  # raises if a row is damaged
+        if not self.finished:
+            return
+        checksums = self.result.get("checksums", {})  # earlier versions wrote none
+        if checksums and checksums["result"] != _digest(self.result):
+            raise InputError("result.json does not match its checksum")
+        weights, arrays = read_saved(self.path)[1], read_arrays(self.path / "embeddings.npz")
+        embeddings = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
+        for seed in self.finished:
+            if seed not in weights or seed not in embeddings:
+                raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
+            self._weights[seed], self._embeddings[seed] = weights[seed], embeddings[seed]
+            if checksums and checksums["metrics"][str(seed)] != self._epochs.digest(seed):
+                print(
+                    f"graphcl: {self.path / FILES[0]} lacks epochs of the finished seed {seed}, or they changed; its "
+                    "scores, weights and embeddings are kept, its curves and times are incomplete.",
+                    file=sys.stderr,
+                )
+
+    def _check_finished(self, wanted: Mapping[str, Any]) -> None:
+        """Raise InputError if the finished seeds have other settings than `wanted`, as `config.yaml` was edited."""
+        if not self.finished:
+            return
+        before = make_config(self.result["config"]).model_dump()
+        changed = differences(before, wanted, (*RUNTIME_SETTINGS, "seeds"))
+        changed += [f"finished seed {seed} is not in `seeds`" for seed in self.finished if seed not in wanted["seeds"]]
+        if changed:
+            raise InputError(
+                f"{self.path / 'config.yaml'} was changed after a seed was finished: {'; '.join(changed)}. Restore "
+                "it, or pass another folder."
+            )
+
+    def _check_data(self, data: Mapping[str, Any] | None) -> None:
+        """Raise InputError if the run in the folder used other data than `data`; in a new folder, record `data`."""
+        if data is None:
+            return
+        if (file := self.path / "data.json").exists():
+            kept = read_json(file)
+            if changed := differences(kept, data) if isinstance(kept, dict) else ["data.json is damaged"]:
+                raise InputError(
+                    f"{self.path} holds a run on other data: {'; '.join(changed)}. Restore the data, or pass another "
+                    "folder."
+                )
+            return
+        if self.finished or (self.path / "checkpoints").exists():
+            print(f"graphcl: {file} not found, so a change of the data goes unnoticed.", file=sys.stderr)
+        write_text(file, json.dumps(data, indent=2))
+
+
+def _digest(result: Mapping[str, Any]) -> str:
+    """Return a digest of the content of `result.json` without its checksums."""
+    content = {key: value for key, value in result.items() if key != "checksums"}
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def name_of(config: Config) -> str:

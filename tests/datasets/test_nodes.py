@@ -106,6 +106,13 @@ def test_invalid_lists_get_one_line(source, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("content", [{"a": 1}, {}, 3, None, (), torch.ones(3)], ids=str)
+def test_a_file_of_something_else_gets_one_line(content, tmp_path):
+    torch.save(content, tmp_path / "own.pt")
+    with pytest.raises(InputError, match=r"must be one Data|own holds no graph|must be a torch"):
+        load_dataset(str(tmp_path / "own.pt"), nodes=True)
+
+
 def test_a_set_of_nodes_names_the_methods():
     with pytest.raises(InputError, match=r"^Cora is one graph, .* use graphcl run --method grace"):
         load_dataset("Cora")

@@ -117,6 +117,18 @@ def changed(**changes):
     return change
 
 
+def with_weight(name, change):
+    """Return a function that changes the first weight called `name` in a file."""
+
+    def damage(path):
+        content = torch.load(path, weights_only=True)
+        key = next(key for key in content["weights"][0] if key.endswith(name))
+        content["weights"][0][key] = change(content["weights"][0][key])
+        torch.save(content, path)
+
+    return damage
+
+
 def with_code(path):
     class Evil:
         def __reduce__(self):
@@ -185,6 +197,15 @@ DAMAGE = {
     ),
     "name": (changed(dataset="a\x1b[2Jb"), ["is corrupted: `dataset` must be printable and of at most 200 characters"]),
     "complex": (changed(weights={0: {"a": torch.ones(1) * 1j}}), ["is corrupted: `weights`"]),
+    "nan": (
+        with_weight("nn.0.weight", lambda w: w / 0),
+        ["nn.0.weight` has a value that is NaN or infinite; train it"],
+    ),
+    "variance": (with_weight("running_var", lambda v: v - 2), ["running_var` has a value that is negative"]),
+    "dtype": (
+        with_weight("nn.0.bias", torch.Tensor.double),
+        ["nn.0.bias` is torch.float64 in the file and torch.float32 in the module"],
+    ),
     "laughs": (changed(settings={"a": [[[[1] * 99] * 99] * 99]}), ["corrupted ("]),
     "width": (
         changed(encoder={"name": "gin", "arguments": {"hidden": 8}}),

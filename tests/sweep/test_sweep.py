@@ -20,7 +20,7 @@ import graphcl
 from graphcl.errors import InputError
 from graphcl.run import main as run
 from graphcl.sweep import command as module
-from graphcl.sweep import make_plan
+from graphcl.sweep import make_plan, sweep
 from graphcl.sweep.cell import run_cell
 from graphcl.sweep.command import main
 from graphcl.sweep.folder import SweepFolder
@@ -101,6 +101,27 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
     assert "holds a cell `infonce, " in (error := capfd.readouterr().err)
     assert "with other settings, run by graphcl" in error
     assert "`lr` was 0.01 and is 0.5. Pass another --out" in error
+
+
+def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
+    """The command refuses before any cell runs; `sweep` refuses finished cells with different data."""
+    out = tmp_path / "sweep"
+    assert main(["--dataset", saved_graphs(), *QUICK, "--seeds", "0", "1", "--out", str(out)]) == 0
+    cell = next(path for path in (out / "cells").iterdir() if '"seed": "1"' in path.read_text())
+    record = json.loads(cell.read_text())
+    cell.unlink()
+    saved_graphs(n=12)
+    capfd.readouterr()
+    assert main(["--out", str(out)]) == 2
+    message = "the data is not that of the finished cells: `"
+    err = capfd.readouterr().err
+    assert err.startswith(f"graphcl: {message}")
+    assert "own.pt.graphs` was 36 and is 12; " in err
+    assert finished(out) == 3
+    record["data"]["dataset"]["graphs"] = 12
+    cell.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=rf"^cells/{cell.stem}\.json: {message}"):
+        sweep(make_plan(yaml.safe_load((out / "sweep.yaml").read_text())), out)
 
 
 def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):

@@ -111,6 +111,21 @@ def test_truncated_at_every_percent(tmp_path):
             read_torch_file(tmp_path / "f.pt", "")
 
 
+def test_a_changed_byte_is_noticed(tmp_path):
+    """A byte outside all records, such as padding, may change; the values never do."""
+    path = saved(tmp_path / "f.pt", HONEST["state"])
+    content, refused = path.read_bytes(), 0
+    for at in range(0, len(content), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        try:
+            found = read_torch_file(path, "")
+        except InputError:
+            refused += 1
+        else:
+            assert str(found) == str(HONEST["state"])
+    assert refused > 10
+
+
 def test_nothing_that_is_named_is_imported_or_called(tmp_path):
     (tmp_path / "evil_module.py").write_text(f"open({str(tmp_path / 'pwned')!r}, 'w')")
     code = b"cevil_module\nrun\n(tR."

@@ -92,14 +92,18 @@ def test_resumed_after_each_epoch_it_equals_an_uninterrupted_training(name, tmp_
 
 
 @pytest.mark.parametrize("looks", [1, 3, 5, 8])
-def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_path):
-    """The remaining steps use a new order; the number of steps does not change."""
+def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_path, capsys):
+    """The remaining steps use a new order, which a line says; the number of steps does not change."""
     path = stop(tmp_path, looks)[0]
     assert path.name == f"step-{looks - looks // PER_EPOCH:09d}.pt"
     method, history = trained({}, tmp_path, 1000)
     assert len(history) == 3
     assert read_checkpoint(Checkpoints(tmp_path).files()[0])["steps"] == 15
     assert equal(method, unbroken[0]) == (looks == 5)  # look 5 is the last step of an epoch
+    line = (
+        f"resumed within epoch {1 + looks // PER_EPOCH}, after step {looks % PER_EPOCH}: the other steps of this epoch"
+    )
+    assert capsys.readouterr().err.count(line) == (looks != 5)
     before = (looks - 1) // PER_EPOCH
     assert figures(history[:before]) == figures(unbroken[1][:before])
 
@@ -197,6 +201,9 @@ def test_when_checkpoints_are_due(tmp_path, monkeypatch):
     assert kept.due_within_epoch()
     kept.save({}, 1)
     assert not kept.due_within_epoch()
+    now[0] = 250.0
+    assert kept.due_after_epoch(10)  # replaces the checkpoint within the epoch as the newest
+    assert not kept.due_after_epoch(11)
 
 
 def test_two_are_kept_and_the_end_is_one(tmp_path):

@@ -109,7 +109,7 @@ def _graphs(source: Any) -> list[Data]:
         allow_pyg_containers()
         source = read_torch_file(Path(source), "save the graph with torch.save(data, path)")
         if isinstance(source, tuple):  # of InMemoryDataset.save
-            source = Data.from_dict(source[0]) if isinstance(source[0], dict) else source[0]
+            source = Data.from_dict(source[0]) if source and isinstance(source[0], dict) else list(source[:1])
     if isinstance(source, Data):
         return [source]
     if not isinstance(source, list | tuple | torch.utils.data.Dataset):
