@@ -21,10 +21,10 @@ from graphcl.augment import (
 )
 from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
-from graphcl.datasets.loader import make_loader
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
+from graphcl.loaders.loader import make_loader
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss
 from graphcl.methods import (
     ADGCL,

@@ -92,7 +92,7 @@ Name = Annotated[str, AfterValidator(_check_name)]
 ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
 """Names of the projectors that `graphcl.models.projector.make_projector` returns."""
 SplitName = Literal["random", "stratified", "scaffold"]
-"""Splits of molecules, see `graphcl.datasets.molecule_split`."""
+"""Splits of molecules, see `graphcl.datasets.molecules.split`."""
 MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae"]
 """Metrics by which a split of molecules can be scored."""
 

@@ -11,9 +11,9 @@ from torch_geometric.loader import DataLoader
 
 from graphcl import GIN, ContrastiveModel, NodeDrop, ResidentLoader, TwoViews, embed, train
 from graphcl.config import build_augmentation, make_config
-from graphcl.datasets.order import EpochBatches
 from graphcl.errors import InputTypeError
 from graphcl.experiment.build import make_method
+from graphcl.loaders.order import EpochBatches
 from graphcl.losses import infonce
 from tests.conftest import small_graphs
 

@@ -71,7 +71,7 @@ def test_the_example_package_adds_its_names(tmp_path):
         "assert 'graphcl_plugin_example' not in sys.modules  # not before something is looked up\n"
         "from graphcl import Loss, dataset_names, load_dataset\n"
         "from graphcl.augment import two_views, Identity\n"
-        "from graphcl.config.help import topic\n"
+        "from graphcl.cli.help import topic\n"
         "from graphcl.errors import InputError\n"
         "from graphcl.registry import augmentations\n"
         "from graphcl.run import main\n"

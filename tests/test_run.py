@@ -15,19 +15,19 @@ import pytest
 import torch
 
 from graphcl import run as run_module
+from graphcl.cli.run_command import RUN
 from graphcl.config import make_config, read_config
 from graphcl.config.recipes import shipped_configs
-from graphcl.config.run_command import RUN
 from graphcl.config.specs import choices
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import EVALUATORS, svm
-from graphcl.experiment import progress
 from graphcl.experiment import seed as experiment
 from graphcl.experiment.build import dry_run, pick_device
-from graphcl.experiment.summary import ROWS
+from graphcl.experiment.record import progress
 from graphcl.models.gin import GIN
 from graphcl.models.saved import load_encoder, read_saved
 from graphcl.registry import augmentations, encoders, losses
+from graphcl.report.summary import ROWS
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch

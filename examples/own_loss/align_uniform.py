@@ -8,9 +8,7 @@ Only the formula for one anchor is needed; `pairwise` adds views, negatives, que
 
 from torch import Tensor
 
-from graphcl.arguments import Positive
-from graphcl.losses import Pairs, pairwise
-from graphcl.losses.engine.exponent import linear
+from graphcl.extend import Pairs, Positive, linear, pairwise
 
 
 @pairwise("align_uniform")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import cumsum
 
 from graphcl.errors import InputError, InputTypeError
+from graphcl.graphs.batching import unsupported
 
 MAX_ISOLATED = 2**22
 """Largest number of nodes with neither features nor edges, of which a small file could claim any number."""
@@ -218,3 +220,28 @@ def _check_features(data: Data, ptr: Tensor, what: str) -> None:
         raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {got}.")
     check_finite(x, ptr, "x", what)
     data.x = None if x.dim() == 2 and x.size(1) == 0 else x.view(-1, 1) if x.dim() == 1 else x
+
+
+def not_resident(dataset: Any) -> str | None:
+    """Return the reason why `dataset` cannot be held as plain tensors on a device, or None if it can.
+
+    Raises:
+        InputTypeError: the graphs are heterogeneous or temporal, which no loader supports.
+    """
+    source = dataset
+    while source is not None:
+        if getattr(source, "transform", None) is not None:
+            return "it has a transform, which must be applied at each access"
+        source = getattr(source, "dataset", None)  # torch's `Subset` wraps a data set, which may have a transform
+    if len(dataset) == 0:
+        return "it is empty"
+    graph = dataset[0]
+    if hint := unsupported(graph):
+        raise InputTypeError(f"a data set must hold torch_geometric.data.Data, got {type(graph).__name__}{hint}.")
+    if type(graph).__inc__ is not Data.__inc__ or type(graph).__cat_dim__ is not Data.__cat_dim__:
+        return f"{type(graph).__name__} has batching rules of its own"
+    for key, value in graph._store.items():
+        plain = value.layout == torch.strided if isinstance(value, Tensor) else isinstance(value, (int, float, str))
+        if not plain or type(value) not in (Tensor, int, float, str) or "batch" in key:
+            return f"attribute `{key}` is not a plain tensor, number or string"
+    return None

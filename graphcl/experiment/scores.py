@@ -19,8 +19,7 @@ from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.fingerprints import descriptors, ecfp4
-from graphcl.datasets.loader import make_loader
+from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4
 from graphcl.errors import InputError
 from graphcl.evaluate import (
     EVALUATORS,
@@ -31,11 +30,12 @@ from graphcl.evaluate import (
     usable_folds,
 )
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.summary import ROWS
 from graphcl.graphs.statistics import graph_statistics
+from graphcl.loaders.loader import make_loader
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.node_gcn import propagate
+from graphcl.report.summary import ROWS
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 

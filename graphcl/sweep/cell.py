@@ -17,7 +17,7 @@ from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
-from graphcl.experiment.summary import environment
+from graphcl.report.summary import environment
 
 
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:

@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 import yaml
 
 from graphcl.arguments import nearest
+from graphcl.cli.command_line import Options, one_value, read_value
+from graphcl.cli.commands import SWEEP, SweepSettings
+from graphcl.cli.entry_point import program
 from graphcl.config import Config
-from graphcl.config.command_line import Options, one_value, read_value
-from graphcl.config.commands import SWEEP, SweepSettings
 from graphcl.config.files import read_yaml
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
@@ -29,7 +30,6 @@ from graphcl.sweep.progress import Progress
 from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
 from graphcl.sweep.sweep import SweepResult, known_data, other_data, sweep
 from graphcl.sweep.write import to_markdown
-from graphcl.system.entry_point import program
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from graphcl.commands import embedding_files
 from graphcl.commands.embed import main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.saved import save_encoder
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs

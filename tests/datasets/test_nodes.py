@@ -6,8 +6,8 @@ from torch_geometric.data import Data
 
 from graphcl.datasets import load_dataset
 from graphcl.datasets.nodes import NodeDataset
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.resident import ResidentLoader
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 

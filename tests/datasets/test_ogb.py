@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from graphcl.augment import two_views
 from graphcl.config import build_augmentation
 from graphcl.datasets import load_dataset, open_on_disk, write_on_disk
-from graphcl.datasets.loader import make_loader
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.loader import make_loader
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.molecule import MASK
 from graphcl.registry import augmentations
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive, write_home

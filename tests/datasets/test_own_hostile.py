@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.loader import make_loader
+from graphcl.loaders.loader import make_loader
 from tests.conftest import small_graphs
 from tests.memory import peak
 

@@ -9,16 +9,16 @@ import torch
 from torch_geometric import typing
 from torch_geometric.data import Data
 
+from graphcl.cli.run_command import RUN
 from graphcl.commands.embed import main as embed
 from graphcl.commands.pack import main as pack
 from graphcl.commands.show import main as show
 from graphcl.commands.transfer import main as transfer
-from graphcl.config.run_command import RUN
 from graphcl.datasets import load_dataset
 from graphcl.experiment.build import describe, dry_run, make_model
-from graphcl.experiment.summary import ROWS
 from graphcl.models.saved import save_encoder
 from graphcl.registry import encoders, losses, methods
+from graphcl.report.summary import ROWS
 from graphcl.run import main
 from graphcl.sweep.command import main as sweep
 

@@ -19,8 +19,8 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.config import make_config, read_config
 from graphcl.errors import InputError
-from graphcl.experiment import run_folder
 from graphcl.experiment import seed as experiment
+from graphcl.experiment.record import run_folder
 from graphcl.models.saved import load_encoder, read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop

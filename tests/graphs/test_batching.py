@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, HeteroData
 
 from graphcl.augment import NodeDrop, random4
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputTypeError
 from graphcl.graphs.batching import Layout, as_batch, levels, select, split
+from graphcl.loaders.resident import ResidentLoader
 from tests.strategies import (
     EDGE_LEVEL,
     NODE_LEVEL,

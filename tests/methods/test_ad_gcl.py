@@ -10,8 +10,8 @@ from torch_geometric.data import Batch, Data
 
 import graphcl.models.gin
 from graphcl.augment import Identity
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, dcl
 from graphcl.methods import ADGCL
 from graphcl.methods.ad_gcl import drop_ratio

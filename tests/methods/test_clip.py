@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from graphcl.augment import Identity
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss
 from graphcl.methods import CLIP
 from graphcl.methods.clip import standardise

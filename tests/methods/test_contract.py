@@ -16,9 +16,9 @@ import yaml
 
 import graphcl.methods
 from graphcl.augment import Identity, NodeDrop, OneOf, two_views
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import split
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, infonce
 from graphcl.methods import Method, Outcome
 from graphcl.registry import losses, methods

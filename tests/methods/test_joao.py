@@ -20,9 +20,9 @@ from graphcl.augment import (
     random4,
     two_views,
 )
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.graphs.batching import split
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, infonce
 from graphcl.methods import JOAO, JOAOv2, TwoViews
 from graphcl.methods.pool import Distribution, names, nearest_distribution

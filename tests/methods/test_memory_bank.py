@@ -8,9 +8,9 @@ import torch
 from torch_geometric.loader import DataLoader
 
 from graphcl.augment import Identity, NodeDrop
-from graphcl.datasets.loader import make_loader
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.loader import make_loader
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, explicit
 from graphcl.methods import MemoryBank
 from graphcl.registry import losses

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graphcl.augment import Identity, NodeDrop
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, infonce, supcon
 from graphcl.methods import TwoViews
 from graphcl.registry import losses

@@ -11,10 +11,10 @@ from torch_geometric.nn import global_add_pool
 import graphcl
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.gin import GIN
 from graphcl.models.saved import FORMAT, EncoderDescription, load_encoder, read_saved, save_encoder
 from graphcl.registry import encoders

@@ -13,11 +13,11 @@ import graphcl.training.checkpoint
 from graphcl.augment import NodeDrop
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.order import EpochBatches
-from graphcl.datasets.resident import ResidentLoader
-from graphcl.datasets.streaming import StreamingLoader
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import make_method, make_model
+from graphcl.loaders.order import EpochBatches
+from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.streaming import StreamingLoader
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.models.contrastive import ContrastiveModel

@@ -32,7 +32,7 @@ from graphcl import (
 )
 from graphcl.augment import Augmentation
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.tracking import TensorBoard
+from graphcl.experiment.record.tracking import TensorBoard
 from graphcl.losses import adnce, barlow_twins, infonce, nt_xent
 from graphcl.training.loop import Epoch
 
