@@ -87,7 +87,7 @@ def test_the_example_package_adds_its_names(tmp_path):
         "try: Loss('cosine_margin', margin=2.0)\n"
         "except InputError as error: print(error)\n"
         "words = '--dataset rings_and_stars --loss cosine_margin --views.second feature_noise --views.first identity'\n"
-        "more = '--seeds 0 --epochs 1 --eval knn --encoder.hidden 8 --encoder.layers 2'\n"
+        "more = '--seeds 0 --epochs 1 --eval knn --encoder.hidden_channels 8 --encoder.num_layers 2'\n"
         "assert main([*words.split(), *more.split()]) == 0\n"
     )
     given = {

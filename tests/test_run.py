@@ -34,7 +34,7 @@ from graphcl.training.loop import Epoch
 from tests.methods.small import OF_GRAPHS, vectors
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
-QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8", "--report", "false"]
+QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden_channels", "8", "--report", "false"]
 
 
 @pytest.fixture
@@ -188,10 +188,10 @@ def test_without_out_folders_are_numbered(saved_graphs, tmp_path, monkeypatch):
 
 
 def test_an_encoder_beyond_the_memory_is_refused_before_it_is_allocated(go):
-    code, _, error, out = go("--encoder.hidden", "16384", "--encoder.layers", "1000")
+    code, _, error, out = go("--encoder.hidden_channels", "16384", "--encoder.num_layers", "1000")
     assert code == 2
     assert error.startswith("graphcl: encoder `gin` needs 8")
-    assert error.endswith(" GB; lower --encoder.hidden or --encoder.layers.\n")
+    assert error.endswith(" GB; lower --encoder.hidden_channels or --encoder.num_layers.\n")
     assert not out.exists()
 
 

@@ -115,7 +115,7 @@ def _check_size(make: Callable[[], nn.Module], name: str) -> None:
         if needed > (memory := total_memory()):
             raise InputError(
                 f"encoder `{name}` needs {needed / 1e9:.0f} GB for its weights, gradients and Adam's moments, and this "
-                f"machine has {memory / 1e9:.0f} GB; lower --encoder.hidden or --encoder.layers."
+                f"machine has {memory / 1e9:.0f} GB; lower --encoder.hidden_channels or --encoder.num_layers."
             )
 
 

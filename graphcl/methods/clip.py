@@ -36,7 +36,7 @@ class CLIP(Method):
         num_graphs: number of graphs in the data set.
         vectors: .npy file of numbers `[num_graphs, d]`, one row per graph of the data set, in its order. Rows of a
             table that are left out, such as invalid SMILES, have no row here.
-        hidden: width of the hidden layer of q.
+        hidden_channels: width of the hidden layer of q.
 
     Raises:
         InputError: the file cannot be read, or does not hold one row of finite numbers per graph; the loss has no
@@ -52,13 +52,21 @@ class CLIP(Method):
     vectors: Tensor
 
     def __init__(
-        self, model: ContrastiveModel, loss: LossOfViews, num_graphs: int, *, vectors: str = "", hidden: Count = 512
+        self,
+        model: ContrastiveModel,
+        loss: LossOfViews,
+        num_graphs: int,
+        *,
+        vectors: str = "",
+        hidden_channels: Count = 512,
     ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "clip")
         rows = standardise(read_vectors(vectors, num_graphs))
         self.register_buffer("vectors", torch.from_numpy(rows).float(), persistent=False)
-        self.projector = nn.Sequential(nn.Linear(rows.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, model.projection))
+        self.projector = nn.Sequential(
+            nn.Linear(rows.shape[1], hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, model.projection)
+        )
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None

@@ -129,11 +129,11 @@ def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderD
         >>> import tempfile
         >>> from graphcl import GIN, load_dataset
         >>> dataset = load_dataset("synthetic")
-        >>> encoder = GIN(dataset.num_features, hidden=8)  # to be trained by `graphcl.train`
+        >>> encoder = GIN(dataset.num_features, hidden_channels=8)  # to be trained by `graphcl.train`
         >>> with tempfile.TemporaryDirectory() as place:
         ...     file = f"{place}/encoder.pt"
         ...     save_encoder(file, EncoderDescription.of(encoder, dataset), {0: encoder.state_dict()})
-        ...     loaded, description = load_encoder(file, encoder=lambda columns: GIN(columns, hidden=8))
+        ...     loaded, description = load_encoder(file, encoder=lambda columns: GIN(columns, hidden_channels=8))
         >>> description.dataset, loaded.out_channels
         ('synthetic', 24)
     """

@@ -26,8 +26,8 @@ class Run:
         metrics: one mapping per seed and epoch, from `metrics.jsonl`.
         result: scores, times and versions, from `result.json`.
         embeddings: `h`, `seeds` and, if the graphs are labelled, `y`, from `embeddings.npz`.
-        snapshots: `before` and `after` -> arrays of `report_arrays`, taken before and after training the first seed, from
-            `report.npz`.
+        snapshots: `before` and `after` -> arrays of `report_arrays`, taken before and after training the first seed,
+            from `report.npz`.
     """
 
     config: Mapping[str, Any]

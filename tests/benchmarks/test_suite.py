@@ -57,7 +57,7 @@ def test_numbers_are_there(found):
 
 
 def test_work_of_one_layer_counted_by_hand():
-    flops, moved, kept = floor.work(nodes=10, edges=40, features=3, hidden=4, layers=1)
+    flops, moved, kept = floor.work(nodes=10, edges=40, features=3, hidden_channels=4, num_layers=1)
     assert flops == 2 * (2 * 10 * 3 * 4) + 3 * (2 * 10 * 4 * 4) + 40 * 3
     assert moved == 4 * (40 * 3 + 2 * 10 * 3 + 2 * 10 * 4 + 40 + 4 * 10 * 4 + 10 * 3)
     assert kept == 4 * (10 * 3 + 2 * 10 * 4)

@@ -24,14 +24,14 @@ FEATURES = ["labels", "constant", "degree", "labels+degree"]
 
 
 def description_of(dataset, **settings):
-    config = make_config({"encoder": {"name": "gin", "hidden": 4}, **settings})
+    config = make_config({"encoder": {"name": "gin", "hidden_channels": 4}, **settings})
     return describe(config, dataset, make_model(config, dataset))
 
 
 @pytest.fixture
 def encoder(tmp_path):
     """Save untrained encoders of two seeds; return the path of the file, and seed -> expected embeddings."""
-    config = make_config({"encoder": {"name": "gin", "hidden": 4}})
+    config = make_config({"encoder": {"name": "gin", "hidden_channels": 4}})
     dataset = load_dataset(small_graphs(edge_attr=True))
     models = {seed: make_model(config, dataset, seed) for seed in (4, 7)}
     weights = {seed: model.encoder.state_dict() for seed, model in models.items()}

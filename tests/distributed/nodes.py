@@ -24,7 +24,10 @@ from tests.methods.small import seeded
 from tests.training.helpers import StopAfter, equal, train_seed
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
-SMALL = {"dataset": "sbm-400", "encoder": {"name": "node_gcn", "hidden": 8, "out": 8, "norm": "batch_norm"}}
+SMALL = {
+    "dataset": "sbm-400",
+    "encoder": {"name": "node_gcn", "hidden_channels": 8, "out_channels": 8, "norm": "batch_norm"},
+}
 SMALL |= {"method": "grace", "epochs": 4, "optimizer": "sgd", "deterministic": True}
 
 
@@ -32,7 +35,7 @@ def build(loss, nodes_per_step):
     """Return `grace` in float64 with fixed initial weights; its encoder has BatchNorm."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = NodeModel(node_gcn(5, hidden=8, out=6, norm="batch_norm"), projector="elu").double()
+        model = NodeModel(node_gcn(5, hidden_channels=8, out_channels=6, norm="batch_norm"), projector="elu").double()
     return GRACE(model, loss, nodes_per_step=nodes_per_step).train()
 
 

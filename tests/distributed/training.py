@@ -21,7 +21,7 @@ from tests.conftest import small_graphs
 from tests.training.helpers import StopAfter, equal, figures, train_seed
 
 DATA = load_dataset(small_graphs(48))
-SMALL = {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 16, "epochs": 2}
+SMALL = {"encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}, "batch_size": 16, "epochs": 2}
 
 
 def trained(settings, folder=None, looks=1000, loss=None):

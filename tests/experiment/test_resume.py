@@ -26,7 +26,19 @@ from graphcl.run import main
 from graphcl.system.signals import Stop
 from tests.conftest import small_graphs
 
-ARGUMENTS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden", "8", "--eval", "knn"]
+ARGUMENTS = [
+    "--epochs",
+    "4",
+    "--seeds",
+    "0",
+    "1",
+    "--batch-size",
+    "16",
+    "--encoder.hidden_channels",
+    "8",
+    "--eval",
+    "knn",
+]
 ARGUMENTS += ["--evaluation.folds", "3", "--evaluation.inner-folds", "2", "--checkpoint.epochs", "1"]
 ARGUMENTS += ["--report", "false"]
 TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command", "checksums")

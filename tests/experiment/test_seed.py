@@ -16,7 +16,7 @@ from tests.conftest import small_graphs
 SETTINGS = {
     "epochs": 4,
     "batch_size": 12,
-    "encoder": {"name": "gin", "hidden": 8, "layers": 2},
+    "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2},
     "evaluation": {"folds": 3, "inner_folds": 2},
 }
 CPU = torch.device("cpu")

@@ -49,7 +49,7 @@ def test_a_batch_is_a_part_of_the_graph(dataset):
 @compiled
 def test_with_all_neighbours_the_rows_are_those_of_the_whole_graph(dataset):
     """The normalised adjacency of two layers needs the degrees of nodes at distance 2, hence three hops."""
-    model = NodeModel(node_gcn(dataset.num_features, hidden=8, out=4)).double().eval()
+    model = NodeModel(node_gcn(dataset.num_features, hidden_channels=8, out_channels=4)).double().eval()
     dataset._data.x = dataset._data.x.double()
     loader = NeighbourLoader(dataset, [400] * 3, 50, seeded(1))
     nodes = torch.arange(50)

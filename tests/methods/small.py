@@ -65,7 +65,7 @@ def make_model(seed=0, encoder=None, **options):
     """Return a model initialised with `seed`, with encoder `GIN` or the class `encoder`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return ContrastiveModel(encoder() if encoder else GIN(4, hidden=8, layers=2), **options)
+        return ContrastiveModel(encoder() if encoder else GIN(4, hidden_channels=8, num_layers=2), **options)
 
 
 def pick(data, ids):

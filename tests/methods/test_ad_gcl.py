@@ -45,7 +45,7 @@ def build(seed=7, model=None, **options):
 
 
 def test_weighted_sums_of_neighbours_by_a_plain_loop(monkeypatch):
-    encoder = GIN(4, hidden=8, layers=1).double().eval()
+    encoder = GIN(4, hidden_channels=8, num_layers=1).double().eval()
     rows = list(BATCH.x)
     for (u, v), w in zip(EDGES, WEIGHT.tolist(), strict=True):
         rows[v] = rows[v] + w * BATCH.x[u]
@@ -58,11 +58,11 @@ def test_weighted_sums_of_neighbours_by_a_plain_loop(monkeypatch):
     torch.testing.assert_close(h, torch.stack(expected), rtol=1e-10, atol=1e-12)
     few = Batch.from_data_list([DATA[0], LONE, ODD])
     weight = WEIGHT[: few.num_edges].clone().requires_grad_()
-    encoder = GIN(4, hidden=4, layers=2).double()
+    encoder = GIN(4, hidden_channels=4, num_layers=2).double()
     assert gradcheck(lambda w: encoder(few.x, few.edge_index, few.batch, edge_weight=w), (weight,))
 
     # The compiled layers, used in float32, do not support weights: weight 1 equals no weights, weight 0 no edge.
-    encoder, x = GIN(4, hidden=16), BATCH.x.float()
+    encoder, x = GIN(4, hidden_channels=16), BATCH.x.float()
     keep = WEIGHT < 0.6
     some = encoder(x, BATCH.edge_index[:, keep], BATCH.batch)
     plain = encoder(x, BATCH.edge_index, BATCH.batch)

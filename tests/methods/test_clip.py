@@ -42,7 +42,7 @@ def test_a_graph_is_contrasted_with_its_own_row(tmp_path):
     """The loss equals the mean of both directions' cross-entropies between graphs and the rows of their `ids`."""
     rows = np.random.default_rng(0).normal(size=(24, 3))
     file = saved(tmp_path, np.asfortranarray(rows))  # as pandas gives
-    method = CLIP(make_model(encoder=Summed), Loss("infonce", temperature=0.5), 24, vectors=file, hidden=7)
+    method = CLIP(make_model(encoder=Summed), Loss("infonce", temperature=0.5), 24, vectors=file, hidden_channels=7)
     ids = torch.tensor([20, 3, 11, 8])
     batch = pick(graphs(), ids.tolist())
     outcome = method(batch, None, ids=ids)
@@ -63,7 +63,9 @@ def test_training_teaches_the_encoder_what_the_vectors_say(tmp_path):
 
     def closeness(rows):
         torch.manual_seed(0)
-        method = CLIP(ContrastiveModel(Summed()), Loss("infonce"), 60, vectors=saved(tmp_path, rows), hidden=16)
+        method = CLIP(
+            ContrastiveModel(Summed()), Loss("infonce"), 60, vectors=saved(tmp_path, rows), hidden_channels=16
+        )
         loader = ResidentLoader(data, 20, shuffle=True, generator=seeded(0))
         history = train(method, loader, Identity(), Identity(), epochs=60, lr=0.01, generator=seeded(0))
         with torch.no_grad():

@@ -74,20 +74,22 @@ ENTRIES = {
         "instance_nce", {"noise": 10, "warmup": 1}, {"momentum": MOMENTUM, "noise": [0, -1], "warmup": [-1]}, "queue",
         ("--loss", "instance_nce"),
     ),
-    "byol": Entry("byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden": HIDDEN}, reads=("--loss", "byol")),
-    "simsiam": Entry("simsiam", {}, {"hidden": HIDDEN}),
+    "byol": Entry(
+        "byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden_channels": HIDDEN}, reads=("--loss", "byol")
+    ),
+    "simsiam": Entry("simsiam", {}, {"hidden_channels": HIDDEN}),
     "joao": Entry(wrong=POOL, refuses="apart"),
     "joao_v2": Entry(wrong=POOL, refuses="apart", reads=("--loss", "adnce", *ORIGINAL_AND_POOL)),
     # A larger eta hides the differences between few small graphs.
     "simgrace": Entry("infonce", {"eta": 0.1}, {"eta": WEIGHT}, "apart", ("--loss", "dcl")),
     "infograph": Entry("jsd", refuses="queue", reads=()),
-    "ad_gcl": Entry("dcl", {}, {"drop_penalty": [-5, *WEIGHT], "hidden": HIDDEN}, "apart", ()),
+    "ad_gcl": Entry("dcl", {}, {"drop_penalty": [-5, *WEIGHT], "hidden_channels": HIDDEN}, "apart", ()),
     "clip": Entry(
-        "infonce", {"vectors": vectors(N)}, {"vectors": [], "hidden": HIDDEN}, "apart",
+        "infonce", {"vectors": vectors(N)}, {"vectors": [], "hidden_channels": HIDDEN}, "apart",
         ("--method.vectors", vectors(36)),
     ),
     "grace": Entry("nt_xent", {}, {"nodes_per_step": [0, -5]}, "apart"),
-    "bgrl": Entry("byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden": HIDDEN, "rise": [0, -5]}),
+    "bgrl": Entry("byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden_channels": HIDDEN, "rise": [0, -5]}),
     "dgi": Entry("jsd"),
 }  # fmt: skip
 NAMES = list(methods)
@@ -317,7 +319,7 @@ def test_bad_losses_get_one_line(name):
 # -- the command line --------------------------------------------------------------------------------------------------
 
 QUICK = ["--epochs", "2", "--seeds", "0", "--eval", "knn", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
-QUICK += ["--encoder.hidden", "8", "--batch-size", "8", "--report", "false"]
+QUICK += ["--encoder.hidden_channels", "8", "--batch-size", "8", "--report", "false"]
 
 
 @pytest.fixture
@@ -361,7 +363,11 @@ def test_a_run(go, name, tmp_path):
 
 @pytest.mark.parametrize(
     ("loss", "setting", "name"),
-    [("moco", "queue_size", "moco"), ("instance_nce", "noise", "memory_bank"), ("simsiam", "hidden", "simsiam")],
+    [
+        ("moco", "queue_size", "moco"),
+        ("instance_nce", "noise", "memory_bank"),
+        ("simsiam", "hidden_channels", "simsiam"),
+    ],
 )
 def test_without_a_method_settings_belong_to_the_method_of_the_loss(loss, setting, name, capsys):
     assert main(["--loss", loss, f"--method.{setting}", "5", "--print-config"]) == 0

@@ -144,7 +144,7 @@ def test_with_nodes_returns_the_embedding_and_the_rows_it_sums(dtype):
     batch = copy.copy(BATCH)
     batch.x, batch.edge_attr = batch.x.to(dtype), torch.rand(batch.num_edges, 2, generator=seeded(0)).to(dtype)
     tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
-    for encoder in (GIN(4, hidden=16, layers=3), GINE(4, 2, hidden=8, layers=2)):
+    for encoder in (GIN(4, hidden_channels=16, num_layers=3), GINE(4, 2, hidden_channels=8, num_layers=2)):
         model = ContrastiveModel(encoder).to(dtype)
         h, nodes = model.encode_nodes(batch)
         torch.testing.assert_close(h, model.encode(batch), **tolerance)

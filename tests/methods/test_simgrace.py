@@ -56,7 +56,7 @@ def test_value_gradient_and_state_against_a_copy_with_those_weights():
 def test_a_parameter_of_one_number_and_an_encoder_with_edge_attributes():
     class Scaled(GINE):
         def __init__(self):
-            super().__init__(4, 2, hidden=8, layers=2)
+            super().__init__(4, 2, hidden_channels=8, num_layers=2)
             self.scale = nn.Parameter(torch.tensor([2.0]))
 
         def forward(self, *arguments, edge_attr=None, **options):

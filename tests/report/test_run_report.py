@@ -19,7 +19,7 @@ from graphcl.report.summary import ROWS
 from graphcl.run import main as run
 
 QUICK = ["--epochs", "2", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
-QUICK += ["--encoder.hidden", "8", "--loss", "adnce", "--loss.sigma", "0.4"]
+QUICK += ["--encoder.hidden_channels", "8", "--loss", "adnce", "--loss.sigma", "0.4"]
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_settings_are_compared_with_the_defaults_of_the_same_names(folder):
     changed = {key: (value, default) for key, value, default in compare_with_defaults(config) if default is not None}
     assert changed["loss.sigma"] == ("0.4", "1.0")
     assert changed["loss.name"] == ("adnce", "infonce")
-    assert changed["encoder.hidden"] == ("8", "32")
+    assert changed["encoder.hidden_channels"] == ("8", "32")
     assert "loss.mu" not in changed
     assert "features" not in changed
     _, root = page_of(folder)

@@ -119,7 +119,7 @@ def plan(saved_graphs):
         "dataset": saved_graphs(),
         "seeds": [0],
         "epochs": 1,
-        "encoder": {"name": "gin", "hidden": 8},
+        "encoder": {"name": "gin", "hidden_channels": 8},
         "evaluation.folds": 3,
     }
     return make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {**settings, "evaluation.inner_folds": 2}})
@@ -159,7 +159,7 @@ if __name__ == "__main__":
         "--evaluation.folds",
         "3",
     ]
-    words += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8"]
+    words += ["--evaluation.inner-folds", "2", "--encoder.hidden_channels", "8"]
     with distributed.LocalCluster(n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None) as cluster:
         command = [sys.executable, str(tmp_path / "run.py"), "--executor", f"dask:{cluster.scheduler_address}"]
         first = subprocess.Popen([*command, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

@@ -28,7 +28,7 @@ from graphcl.sweep.progress import Progress
 from tests.conftest import small_graphs
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
-QUICK += ["--encoder.hidden", "8"]
+QUICK += ["--encoder.hidden_channels", "8"]
 FOLDS = {"accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2, "inner_folds": 2}
 SCORED = {"scores": {"svm": {"seed": 0, **FOLDS}}, "seconds": {}}
 AXES = ["--loss", "infonce", "dcl", "--seeds", "0-1"]

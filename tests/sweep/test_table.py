@@ -141,7 +141,7 @@ def test_what_is_missing_is_said(plan, records):
 
 
 def test_a_row_for_each_untrained_encoder():
-    plan = make_plan({"axes": {"encoder.layers": [2, 3], "loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}})
+    plan = make_plan({"axes": {"encoder.num_layers": [2, 3], "loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}})
     rng = np.random.default_rng(0)
     records = {cell.key: record(rng, cell, 80) for cell in [*plan.cells, *plan.references]}
     rows = [line.split("|")[1:3] for line in to_markdown(make_table(plan, records)).split("\n") if "untrained" in line]

@@ -30,7 +30,12 @@ from tests.methods.small import OF_GRAPHS, spec
 from tests.training.helpers import StopAfter, equal, figures, train_seed
 
 DATA = load_dataset(small_graphs(40))
-SMALL = {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 3, "diagnostics": True}
+SMALL = {
+    "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2},
+    "batch_size": 8,
+    "epochs": 3,
+    "diagnostics": True,
+}
 PER_EPOCH = 6
 """Looks at the stop in an epoch of five steps."""
 
@@ -170,7 +175,7 @@ def test_any_loader_and_the_global_generators(name, tmp_path):
         np.random.seed(4)
         with torch.random.fork_rng():
             torch.manual_seed(5)
-            method = TwoViews(ContrastiveModel(Dropping(3, hidden=8, layers=2)), Loss("infonce"))
+            method = TwoViews(ContrastiveModel(Dropping(3, hidden_channels=8, num_layers=2)), Loss("infonce"))
             loader = LOADERS[name](small_graphs(40), torch.Generator().manual_seed(0))
             own = torch.Generator().manual_seed(1)
             kept = None if stop is None else Checkpoints(tmp_path / "kept", stop=stop)

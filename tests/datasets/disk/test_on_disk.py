@@ -334,7 +334,16 @@ def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_gra
     held, packed = saved_graphs(molecules=True), str(tmp_path / "graphs")
     assert pack(["--dataset", held, "--out", packed, "--categories"]) == 0
     assert "36 graphs, x: 9 columns (labels), edge_attr: 3 columns, 2 classes" in capsys.readouterr().out
-    words = ["--encoder", "molecule_gine", "--encoder.hidden", "8", "--encoder.layers", "2", "--epochs", "2"]
+    words = [
+        "--encoder",
+        "molecule_gine",
+        "--encoder.hidden_channels",
+        "8",
+        "--encoder.num_layers",
+        "2",
+        "--epochs",
+        "2",
+    ]
     words += ["--seeds", "0", "--batch-size", "16", "--eval", "knn", "--report", "false"]
     for dataset, out in ((held, "a"), (packed, "b")):
         assert run(["--dataset", dataset, "--out", str(tmp_path / out), *words]) == 0

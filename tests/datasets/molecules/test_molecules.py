@@ -53,7 +53,7 @@ def test_every_category_has_a_row_in_the_tables_of_the_encoder():
     for values, sizes in ((data.x, ATOM_SIZES), (data.edge_attr, BOND_SIZES)):
         assert (values >= 0).all()
         assert (values < torch.tensor(sizes)).all()
-    MoleculeGINE(9, 3, hidden=4, layers=1)(data.x, data.edge_index, edge_attr=data.edge_attr)
+    MoleculeGINE(9, 3, hidden_channels=4, num_layers=1)(data.x, data.edge_index, edge_attr=data.edge_attr)
 
 
 def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):

@@ -81,7 +81,9 @@ def test_two_equal_views_have_the_cosine_one(dataset):
 @pytest.mark.parametrize("name", OF_GRAPHS)
 def test_a_snapshot_changes_neither_the_method_nor_the_draws(name, dataset):
     method = spec(name, len(dataset))
-    config = make_config({"method": method, "epochs": 1, "batch_size": 16, "encoder": {"name": "gin", "hidden": 8}})
+    config = make_config(
+        {"method": method, "epochs": 1, "batch_size": 16, "encoder": {"name": "gin", "hidden_channels": 8}}
+    )
     seen, h = [], torch.rand(len(dataset), 5)
     for drawn in (False, True):
         model = make_model(config, dataset)

@@ -44,7 +44,7 @@ def go(saved_graphs, tmp_path, capfd):
     """Return a function that runs `graphcl run` and returns the exit code, stdout, stderr and the run folder."""
 
     def run(*options: str):
-        words = ("--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden", "8", *options)
+        words = ("--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden_channels", "8", *options)
         words += ("--evaluation.folds", "3", "--evaluation.inner-folds", "2", "--out", str(tmp_path / "run"))
         words += ("--report", "false")
         code = main(["--dataset", saved_graphs(), *words])
