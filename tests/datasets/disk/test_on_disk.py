@@ -27,7 +27,7 @@ from tests.datasets.graphs import graphs_with as any_graphs
 from tests.strategies import assert_same_batch, assert_same_graphs, make_graph, path, seeded
 
 graphs_with = partial(any_graphs, keys=("x", "y"))
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "on_disk.py"
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "on_disk.py"
 
 
 def whole(dataset):
