@@ -25,6 +25,7 @@ from graphcl.training.state import Training
 __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
 
+@named_arguments
 @keywords(TrainingSettings.model_fields)
 def train(
     method: Method,
