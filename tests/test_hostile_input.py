@@ -128,16 +128,9 @@ def test_damaged_files_are_read_or_refused(kind, tmp_path):
             try:
                 read(folder / name, folder / "root")
             except InputError as error:
+                if not number and kind != "encoder":  # the honest file
+                    raise
                 lines = str(error).split("\n")
                 assert all(line.strip() and line.isprintable() and len(line) < 3000 for line in lines)
                 assert len(lines) == 1 or kind in SEVERAL_LINES
     assert grown[0] < 128 * 2**20
-
-
-def test_the_honest_files_are_read(tmp_path):
-    for kind, (name, make, read) in KINDS.items():
-        if kind != "encoder":
-            folder = tmp_path / kind
-            folder.mkdir()
-            (folder / name).write_bytes(make(tmp_path / f"source-{kind}"))
-            read(folder / name, folder / "root")

@@ -79,25 +79,3 @@ def test_the_file_gives_the_encoders_embeddings(form, name, arguments, nodes, tm
         else:
             found = torch.from_numpy(session.run(["h"], {key: each.numpy() for key, each in inputs.items()})[0])
         torch.testing.assert_close(found, h, rtol=1e-4, atol=1e-4)
-
-
-class Positional(torch.nn.Module):
-    """Pass `edge_attr` by its position, as `torch.jit.trace` knows no keyword-only arguments."""
-
-    def __init__(self, encoder):
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, x, edge_index, batch, edge_attr=None):
-        return self.encoder(x, edge_index, batch, edge_attr=edge_attr)
-
-
-@pytest.mark.parametrize(("name", "arguments"), OF_GRAPHS[:3])
-@pytest.mark.filterwarnings("ignore")
-def test_traced(name, arguments, tmp_path):
-    encoder, description = saved(tmp_path, name, **arguments)
-    example = example_inputs(encoder, description)
-    module = Positional(encoder)
-    traced = torch.jit.trace(module, tuple(example.values()), check_trace=False)
-    inputs = inputs_like(example, [4, 9, 1, 6], 30).values()
-    torch.testing.assert_close(traced(*inputs), module(*inputs), rtol=1e-4, atol=1e-4)

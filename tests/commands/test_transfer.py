@@ -93,16 +93,11 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
     finetune = module.finetune
     monkeypatch.setattr(module, "finetune", watched)
     out = tmp_path / "out"
-    assert (
-        main([str(place / "one.pt"), *bbbp, *FINETUNE, "--dropout", "0.1", "--seeds", "0", "1", "--out", str(out)]) == 0
-    )
+    words = [*bbbp, *FINETUNE, "--dropout", "0.1", "--seeds", "0", "1", "--out", str(out)]
+    assert main([str(place / "one.pt"), *words]) == 0
     printed = capsys.readouterr().out
-    for line in (
-        "\nfinetune, from scratch      ",
-        "\nfinetune, from trained      ",
-        "\nfinetune, gain over from scratch  ",
-    ):
-        assert line in printed
+    for row in ("from scratch      ", "from trained      ", "gain over from scratch  "):
+        assert f"\nfinetune, {row}" in printed
     assert "epoch by 8 for validation, scored on 8; mean over 2 seeds, of one encoder.\n" in printed
 
     encoder, description = load_encoder(place / "one.pt")
@@ -129,11 +124,9 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
         for start, found in scores.items():
             valid = [row["valid"] for row in rows if (row["seed"], row["start"]) == (number, start)]
             assert (found["inner"], found["chosen"]) == ([max(valid)], [1 + valid.index(max(valid))])
-    gains = [
-        each["trained"]["accuracy"][0] - each["untrained"]["accuracy"][0]
-        for each in result["scores"]["finetune"]["per_seed"]
-    ]
-    assert result["scores"]["finetune"]["gain"]["mean"] == pytest.approx(sum(gains) / 2)
+    scores = result["scores"]["finetune"]
+    gains = [each["trained"]["accuracy"][0] - each["untrained"]["accuracy"][0] for each in scores["per_seed"]]
+    assert scores["gain"]["mean"] == pytest.approx(sum(gains) / 2)
 
 
 def test_few_labels_on_folds(own, saved_graphs, tmp_path):
