@@ -72,7 +72,7 @@ def pygcl_epoch(graph, hidden):
 
 def our_epoch(dataset, hidden):
     """Return a function that runs one epoch by `graphcl.train`."""
-    model = NodeModel(node_gcn(dataset.num_features, hidden=hidden, out=hidden), projector="elu")
+    model = NodeModel(node_gcn(dataset.num_features, hidden_channels=hidden, out_channels=hidden), projector="elu")
     method = GRACE(model, Loss("nt_xent", temperature=TEMPERATURE))
     loader, view = ResidentLoader(dataset, 1), drop_and_mask(EDGES, FEATURES)
     return lambda: train(method, loader, view, view, epochs=1, lr=LEARNING_RATE)

@@ -64,7 +64,7 @@ class Ours:
         torch.manual_seed(seed)
         self.amp = amp
         self.loader = Loader(dataset, batch_size, device, seed)
-        self.model = ContrastiveModel(GIN(dataset.num_features, hidden=32, layers=3)).to(device)
+        self.model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=32, num_layers=3)).to(device)
         self.method = TwoViews(self.model, Loss("infonce", temperature=TEMPERATURE))
         self.generator = torch.Generator(device).manual_seed(seed)
         self.data_share = 0.0

@@ -27,8 +27,8 @@ SMILES = 4
 """Column of TABLES."""
 RECIPE = {
     "encoder": "molecule_gine",
-    "encoder.hidden": 128,
-    "encoder.layers": 5,
+    "encoder.hidden_channels": 128,
+    "encoder.num_layers": 5,
     "encoder.jk": "cat",
     "projection": 128,
     "loss": "infonce",

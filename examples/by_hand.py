@@ -23,7 +23,7 @@ torch.manual_seed(0)
 dataset = load_dataset("synthetic")
 loader = ResidentLoader(dataset, batch_size=128, shuffle=True, generator=torch.Generator().manual_seed(0))
 whole = ResidentLoader(dataset, batch_size=1024)
-model = ContrastiveModel(GIN(dataset.num_features, hidden=32, layers=3))
+model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=32, num_layers=3))
 optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
 generator = torch.Generator().manual_seed(1)
 

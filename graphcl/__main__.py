@@ -6,8 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from graphcl.cli.entry_point import program
 from graphcl.errors import InputError
-from graphcl.system.entry_point import program
 from graphcl.version import __version__
 
 COMMANDS = {
@@ -18,7 +18,7 @@ COMMANDS = {
     "show": ("graphcl.commands.show", "draw graphs under augmentations, or redraw a run's report"),
     "export": ("graphcl.commands.export", "write a trained encoder as ONNX or pt2, to run without this library"),
     "pack": ("graphcl.commands.pack", "write a data set to disk, for memory-mapping"),
-    "completion": ("graphcl.completion", "print a script for tab completion in bash, zsh or tcsh"),
+    "completion": ("graphcl.cli.tab_completion", "print a script for tab completion in bash, zsh or tcsh"),
 }
 """Command -> (module, summary); the module's `main(arguments)` runs the command and returns the exit code."""
 
@@ -48,7 +48,7 @@ def _run(arguments: Sequence[str]) -> int:
 
         raise InputError(f"unknown command `{name}`; {nearest(name, COMMANDS)}.")
     if "--help" in rest:
-        from graphcl.config.commands import PARSERS  # imported here, as it loads pydantic; the commands load torch
+        from graphcl.cli.commands import PARSERS  # imported here, as it loads pydantic; the commands load torch
 
         PARSERS[name].parse(rest)
         return 0

@@ -13,7 +13,7 @@ from graphcl.augment import (
     NodeDrop,
     OneOf,
     Subgraph,
-    apply,
+    apply_decision,
     random2,
     random3,
     random4,
@@ -21,10 +21,10 @@ from graphcl.augment import (
 )
 from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
-from graphcl.datasets.loader import make_loader
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.evaluate import knn, logreg, svm
+from graphcl.loaders.loader import make_loader
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss
 from graphcl.methods import (
     ADGCL,
@@ -103,7 +103,7 @@ __all__ = [
     "TrainingSettings",
     "TwoViews",
     "__version__",
-    "apply",
+    "apply_decision",
     "dataset_names",
     "embed",
     "knn",

@@ -65,6 +65,20 @@ Count = Annotated[int, interval("[1, 1e9)")]
 Channels = Annotated[int, interval("[1, 16384]")]
 """The width of a layer; a layer from 16384 to 16384 channels holds a gigabyte of weights."""
 Layers = Annotated[int, interval("[1, 1000]")]
+Seed = Annotated[int, interval("[0, 4294967296)")]
+FoldCount = Annotated[int, interval("[2, 1e9)")]
+
+
+def _check_not_empty(values: Sequence[Any]) -> Sequence[Any]:
+    if not values:
+        raise PydanticCustomError("empty", "must hold one value or more, got none")
+    return values
+
+
+Cost = Annotated[float, interval("[1e-100, 1e100]")]
+"""C of an SVM or a logistic regression; sums of values beyond 1e100 could overflow."""
+Costs = Annotated[Sequence[Cost], AfterValidator(_check_not_empty)]
+Counts = Annotated[Sequence[Count], AfterValidator(_check_not_empty)]
 
 
 def _check_name(value: str) -> str:
@@ -78,7 +92,7 @@ Name = Annotated[str, AfterValidator(_check_name)]
 ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
 """Names of the projectors that `graphcl.models.projector.make_projector` returns."""
 SplitName = Literal["random", "stratified", "scaffold"]
-"""Splits of molecules, see `graphcl.datasets.molecule_split`."""
+"""Splits of molecules, see `graphcl.datasets.molecules.split`."""
 MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae"]
 """Metrics by which a split of molecules can be scored."""
 
@@ -90,6 +104,8 @@ _WANTED = {
     "string": "a string",
     "list": "a list",
     "tuple": "a list",
+    "sequence": "a list",
+    "callable": "a function",
     "dict": "a mapping of keys to values",
     "model": "a mapping of keys to values",
 }
@@ -179,6 +195,8 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
     for item in found[:MAX_PROBLEMS]:
         name = f"`{prefix}{'.'.join(one_line(part, 60) for part in item['loc'])}`"
         kind, value = item["type"], shown(item["input"])
+        if kind == "is_instance_of" and item["ctx"]["class"] == "Sequence":
+            kind = "sequence_type"
         wanted = _WANTED.get(kind.split("_")[0])
         if kind == "missing":
             line = f"{name} is required."
@@ -188,7 +206,7 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
             line = f"{name} is not a known key: keys are strings."
         elif kind == "literal_error":
             line = f"{name} must be {item['ctx']['expected']}, got {value}."
-        elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing"))):
+        elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing", "_str"))):
             line = f"{name} must be {wanted}, got {value}."
         else:
             line = f"{name} {one_line(item['msg'], 300)}."
@@ -272,12 +290,17 @@ class Arguments:
         return found
 
     def guard(self, function: F) -> F:
-        """Return a wrapper of `function` that raises InputError for an argument of a wrong name, type or value."""
+        """Return a wrapper of `function` that raises InputError for an argument of a wrong name, type or value.
+
+        The wrapper converts NumPy numbers and arrays that are given by keyword to Python's, as validation is strict.
+        """
 
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
+            fields = self.model.model_fields
+            kwargs = {name: _plain(value) if name in fields else value for name, value in kwargs.items()}
             bound = bind(function, args, kwargs)
-            given = {name: value for name, value in bound.items() if name in self.model.model_fields}
+            given = {name: value for name, value in bound.items() if name in fields}
             if any(isinstance(value, self._tensor) for value in given.values()):  # pydantic would accept it as a number
                 raise InputTypeError(" ".join(self.problems(given)))
             try:
@@ -319,6 +342,12 @@ def keywords(fields: Mapping[str, FieldInfo]) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (list, tuple)) and any(type(each).__module__ == "numpy" for each in value):
+        return [_plain(each) for each in value]
+    return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 
 def bind(

@@ -14,13 +14,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from graphcl.arguments import keywords, named_arguments, resembling
 from graphcl.config import TRAINING, Config, make_config
-from graphcl.config.completion import NAMED
+from graphcl.config.resolve import NAMED
 from graphcl.datasets import load_dataset
-from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, dry_run, pick_device
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
+from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import installed_encoders, load_encoder, read_saved, save_encoder

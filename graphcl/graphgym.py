@@ -8,7 +8,7 @@
 | `custom_metrics`  | `[alignment, uniformity]` of the two views' projections                                |
 | `train.mode`      | `graphcl`: for any method; `standard` (GraphGym's own loop): for `two_views` only      |
 | `graphcl`         | `encoder`, `projection`, `projector`, `loss`, `method`, `views`, `features`, `max_degree`,  |
-|                   | `mirror` as in a `Config`, always as mappings: `encoder: {name: gin, hidden: 64}`      |
+|                   | `mirror` as in a `Config`, always as mappings: `encoder: {name: gin, hidden_channels: 64}`      |
 
 GraphGym provides the optimiser, schedule, epochs, loggers and checkpoints. See examples/graphgym for a script and a
 configuration. GraphGym fills its global `cfg` when GraphGym is imported, before this module can register its keys.

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.augment.transform import Augmentation, as_augmentation
-from graphcl.augment.views import two_views
+from graphcl.augment.transform import Augmentation, as_augmentation, two_views
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
 from graphcl.training.epoch import measure

@@ -1,7 +1,7 @@
 """Register losses, augmentations, encoders, methods and data sets by name, and validate their arguments.
 
-A file in `graphcl/losses/` or `graphcl/augment/` registers its functions; the command line, the help text and the
-contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
+A file in `graphcl/losses/formulas/` or `graphcl/augment/` registers its functions; the command line, the help text and
+the contract tests then find them. Installed packages add names by entry points of the groups `graphcl.losses`,
 `graphcl.augmentations`, `graphcl.encoders`, `graphcl.methods` and `graphcl.datasets`.
 """
 
@@ -83,6 +83,11 @@ class Registry(Mapping[str, Callable[..., Any]]):
         self[name]
         return self._facts[name]
 
+    def registered(self, package: str) -> dict[str, Callable[..., Any]]:
+        """Return what the modules of `package` have registered so far, by name, without looking for more."""
+        found = sorted(self._targets.items())
+        return {name: target for name, target in found if target.__module__.startswith(f"{package}.")}
+
     def summary(self, name: str) -> str:
         """Return the first line of the docstring of `name`."""
         return (inspect.getdoc(self[name]) or "").split("\n")[0]
@@ -144,7 +149,7 @@ def _package(point: metadata.EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
 
 
-losses = Registry("loss", "graphcl.losses", group="graphcl.losses", method="two_views", repels="yes")
+losses = Registry("loss", "graphcl.losses.formulas", group="graphcl.losses", method="two_views", repels="yes")
 augmentations = Registry("augmentation", "graphcl.augment", group="graphcl.augmentations")
 encoders = Registry("encoder", "graphcl.models", group="graphcl.encoders")
 methods = Registry("method", "graphcl.methods", group="graphcl.methods")

@@ -7,11 +7,11 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphcl.cli.entry_point import program
+from graphcl.cli.run_command import RUN
 from graphcl.config import make_config, read_config
 from graphcl.config.recipes import override
-from graphcl.config.run_command import RUN
 from graphcl.distributed.environment import report_once
-from graphcl.system.entry_point import program
 from graphcl.system.memory import keep_freed_memory
 
 if TYPE_CHECKING:

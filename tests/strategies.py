@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch_geometric.data import Batch, Data
 
+from graphcl.augment import Augmentation, Decision
 from graphcl.graphs import native
 
 NODE_LEVEL = ("x", "pos", "node_id", "node_flag")
@@ -107,7 +108,7 @@ def copies(count, num_nodes, entries):
     ends = torch.tensor(entries, dtype=torch.long).view(-1, 2).t()
     shift = (torch.arange(count) * num_nodes).repeat_interleave(len(entries))
     return Batch(
-        x=torch.ones(count * num_nodes, 2),
+        x=torch.arange(1.0, count * num_nodes + 1).sqrt()[:, None].repeat(1, 2),
         edge_index=ends.repeat(1, count) + shift,
         batch=batch,
         ptr=torch.arange(count + 1) * num_nodes,
@@ -116,12 +117,16 @@ def copies(count, num_nodes, entries):
     )
 
 
-def kept_sets(view):
-    """Return the frozenset of remaining nodes of each graph in `view`, a view of a batch from `copies`."""
-    found = [[] for _ in range(view.num_graphs)]
-    for g, node in zip(view.batch.tolist(), view.node_id.tolist(), strict=True):
-        found[g].append(node)
-    return [frozenset(nodes) for nodes in found]
+class Mark(Augmentation):
+    """Set all features to `value`, so that a graph shows which augmentation it drew."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def decide(self, batch, generator=None, graphs=None):
+        mine = torch.ones(batch.num_graphs, dtype=torch.bool) if graphs is None else graphs
+        nodes = mine[batch.batch].nonzero().flatten()
+        return Decision(masked=nodes, features=torch.full_like(batch.x[nodes], self.value))
 
 
 def shapes(min_nodes=1, max_nodes=6):

@@ -30,7 +30,7 @@ def test_examples(name):
 
 
 def test_there_are_examples():
-    assert {"graphcl", "graphcl.losses.infonce", "graphcl.augment.node_drop"} <= set(WITH_EXAMPLES)
+    assert {"graphcl", "graphcl.losses.formulas.infonce", "graphcl.augment.node_drop"} <= set(WITH_EXAMPLES)
 
 
 @pytest.mark.parametrize("name", [name for name in graphcl.__all__ if name != "__version__"])

@@ -22,7 +22,7 @@ from graphcl.errors import InputError
 from graphcl.run import main
 from tests.conftest import small_graphs
 
-QUICK = {"encoder": {"name": "gin", "hidden": 4}, "epochs": 1, "batch_size": 12}
+QUICK = {"encoder": {"name": "gin", "hidden_channels": 4}, "epochs": 1, "batch_size": 12}
 
 
 class Own(nn.Module):
@@ -53,7 +53,7 @@ def fitted():
 )  # fmt: skip
 def test_the_same_embeddings_as_the_command_line(settings, words, saved_graphs, tmp_path):
     path, out = saved_graphs(), str(tmp_path / "run")
-    words += f" --features {settings.get('features', 'auto')} --encoder.hidden 4 --batch-size 12"
+    words += f" --features {settings.get('features', 'auto')} --encoder.hidden_channels 4 --batch-size 12"
     rest = ["--epochs", "3", "--seeds", "5", "--eval", "knn", "--report", "false", "--out", out]
     assert main(["--dataset", path, *words.split(), *rest]) == 0
     with np.load(f"{out}/embeddings.npz") as arrays:
@@ -132,7 +132,7 @@ def test_searching_a_grid(given):
     grid = {
         "graphcl__loss": ["dcl", {"name": "adnce", "mu": 0.5}],
         "graphcl__batch_size": np.array([10]),
-        "graphcl__encoder": [{"name": "gin", "hidden": np.int64(3)}],
+        "graphcl__encoder": [{"name": "gin", "hidden_channels": np.int64(3)}],
     }
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise").fit(given(graphs), y)
     assert search.best_score_ > 0.8
@@ -145,11 +145,15 @@ def test_arguments_of_named_parts_are_parameters():
     """`loss__temperature` works in `set_params` and in a pipeline's grid, and leaves the given dicts unchanged."""
     encoder = QUICK["encoder"].copy()
     pipeline = make_pipeline(GraphCL(**QUICK), KNeighborsClassifier(3))
-    grid = {"graphcl__loss__temperature": [0.2, 0.5], "graphcl__loss": ["dcl"], "graphcl__encoder__hidden": [3]}
+    grid = {
+        "graphcl__loss__temperature": [0.2, 0.5],
+        "graphcl__loss": ["dcl"],
+        "graphcl__encoder__hidden_channels": [3],
+    }
     search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(small_graphs(), np.arange(36) % 2)
     fitted = search.best_estimator_["graphcl"]
     assert (fitted.loss["name"], fitted.loss.keys(), fitted.encoder) == (
-        "dcl", {"name", "temperature"}, {"name": "gin", "hidden": 3},
+        "dcl", {"name", "temperature"}, {"name": "gin", "hidden_channels": 3},
     )  # fmt: skip
     assert QUICK["encoder"] == encoder
     assert 0 <= search.best_score_ <= 1  # a fraction, as scikit-learn's scores are
@@ -180,7 +184,7 @@ def test_labels_teach_nothing(fitted):
 def test_molecules_stay_categories():
     """Category features are kept for a list of graphs and for a single graph; other features raise InputError."""
     graphs = small_graphs(molecules=True)
-    embedder = GraphCL(**QUICK | {"encoder": {"name": "molecule_gine", "hidden": 4, "layers": 2}})
+    embedder = GraphCL(**QUICK | {"encoder": {"name": "molecule_gine", "hidden_channels": 4, "num_layers": 2}})
     h = embedder.fit_transform(graphs)
     np.testing.assert_allclose(embedder.transform(graphs[3:4])[0], h[3], rtol=1e-4, atol=1e-5)
     with pytest.raises(InputError, match="`x` of own holds numbers; the encoder was trained on own with categories"):

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from graphcl import InputError, Loss, svm
+from graphcl.cli.run_command import RUN
 from graphcl.config import make_config
-from graphcl.config.run_command import RUN
 from graphcl.datasets.synthetic import synthetic
 from graphcl.registry import losses
 from graphcl.run import main

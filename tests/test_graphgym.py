@@ -47,7 +47,7 @@ def clean(tmp_path, graphs):
     cfg.dataset.transductive = False
     cfg.model.type, cfg.model.loss_fun, cfg.train.batch_size = "graphcl", "infonce", 12
     cfg.custom_metrics, cfg.train.enable_ckpt, cfg.optim.max_epoch = ["alignment", "uniformity"], False, 2
-    cfg.graphcl.encoder.hidden = 8
+    cfg.graphcl.encoder.hidden_channels = 8
     handlers, threads = logging.root.handlers, torch.get_num_threads()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")  # warnings from GraphGym and Lightning
@@ -78,7 +78,7 @@ def test_keys_are_in_the_global_configuration_and_in_others():
         assert each.train.mode == "standard"
     settings = gym.settings(cfg)
     assert (settings.loss["name"], settings.method["name"]) == ("infonce", "two_views")
-    assert settings.encoder["hidden"] == 8
+    assert settings.encoder["hidden_channels"] == 8
     assert settings.views.first["name"] == "random4"
 
 
@@ -109,7 +109,7 @@ def test_the_mode_graphcl_trains_by_any_method(method):
 
 
 def test_an_encoder_of_edge_attributes():
-    cfg.graphcl.encoder = CN({"name": "gine", "hidden": 8}, new_allowed=True)
+    cfg.graphcl.encoder = CN({"name": "gine", "hidden_channels": 8}, new_allowed=True)
     GraphGymDataModule()
     network = create_model().model
     assert network.encoder.convs[0].lin.in_features == 2

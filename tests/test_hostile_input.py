@@ -1,7 +1,8 @@
 """Test damaged variants of each kind of input file: each is read or raises a one-line InputError, with little memory.
 
-Known malicious files are tested elsewhere: tests/datasets/test_archive.py, test_tu.py, test_own_hostile.py and
-test_on_disk.py, tests/system/, tests/models/test_saved.py, tests/config/test_files.py, tests/experiment/.
+Known malicious files are tested elsewhere: tests/datasets/test_tu.py, test_ogb.py, test_named_nodes.py,
+test_own_hostile.py and test_on_disk.py, tests/system/, tests/models/test_saved.py, tests/config/test_files.py,
+tests/experiment/.
 """
 
 import io
@@ -12,10 +13,10 @@ import torch
 
 from graphcl.config import make_config, read_config
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
-from graphcl.experiment.viz.run_files import read_run
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.saved import load_encoder
+from graphcl.report.run_files import read_run
 from graphcl.system.torch_file import read_torch_file
 from tests.conftest import small_graphs
 from tests.datasets.conftest import files_of, write_zip

@@ -11,9 +11,9 @@ from torch_geometric.loader import DataLoader
 
 from graphcl import GIN, ContrastiveModel, NodeDrop, ResidentLoader, TwoViews, embed, train
 from graphcl.config import build_augmentation, make_config
-from graphcl.datasets.order import EpochBatches
 from graphcl.errors import InputTypeError
 from graphcl.experiment.build import make_method
+from graphcl.loaders.order import EpochBatches
 from graphcl.losses import infonce
 from tests.conftest import small_graphs
 
@@ -54,7 +54,7 @@ def loader(seed=0):
 
 def made(name):
     pool = {"views": {"second": "random3"}} if name == "joao" else {}
-    config = make_config({"method": name, "encoder": {"name": "gin", "hidden": 8, "layers": 2}, **pool})
+    config = make_config({"method": name, "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}, **pool})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         method = make_method(config, GRAPHS, ContrastiveModel(GIN(3, 8, 2)))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphcl import __main__ as front
+from graphcl.cli.entry_point import program
 from graphcl.errors import InputError, Stopped
-from graphcl.system.entry_point import program
 from graphcl.version import __version__
 
 

@@ -9,7 +9,18 @@ from graphcl.__main__ import main
 
 pytest.importorskip("rdkit", reason="rdkit is not installed")
 
-SMALL = ["--encoder.hidden", "8", "--encoder.layers", "2", "--batch-size", "16", "--epochs", "1", "--seeds", "0"]
+SMALL = [
+    "--encoder.hidden_channels",
+    "8",
+    "--encoder.num_layers",
+    "2",
+    "--batch-size",
+    "16",
+    "--epochs",
+    "1",
+    "--seeds",
+    "0",
+]
 SMALL += ["--report", "false"]
 
 

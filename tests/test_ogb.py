@@ -11,7 +11,7 @@ import torch
 from graphcl.commands.pack import main as pack
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.evaluate import ogb
+from graphcl.evaluate.graphs import ogb
 from graphcl.experiment import run as experiment_run
 from graphcl.experiment.build import dry_run
 from graphcl.models.molecule import MoleculeGINE
@@ -24,7 +24,7 @@ from tests.datasets.ogb_files import files_of, make_molecules, write_archive
 from tests.methods.small import OF_GRAPHS, spec
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
-SMALL = ["--encoder.hidden", "8", "--encoder.layers", "2", "--batch-size", "16", "--epochs", "1"]
+SMALL = ["--encoder.hidden_channels", "8", "--encoder.num_layers", "2", "--batch-size", "16", "--epochs", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_a_run_is_scored_on_the_split(place, where, tmp_path, capsys):
     assert scores["trained"]["mean"] == pytest.approx(np.mean([each.mean for each in again]))
     assert scores["gain"]["mean"] == pytest.approx(scores["trained"]["mean"] - scores["untrained"]["mean"])
 
-    encoder = MoleculeGINE(9, 3, hidden=8, layers=2)
+    encoder = MoleculeGINE(9, 3, hidden_channels=8, num_layers=2)
     encoder.load_state_dict(torch.load(out / "encoder.pt", weights_only=True)["weights"][1])
     graph = load_dataset("ogbg-molhiv", place / "root")[5]
     h = encoder.eval()(graph.x, graph.edge_index, edge_attr=graph.edge_attr)
@@ -113,15 +113,21 @@ def test_what_does_not_fit_is_one_line(words, line, where, tmp_path, saved_graph
 def test_other_features_take_an_encoder_of_numbers():
     assert make_config({"dataset": "ogbg-molhiv", "features": "degree"}).encoder["name"] == "gin"
     assert make_config({"dataset": "ogbg-ppa"}).encoder["name"] == "gin"
-    named = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8}})
-    assert named.encoder == {"name": "molecule_gine", "hidden": 8, "layers": 5, "readout": "mean", "jk": "last"}
+    named = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8}})
+    assert named.encoder == {
+        "name": "molecule_gine",
+        "hidden_channels": 8,
+        "num_layers": 5,
+        "readout": "mean",
+        "jk": "last",
+    }
     assert make_config({"dataset": "PROTEINS"}).eval == ["svm"]
 
 
 @pytest.mark.parametrize("name", OF_GRAPHS)
 def test_every_method_takes_it(name, place):
     dataset = load_dataset("ogbg-molhiv", place / "root", place / "archives")
-    settings = {"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8}}
+    settings = {"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8}}
     config = make_config({**settings, "method": spec(name, len(dataset))})
     dry_run(config, dataset)
 
@@ -142,7 +148,7 @@ def test_packed_it_gives_the_same_also_without_ogb(where, tmp_path, monkeypatch,
 
 def test_a_sweep_over_sets_of_both_kinds(place):
     settings = {"data_root": str(place / "root"), "mirror": str(place / "archives"), "seeds": [0, 1], "epochs": 1}
-    settings |= {"encoder.hidden": 8, "encoder.layers": 2, "batch_size": 16}
+    settings |= {"encoder.hidden_channels": 8, "encoder.num_layers": 2, "batch_size": 16}
     plan = make_plan({"settings": settings, "axes": {"dataset": ["ogbg-molhiv", "ogbg-molesol"], "lr": [0.001, 0.1]}})
     records = {cell.key: run_cell(cell.config) for cell in plan.tasks}
     assert {record["status"] for record in records.values()} == {"done"}

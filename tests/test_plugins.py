@@ -69,7 +69,7 @@ import graphcl
 assert 'graphcl_plugin_example' not in sys.modules  # not before something is looked up
 from graphcl import Loss, dataset_names, load_dataset
 from graphcl.augment import two_views, Identity
-from graphcl.config.help import topic
+from graphcl.cli.help import topic
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 from graphcl.run import main
@@ -85,7 +85,7 @@ assert Loss('cosine_margin')(z, z) == 0 and Loss('cosine_margin')(z, z.flip(0)) 
 try: Loss('cosine_margin', margin=2.0)
 except InputError as error: print(error)
 words = '--dataset rings_and_stars --loss cosine_margin --views.second feature_noise --views.first identity'
-more = '--seeds 0 --epochs 1 --eval knn --encoder.hidden 8 --encoder.layers 2'
+more = '--seeds 0 --epochs 1 --eval knn --encoder.hidden_channels 8 --encoder.num_layers 2'
 assert main([*words.split(), *more.split()]) == 0
 """
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

@@ -15,26 +15,26 @@ import pytest
 import torch
 
 from graphcl import run as run_module
+from graphcl.cli.run_command import RUN
 from graphcl.config import make_config, read_config
 from graphcl.config.recipes import shipped_configs
-from graphcl.config.run_command import RUN
 from graphcl.config.specs import choices
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import EVALUATORS
-from graphcl.experiment import progress
 from graphcl.experiment import seed as experiment
 from graphcl.experiment.build import dry_run
-from graphcl.experiment.summary import ROWS
+from graphcl.experiment.record import progress
 from graphcl.models.gin import GIN
 from graphcl.models.saved import load_encoder, read_saved
 from graphcl.registry import augmentations, encoders, losses
+from graphcl.report.summary import ROWS
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from graphcl.training.loop import Epoch
 from tests.methods.small import OF_GRAPHS, vectors
 
 QUICK = ["--epochs", "2", "--seeds", "0", "1", "--batch-size", "16", "--evaluation.folds", "3"]
-QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden", "8", "--report", "false"]
+QUICK += ["--evaluation.inner-folds", "2", "--encoder.hidden_channels", "8", "--report", "false"]
 
 
 EVERY = ["--eval", "svm,logreg,knn", "--evaluation.scale"]
@@ -178,7 +178,11 @@ def test_unlabelled_graphs_and_small_classes(go):
         ("--device cuda:99", {}, "`device` is cuda:99, but torch sees"),
         ("--out /dev/null/x", {}, "cannot create the folder /dev/null/x"),
         ("--out full", {}, "full exists already and is never overwritten; pass another folder with --out."),
-        ("--encoder.hidden 16384 --encoder.layers 1000", {}, " GB; lower --encoder.hidden or --encoder.layers."),
+        (
+            "--encoder.hidden_channels 16384 --encoder.num_layers 1000",
+            {},
+            " GB; lower --encoder.hidden_channels or --encoder.num_layers.",
+        ),
         ("", {"n": 1}, "graph"),
         ("", {"n": 3}, "`y` must leave 2 graphs of every class in each training part, got 1 of class 1."),
         ("", {"n": 9, "classes": 1}, "`y` must have two classes or more, got [0]."),

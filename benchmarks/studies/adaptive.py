@@ -6,6 +6,7 @@ test folds. docs/studies/adaptive.md tells.
 """
 
 import numpy as np
+from adnce_auto import adnce_auto  # registers the loss, in the workers too
 from adnce_weights import MUS, SETS, SIGMAS, sweeps
 from meta_adnce import MetaADNCE  # registers the method, in the workers too
 from study import COLOURS, Study, figure, markdown, means, plus_minus, protocol
@@ -26,6 +27,7 @@ RULES = {
 
 def main():
     assert MetaADNCE
+    assert adnce_auto
     study = Study("adaptive")
     rows, lines, tests = {}, [], {}
     for dataset in study.sets(*SETS):

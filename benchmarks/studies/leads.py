@@ -98,7 +98,7 @@ class Trial:
     def model(self, norm=None, **options) -> ContrastiveModel:
         """Return an untrained model; `norm` replaces BatchNorm."""
         torch.manual_seed(self.seed)
-        encoder = GIN(self.dataset.num_features, **{"hidden": 128, "readout": "log_sum"} | options)
+        encoder = GIN(self.dataset.num_features, **{"hidden_channels": 128, "readout": "log_sum"} | options)
         if norm is not None:
             encoder.norms = nn.ModuleList(norm(128) for _ in encoder.norms)
         return ContrastiveModel(encoder)
@@ -141,15 +141,15 @@ def standard(h):
 LEADS = {
     "*untrained, sum*": lambda trial: trial.untrained(readout="sum"),
     "*untrained, log_sum*": lambda trial: trial.untrained(),
-    "*untrained, width 512*": lambda trial: trial.untrained(hidden=512),
-    "*untrained, five layers*": lambda trial: trial.untrained(layers=5),
+    "*untrained, width 512*": lambda trial: trial.untrained(hidden_channels=512),
+    "*untrained, five layers*": lambda trial: trial.untrained(num_layers=5),
     "sum": lambda trial: trial.trained(readout="sum"),
     "log_sum": lambda trial: trial.trained(),
     "no normalisation": lambda trial: trial.trained(norm=lambda width: nn.Identity(), lr=0.001),
     "scale only": lambda trial: trial.trained(norm=ScaleOnly),
     "LayerNorm": lambda trial: trial.trained(norm=nn.LayerNorm),
-    "width 512": lambda trial: trial.trained(hidden=512),
-    "five layers": lambda trial: trial.trained(layers=5),
+    "width 512": lambda trial: trial.trained(hidden_channels=512),
+    "five layers": lambda trial: trial.trained(num_layers=5),
     "weak views": lambda trial: trial.trained(ratio=0.05),
     "max readout": lambda trial: trial.trained(readout="max"),
     "with the untrained": lambda trial: torch.cat([standard(trial.trained()), standard(trial.untrained())], dim=1),

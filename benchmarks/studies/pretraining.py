@@ -21,7 +21,7 @@ from study import add_line, curve, figure, finished_lines, markdown, options, pl
 
 from graphcl import ResidentLoader, embed, load_dataset, load_encoder, write_on_disk
 from graphcl.commands.transfer import untrained_encoder
-from graphcl.evaluate import ogb
+from graphcl.evaluate.graphs import ogb
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.split import with_label_rate
 from graphcl.run import run
@@ -38,7 +38,7 @@ METHODS = {
     "simgrace": {"method": "simgrace"},
 }
 """Row of the table -> settings of its runs; views are `random4` unless given."""
-ENCODER = {"name": "molecule_gine", "hidden": 64, "layers": 3}
+ENCODER = {"name": "molecule_gine", "hidden_channels": 64, "num_layers": 3}
 SEEN = 100_000
 """Number of molecules that training sees at least."""
 EPOCHS = {0.01: 100, 0.1: 30, 1.0: 10}

@@ -12,7 +12,7 @@ from study import Cells, Study, markdown, means
 SETS = ("MUTAG", "PTC_MR", "BZR", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI")
 BASE = {
     "features": "auto+degree",
-    "encoder.hidden": 128,
+    "encoder.hidden_channels": 128,
     "views.first": "identity",
     "evaluation.scale": True,
 }

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from graphcl.errors import InputError
-from graphcl.experiment.viz.style import COLOURS as COLOURS  # for the studies
-from graphcl.experiment.viz.svg import to_svg
+from graphcl.report.style import COLOURS as COLOURS  # for the studies
+from graphcl.report.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.progress import Progress

@@ -22,7 +22,7 @@ from torch_geometric.data import Batch
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.folds import C_GRID, make_folds
-from graphcl.evaluate.svm import kernel_accuracies, sorted_by_class
+from graphcl.evaluate.graphs.svm import kernel_accuracies, sorted_by_class
 from graphcl.system.files import read_json, write_text
 
 KERNELS = {"wl": "WL", "wl_oa": "WL-OA"}

@@ -1,15 +1,14 @@
 """A new loss, complete: python examples/own_loss/align_uniform.py
 
 Only the formula for one anchor is needed; `pairwise` adds views, negatives, queue, weights, engines and checks. In
-`graphcl/losses/`, this file adds `--loss align_uniform`, its help text and its contract tests; its test file goes to
-`tests/losses/`. As a script, it trains for ten epochs on the synthetic data set. Expect 10 points more after training.
+`graphcl/losses/formulas/`, this file adds `--loss align_uniform` and its help text, and an entry in
+`tests/losses/table.py` adds its contract tests. As a script, it trains for ten epochs on the synthetic data set. Expect
+10 points more after training.
 """
 
 from torch import Tensor
 
-from graphcl.arguments import Positive
-from graphcl.losses import Pairs, pairwise
-from graphcl.losses.engine.exponent import linear
+from graphcl.extend import Pairs, Positive, linear, pairwise
 
 
 @pairwise("align_uniform")

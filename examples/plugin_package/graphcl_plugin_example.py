@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from torch_geometric.data import Batch, Data
 
-from graphcl.arguments import Fraction, Positive
-from graphcl.augment import Augmentation, Decision
+from graphcl.extend import Augmentation, Decision, Fraction, Positive
 
 
 def cosine_margin(z1: Tensor, z2: Tensor, *, margin: Fraction = 0.5) -> Tensor:

@@ -1,21 +1,20 @@
 """Augmentations of all graphs of a batch at once. Every augmentation is also a PyG transform.
 
 An augmentation first draws a decision and then applies it, so that a decision can be replayed:
-`apply(batch, NodeDrop(0.2).decide(batch, generator))` equals `NodeDrop(0.2)(batch, generator)`. All names are
-registered in `graphcl.registry.augmentations`.
+`apply_decision(batch, NodeDrop(0.2).decide(batch, generator))` equals `NodeDrop(0.2)(batch, generator)`. All names
+are registered in `graphcl.registry.augmentations`.
 """
 
 from graphcl.augment.attribute_mask import AttributeMask
 from graphcl.augment.compose import Compose, OneOf, drop_and_mask, random2, random3, random4
-from graphcl.augment.decision import Decision, apply
+from graphcl.augment.decision import Decision, apply_decision
 from graphcl.augment.edge_drop import EdgeDrop
 from graphcl.augment.edge_perturb import EdgePerturb
 from graphcl.augment.feature_mask import FeatureMask
 from graphcl.augment.identity import Identity
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
-from graphcl.augment.transform import Augmentation
-from graphcl.augment.views import two_views
+from graphcl.augment.transform import Augmentation, two_views
 
 __all__ = [
     "AttributeMask",
@@ -29,7 +28,7 @@ __all__ = [
     "NodeDrop",
     "OneOf",
     "Subgraph",
-    "apply",
+    "apply_decision",
     "drop_and_mask",
     "random2",
     "random3",

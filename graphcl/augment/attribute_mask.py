@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Finite, NonNegative, Ratio
+from graphcl.arguments import Ratio
 from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError
@@ -21,11 +21,11 @@ from graphcl.registry import augmentations
 class AttributeMask(Augmentation):
     r"""Replace the features of floor(ratio n) uniformly drawn nodes in each graph of n nodes.
 
-    | `fill`     | a masked row of `x` becomes                                   |
-    |------------|---------------------------------------------------------------|
-    | `gaussian` | independent noise N(noise_mean, noise_std^2), as GraphCL does |
-    | `zero`     | zeros                                                         |
-    | `mean`     | the mean row of `x` over all nodes of the batch               |
+    | `fill`     | a masked row of `x` becomes                                      |
+    |------------|------------------------------------------------------------------|
+    | `gaussian` | independent noise of mean 0.5 and deviation 0.5, as GraphCL does |
+    | `zero`     | zeros                                                            |
+    | `mean`     | the mean row of `x` over all nodes of the batch                  |
 
     Integer `x` holds categories, such as the elements in OGB's molecules, to which noise cannot be added. There,
     `gaussian` writes -1 (`MASK`); the encoder `molecule_gine` learns an embedding of this value.
@@ -33,8 +33,6 @@ class AttributeMask(Augmentation):
     Args:
         ratio: fraction of the nodes to mask, in [0, 1).
         fill: replacement of a row, see the table; `mean` requires floating-point `x`.
-        noise_mean: mean of the noise, in the unit of `x`.
-        noise_std: standard deviation of the noise, >= 0.
 
     Example:
         >>> from torch_geometric.datasets import FakeDataset
@@ -48,14 +46,8 @@ class AttributeMask(Augmentation):
         the noise follows their released code.
     """
 
-    def __init__(
-        self,
-        ratio: Ratio = 0.2,
-        fill: Literal["gaussian", "zero", "mean"] = "gaussian",
-        noise_mean: Finite = 0.5,
-        noise_std: NonNegative = 0.5,
-    ) -> None:
-        self.ratio, self.fill, self.noise_mean, self.noise_std = ratio, fill, noise_mean, noise_std
+    def __init__(self, ratio: Ratio = 0.2, fill: Literal["gaussian", "zero", "mean"] = "gaussian") -> None:
+        self.ratio, self.fill = ratio, fill
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Return a decision with the drawn nodes to mask and their new features."""
@@ -72,8 +64,7 @@ class AttributeMask(Augmentation):
         if self.fill == "gaussian" and whole:
             features = x.new_full(rows, MASK)
         elif self.fill == "gaussian":
-            noise = torch.randn(rows, generator=generator, device=x.device, dtype=x.dtype)
-            features = self.noise_mean + self.noise_std * noise
+            features = 0.5 + 0.5 * torch.randn(rows, generator=generator, device=x.device, dtype=x.dtype)
         elif self.fill == "mean":
             features = x.mean(dim=0, keepdim=True).expand(rows)
         else:

@@ -10,7 +10,7 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import NonNegative, Ratio
 from graphcl.augment.attribute_mask import AttributeMask
-from graphcl.augment.decision import Decision, apply, chain, join
+from graphcl.augment.decision import Decision, apply_decision, chain, join
 from graphcl.augment.edge_drop import EdgeDrop
 from graphcl.augment.edge_perturb import EdgePerturb
 from graphcl.augment.feature_mask import FeatureMask
@@ -43,7 +43,7 @@ class Compose(Augmentation):
         decisions = []
         for member in self.members:
             decisions.append(member.decide(batch, generator, graphs))
-            batch = apply(batch, decisions[-1])
+            batch = apply_decision(batch, decisions[-1])
         return chain(decisions)
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
@@ -99,7 +99,7 @@ class OneOf(Augmentation):
         decisions = [join(decision for decision in first if decision.then is None)]
         for member, mask, decision in zip(self.members, mine, first, strict=True):
             if decision.then is not None:
-                batch = apply(batch, decisions[-1])
+                batch = apply_decision(batch, decisions[-1])
                 decisions.append(member.decide(batch, generator, mask))
         return chain(decisions)
 

@@ -38,10 +38,10 @@ class Decision:
 
 
 @named_arguments
-def apply(batch: Batch, decision: Decision) -> Batch:
+def apply_decision(batch: Batch, decision: Decision) -> Batch:
     """Return `batch` changed by `decision`, with the same graphs in the same order. `batch` itself is not changed."""
     while decision.then is not None:
-        batch, decision = apply(batch, replace(decision, then=None)), decision.then
+        batch, decision = apply_decision(batch, replace(decision, then=None)), decision.then
     if all(change is None for change in vars(decision).values()):
         return batch
     layout = Layout.of(batch)

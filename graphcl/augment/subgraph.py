@@ -96,14 +96,15 @@ def _grow(
     if one_hop:
         start = start.masked_fill_(start > 0, torch.inf)
         time = start.scatter_reduce(0, target, pick(start, source) + travel, "amin")
-    elif start.is_cuda:
-        both = torch.cat([source, target]), torch.cat([target, source]), travel.repeat(2)
-        time = first_passage(start, *both)
     else:
-        row, target, travel = _adjacency(source, target, travel, order.numel())
-        if native.takes(ptr, size, row, target, order):
-            return native.grow(ptr, size, row, target, travel, order, float(gap))
-        time = first_passage_cpu(start, row, target, travel)
+        if start.is_cuda:
+            source, target, travel = torch.cat([source, target]), torch.cat([target, source]), travel.repeat(2)
+        else:
+            row, target, travel = _adjacency(source, target, travel, order.numel())
+            if native.takes(ptr, size, row, target, order):
+                return native.grow(ptr, size, row, target, travel, order, float(gap))
+            source = torch.arange(order.numel()).repeat_interleave(row.diff())
+        time = first_passage(start, source, target, travel)
     # Non-negative floats sort like the integers with the same bits, which torch sorts faster.
     by_time = time.view(torch.long).sort(stable=True).indices
     graph = torch.arange(sizes.numel(), device=ptr.device).repeat_interleave(sizes)
@@ -144,22 +145,3 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor)
         active = (earlier < time)[source].nonzero().flatten()
         time = earlier
     return time
-
-
-def first_passage_cpu(start: Tensor, row: Tensor, target: Tensor, travel: Tensor) -> Tensor:
-    """Compute `first_passage` by SciPy's Dijkstra algorithm, from one node in each connected component.
-
-    That node is the one with the earliest start. In each component, the start times must differ by more than the length
-    of any path, so that no later start arrives first. The edges are given as CSR; every edge must have its reverse.
-    """
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import connected_components, dijkstra
-
-    n = start.numel()
-    graph = csr_matrix((travel.numpy(), target.int().numpy(), row.int().numpy()), shape=(n, n))
-    component = torch.from_numpy(connected_components(graph, directed=False)[1]).long()
-    delay = pick(start.new_full((n,), torch.inf).scatter_reduce(0, component, start, "amin"), component)
-    first = nonzero((start == delay) & start.isfinite())
-    if first.numel() == 0:
-        return start
-    return delay + torch.from_numpy(dijkstra(graph, indices=first.numpy(), min_only=True))

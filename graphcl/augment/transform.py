@@ -1,4 +1,4 @@
-"""Base class of augmentations: a PyG transform that draws a random decision and then applies it."""
+"""Base class of augmentations, a PyG transform that draws a decision and applies it; and pairs of views."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Batch
 from torch_geometric.transforms import BaseTransform
 
-from graphcl.arguments import shown
-from graphcl.augment.decision import Decision, apply
+from graphcl.arguments import named_arguments, shown
+from graphcl.augment.decision import Decision, apply_decision
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import Layout, as_batch, levels
 from graphcl.registry import augmentations
@@ -92,12 +92,27 @@ class Augmentation(BaseTransform):
 
     def augment(self, batch: Batch, generator: torch.Generator | None, graphs: Tensor | None) -> Batch:
         """Draw a decision and return `batch` changed by it."""
-        return apply(batch, self.decide(batch, generator, graphs))
+        return apply_decision(batch, self.decide(batch, generator, graphs))
 
     @abstractmethod
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Return a random decision for `batch`, to be applied by `graphcl.augment.apply`. `batch` is not changed."""
+        """Return a random decision for `batch`, to be applied by `apply_decision`. `batch` is not changed."""
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
         return f"{type(self).__name__}({arguments})"
+
+
+@named_arguments
+def two_views(
+    batch: Batch, first: Augmentation | str, second: Augmentation | str, generator: torch.Generator | None = None
+) -> tuple[Batch, Batch]:
+    """Return two views of `batch`; graph i of one view is the positive of graph i of the other.
+
+    Args:
+        batch: the graphs, which are not changed.
+        first: augmentation of the first view, or its name; `Identity()` for the original graphs.
+        second: augmentation of the second view, or its name.
+        generator: source of randomness, on the device of `batch`.
+    """
+    return as_augmentation(first, "first")(batch, generator), as_augmentation(second, "second")(batch, generator)

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from graphcl.cli.commands import EMBED, Embed
+from graphcl.cli.entry_point import program
 from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
-from graphcl.config.commands import EMBED, Embed
 from graphcl.config.settings import TABLE
-from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
+from graphcl.loaders.loader import make_loader
 from graphcl.models.nodes import MODELS
 from graphcl.models.saved import load_encoder
-from graphcl.system.entry_point import program
 from graphcl.system.files import new_file, write_whole
 from graphcl.training.loop import embed_batches
 

@@ -11,12 +11,12 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from graphcl.config.commands import EXPORT, Export
+from graphcl.cli.commands import EXPORT, Export
+from graphcl.cli.entry_point import program
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.models.interface import accepts, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, load_encoder
-from graphcl.system.entry_point import program
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import import_onnx
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphcl.config.commands import PACK, Pack
+from graphcl.cli.commands import PACK, Pack
+from graphcl.cli.entry_point import program
 from graphcl.datasets import write_on_disk
-from graphcl.system.entry_point import program
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from graphcl.cli.commands import SHOW, Show
+from graphcl.cli.entry_point import program
 from graphcl.config import build_augmentation, check_augmentation
-from graphcl.config.commands import SHOW, Show
 from graphcl.config.specs import as_spec
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
-from graphcl.system.entry_point import program
 from graphcl.system.files import new_file, write_whole
 
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def show_run(folder: str) -> str:
     """Write `report.html` again from the files in the run folder, and return the path of the report."""
-    from graphcl.experiment.viz.run_report import write_report
+    from graphcl.report.run_report import write_report
 
     if not Path(folder).exists():
         raise InputError(f"folder {folder!r} not found; pass a run folder, or --dataset {folder} to draw its graphs.")
@@ -55,9 +55,9 @@ def show_augmentations(given: Show) -> str:
     specs = [check_augmentation(_with_ratio(each, given.ratio), "augmentations") for each in given.augmentations]
     views = dict(zip(_labels(specs), map(build_augmentation, specs), strict=True))
 
-    from graphcl.experiment.viz.augmentations import augmentations as draw
-    from graphcl.experiment.viz.style import style
-    from graphcl.experiment.viz.svg import to_png, to_svg
+    from graphcl.report.augmentations import augmentations as draw
+    from graphcl.report.style import style
+    from graphcl.report.svg import to_png, to_svg
 
     with style():
         dataset = load_dataset(name, given.data_root, given.mirror, given.features, given.max_degree)

@@ -28,26 +28,26 @@ import torch
 import yaml
 from torch import nn
 
+from graphcl.cli.command_line import flag
+from graphcl.cli.commands import TRANSFER, Transfer
+from graphcl.cli.entry_point import program
 from graphcl.config import Config
-from graphcl.config.command_line import flag
-from graphcl.config.commands import TRANSFER, Transfer
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.context import OnFold
 from graphcl.experiment.encoder_input import contrasts_nodes, load_for
 from graphcl.experiment.finetune import check_labels, finetune, with_outputs
-from graphcl.experiment.progress import fold_bar
-from graphcl.experiment.run_folder import free_folder, new_folder
+from graphcl.experiment.record.progress import fold_bar
+from graphcl.experiment.record.run_folder import free_folder, new_folder
 from graphcl.experiment.scores import score, with_usable_evaluation
 from graphcl.experiment.split import fold_splits, with_label_rate
-from graphcl.experiment.summary import compared, environment, protocol, protocol_line, table_lines, unit
+from graphcl.loaders.loader import make_loader
 from graphcl.models.interface import make_encoder
 from graphcl.models.saved import EncoderDescription, load_encoder, read_saved
-from graphcl.system.entry_point import program
+from graphcl.report.summary import compared, environment, protocol, protocol_line, table_lines, unit
 from graphcl.system.files import write_text
 from graphcl.system.memory import keep_freed_memory
 from graphcl.training.loop import embed

@@ -1,7 +1,7 @@
 """Settings of runs and commands: types, checks, YAML files, and parsing of command-line arguments."""
 
-from graphcl.config.completion import make_config, to_yaml
 from graphcl.config.recipes import read_config
+from graphcl.config.resolve import make_config, to_yaml
 from graphcl.config.settings import RUNTIME_SETTINGS, TRAINING, Config
 from graphcl.config.specs import ConfigError, build_augmentation, check_augmentation
 

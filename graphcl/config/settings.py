@@ -16,9 +16,11 @@ from pydantic_core import PydanticCustomError
 from graphcl.arguments import (
     Channels,
     Count,
+    FoldCount,
     MetricName,
     Positive,
     ProjectorName,
+    Seed,
     Settings,
     SplitName,
     interval,
@@ -78,7 +80,6 @@ DatasetName = Annotated[
     ),
 ]
 Evaluators = Annotated[Names, _must_be("one or more different evaluators", _different), Field(title="NAME ...")]
-Seed = Annotated[int, interval("[0, 4294967296)")]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), _must_be("one or more different numbers", _different)]
 
 
@@ -174,8 +175,8 @@ class Contrast(Settings):
 class Evaluation(Settings):
     """Settings of the evaluation protocol, see `graphcl.evaluate.svm`. Only the SVM uses `scale`."""
 
-    folds: Annotated[int, interval("[2, 1e9)")] = 10
-    inner_folds: Annotated[int, interval("[2, 1e9)")] = 5
+    folds: FoldCount = 10
+    inner_folds: FoldCount = 5
     scale: bool = False
 
 

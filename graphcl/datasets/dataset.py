@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
@@ -110,6 +111,30 @@ class GraphDataset(InMemoryDataset):
     def check_views(self, view1: Batch, view2: Batch) -> None:
         """Raise InputError if two views of the graphs of `sample` cannot be contrasted; those of graphs always can."""
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Return the numbers of graphs, nodes and edges, and a digest of all tensors; equal data give equal values.
+
+        Example:
+            >>> from graphcl import load_dataset
+            >>> found = load_dataset("synthetic").fingerprint()
+            >>> found["graphs"], found == load_dataset("synthetic").fingerprint()
+            (600, True)
+        """
+        digest = hashlib.sha256()
+        slices = {f"{key}.slices": value for key, value in (self.slices or {}).items()}
+        split = getattr(self.benchmark or self, "split", None) or {}
+        parts = {**self._data.to_dict(), **slices, **{f"split.{part}": rows for part, rows in split.items()}}
+        for key, value in sorted(parts.items()):
+            if isinstance(value, Tensor):
+                digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
+                self._add_bytes(digest, key, value.detach().cpu().flatten().view(torch.uint8))
+        sizes = {"graphs": len(self), "nodes": self._data.x.size(0), "edges": self._data.edge_index.size(1)}
+        return {**sizes, "digest": digest.hexdigest()[:16]}
+
+    def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
+        """Add the bytes of one tensor to `digest`."""
+        digest.update(content.numpy())
+
     def __repr__(self) -> str:
         width = self.num_features
         graphs = f"{len(self)} graph{'s' * (len(self) != 1)}"
@@ -132,7 +157,7 @@ class GraphDataset(InMemoryDataset):
         y, cut = self._data["y"], (self.slices or {}).get("y")
         reason = ", as `y` is not one whole number a graph"
         if isinstance(cut, Tensor) and _one_number_each(y, cut, cut.numel() - 1):
-            for graph in (~_is_integer(y.flatten())).nonzero()[:1].flatten().tolist():
+            for graph in (~is_whole(y.flatten())).nonzero()[:1].flatten().tolist():
                 reason += f" (graph {graph}: {y.flatten()[graph].item():g})"
         return reason
 
@@ -142,7 +167,7 @@ def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[T
 
     A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
     """
-    if not _one_number_each(y, y_slices, num_graphs) or not _is_integer(y).all():
+    if not _one_number_each(y, y_slices, num_graphs) or not is_whole(y).all():
         return None
     classes, number = y.flatten().long().unique(sorted=True, return_inverse=True)
     return number, classes
@@ -155,6 +180,6 @@ def _one_number_each(y: object, y_slices: Tensor | None, num_graphs: int) -> Typ
     return y_slices is not None and torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1))
 
 
-def _is_integer(y: Tensor) -> Tensor:
-    """Return a mask of the whole numbers in `y`, integers or floats; NaN and infinity are not whole."""
-    return y.isfinite() & (y == y.trunc()) if y.is_floating_point() else torch.ones_like(y, dtype=torch.bool)
+def is_whole(y: Tensor) -> Tensor:
+    """Return a mask of the whole numbers in `y`: integers, and floats without a fraction, below 2^53."""
+    return (y.abs() < 2**53) & (y == y.trunc()) if y.is_floating_point() else torch.ones_like(y, dtype=torch.bool)

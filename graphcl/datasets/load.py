@@ -15,17 +15,18 @@ from torch_geometric.data import Data
 
 from graphcl.arguments import named_arguments
 from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, GraphDataset, class_labels
+from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.features import check_features, node_features
+from graphcl.datasets.molecules.smiles import load_molecules
+from graphcl.datasets.molecules.table import SUFFIXES, is_molecules
 from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import is_ogb, load_ogb
-from graphcl.datasets.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
-from graphcl.datasets.smiles import load_molecules
+from graphcl.datasets.pyg import Collated
 from graphcl.datasets.store import check_finite, check_store
-from graphcl.datasets.table import SUFFIXES, is_molecules
-from graphcl.datasets.tu import Collated, load_folder, load_tu
+from graphcl.datasets.tu import load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.registry import datasets
 
@@ -81,7 +82,7 @@ def load_dataset(
         target: columns of the targets, one name or several; an empty cell is a missing target.
         invalid: "skip" leaves out rows without a valid molecule, with a warning; "stop" raises InputError.
         split: "random", "stratified" or "scaffold" for a benchmark on the targets; default: none, see
-            `graphcl.datasets.molecule_split`.
+            `graphcl.datasets.molecules.split`.
         metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
             for texts, else rmse.
 

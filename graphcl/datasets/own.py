@@ -9,11 +9,12 @@ import torch
 import torch.utils.data
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
+from torch_geometric.data.collate import collate
 
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.features import warn_once
+from graphcl.datasets.pyg import Collated, allow_pyg_containers
 from graphcl.datasets.store import check_edge_index
-from graphcl.datasets.tu import Collated, allow_pyg_containers
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
@@ -22,19 +23,21 @@ _MAX_SORTED = 50_000_000
 """Data sets with more edges are not checked for edges in one direction only."""
 
 
-def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
+def collate_graphs(graphs: Sequence[object], what: str, least: int = 2) -> Collated:
     """Return `graphs` in PyG's collated form.
 
     Args:
         graphs: `Data` objects that all have the same attributes.
         what: a name for the graphs, for messages.
+        least: least number of graphs; 1 if nodes are contrasted.
 
     Raises:
         InputTypeError: an entry is not a `Data` (a `HeteroData`, a `Batch`, ...).
-        InputError: attributes or their numbers of columns differ between graphs; or there are fewer than two graphs.
+        InputError: attributes or their numbers of columns differ between graphs; or there are too few graphs.
     """
-    if len(graphs) < 2:
-        raise InputError(f"{what} holds {['no graph', '1 graph'][len(graphs)]}; contrasting graphs needs at least two.")
+    if len(graphs) < least:
+        advice = "; contrasting graphs needs at least two" * (least > 1)
+        raise InputError(f"{what} holds {['no graph', '1 graph'][len(graphs)]}{advice}.")
     first: Data | None = None
     for number, graph in enumerate(graphs):
         if not isinstance(graph, Data) or isinstance(graph, Batch):
@@ -44,7 +47,7 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
         first = first or graph
         _check_alike(first, graph, number, what)
     try:
-        data, slices = InMemoryDataset.collate(graphs)
+        data, slices, _ = collate(type(first), data_list=list(graphs), increment=False, add_batch=False)
     except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise InputError(f"{what}: the graphs cannot be put together: {reason(error)}.") from None
     return data, slices
@@ -63,8 +66,9 @@ def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
             f"{what}: graph {lacks} has no `{key}`, graph {has} has one; give it to all graphs or to none."
         )
     check_edge_index(graph.get("edge_index"), f"{what}: `edge_index` of graph {number}")
-    if (x := graph.get("x")) is not None and not isinstance(x, Tensor):
-        raise InputError(f"{what}: `x` of graph {number} must be a torch tensor [N, F], got {type(x).__name__}.")
+    if (x := graph.get("x")) is not None and (not isinstance(x, Tensor) or x.layout != torch.strided):
+        got = x.layout if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"{what}: `x` of graph {number} must be a dense torch tensor [N, F], got {got}.")
     for key in ("x", "edge_attr"):
         value, model = graph.get(key), first.get(key)
         if isinstance(value, Tensor) and isinstance(model, Tensor) and value.shape[1:] != model.shape[1:]:

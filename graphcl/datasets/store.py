@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,13 @@ from torch_geometric.data import Data
 from torch_geometric.utils import cumsum
 
 from graphcl.errors import InputError, InputTypeError
+from graphcl.graphs.batching import unsupported
 
 MAX_ISOLATED = 2**22
 """Largest number of nodes with neither features nor edges, of which a small file could claim any number."""
 
+MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+"""Part of a split -> PyG's attribute with the mask of its nodes."""
 _LISTED = 3
 """Number of graphs that a message lists."""
 LARGEST = 1e15
@@ -41,7 +45,7 @@ def check_store(
 
     Raises:
         InputError: there are fewer than `least` graphs, a graph has no nodes, an edge ends outside its graph, a value
-            is NaN or infinite, or the attributes are inconsistent.
+            is NaN or infinite, a mask is not one of nodes, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {type(given).__name__}.")
@@ -53,6 +57,7 @@ def check_store(
     _check_isolated(data, counts, what)
     ptr = cumsum(counts)
     _check_edges(data, cuts, counts, what)
+    _check_masks(data, cuts, counts, what)
     if data.x is not None:
         _check_features(data, ptr, what)
     if isinstance(data.edge_attr, Tensor) and data.edge_attr.dim() == 2 and data.edge_attr.size(1) == 0:
@@ -195,6 +200,19 @@ def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: st
             check_finite(data[key], cumsum(edges), key, what)
 
 
+def _check_masks(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
+    """Raise InputError if a mask of nodes does not hold True or False for each node."""
+    for key in MASKS.values():
+        if (mask := data.get(key)) is None:
+            continue
+        rows = slices[key].diff().to(counts.device) if isinstance(mask, Tensor) and key in slices else None
+        if rows is None or (rows != counts).any():
+            graph = "" if rows is None else f" of graph {int((rows != counts).nonzero()[0])}"
+            raise InputError(f"{what}: `{key}`{graph} must hold True or False for each node, [N]; got another shape.")
+        if (wrong := mask[(mask != 0) & (mask != 1)]).numel():
+            raise InputError(f"{what}: `{key}` must hold True or False for each node, got {wrong[0].item():g}.")
+
+
 def _check_features(data: Data, ptr: Tensor, what: str) -> None:
     x = data.x
     if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_complex() or x.dim() not in (1, 2):
@@ -202,3 +220,28 @@ def _check_features(data: Data, ptr: Tensor, what: str) -> None:
         raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {got}.")
     check_finite(x, ptr, "x", what)
     data.x = None if x.dim() == 2 and x.size(1) == 0 else x.view(-1, 1) if x.dim() == 1 else x
+
+
+def not_resident(dataset: Any) -> str | None:
+    """Return the reason why `dataset` cannot be held as plain tensors on a device, or None if it can.
+
+    Raises:
+        InputTypeError: the graphs are heterogeneous or temporal, which no loader supports.
+    """
+    source = dataset
+    while source is not None:
+        if getattr(source, "transform", None) is not None:
+            return "it has a transform, which must be applied at each access"
+        source = getattr(source, "dataset", None)  # torch's `Subset` wraps a data set, which may have a transform
+    if len(dataset) == 0:
+        return "it is empty"
+    graph = dataset[0]
+    if hint := unsupported(graph):
+        raise InputTypeError(f"a data set must hold torch_geometric.data.Data, got {type(graph).__name__}{hint}.")
+    if type(graph).__inc__ is not Data.__inc__ or type(graph).__cat_dim__ is not Data.__cat_dim__:
+        return f"{type(graph).__name__} has batching rules of its own"
+    for key, value in graph._store.items():
+        plain = value.layout == torch.strided if isinstance(value, Tensor) else isinstance(value, (int, float, str))
+        if not plain or type(value) not in (Tensor, int, float, str) or "batch" in key:
+            return f"attribute `{key}` is not a plain tensor, number or string"
+    return None

@@ -83,7 +83,7 @@ def synchronise(module: AnyModule) -> AnyModule:
 
     Example:
         >>> from graphcl.models.gin import GIN
-        >>> type(synchronise(GIN(7, hidden=32)).norms[0]).__name__
+        >>> type(synchronise(GIN(7, hidden_channels=32)).norms[0]).__name__
         'GlobalBatchNorm'
     """
     for each in module.modules():

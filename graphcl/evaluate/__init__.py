@@ -15,13 +15,13 @@ from types import MappingProxyType, ModuleType
 from graphcl.evaluate import nodes
 from graphcl.evaluate.compare import PairedTest, holm, paired_test
 from graphcl.evaluate.folds import usable_folds
-from graphcl.evaluate.knn import knn
-from graphcl.evaluate.logreg import logreg
-from graphcl.evaluate.majority import majority
-from graphcl.evaluate.ogb import ogb
-from graphcl.evaluate.ogb_knn import ogb_knn
+from graphcl.evaluate.graphs.knn import knn
+from graphcl.evaluate.graphs.logreg import logreg
+from graphcl.evaluate.graphs.majority import majority
+from graphcl.evaluate.graphs.ogb import ogb
+from graphcl.evaluate.graphs.ogb_knn import ogb_knn
+from graphcl.evaluate.graphs.svm import svm
 from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, best_row, paired_gain, summarise
-from graphcl.evaluate.svm import svm
 
 
 def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:

@@ -12,20 +12,26 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from graphcl.errors import InputError
+from graphcl.arguments import Arguments, FoldCount, shown
+from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate.scores import FoldScores
 
+F = TypeVar("F", bound=Callable[..., Any])
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 Part = tuple[np.ndarray, np.ndarray]  # indices of the training rows, and of the held-out rows
 Accuracies = Callable[[Part, Sequence[Any]], list[float]]
 OnFold = Callable[[int, int], object]
 """Function called with the number of finished inner folds and the total number of inner folds."""
+
+
+def checked(function: F) -> F:
+    """Return a wrapper of an evaluator that raises InputError for an invalid setting, see `graphcl.arguments`."""
+    return Arguments(function).guard(function)
 
 
 @dataclass(frozen=True)
@@ -76,20 +82,15 @@ def make_folds(
     workers: int | None,
     on_fold: OnFold | None = None,
 ) -> Folds:
-    """Check the arguments of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds."""
+    """Check the data of an evaluator, see `graphcl.evaluate.svm`, and return its outer and inner folds."""
     from sklearn.model_selection import StratifiedKFold
 
     h = embedding(h)
     classes, labels = class_indices(y, len(h))
-    workers = worker_count(workers)
-    rules = ("folds", folds, 2), ("inner_folds", inner_folds, 2), ("seed", seed, 0)
-    for name, value, least in rules:
-        if value < least:
-            raise InputError(f"`{name}` must be at least {least}, got {value}.")
     outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, stacklevel=5)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
-    return Folds(h, labels, outer, inner, inner_folds, seed, workers, on_fold)
+    return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold)
 
 
 def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
@@ -109,23 +110,14 @@ def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
 
 
 def worker_count(workers: int | None) -> int:
-    """Return `workers`, by default the number of available cores; raise InputError if it is below 1."""
+    """Return `workers`, by default the number of available cores."""
     from joblib import cpu_count
 
-    workers = cpu_count() if workers is None else workers
-    if workers < 1:
-        raise InputError(f"`workers` must be at least 1, got {workers}.")
-    return int(workers)
+    return int(cpu_count()) if workers is None else workers
 
 
-def c_grid(grid: Sequence[float]) -> list[float]:
-    """Return the candidates for C in `grid` as floats; raise InputError if one is invalid."""
-    if len(grid) == 0 or not all(0 < c < np.inf for c in grid):
-        raise InputError(f"`grid` must hold one C or more, each positive and finite, got {list(grid)}.")
-    return [float(c) for c in grid]
-
-
-def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) -> tuple[int, int]:
+@checked
+def usable_folds(y: Tensor | np.ndarray, folds: FoldCount = 10, inner_folds: FoldCount = 5) -> tuple[int, int]:
     """Return the numbers of outer and inner folds that the labels `y` allow; the smallest class limits both.
 
     Args:
@@ -139,7 +131,7 @@ def usable_folds(y: Tensor | np.ndarray, folds: int = 10, inner_folds: int = 5) 
     Raises:
         InputError: `y` has fewer than two classes, or a class is too small for two outer and two inner folds.
     """
-    outer, inner_folds = _outer_parts(*class_indices(y, len(y)), 0, folds, inner_folds, stacklevel=3)
+    outer, inner_folds = _outer_parts(*class_indices(y), 0, folds, inner_folds, stacklevel=4)
     return len(outer), inner_folds
 
 
@@ -162,10 +154,23 @@ def pair_dots(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
+def as_array(name: str, values: Tensor | np.ndarray, kinds: str = "biuf", wanted: str = "real numbers") -> np.ndarray:
+    """Return a tensor or array-like as an array on the CPU; raise InputTypeError if its dtype is not of the `kinds`."""
+    try:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()
+            values = values.double() if values.is_floating_point() else values  # NumPy has no bfloat16
+        array = np.asarray(values)
+    except (TypeError, ValueError):  # a sparse tensor, or lists of different lengths
+        raise InputTypeError(f"`{name}` must be a dense tensor or array, got {shown(values)}.") from None
+    if array.dtype.kind not in kinds:
+        raise InputTypeError(f"`{name}` must hold {wanted}, got {array.dtype}.")
+    return array
+
+
 def embedding(h: Tensor | np.ndarray) -> np.ndarray:
     """Return the embedding `h` as a float64 NumPy array; raise InputError if `h` is invalid."""
-    h = h.detach().to("cpu", torch.float64).numpy() if isinstance(h, Tensor) else h
-    h = np.ascontiguousarray(h, dtype=np.float64)
+    h = np.ascontiguousarray(as_array("h", h), dtype=np.float64)
     if h.ndim != 2 or h.shape[1] == 0:
         raise InputError(f"`h` must be [graphs, features], got shape {list(h.shape)}.")
     bad = int((~(np.abs(h) < 1e150).all(1)).sum())  # squares of larger numbers overflow
@@ -174,12 +179,13 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
     return h
 
 
-def class_indices(y: Tensor | np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+def class_indices(y: Tensor | np.ndarray, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted class values, and the class index of each graph `[n]`; raise InputError if `y` is invalid."""
-    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    if y.shape != (n,):
-        raise InputError(f"`y` must be one label for each of the {n} rows of `h`, got shape {list(y.shape)}.")
-    if y.dtype.kind == "f" and not np.array_equal(y, np.trunc(y)):
+    y = as_array("y", y, "biufUSO", "whole numbers or strings")
+    if y.ndim != 1 or len(y) != (len(y) if n is None else n):
+        rows = "row" if n is None else f"of the {n} rows of `h`"
+        raise InputError(f"`y` must be one label for each {rows}, got shape {list(y.shape)}.")
+    if y.dtype.kind == "f" and not (np.isfinite(y) & (y == np.trunc(y))).all():
         raise InputError(f"`y` must hold one class for each graph, got {y.dtype} that are not whole numbers.")
     try:
         classes, labels = np.unique(y, return_inverse=True)

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import numpy as np
 from torch import Tensor
 
+from graphcl.arguments import MetricName, shown
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import worker_count
+from graphcl.evaluate.folds import as_array, worker_count
 from graphcl.evaluate.metrics import task_mean
-from graphcl.evaluate.scores import LOWER, METRICS, FoldScores
+from graphcl.evaluate.scores import LOWER, FoldScores
 
 PARTS = ("train", "valid", "test")
 Predict = Callable[[np.ndarray], list[np.ndarray]]
@@ -28,11 +30,13 @@ Predict = Callable[[np.ndarray], list[np.ndarray]]
 
 def split_parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, np.ndarray]:
     """Return part -> row indices for `split`; raise InputError if the split is invalid."""
-    if sorted(split) != sorted(PARTS):
-        raise InputError(f"`split` must have the parts train, valid and test, got {', '.join(split) or 'none'}.")
-    parts = {part: np.asarray(split[part], dtype=np.int64) for part in PARTS}
-    every = np.concatenate(list(parts.values()))
-    if min(map(len, parts.values())) == 0 or every.min() < 0 or every.max() >= n or len(np.unique(every)) < len(every):
+    if not isinstance(split, Mapping) or set(split) != set(PARTS):
+        found = ", ".join(map(str, split)) or "none" if isinstance(split, Mapping) else shown(split)
+        raise InputError(f"`split` must have the parts train, valid and test, got {found}.")
+    parts = {part: as_array(f"split[{part!r}]", split[part]) for part in PARTS}
+    every = np.concatenate([part.ravel() for part in parts.values()])
+    whole = all(part.ndim == 1 and part.size and part.dtype.kind in "iu" for part in parts.values())
+    if not whole or every.min() < 0 or every.max() >= n or len(np.unique(every)) < len(every):
         raise InputError(f"`split` must have three parts of different graphs out of the {n} rows of `h`.")
     return parts
 
@@ -60,15 +64,21 @@ def on_split(
         workers: number of threads, which fit different tasks; one per available core by default.
 
     Raises:
-        InputError: `y` has a wrong shape, or the metric is unknown or undefined on a part.
+        InputError: `y` has a wrong shape or labels, or the metric is unknown or undefined on a part.
     """
     from threadpoolctl import threadpool_limits
 
-    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    y = as_array("y", y)
     if y.ndim != 2 or len(y) != len(z):
         raise InputError(f"`y` must be [{len(z)}, tasks], got shape {list(y.shape)}.")
-    if metric not in METRICS or metric == "accuracy":
+    if metric not in get_args(MetricName):
         raise InputError(f"`eval_metric` must be rocauc, ap, acc, rmse or mae, got {metric!r}.")
+    known = y[~np.isnan(y)]
+    if not np.isfinite(known).all() or (metric not in LOWER and (known != np.trunc(known)).any()):
+        wanted = "finite numbers" if metric in LOWER else "whole numbers"
+        raise InputError(f"`y` must hold {wanted}, or NaN for a missing label, if `eval_metric` is {metric}.")
+    if metric in ("rocauc", "ap") and len(np.unique(known)) > 2:
+        raise InputError(f"`y` must have two classes if `eval_metric` is {metric}, got {len(np.unique(known))}.")
     rows = {part: z[index] for part, index in parts.items()}
     targets = {part: y[index].astype(np.float64) for part, index in parts.items()}
 

@@ -15,11 +15,11 @@ from torch_geometric.data import Batch
 from graphcl.augment import Augmentation, two_views
 from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.loader import make_loader
-from graphcl.datasets.neighbours import NeighbourLoader
-from graphcl.datasets.order import Shard, check_shard
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import contrasts_nodes
+from graphcl.loaders.loader import make_loader
+from graphcl.loaders.neighbours import NeighbourLoader
+from graphcl.loaders.order import Shard, check_shard
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -115,7 +115,7 @@ def _check_size(make: Callable[[], nn.Module], name: str) -> None:
         if needed > (memory := total_memory()):
             raise InputError(
                 f"encoder `{name}` needs {needed / 1e9:.0f} GB for its weights, gradients and Adam's moments, and this "
-                f"machine has {memory / 1e9:.0f} GB; lower --encoder.hidden or --encoder.layers."
+                f"machine has {memory / 1e9:.0f} GB; lower --encoder.hidden_channels or --encoder.num_layers."
             )
 
 

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor
 
-from graphcl.datasets.order import WHOLE, Shard
 from graphcl.distributed.launch import Group
 from graphcl.distributed.ranks import across
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
+from graphcl.loaders.order import WHOLE, Shard
 from graphcl.methods import Method
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch

@@ -25,11 +25,11 @@ from torch.nn import functional
 from torch_geometric.data import Batch
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
-from graphcl.datasets.loader import make_loader
 from graphcl.errors import InputError
 from graphcl.evaluate import LOWER, FoldScores
 from graphcl.evaluate.metrics import task_mean
 from graphcl.evaluate.splits import PARTS
+from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.training.loop import NonFiniteLossError, embed_batches
 from graphcl.training.randomness import seeded

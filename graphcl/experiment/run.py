@@ -18,11 +18,11 @@ from graphcl.evaluate import FoldScores, Summary, summarise
 from graphcl.experiment.build import check_neighbours, check_ranks, dry_run, setup_runtime
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
-from graphcl.experiment.output import open_output
-from graphcl.experiment.run_folder import check_folder
+from graphcl.experiment.record.output import open_output
+from graphcl.experiment.record.run_folder import check_folder
+from graphcl.experiment.record.tracking import check_trackers
 from graphcl.experiment.scores import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
-from graphcl.experiment.tracking import check_trackers
 
 
 @dataclass(frozen=True)

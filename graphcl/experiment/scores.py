@@ -19,8 +19,7 @@ from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.fingerprints import descriptors, ecfp4
-from graphcl.datasets.loader import make_loader
+from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4
 from graphcl.errors import InputError
 from graphcl.evaluate import (
     EVALUATORS,
@@ -31,11 +30,12 @@ from graphcl.evaluate import (
     usable_folds,
 )
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.summary import ROWS
 from graphcl.graphs.statistics import graph_statistics
+from graphcl.loaders.loader import make_loader
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.node_gcn import propagate
+from graphcl.report.summary import ROWS
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
@@ -82,7 +82,7 @@ def reference_embeddings(
     if "untrained" in rows:
         found["untrained"], _ = embed(model, whole)
     if "calibrated" in rows and has_batchnorm(model.encoder):
-        found["calibrated"], _ = embed(calibrated(config, dataset, model, seed), whole)
+        found["calibrated"], _ = embed(calibrated(config, dataset, model, seed, whole), whole)
     if (smiles := _smiles(dataset)) and dataset.scored:
         classical = {"ecfp4": ecfp4, "descriptors": descriptors}
         found |= {name: describe(smiles) for name, describe in classical.items() if name in rows}
@@ -95,13 +95,18 @@ def _smiles(dataset: GraphDataset) -> tuple[str, ...]:
     return tuple(given) if isinstance(given, list) and whole and find_spec("rdkit") else ()
 
 
-def calibrated(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> ContrastiveModel:
-    """Return a copy of `model` with BatchNorm statistics recomputed over all graphs, in shuffled batches."""
+def calibrated(
+    config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0, like: object = None
+) -> ContrastiveModel:
+    """Return a copy of `model` with BatchNorm statistics recomputed over all graphs, in shuffled batches.
+
+    A loader `like` of the data set shares its tensors, see `make_loader`.
+    """
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
     # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
     size = math.ceil(len(dataset) / math.ceil(len(dataset) / EMBED_BATCH))
-    return calibrate(model, make_loader(dataset, size, True, order, device, config.shuffle_window))
+    return calibrate(model, make_loader(dataset, size, True, order, device, config.shuffle_window, like=like))
 
 
 class EpochScores:
@@ -137,7 +142,7 @@ class EpochScores:
         """Embed and score the graphs if `score_every` divides the number of the epoch; training keeps its state."""
         config, dataset, model, whole, seed, scores, context = self._given
         if config.score_every and epoch.epoch % config.score_every == 0:
-            h, _ = embed(calibrated(config, dataset, model, seed) if config.precise_bn else model, whole)
+            h, _ = embed(calibrated(config, dataset, model, seed, whole) if config.precise_bn else model, whole)
             if scores:
                 found = score_rows(config, dataset, {"trained": h}, seed, context)
                 self.found[epoch.epoch] = {name: each["trained"] for name, each in found.items()}

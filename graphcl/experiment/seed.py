@@ -11,7 +11,7 @@
 | step: gradient, optimiser        | `Training.step`               | `training/state.py`    |
 | embed: h `[n, H]`                | `embed`                       | `training/loop.py`     |
 | evaluate: accuracy by row        | `score_rows`                  | `experiment/scores.py` |
-| report: files, table, pictures   | `output.add`, `output.finish` | `experiment/output.py` |
+| report: files, table, pictures   | `output.add`, `output.finish` | `experiment/record/output.py` |
 
 The command line, sweeps, `graphcl.GraphCL` and the GPU example all call `run_seed`.
 """
@@ -26,15 +26,15 @@ from torch import Tensor
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.loader import make_loader
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.scores import EMBED_BATCH, EpochScores, calibrated, reference_embeddings, score_rows
-from graphcl.experiment.summary import ROWS
+from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
+from graphcl.report.summary import ROWS
 from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed, train
 
@@ -92,7 +92,7 @@ def run_seed(
     first, second = make_augmentations(config)
     shard, order, generator = context.draws(method, seed, device)
     batches = training_loader(config, dataset, order, device, shard)
-    whole = make_loader(dataset, EMBED_BATCH, device=device)
+    whole = make_loader(dataset, EMBED_BATCH, device=device, like=batches)
 
     # Without scores, only the untrained embeddings are needed, for the report's map.
     wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
@@ -111,7 +111,7 @@ def run_seed(
             **config.training(),
         )
     if config.precise_bn:
-        model.load_state_dict(calibrated(config, dataset, model, seed).state_dict())
+        model.load_state_dict(calibrated(config, dataset, model, seed, whole).state_dict())
     h, y = embed(model, whole)
     context.end_training(method, h)
     if "trained" in wanted:

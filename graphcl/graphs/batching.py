@@ -238,7 +238,8 @@ def select(
     if keep_node is not None:
         _refuse_node_indices(batch)
     with_edges = any(where == "edge" and key != "edge_index" for key, where in level.items())
-    compiled = layout.compiled and native.takes(edge_index)
+    # the loops read as many edges as the layout has
+    compiled = layout.compiled and edge_index.shape == layout.edge_index.shape and native.takes(edge_index)
     part = restrict(layout.ptr, layout.batch, edge_index, layout.edge_ptr, keep_node, keep_edge, with_edges, compiled)
 
     for key, where in level.items():

@@ -1,21 +1,22 @@
-"""Contrastive losses of two views' projections, one file per paper.
+"""Contrastive losses of two views' projections.
 
-A file `NAME.py` in this package that defines a function `NAME` provides the public loss `graphcl.losses.NAME`.
+Every loss registered in a file of `graphcl.losses.formulas` is a function of this package, `graphcl.losses.NAME`.
 `Loss("adnce", mu=0.5)` returns a module that computes the loss `adnce` with fixed arguments.
 """
 
 import importlib
 import pkgutil
 
+from graphcl.losses import formulas
 from graphcl.losses.engine.comparison import Pairs
 from graphcl.losses.engine.pairs import compare, explicit
 from graphcl.losses.engine.pairwise import pairwise
 from graphcl.losses.module import Loss
+from graphcl.registry import losses as _registry
+
+for _file in pkgutil.iter_modules(formulas.__path__, f"{formulas.__name__}."):
+    importlib.import_module(_file.name)
+globals().update(_registry.registered(formulas.__name__))
 
 __all__ = ["Loss", "Pairs", "compare", "explicit", "pairwise"]
-
-for _file in pkgutil.iter_modules(__path__):
-    _module = importlib.import_module(f"{__name__}.{_file.name}")
-    if hasattr(_module, _file.name):
-        globals()[_file.name] = getattr(_module, _file.name)
-        __all__ += [_file.name]
+__all__ += _registry.registered(formulas.__name__)

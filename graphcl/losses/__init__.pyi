@@ -4,25 +4,20 @@ from typing import Literal
 
 from torch import Tensor
 
-from graphcl.losses.barlow_twins import barlow_twins as barlow_twins
-from graphcl.losses.byol import byol as byol
 from graphcl.losses.engine.comparison import Pairs as Pairs
 from graphcl.losses.engine.pairs import compare as compare
 from graphcl.losses.engine.pairs import explicit as explicit
 from graphcl.losses.engine.pairwise import pairwise as pairwise
+from graphcl.losses.formulas.barlow_twins import barlow_twins as barlow_twins
+from graphcl.losses.formulas.regression import byol as byol
+from graphcl.losses.formulas.regression import simsiam as simsiam
+from graphcl.losses.formulas.vicreg import vicreg as vicreg
 from graphcl.losses.module import Loss as Loss
-from graphcl.losses.simsiam import simsiam as simsiam
-from graphcl.losses.vicreg import vicreg as vicreg
 
 class _Adnce:
     def __call__(self, z1: Tensor, z2: Tensor, *, temperature: float = 0.2, mu: float = 0.7, sigma: float = 1.0, detach_weight: bool = True, positive_in_denominator: bool = False, negative_reduction: Literal['sum', 'mean'] = 'sum', negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, weight: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
     @staticmethod
     def terms(pairs: Pairs, *, temperature: float = 0.2, mu: float = 0.7, sigma: float = 1.0, detach_weight: bool = True, positive_in_denominator: bool = False, negative_reduction: Literal['sum', 'mean'] = 'sum') -> Tensor: ...
-
-class _AdnceAuto:
-    def __call__(self, z1: Tensor, z2: Tensor, *, temperature: float = 0.2, rule: Literal['quantile', 'radius', 'tilt'] = 'tilt', peak: float = 0.9, scale: float = 1.0, share: float = 0.5, negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, weight: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
-    @staticmethod
-    def terms(pairs: Pairs, *, temperature: float = 0.2, rule: Literal['quantile', 'radius', 'tilt'] = 'tilt', peak: float = 0.9, scale: float = 1.0, share: float = 0.5) -> Tensor: ...
 
 class _AlphaCl:
     def __call__(self, z1: Tensor, z2: Tensor, *, temperature: float = 0.5, power: Literal[2, 4] = 4, epsilon: float = 0.0, negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, weight: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
@@ -30,9 +25,9 @@ class _AlphaCl:
     def terms(pairs: Pairs, *, temperature: float = 0.5, power: Literal[2, 4] = 4, epsilon: float = 0.0) -> Tensor: ...
 
 class _ClDro:
-    def __call__(self, z1: Tensor, z2: Tensor, *, temperature: float = 0.2, divergence: Literal['kl', 'chi2', 'alpha'] = 'kl', alpha: float = 1.5, negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, weight: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
+    def __call__(self, z1: Tensor, z2: Tensor, *, temperature: float = 0.2, divergence: Literal['kl', 'chi2'] = 'kl', negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, weight: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
     @staticmethod
-    def terms(pairs: Pairs, *, temperature: float = 0.2, divergence: Literal['kl', 'chi2', 'alpha'] = 'kl', alpha: float = 1.5) -> Tensor: ...
+    def terms(pairs: Pairs, *, temperature: float = 0.2, divergence: Literal['kl', 'chi2'] = 'kl') -> Tensor: ...
 
 class _Contrastive:
     def __call__(self, z1: Tensor, z2: Tensor, *, margin: float = 1.0, normalize: bool = True, negative_reduction: Literal['mean', 'sum'] = 'mean', negatives: Literal['cross', 'all', 'queue'] = 'cross', symmetric: bool = True, queue: Tensor | None = None, ids: Tensor | None = None, queue_ids: Tensor | None = None, weight: Tensor | None = None, engine: Literal['auto', 'dense', 'tiled'] = 'auto', reduction: Literal['mean', 'none'] = 'mean') -> Tensor: ...
@@ -125,7 +120,6 @@ class _Tuplet:
     def terms(pairs: Pairs, *, num_negatives: int | None = None) -> Tensor: ...
 
 adnce: _Adnce
-adnce_auto: _AdnceAuto
 alpha_cl: _AlphaCl
 cl_dro: _ClDro
 contrastive: _Contrastive

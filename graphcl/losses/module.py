@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from graphcl.arguments import named_arguments
 from graphcl.errors import InputError
+from graphcl.losses.engine.pairwise import total
 from graphcl.registry import losses
 
 
@@ -16,7 +18,7 @@ class Loss(nn.Module):
 
     Args:
         name: registered name, such as `"adnce"`.
-        **arguments: keyword arguments of the loss function, checked on construction.
+        **arguments: keyword arguments of the loss function, checked here and not again in each call.
 
     Raises:
         InputError: an unknown name, an unknown argument, a value out of range.
@@ -49,8 +51,16 @@ class Loss(nn.Module):
         Returns:
             A scalar, or `[A]` with `reduction="none"`.
         """
-        loss: Tensor = losses[self.name](z1, z2, **self.arguments | others)
-        return loss
+        loss: Any = losses[self.name]
+        arguments = self.arguments | others
+        if others.keys() - losses.arguments(self.name).tensors:  # settings of this call only are checked here
+            return loss(z1, z2, **arguments)
+        if not hasattr(loss, "formula"):
+            return loss.__wrapped__(z1, z2, **arguments)
+        # The steps of the function `loss`, inlined so that a debugger steps from here into the formula.
+        pairs, own, given = loss.compare(z1, z2, **arguments)
+        with torch.autocast(z1.device.type, enabled=False):
+            return total(loss.formula(pairs, **own), pairs, given)
 
     def accepts(self, argument: str) -> bool:
         """Return whether the loss takes `argument`, a setting or a tensor (`queue`, `weight`, `labels`)."""

@@ -34,8 +34,7 @@ from graphcl.methods.joao import JOAO
 from graphcl.methods.joao_v2 import JOAOv2
 from graphcl.methods.memory_bank import MemoryBank
 from graphcl.methods.method import Method, Outcome
-from graphcl.methods.moco import MoCo
-from graphcl.methods.queue import KeyQueue
+from graphcl.methods.moco import KeyQueue, MoCo
 from graphcl.methods.siamese import BYOL, SimSiam
 from graphcl.methods.simgrace import SimGRACE
 from graphcl.methods.two_views import TwoViews

@@ -47,7 +47,7 @@ class ADGCL(Method):
         model: encoder and projector; the encoder takes `edge_weight` and has `with_nodes`, as `gin` does.
         loss: loss of the projections of the graph and the weighted graph.
         drop_penalty: weight lambda of the adversary's penalty on the fraction of dropped edges, >= 0.
-        hidden: width of the perceptron's hidden layer.
+        hidden_channels: width of the perceptron's hidden layer.
 
     Raises:
         InputError: the encoder takes no edge weights or has no `with_nodes`; the loss has no negatives.
@@ -58,16 +58,21 @@ class ADGCL(Method):
     """
 
     def __init__(
-        self, model: ContrastiveModel, loss: LossOfViews, *, drop_penalty: NonNegative = 5.0, hidden: Channels = 64
+        self,
+        model: ContrastiveModel,
+        loss: LossOfViews,
+        *,
+        drop_penalty: NonNegative = 5.0,
+        hidden_channels: Channels = 64,
     ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "ad_gcl")
         model.require("edge_weight")
         model.node_encoder()
         self.drop_penalty = drop_penalty
-        self.adversary = initialise(copy.deepcopy(model))
+        self.adversary = initialise(copy.deepcopy(model).cpu())  # draw the weights as on the CPU, from its generator
         self.adversary.projector = nn.Identity()
-        self.edge_scorer = initialise(_EdgeScorer(model.width, hidden))
+        self.edge_scorer = initialise(_EdgeScorer(model.width, hidden_channels))
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -95,10 +100,10 @@ class ADGCL(Method):
 class _EdgeScorer(nn.Module):
     """Perceptron on the two ends of each edge. The first layer is applied to nodes, which are fewer than edges."""
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden_channels: int) -> None:
         super().__init__()
-        self.source, self.target = nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False)
-        self.last = nn.Linear(hidden, 1)
+        self.source, self.target = nn.Linear(width, hidden_channels), nn.Linear(width, hidden_channels, bias=False)
+        self.last = nn.Linear(hidden_channels, 1)
 
     def forward(self, nodes: Tensor, edge_index: Tensor) -> Tensor:
         """Return the logits `[E]` of the edges, given node representations `nodes [N, H]`."""

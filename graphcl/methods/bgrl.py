@@ -29,7 +29,7 @@ class BGRL(BYOL):
         model: encoder and projector.
         loss: loss of predictions and targets, such as `byol`.
         momentum: momentum m at the first step, in [0, 1].
-        hidden: width of the predictor's hidden layer.
+        hidden_channels: width of the predictor's hidden layer.
         rise: K, number of steps in which the momentum rises from m to 1 along a cosine; constant by default.
 
     References:
@@ -43,12 +43,12 @@ class BGRL(BYOL):
         loss: LossOfViews,
         *,
         momentum: Fraction = 0.99,
-        hidden: Channels = 512,
+        hidden_channels: Channels = 512,
         rise: Count | None = None,
     ) -> None:
-        super().__init__(model, loss, momentum=momentum, hidden=hidden)
+        super().__init__(model, loss, momentum=momentum, hidden_channels=hidden_channels)
         width = model.projection
-        self.predictor = nn.Sequential(nn.Linear(width, hidden), nn.PReLU(), nn.Linear(hidden, width))
+        self.predictor = nn.Sequential(nn.Linear(width, hidden_channels), nn.PReLU(), nn.Linear(hidden_channels, width))
         self.rise = rise
         self.step = 0
 

@@ -36,7 +36,7 @@ class CLIP(Method):
         num_graphs: number of graphs in the data set.
         vectors: .npy file of numbers `[num_graphs, d]`, one row per graph of the data set, in its order. Rows of a
             table that are left out, such as invalid SMILES, have no row here.
-        hidden: width of the hidden layer of q.
+        hidden_channels: width of the hidden layer of q.
 
     Raises:
         InputError: the file cannot be read, or does not hold one row of finite numbers per graph; the loss has no
@@ -52,13 +52,21 @@ class CLIP(Method):
     vectors: Tensor
 
     def __init__(
-        self, model: ContrastiveModel, loss: LossOfViews, num_graphs: int, *, vectors: str = "", hidden: Count = 512
+        self,
+        model: ContrastiveModel,
+        loss: LossOfViews,
+        num_graphs: int,
+        *,
+        vectors: str = "",
+        hidden_channels: Count = 512,
     ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "clip")
         rows = standardise(read_vectors(vectors, num_graphs))
         self.register_buffer("vectors", torch.from_numpy(rows).float(), persistent=False)
-        self.projector = nn.Sequential(nn.Linear(rows.shape[1], hidden), nn.ReLU(), nn.Linear(hidden, model.projection))
+        self.projector = nn.Sequential(
+            nn.Linear(rows.shape[1], hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, model.projection)
+        )
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -71,7 +79,7 @@ class CLIP(Method):
 
 
 def read_vectors(file: str, num_graphs: int) -> np.ndarray:
-    """Return the matrix `[num_graphs, d]` in a .npy file.
+    """Return the matrix `[num_graphs, d]` in a .npy file, as `float64`.
 
     Raises:
         InputError: no file is given, it cannot be read, or it holds something else.
@@ -80,20 +88,26 @@ def read_vectors(file: str, num_graphs: int) -> np.ndarray:
         raise InputError("method `clip` needs `vectors`, a .npy file with one row of numbers per graph.")
     try:
         rows = np.load(Path(file).expanduser(), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"cannot read `vectors` {file!r}: {reason(error)}.") from None
+    except Exception as error:  # a damaged file can raise any exception, so catch all
+        why = reason(error).partition(" If you trust")[0].rstrip(".")  # never advise to unpickle
+        raise InputError(f"cannot read `vectors` {file!r}: {why}.") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind not in "fiub" or not rows.size:
         found = f"{list(rows.shape)} of {rows.dtype}" if isinstance(rows, np.ndarray) else "several arrays"
         raise InputError(f"`vectors` must be a file of numbers [n, d], one row per graph; {file} holds {found}.")
     if len(rows) != num_graphs:
         raise InputError(f"`vectors` must have one row per graph: {file} has {len(rows)}, the data set {num_graphs}.")
+    with np.errstate(over="ignore"):  # a `longdouble` may be infinite as `float64`
+        rows = rows.astype(np.float64)
     if not np.isfinite(rows).all():
-        raise InputError(f"`vectors` {file} has NaN or infinity; replace them.")
+        raise InputError(f"`vectors` {file} has NaN, infinity or numbers above 1e308; replace them.")
     return rows
 
 
 def standardise(rows: np.ndarray) -> np.ndarray:
     """Return `rows [n, d]` with columns of mean 0 and deviation 1, clamped to -5 .. 5; constant columns become 0."""
-    centred = rows - rows.mean(axis=0, dtype=np.float64)
+    # Scale columns to at most 1, by a power of two, which does not round; else squares may over- or underflow.
+    _, exponent = np.frexp(np.abs(rows).max(axis=0))
+    rows = np.ldexp(rows, -exponent)
+    centred = rows - rows.mean(axis=0)
     deviation = centred.std(axis=0)
     return np.clip(centred / np.where(deviation > 0, deviation, 1), -LARGEST, LARGEST)

@@ -71,6 +71,18 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.model, self.loss = model, _as_loss(loss)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call `forward`, and convert BatchNorm's error about a single row into an InputError."""
+        try:
+            return super().__call__(*args, **kwargs)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise InputError(
+                "BatchNorm needs at least two rows to train on, got a batch of one node or one graph; use more data, "
+                "larger batches, or an encoder without BatchNorm."
+            ) from None
+
     @abstractmethod
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None

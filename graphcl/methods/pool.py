@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.augment.compose import OneOf, weighted_draw
-from graphcl.augment.decision import apply
+from graphcl.augment.decision import apply_decision
 from graphcl.augment.transform import Augmentation
 from graphcl.distributed import ranks
 from graphcl.graphs.batching import Layout, with_entries
-from graphcl.methods.simplex import nearest_distribution
+from graphcl.graphs.segment import cumulative
 from graphcl.registry import augmentations
 
 
@@ -64,6 +64,35 @@ class Distribution(nn.Module):
         self.draws.zero_()
 
 
+def nearest_distribution(v: Tensor) -> Tensor:
+    r"""Return the point of the probability simplex with the smallest Euclidean distance to `v`.
+
+    $$p = \max(v - \mu, 0), \qquad \mu = \frac1k \Big( \sum_{i \le k} v_{(i)} - 1 \Big)$$
+
+    where $v_{(i)}$ is the i-th largest entry of v, and k is the largest number for which $v_{(k)} > \mu$. The result is
+    exact.
+
+    Args:
+        v: vector `[n]`, n >= 1, finite.
+
+    Returns:
+        The probabilities p, `[n]`, >= 0, with sum 1.
+
+    Example:
+        >>> nearest_distribution(torch.tensor([0.9, 0.5, -1.0]))
+        tensor([0.7000, 0.3000, 0.0000])
+
+    References:
+        Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High Dimensions", ICML 2008, Fig. 1.
+    """
+    v = v - v.max()  # a shift does not change the result and avoids cancellation
+    down = v.sort(descending=True).values
+    number = torch.arange(1, v.numel() + 1, device=v.device)
+    mu = (cumulative(down) - 1) / number
+    k = (down > mu).sum() - 1
+    return (v - mu.gather(0, k[None])).clamp(min=0)
+
+
 class LearnedPool(OneOf):
     """Pool of augmentations with learned probabilities.
 
@@ -85,7 +114,7 @@ class LearnedPool(OneOf):
         """Return the augmented `batch`, with the index of each graph's member as its entry `drawn [B]`."""
         ptr = Layout.of(batch).ptr
         drawn = self.draw(ptr.numel() - 1, generator, ptr.device)
-        return with_entries(apply(batch, self.decide_drawn(batch, drawn, generator, graphs)), "drawn", drawn)
+        return with_entries(apply_decision(batch, self.decide_drawn(batch, drawn, generator, graphs)), "drawn", drawn)
 
 
 def names(members: list[Augmentation]) -> list[str]:

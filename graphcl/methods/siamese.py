@@ -15,14 +15,14 @@ from graphcl.registry import methods
 class _Siamese(Method):
     """Base class of BYOL and SimSiam: a predictor follows the projector, and targets are detached."""
 
-    def __init__(self, model: ContrastiveModel, loss: LossOfViews, hidden: int | None) -> None:
+    def __init__(self, model: ContrastiveModel, loss: LossOfViews, hidden_channels: int | None) -> None:
         super().__init__(model, loss)
         width = model.projection
         self.predictor = nn.Sequential(
-            nn.Linear(width, hidden or width),
-            nn.BatchNorm1d(hidden or width),
+            nn.Linear(width, hidden_channels or width),
+            nn.BatchNorm1d(hidden_channels or width),
             nn.ReLU(),
-            nn.Linear(hidden or width, width),
+            nn.Linear(hidden_channels or width, width),
         )
 
     def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,7 +56,7 @@ class BYOL(_Siamese):
         model: encoder and projector.
         loss: loss of predictions and targets, such as `byol`.
         momentum: momentum m, in [0, 1].
-        hidden: width of the predictor's hidden layer; that of the projection by default.
+        hidden_channels: width of the predictor's hidden layer; that of the projection by default.
 
     References:
         Grill et al., "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning", NeurIPS 2020 (arXiv
@@ -64,9 +64,14 @@ class BYOL(_Siamese):
     """
 
     def __init__(
-        self, model: ContrastiveModel, loss: LossOfViews, *, momentum: Fraction = 0.99, hidden: Channels | None = None
+        self,
+        model: ContrastiveModel,
+        loss: LossOfViews,
+        *,
+        momentum: Fraction = 0.99,
+        hidden_channels: Channels | None = None,
     ) -> None:
-        super().__init__(model, loss, hidden)
+        super().__init__(model, loss, hidden_channels)
         self.momentum = momentum
         self.momentum_model = momentum_copy(model)
 
@@ -86,14 +91,14 @@ class SimSiam(_Siamese):
     Args:
         model: encoder and projector.
         loss: loss of predictions and targets, such as `simsiam`.
-        hidden: width of the predictor's hidden layer; that of the projection by default.
+        hidden_channels: width of the predictor's hidden layer; that of the projection by default.
 
     References:
         Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021 (arXiv 2011.10566).
     """
 
-    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden: Channels | None = None) -> None:
-        super().__init__(model, loss, hidden)
+    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden_channels: Channels | None = None) -> None:
+        super().__init__(model, loss, hidden_channels)
 
     def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
         return z1.detach(), z2.detach()

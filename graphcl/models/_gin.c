@@ -59,6 +59,9 @@ typedef struct {
     int number, backward;
 } Worker;
 
+/* The sums of `raw` rows do not use the last layer's BatchNorm, so it has no gradient: not even 0 times infinity. */
+static int norm_is_unused(const Call *c, i64 l) { return c->raw && l + 1 == c->layers; }
+
 /* -- the loops, for processors with AVX-512 and for those with AVX2 ------------------------------------------------ */
 
 typedef struct {
@@ -98,15 +101,16 @@ static void merge(Call *c, i64 l, float *mean, float *deviation, int write) {
             mean[j] = layer->mean[j], deviation[j] = layer->deviation[j];
             continue;
         }
-        double count = 0, middle = 0, squares = 0;
+        double count = 0, middle = 0, squares = 0, total = 0;
         for (i64 s = 0; s < c->segments; s++) {
             double n = (double)(c->graph_ptr[c->first_graph[s + 1]] - c->graph_ptr[c->first_graph[s]]);
             if (n == 0) continue;
             double away = c->moments[s * 3 * H + j] - middle;
             squares += c->moments[s * 3 * H + H + j] + away * away * count * n / (count + n);
             middle += away * n / (count + n);
-            count += n;
+            count += n, total += n * c->moments[s * 3 * H + j];
         }
+        if (isnan(middle)) middle = total / count; /* an infinite mean makes `away` infinite with either sign */
         mean[j] = (float)middle;
         deviation[j] = (float)(1 / sqrt(squares / count + c->eps));
         if (!write) continue;
@@ -160,7 +164,7 @@ static void *work(void *given) {
         else
             for (i64 j = 0; j < H; j++) {
                 double plain = 0, weighted = 0;
-                for (i64 s = 0; s < c->segments; s++)
+                for (i64 s = 0; s < c->segments && !norm_is_unused(c, l); s++)
                     plain += c->moments[s * 3 * H + j], weighted += c->moments[s * 3 * H + H + j];
                 one[j] = (float)plain, other[j] = (float)weighted;
                 if (w->number == 0) c->layer[l].dshift[j] = one[j], c->layer[l].dscale[j] = other[j];

@@ -8,8 +8,9 @@ typedef int32_t NAME(bits) __attribute__((vector_size(4 * LANES)));
 
 INLINE vec NAME(load)(const float *p) { return *(const vec *)p; }
 INLINE void NAME(store)(float *p, vec v) { *(vec *)p = v; }
-INLINE vec NAME(positive)(vec v) { return (vec)((bits)v & (bits)(v > 0.0f)); }
-INLINE vec NAME(where_positive)(vec v, vec activation) { return (vec)((bits)v & (bits)(activation > 0.0f)); }
+/* ReLU and its gradient: as in torch, NaN passes. */
+INLINE vec NAME(relu)(vec v) { return (vec)((bits)v & ~(bits)(v <= 0.0f)); }
+INLINE vec NAME(relu_grad)(vec grad, vec activation) { return (vec)((bits)grad & ~(bits)(activation <= 0.0f)); }
 
 /* -- products -------------------------------------------------------------------------------------------------------
  * c (m x n) = a b + start, a(i, k) = a[i * am + k * ak], b(k, j) = b[k * ldb + j], n a multiple of 16; `relu` clips. */
@@ -30,7 +31,7 @@ INLINE void NAME(tile)(const int rows, const int vectors, i64 depth, const float
     }
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++)
-            NAME(store)(c + i * ldc + j * LANES, relu ? NAME(positive)(sum[i][j]) : sum[i][j]);
+            NAME(store)(c + i * ldc + j * LANES, relu ? NAME(relu)(sum[i][j]) : sum[i][j]);
 }
 
 INLINE void NAME(product)(i64 m, i64 n, i64 depth, const float *a, i64 am, i64 ak, const float *b, i64 ldb, float *c,
@@ -154,7 +155,8 @@ static void NAME(backward_segment)(Call *c, i64 l, i64 segment, const float *pla
     float *dw1 = c->partial + segment * c->partial_size, *dw2 = dw1 + H * K, *db1 = dw2 + H * H, *db2 = db1 + H;
     memset(dw1, 0, (size_t)(H * (K + H + 2)) * sizeof(float));
     float inner[BLOCK * H];
-    float part = c->training ? 1.0f / (float)c->nodes : 0.0f;
+    float part = 1.0f / (float)c->nodes;
+    int unused = norm_is_unused(c, l);
     i64 graph = c->first_graph[segment]; /* of the block's first row */
     for (i64 start = first; start < last; start += BLOCK) {
         i64 rows = last - start < BLOCK ? last - start : BLOCK;
@@ -167,12 +169,15 @@ static void NAME(backward_segment)(Call *c, i64 l, i64 segment, const float *pla
             vec mean = NAME(load)(layer->mean + j), away = NAME(load)(plain + j) * part;
             vec tilt = NAME(load)(weighted + j) * part * deviation;
             for (i64 i = 0, g = graph; i < rows; i++) {
-                vec r = NAME(load)(out + i * H + j), d = (NAME(load)(grad + i * H + j) - away - (r - mean) * tilt) * factor;
+                vec r = NAME(load)(out + i * H + j), d = NAME(load)(grad + i * H + j);
+                if (c->training) d = d - away - (r - mean) * tilt;
+                d = d * factor;
+                if (unused) d = (vec){0};
                 if (c->raw) {
                     while (c->graph_ptr[g + 1] <= start + i) g++;
                     d += NAME(load)(c->dpools + (g * c->layers + l) * H + j);
                 }
-                d = NAME(where_positive)(d, r);
+                d = NAME(relu_grad)(d, r);
                 NAME(store)(grad + i * H + j, d);
                 sum += d;
             }
@@ -183,7 +188,7 @@ static void NAME(backward_segment)(Call *c, i64 l, i64 segment, const float *pla
         for (i64 j = 0; j < H; j += LANES) {
             vec sum = {0};
             for (i64 i = 0; i < rows; i++) {
-                vec d = NAME(where_positive)(NAME(load)(inner + i * H + j), NAME(load)(hidden + i * H + j));
+                vec d = NAME(relu_grad)(NAME(load)(inner + i * H + j), NAME(load)(hidden + i * H + j));
                 NAME(store)(inner + i * H + j, d);
                 sum += d;
             }

@@ -170,7 +170,7 @@ class _FusedSums(torch.autograd.Function):
 
 def _storage_is_intact(tensor: Tensor) -> bool:
     end = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
-    return end <= tensor.untyped_storage().nbytes()
+    return tensor.numel() == 0 or end <= tensor.untyped_storage().nbytes()
 
 
 def _call(loop: Any, norms: Sequence[nn.BatchNorm1d], training: bool, raw: bool, *arrays: Tensor) -> bool:

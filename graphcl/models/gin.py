@@ -24,23 +24,27 @@ class _Conv(nn.Module):
     Attributes are named as in PyG's `GINConv` and `GINEConv`, so their state dicts can be exchanged.
     """
 
-    def __init__(self, in_channels: int, hidden: int, edge_dim: int | None = None) -> None:
+    def __init__(self, in_channels: int, hidden_channels: int, edge_dim: int | None = None) -> None:
         super().__init__()
-        self.nn = nn.Sequential(nn.Linear(in_channels, hidden), nn.ReLU(), nn.Linear(hidden, hidden))
+        self.nn = nn.Sequential(
+            nn.Linear(in_channels, hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, hidden_channels)
+        )
         self.lin = nn.Linear(edge_dim, in_channels) if edge_dim is not None else None
 
 
 class _GINBase(GraphEncoder):
     """Encoder that pools every layer; each layer is aggregation -> perceptron -> ReLU -> BatchNorm."""
 
-    def __init__(self, in_channels: int, hidden: int, layers: int, readout: GINReadout, edge_dim: int | None) -> None:
+    def __init__(
+        self, in_channels: int, hidden_channels: int, num_layers: int, readout: GINReadout, edge_dim: int | None
+    ) -> None:
         super().__init__(in_channels, readout)
-        widths = [in_channels] + [hidden] * (layers - 1)
-        self.convs = nn.ModuleList(_Conv(width, hidden, edge_dim) for width in widths)
-        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden) for _ in widths)
+        widths = [in_channels] + [hidden_channels] * (num_layers - 1)
+        self.convs = nn.ModuleList(_Conv(width, hidden_channels, edge_dim) for width in widths)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden_channels) for _ in widths)
         if readout == "log_sum":
             self.norms[-1].requires_grad_(False)  # unused, which DistributedDataParallel would refuse
-        self.out_channels = hidden * layers
+        self.out_channels = hidden_channels * num_layers
         initialise(self)
 
     def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
@@ -73,20 +77,20 @@ class GIN(_GINBase):
     h_G = \big\Vert_{l=1}^{L} \sum_{v \in G} x_v^{(l)}$$
 
     where $x_v^{(l)}$ is the representation of node v in layer l of L, $x_v^{(0)}$ its features, and $h_G$ the embedding
-    of graph G. $\Vert$ concatenates. Perceptrons have two layers of width `hidden` and are Xavier-initialised. GIN's
-    epsilon is 0. On the CPU in float32 and without edge weights, all layers run in compiled loops
+    of graph G. $\Vert$ concatenates. Perceptrons have two layers of width `hidden_channels` and are Xavier-initialised.
+    GIN's epsilon is 0. On the CPU in float32 and without edge weights, all layers run in compiled loops
     (`graphcl.models.compiled`).
 
     Args:
         in_channels: F, width of the node features.
-        hidden: H, width of each layer; embeddings have L * H columns.
-        layers: L, number of layers.
+        hidden_channels: H, width of each layer; embeddings have L * H columns.
+        num_layers: L, number of layers.
         readout: `sum`, `mean` or `max` over a graph's nodes; or `log_sum`, log(1 + sum) of the rows before BatchNorm,
             which keeps the number of nodes and compresses large graphs.
 
     Example:
         >>> import torch
-        >>> encoder = GIN(7, hidden=32, layers=3)
+        >>> encoder = GIN(7, hidden_channels=32, num_layers=3)
         >>> encoder(torch.randn(4, 7), torch.tensor([[0, 1, 2], [1, 2, 3]]), torch.tensor([0, 0, 1, 1])).shape
         torch.Size([2, 96])
 
@@ -95,9 +99,9 @@ class GIN(_GINBase):
     """
 
     def __init__(
-        self, in_channels: int, hidden: Channels = 32, layers: Layers = 3, readout: GINReadout = "sum"
+        self, in_channels: int, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: GINReadout = "sum"
     ) -> None:
-        super().__init__(in_channels, hidden, layers, readout, None)
+        super().__init__(in_channels, hidden_channels, num_layers, readout, None)
 
     @property
     def one_pass(self) -> bool:  # type: ignore[override]
@@ -129,8 +133,8 @@ class GINE(_GINBase):
     Args:
         in_channels: F, width of the node features.
         edge_dim: D, width of the edge attributes.
-        hidden: H, width of each layer; embeddings have L * H columns.
-        layers: L, number of layers.
+        hidden_channels: H, width of each layer; embeddings have L * H columns.
+        num_layers: L, number of layers.
         readout: as in `GIN`.
 
     References:
@@ -140,9 +144,14 @@ class GINE(_GINBase):
     supports_edge_attr = True
 
     def __init__(
-        self, in_channels: int, edge_dim: int, hidden: Channels = 32, layers: Layers = 3, readout: GINReadout = "sum"
+        self,
+        in_channels: int,
+        edge_dim: int,
+        hidden_channels: Channels = 32,
+        num_layers: Layers = 3,
+        readout: GINReadout = "sum",
     ) -> None:
-        super().__init__(in_channels, hidden, layers, readout, edge_dim)
+        super().__init__(in_channels, hidden_channels, num_layers, readout, edge_dim)
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
         """Return a function that sums the messages to each node; `edge_attr` may be `[E]` or `[E, D]`."""

@@ -35,11 +35,11 @@ class Categories(nn.Module):
 
     Args:
         sizes: number of values of each column.
-        hidden: H, width of the embeddings, Xavier-initialised.
+        hidden_channels: H, width of the embeddings, Xavier-initialised.
         name: name of the input in error messages.
 
     Example:
-        >>> bonds = Categories(BOND_SIZES, hidden=16, name="edge_attr")
+        >>> bonds = Categories(BOND_SIZES, hidden_channels=16, name="edge_attr")
         >>> bonds(torch.tensor([[3, 0, 1], [MASK, MASK, MASK]])).shape
         torch.Size([2, 16])
     """
@@ -47,10 +47,10 @@ class Categories(nn.Module):
     sizes: Tensor
     start: Tensor
 
-    def __init__(self, sizes: Sequence[int], hidden: int, name: str) -> None:
+    def __init__(self, sizes: Sequence[int], hidden_channels: int, name: str) -> None:
         super().__init__()
         self.name = name
-        self.tables = nn.Parameter(torch.empty(sum(sizes) + len(sizes), hidden))
+        self.tables = nn.Parameter(torch.empty(sum(sizes) + len(sizes), hidden_channels))
         rows = torch.tensor(sizes) + 1
         self.register_buffer("sizes", rows - 1, persistent=False)
         self.register_buffer("start", rows.cumsum(0) - rows, persistent=False)
@@ -96,11 +96,13 @@ class Categories(nn.Module):
 class _Layer(nn.Module):
     """One layer of `MoleculeGINE`: bond embedding, perceptron and BatchNorm."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, hidden_channels: int) -> None:
         super().__init__()
-        self.bonds = Categories(BOND_SIZES, hidden, "edge_attr")
-        self.nn = nn.Sequential(nn.Linear(hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, hidden))
-        self.norm = nn.BatchNorm1d(hidden)
+        self.bonds = Categories(BOND_SIZES, hidden_channels, "edge_attr")
+        self.nn = nn.Sequential(
+            nn.Linear(hidden_channels, 2 * hidden_channels), nn.ReLU(), nn.Linear(2 * hidden_channels, hidden_channels)
+        )
+        self.norm = nn.BatchNorm1d(hidden_channels)
         initialise(self.nn)
 
 
@@ -120,8 +122,8 @@ class MoleculeGINE(GraphEncoder):
     Args:
         in_channels: number of atom columns, always 9.
         edge_dim: number of bond columns, always 3.
-        hidden: H, width of each layer. Embeddings have H columns, or (L + 1) * H with `jk="cat"`.
-        layers: L, number of layers.
+        hidden_channels: H, width of each layer. Embeddings have H columns, or (L + 1) * H with `jk="cat"`.
+        num_layers: L, number of layers.
         readout: `mean`, `sum` or `max` over a graph's atoms.
         jk: `last`, the readout of the last layer, or `cat`, that of all layers and of the atoms' embeddings.
 
@@ -130,7 +132,7 @@ class MoleculeGINE(GraphEncoder):
             `edge_attr` has a wrong shape or dtype or an unknown category.
 
     Example:
-        >>> encoder = MoleculeGINE(9, 3, hidden=16, layers=2)
+        >>> encoder = MoleculeGINE(9, 3, hidden_channels=16, num_layers=2)
         >>> x, bonds = torch.zeros(2, 9, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long)
         >>> encoder(x, torch.tensor([[0], [1]]), edge_attr=bonds).shape
         torch.Size([1, 16])
@@ -149,8 +151,8 @@ class MoleculeGINE(GraphEncoder):
         self,
         in_channels: int,
         edge_dim: int,
-        hidden: Channels = 300,
-        layers: Layers = 5,
+        hidden_channels: Channels = 300,
+        num_layers: Layers = 5,
         readout: Readout = "mean",
         jk: JumpingKnowledge = "last",
     ) -> None:
@@ -161,9 +163,9 @@ class MoleculeGINE(GraphEncoder):
                 f"as in OGB's molecules, got {in_channels} and {edge_dim}; use gin or gine."
             )
         self.jk = jk
-        self.out_channels = (layers + 1) * hidden if jk == "cat" else hidden
-        self.atoms = Categories(ATOM_SIZES, hidden, "x")
-        self.layers = nn.ModuleList(_Layer(hidden) for _ in range(layers))
+        self.out_channels = (num_layers + 1) * hidden_channels if jk == "cat" else hidden_channels
+        self.atoms = Categories(ATOM_SIZES, hidden_channels, "x")
+        self.layers = nn.ModuleList(_Layer(hidden_channels) for _ in range(num_layers))
 
     def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
         """Yield the node representations `[N, H]` of the last layer, or of all with `jk="cat"`."""

@@ -80,10 +80,12 @@ class GraphConvolutions(nn.Module):
     Memory is O(N H) for N nodes: messages along edges are never stored. See `node_gcn` for the arguments.
     """
 
-    def __init__(self, in_channels: int, hidden: int, out: int, layers: int, norm: str, activation: str) -> None:
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int, norm: str, activation: str
+    ) -> None:
         super().__init__()
-        widths = [in_channels, *[hidden] * (layers - 1), out]
-        self.out_channels = out
+        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.out_channels = out_channels
         self.weights = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(width) for width in widths[1:])
         self.norms = nn.ModuleList(
@@ -94,7 +96,7 @@ class GraphConvolutions(nn.Module):
             nn.init.xavier_uniform_(weight.weight)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Return the last layer's node rows, `[N, out]`."""
+        """Return the last layer's node rows, `[N, out_channels]`."""
         adjacency = NormalisedAdjacency.of(edge_index, x)
         for weight, bias, norm, activation in zip(self.weights, self.biases, self.norms, self.activations, strict=True):
             rows = product(x, weight.weight)  # type: ignore[arg-type]
@@ -106,9 +108,9 @@ class GraphConvolutions(nn.Module):
 def node_gcn(
     in_channels: int,
     *,
-    hidden: Channels = 256,
-    out: Channels = 128,
-    layers: Layers = 2,
+    hidden_channels: Channels = 256,
+    out_channels: Channels = 128,
+    num_layers: Layers = 2,
     norm: Literal["none", "batch_norm"] = "none",
     activation: Literal["relu", "prelu", "elu"] = "relu",
     readout: Readout = "mean",
@@ -117,11 +119,11 @@ def node_gcn(
 
     Args:
         in_channels: F, width of the node features.
-        hidden: width of all layers but the last.
-        out: H, width of the last layer.
-        layers: number of layers.
+        hidden_channels: width of all layers but the last.
+        out_channels: H, width of the last layer.
+        num_layers: number of layers.
         norm: `none`, as in GRACE and DGI, or `batch_norm`, as in BGRL.
         activation: `relu`, `prelu` or `elu`, after every layer.
         readout: `sum`, `mean` or `max` over a graph's nodes; not used for nodes.
     """
-    return Pooled(GraphConvolutions(in_channels, hidden, out, layers, norm, activation), readout)
+    return Pooled(GraphConvolutions(in_channels, hidden_channels, out_channels, num_layers, norm, activation), readout)

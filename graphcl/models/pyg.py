@@ -19,39 +19,61 @@ from graphcl.registry import encoders
 
 
 @encoders.register("gcn")
-def gcn(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
+def gcn(
+    in_channels: int, *, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: Readout = "sum"
+) -> nn.Module:
     """Return a graph convolutional network (Kipf and Welling 2017), PyG's `GCN`."""
-    return _pooled(GCN, in_channels, hidden, layers, readout)
+    return _pooled(GCN, in_channels, hidden_channels, num_layers, readout)
 
 
 @encoders.register("gat")
 def gat(
-    in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum", heads: Count = 4
+    in_channels: int,
+    *,
+    hidden_channels: Channels = 32,
+    num_layers: Layers = 3,
+    readout: Readout = "sum",
+    heads: Count = 4,
 ) -> nn.Module:
-    """Return a graph attention network (Velickovic et al. 2018), PyG's `GAT`; `hidden` is a multiple of `heads`."""
-    if hidden % heads:
-        raise InputError(f"`hidden` must be a multiple of `heads`, got {hidden} and {heads}.")
-    return _pooled(GAT, in_channels, hidden, layers, readout, heads=heads)
+    """Return a graph attention network (Velickovic et al. 2018), PyG's `GAT`; `heads` divides `hidden_channels`."""
+    if hidden_channels % heads:
+        raise InputError(f"`hidden_channels` must be a multiple of `heads`, got {hidden_channels} and {heads}.")
+    return _pooled(GAT, in_channels, hidden_channels, num_layers, readout, heads=heads)
 
 
 @encoders.register("sage")
-def sage(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
+def sage(
+    in_channels: int, *, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: Readout = "sum"
+) -> nn.Module:
     """Return a GraphSAGE network (Hamilton et al. 2017), PyG's `GraphSAGE`, with mean aggregation."""
-    return _pooled(GraphSAGE, in_channels, hidden, layers, readout)
+    return _pooled(GraphSAGE, in_channels, hidden_channels, num_layers, readout)
 
 
 @encoders.register("pna")
-def pna(in_channels: int, *, hidden: Channels = 32, layers: Layers = 3, readout: Readout = "sum") -> nn.Module:
+def pna(
+    in_channels: int, *, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: Readout = "sum"
+) -> nn.Module:
     """Return a principal neighbourhood aggregation network (Corso et al. 2020), PyG's `PNA`, without degree scalers."""
     aggregators = ["mean", "min", "max", "std"]
     # a placeholder: the layer requires a degree histogram, but the scaler `identity` does not use it
     degrees = torch.ones(2, dtype=torch.long)
     return _pooled(
-        PNA, in_channels, hidden, layers, readout, aggregators=aggregators, scalers=["identity"], deg=degrees
+        PNA,
+        in_channels,
+        hidden_channels,
+        num_layers,
+        readout,
+        aggregators=aggregators,
+        scalers=["identity"],
+        deg=degrees,
     )
 
 
-def _pooled(model: Any, in_channels: int, hidden: int, layers: int, readout: Readout, **options: Any) -> nn.Module:
-    """Return a pooled `model`; its embeddings have `layers * hidden` columns, as in `gin`."""
-    width = hidden * layers
-    return Pooled(model(in_channels, hidden, layers, width, norm="batch_norm", jk="cat", **options), readout)
+def _pooled(
+    model: Any, in_channels: int, hidden_channels: int, num_layers: int, readout: Readout, **options: Any
+) -> nn.Module:
+    """Return a pooled `model`; its embeddings have `num_layers * hidden_channels` columns, as in `gin`."""
+    width = hidden_channels * num_layers
+    return Pooled(
+        model(in_channels, hidden_channels, num_layers, width, norm="batch_norm", jk="cat", **options), readout
+    )

@@ -129,11 +129,11 @@ def save_encoder(file: str | os.PathLike[str] | IO[bytes], description: EncoderD
         >>> import tempfile
         >>> from graphcl import GIN, load_dataset
         >>> dataset = load_dataset("synthetic")
-        >>> encoder = GIN(dataset.num_features, hidden=8)  # to be trained by `graphcl.train`
+        >>> encoder = GIN(dataset.num_features, hidden_channels=8)  # to be trained by `graphcl.train`
         >>> with tempfile.TemporaryDirectory() as place:
         ...     file = f"{place}/encoder.pt"
         ...     save_encoder(file, EncoderDescription.of(encoder, dataset), {0: encoder.state_dict()})
-        ...     loaded, description = load_encoder(file, encoder=lambda columns: GIN(columns, hidden=8))
+        ...     loaded, description = load_encoder(file, encoder=lambda columns: GIN(columns, hidden_channels=8))
         >>> description.dataset, loaded.out_channels
         ('synthetic', 24)
     """
@@ -207,7 +207,8 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
         path: as for `load_encoder`.
 
     Raises:
-        InputError: the file is not found, is corrupted, contains code, or was not written by this library.
+        InputError: the file is not found, is corrupted, contains code, or was not written by this library; or a weight
+            is NaN or infinite.
     """
     file = _file(path)
     if not file.is_file():
@@ -227,6 +228,8 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     weights = content.get("weights")
     if not isinstance(weights, dict) or not weights or not all(map(_is_state, weights.items())):
         raise InputError(f"{file} is corrupted: `weights` must map seeds to the state dicts of an encoder.")
+    for state in weights.values():
+        _check_values(state, file)
     values = {one_line(key): value for key, value in content.items() if key not in ("format", "version", "weights")}
     try:
         description = EncoderDescription.model_validate(values)
@@ -243,6 +246,16 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
 def installed_encoders() -> list[str]:
     """Return the names of the encoders that are installed with graphcl; `load_encoder` takes them."""
     return sorted(file.stem for file in INSTALLED.glob("*.pt"))
+
+
+def _check_values(state: Mapping[str, Tensor], file: Path) -> None:
+    """Raise InputError if a weight in `state` is NaN or infinite, or a variance of BatchNorm is negative."""
+    for key, value in state.items():
+        wrong = "NaN or infinite" if not bool(value.isfinite().all()) else None
+        if key.endswith("running_var") and bool((value < 0).any()):
+            wrong = "negative"
+        if wrong is not None:
+            raise InputError(f"{file} is corrupted: `{one_line(key, 60)}` has a value that is {wrong}; train it again.")
 
 
 def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
@@ -263,7 +276,7 @@ def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], mod
 
 
 def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """Return a message on up to three keys that are missing on one side or differ in shape; empty if all keys fit."""
+    """Return a message on up to three keys that are on one side only or differ in shape or dtype; empty if all fit."""
     found = []
     for key in dict.fromkeys([*saved, *own]):
         name = f"`{one_line(key, 60)}` is"
@@ -271,6 +284,8 @@ def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
             found.append(f"{name} only in the {'file' if key in saved else 'module'}")
         elif saved[key].shape != own[key].shape:
             found.append(f"{name} {list(saved[key].shape)} in the file and {list(own[key].shape)} in the module")
+        elif saved[key].dtype != own[key].dtype:
+            found.append(f"{name} {saved[key].dtype} in the file and {own[key].dtype} in the module")
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return "; ".join(found[:3]) + more
 

@@ -14,9 +14,10 @@ from graphcl.errors import MAX_LINE, InputError, one_line
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.context import Clock, Context
 from graphcl.experiment.encoder_input import load_arguments
+from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
-from graphcl.experiment.summary import environment
+from graphcl.report.summary import environment
 
 
 def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
@@ -41,6 +42,7 @@ def run_cell(config: Config, device: str = "auto") -> dict[str, Any]:
 def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
     dataset = _load(**load_arguments(config))
+    data = data_fingerprint(config, dataset)
     clock.lap("load")
     config = with_usable_evaluation(config, dataset)
     trains = bool(config.epochs or config.steps)
@@ -51,6 +53,7 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     result = run_seed(config, dataset, seed, device, rows=rows, context=Context(workers=config.threads))
     kept = {name: {row: vars(score) for row, score in scores.items()} for name, scores in result.scores.items()}
     record: dict[str, Any] = {"status": "done", "seconds": {**clock.seconds, **result.seconds}, "metrics": {}}
+    record["data"] = data
     record["scores"] = {name: scores["trained" if trains else "untrained"] for name, scores in kept.items()}
     if not trains:
         return {**record, "references": kept}

@@ -15,21 +15,21 @@ from typing import Any, NoReturn
 import yaml
 
 from graphcl.arguments import nearest
+from graphcl.cli.command_line import Options, one_value, read_value
+from graphcl.cli.commands import SWEEP, SweepSettings
+from graphcl.cli.entry_point import program
 from graphcl.config import Config
-from graphcl.config.command_line import Options, one_value, read_value
-from graphcl.config.commands import SWEEP, SweepSettings
 from graphcl.config.files import read_yaml
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.sweep.executors import default_workers
-from graphcl.sweep.folder import SweepFolder
+from graphcl.sweep.folder import Records, SweepFolder
 from graphcl.sweep.plan import Cell, Plan, make_plan
 from graphcl.sweep.progress import Progress
 from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
-from graphcl.sweep.sweep import SweepResult, sweep
+from graphcl.sweep.sweep import SweepResult, known_data, other_data, sweep
 from graphcl.sweep.write import to_markdown
-from graphcl.system.entry_point import program
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _run(request: Request, plan: Plan) -> int:
     if settings.dry_run:
         return 0
     if settings.executor == "loky":
-        _check_datasets(cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done")
+        _check_datasets((cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done"), records)
     signal.signal(signal.SIGTERM, _interrupt)
     result = sweep(plan, out, workers, Progress(total, done, sys.stderr), settings.executor)
     print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
@@ -181,14 +181,22 @@ def _run(request: Request, plan: Plan) -> int:
     return 1 if result.failed else 0
 
 
-def _check_datasets(cells: Iterable[Cell]) -> None:
-    """Load every data set once, so that an unusable data set is reported once and not by each of its cells."""
+def _check_datasets(cells: Iterable[Cell], records: Records) -> None:
+    """Load every data set once, so that unusable or changed data is reported once and not by each of its cells."""
     from graphcl.experiment.encoder_input import load_arguments  # imported here, as it loads torch
+    from graphcl.experiment.fingerprint import data_fingerprint, method_files
     from graphcl.sweep.cell import load_scored
 
-    for arguments in map(dict, dict.fromkeys(tuple(load_arguments(cell.config).items()) for cell in cells)):
+    known, loaded = known_data(records), set()
+    for cell in cells:
+        arguments = load_arguments(cell.config)
+        if (key := (*arguments.items(), *method_files(cell.config))) in loaded:
+            continue
         print(f"loading {arguments['source']} ...", flush=True)
-        load_scored(**arguments)
+        data = data_fingerprint(cell.config, load_scored(**arguments))
+        if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
+            raise InputError(other_data(changed))
+        loaded.add(key)
 
 
 def _draw(folder: Path, plan: Plan, result: SweepResult) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from graphcl.evaluate import METRICS
-from graphcl.experiment.viz.bars import Bar, bars
-from graphcl.experiment.viz.heat_map import heat_map
-from graphcl.experiment.viz.svg import to_svg
+from graphcl.report.bars import Bar, bars
+from graphcl.report.heat_map import heat_map
+from graphcl.report.svg import to_svg
 from graphcl.sweep.plan import Plan
 from graphcl.sweep.table import Entry, Table
 from graphcl.system.files import write_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import IO, Any
 
-from graphcl.experiment.summary import unit
+from graphcl.report.summary import unit
 from graphcl.sweep.folder import Records
 from graphcl.sweep.plan import Cell
 from graphcl.sweep.table import scores_of

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.config import Config
-from graphcl.errors import MAX_LINE, one_line
+from graphcl.errors import MAX_LINE, InputError, one_line
+from graphcl.experiment.fingerprint import KnownData
 from graphcl.sweep.executors import default_workers, make_executor
 from graphcl.sweep.folder import Records, SweepFolder, write_record
 from graphcl.sweep.plan import Cell, Plan
@@ -58,15 +59,16 @@ def sweep(
         executor: name of an executor, see `make_executor`; or an executor, which is not shut down.
 
     Raises:
-        InputError: another sweep uses the folder, or it holds a cell with other settings.
+        InputError: another sweep uses the folder, or it holds a cell with other settings or cells with other data.
     """
     with SweepFolder(folder) as kept:
         records = kept.records(plan)
+        known = known_data(records)
         kept.add_plan(plan)
         cells = [cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done"]
         try:
             if cells:
-                _run_cells(cells, kept, records, workers or default_workers(len(cells)), on_cell, executor)
+                _run_cells(cells, kept, records, known, workers or default_workers(len(cells)), on_cell, executor)
         finally:  # also after an interruption, so that the tables have all finished cells
             tables = {name: make_table(plan, records, name) for name in plan.evaluators}
             write_tables(kept.path, plan, records, tables)
@@ -75,14 +77,34 @@ def sweep(
     return SweepResult(tables, records, failed)
 
 
+def known_data(records: Records) -> KnownData:
+    """Return the data of all finished cells.
+
+    Raises:
+        InputError: two cells load the same data set, and it changed between them.
+    """
+    known = KnownData()
+    for key, record in records.items():
+        if record["status"] == "done" and (changed := known.changes(record)):
+            raise InputError(f"cells/{key}.json: {other_data(changed)}")
+    return known
+
+
+def other_data(changed: list[str]) -> str:
+    """Return the message that the data of a cell changed."""
+    return f"the data is not that of the finished cells: {'; '.join(changed)}. Restore it, or pass another --out."
+
+
 def _run_cells(
     cells: list[Cell],
     folder: SweepFolder,
     records: Records,
+    known: KnownData,
     workers: int,
     on_cell: OnCell | None,
     executor: str | Executor,
 ) -> None:
+    """Run `cells`; add their records to `records` and to the folder. A cell on other data than `known` fails."""
     pool = make_executor(executor, min(workers, len(cells))) if isinstance(executor, str) else executor
     files = {cell.key: folder.cells.absolute() / f"{cell.key}.json" for cell in cells}
     futures: dict[Future[dict[str, Any]], Cell] = {}
@@ -100,6 +122,8 @@ def _run_cells(
                     "coordinates": dict(cell.coordinates),
                     "config": cell.config.model_dump(),
                 }
+            if record["status"] == "done" and (changed := known.changes(record)):
+                record = {**record, "status": "failed", "error": other_data(changed)}
             write_record(files[cell.key], record)
             records[cell.key] = record
             if on_cell is not None:

@@ -22,8 +22,8 @@ FREE_BYTES = 16 * 2**20
 def read_torch_file(path: Path, instead: str) -> Any:
     """Return the content of a file that `torch.save` wrote, on the CPU: tensors, numbers, strings and containers.
 
-    The file is read with `weights_only=True`. It is refused if it is compressed, or if its tensors or nested containers
-    would expand to far more than the size of the file.
+    The file is read with `weights_only=True`. It is refused if a record does not match its checksum, if it is
+    compressed, or if its tensors or nested containers would expand to far more than the size of the file.
 
     Args:
         path: path of the file.
@@ -39,6 +39,9 @@ def read_torch_file(path: Path, instead: str) -> Any:
                 raise ValueError("it is compressed, which PyTorch never does")
             if any(name.endswith("/constants.pkl") for name in archive.namelist()):
                 raise ValueError("it is a TorchScript program")
+            # torch.load does not verify checksums, so a flipped bit would go unnoticed
+            if (damaged := archive.testzip()) is not None:
+                raise ValueError(f"{damaged} does not match its checksum")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about unusual pickles, but the error below suffices
             # memory-mapped, as some versions of torch otherwise read past the end of a short record

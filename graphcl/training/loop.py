@@ -44,7 +44,7 @@ def train(
     that resume, need `torch.use_deterministic_algorithms(True)`.
 
     Args:
-        method: method to train in place, such as `TwoViews(model, Loss("adnce"))`, on the model's device.
+        method: method to train in place, such as `TwoViews(model, Loss("adnce"))`; moved to the model's device.
         loader: batches of graphs; one iteration is one epoch.
         first: augmentation of the first view, or its name; a method may replace it.
         second: augmentation of the second view, or its name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from itertools import islice
@@ -54,6 +55,7 @@ class Training:
         generator: torch.Generator | None,
         settings: TrainingSettings,
     ) -> None:
+        method.to(next(method.model.parameters()).device)  # the modules that the method added to the model
         self.method, self.loader, self.settings, self._generator = method, loader, settings, generator
         self._parameters = [each for each in method.parameters() if each.requires_grad]
         self._device = self._parameters[0].device
@@ -238,6 +240,13 @@ class Training:
             self._generators.restore_own({name: each for name, each in every[0]["own"].items() if name == "order"})
         if len(every) != ranks.size() and rank == 0 and not same_views:
             note_new_views(f"saved by {len(every)} ranks, resumed by {ranks.size()}")
+        batches = len(self.loader) if isinstance(self.loader, Sized) else None
+        if self._done and self._done != batches and ranks.rank() == 0:
+            print(
+                f"graphcl: resumed within epoch {self.epoch + 1}, after step {self._done}: the other steps of this "
+                "epoch use a new order and new views, so the result is not bit-identical.",
+                file=sys.stderr,
+            )
 
     def _fixed_settings(self) -> dict[str, Any]:
         """Return the settings that must not change when training resumes."""

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from graphcl.augment.transform import Augmentation
-from graphcl.augment.views import two_views
+from graphcl.augment.transform import Augmentation, two_views
 from graphcl.graphs.batching import check_batch, split
 
 

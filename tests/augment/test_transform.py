@@ -1,49 +1,23 @@
-"""Test augmentations as PyG transforms: on graphs, in data sets, loaders, `T.Compose` and data pipes."""
+"""Test augmentations as PyG transforms: on graphs, in data sets, loaders and `T.Compose`."""
 
 import os
 import pickle
-import re
 import warnings
 
 import pytest
 import torch
 import torch_geometric.transforms as T
-from hypothesis import given
 from torch_geometric import EdgeIndex
-from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
+from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.datasets import FakeDataset
 from torch_geometric.loader import DataLoader
 
 from graphcl.augment import AttributeMask, Compose, EdgePerturb, Identity, NodeDrop, OneOf, Subgraph
-from graphcl.errors import InputError, InputTypeError
-from graphcl.registry import augmentations
-from tests.strategies import (
-    QUICK,
-    assert_same_graph,
-    assert_true_batch,
-    generators,
-    induced,
-    kept_nodes,
-    make_graph,
-    path,
-    ratio_count,
-    ratios,
-    seeded,
-    shapes,
-)
+from tests.augment.test_contract import NAMES, NEEDS_FEATURES, build
+from tests.strategies import assert_same_graph, assert_true_batch, make_graph, path, seeded
 
-NAMES = list(augmentations)
-
-
-def build(name):
-    needs_members = "members" in augmentations.arguments(name).required
-    return augmentations[name](*[[NodeDrop(0.5), AttributeMask(0.5)]] * needs_members)
-
-
-class Held(InMemoryDataset):
-    def __init__(self, graphs, transform=None):
-        super().__init__(None, transform)
-        self.data, self.slices = self.collate(graphs)
+GRAPHS = [make_graph(4 + i, path(4 + i), i) for i in range(6)]
+each_name = pytest.mark.parametrize("name", NAMES)
 
 
 class Molecule(Data):
@@ -58,119 +32,47 @@ class Molecule(Data):
         return 2 * self.num_nodes
 
 
-each_name = pytest.mark.parametrize("name", NAMES)
-
-
-# -- single graphs -----------------------------------------------------------------------------------------------------
-
-
 @each_name
-def test_a_graph_gives_a_graph_and_stays(name):
-    graph, again = make_graph(6, path(6)), make_graph(6, path(6))
-    view = build(name)(graph, seeded(0))
-    assert type(view) is Data
+def test_a_graph_gives_a_graph(name):
+    """Also of a subclass, with attributes of the whole graph of any type, and with PyG's `EdgeIndex`."""
+    more = {"count": 3, "flag": True, "scalar": torch.tensor(2.5), "names": ["a", "b"], "nested": {"a": 1, "b": "text"}}
+    graph = Molecule(**make_graph(6, path(6)).to_dict(), **more)
+    again, augment = graph.clone(), build(name)
+    view = augment(graph, seeded(0))
+    assert type(view) is Molecule
+    assert (view.source, view.twice) == ("a file", 2 * view.num_nodes)
     assert set(view.keys()) == set(graph.keys())
     assert view is not graph or name == "identity"
     assert_same_graph(graph, again)
+    for key in [*more, "y", "target", "name", "scale"]:
+        assert type(view[key]) is type(graph[key]), key
+        assert str(view[key]) == str(graph[key]), key
     view.extra = 1
     assert "extra" not in graph
+    torch.manual_seed(0)
+    called = augment(graph)
+    torch.manual_seed(0)
+    assert_same_graph(augment.forward(graph), called)
 
-
-@QUICK
-@given(shapes(), ratios, generators)
-def test_a_graph_by_itself_is_augmented_as_in_a_batch_of_one(shape, ratio, generator):
-    graph = make_graph(*shape, keys=("x", "edge_attr", "name"))
-    view = NodeDrop(ratio)(graph, generator)
-    assert view.num_nodes == graph.num_nodes - ratio_count(ratio, graph.num_nodes)
-    assert_same_graph(view, induced(graph, kept_nodes(view)))
-
-
-@each_name
-def test_what_belongs_to_the_whole_graph_is_handed_on_as_it_is(name):
-    more = {
-        "count": 3,
-        "scale": 0.5,
-        "flag": True,
-        "scalar": torch.tensor(2.5),
-        "y": torch.tensor([1]),
-        "names": ["a", "b"],
-        "nested": {"a": torch.ones(2), "b": "text"},
-    }
-    graph = Data(x=torch.randn(5, 2), edge_index=make_graph(5, path(5)).edge_index, **more)
-    view = build(name)(graph, seeded(0))
-    for key, value in more.items():
-        assert type(view[key]) is type(value), key
-        if isinstance(value, torch.Tensor):
-            assert view[key].shape == value.shape, key
-            assert torch.equal(view[key], value), key
-        else:
-            assert str(view[key]) == str(value), key
-
-
-@each_name
-def test_subclasses_of_data_stay_what_they_are(name):
-    graph = make_graph(6, path(6))
-    molecule = Molecule(**graph.to_dict())
-    view = build(name)(molecule, seeded(0))
-    assert type(view) is Molecule
-    assert view.source == "a file"
-    assert view.twice == 2 * view.num_nodes
-    assert molecule.num_nodes == 6
-
-
-@pytest.mark.parametrize("augment", [NodeDrop(0.5), Subgraph(0.5)], ids=repr)
-@pytest.mark.parametrize("more", [{}, {"y": torch.tensor([1])}, {"atom": torch.arange(8)}], ids=list)
-def test_isolated_nodes_are_not_forgotten_where_nothing_but_edges_tells_their_number(augment, more):
-    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]), **more)
-    assert graph.num_nodes == 8
-    for seed in range(5):
-        assert augment(graph, seeded(seed)).num_nodes == 4
-
-
-@pytest.mark.parametrize("augment", [EdgePerturb(0.5, add=False), EdgePerturb(0.5)], ids=repr)
-@pytest.mark.parametrize("more", [{}, {"y": torch.tensor([1])}, {"atom": torch.arange(8)}], ids=list)
-def test_nodes_stay_where_edges_go_and_nothing_but_edges_told_their_number(augment, more):
-    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]), **more)
-    for seed in range(5):
-        assert augment(graph, seeded(seed)).num_nodes == 8
-
-
-@each_name
-def test_a_stated_number_of_nodes(name):
-    if name in ("attribute_mask", "random4", "feature_mask", "drop_and_mask"):
-        pytest.skip("needs features")
-    graph = make_graph(6, [(0, 1), (1, 0)], keys=())
-    assert graph.num_nodes == 6
-    augment = augmentations[name](*[[NodeDrop(0.5)]] * (name in ("compose", "one_of")))
-    view = augment(graph, seeded(0))
-    assert view.num_nodes == len(view.node_id)
-
-
-@each_name
-def test_edge_index_of_pygs_own_class(name):
-    graph = make_graph(6, path(6))
-    expected = build(name)(graph, seeded(0))
     graph.edge_index = EdgeIndex(graph.edge_index, sparse_size=(6, 6), sort_order=None)
-    view = build(name)(graph, seeded(0))
-    assert view.edge_index.shape == expected.edge_index.shape
-    assert bool((view.edge_index == expected.edge_index).all())
-    assert view.num_nodes == expected.num_nodes
+    other = augment(graph, seeded(0))
+    assert torch.equal(torch.as_tensor(other.edge_index), view.edge_index)
+    assert other.num_nodes == view.num_nodes
 
 
-# -- data sets and loaders ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("augment", "left"), [(NodeDrop(0.5), 4), (Subgraph(0.5), 4), (EdgePerturb(0.5, add=False), 8),
+                                               (EdgePerturb(0.5), 8)], ids=repr)  # fmt: skip
+@pytest.mark.parametrize("more", [{}, {"y": torch.tensor([1])}, {"atom": torch.arange(8)}], ids=list)
+def test_isolated_nodes_are_counted_where_only_edges_tell_their_number(augment, left, more):
+    graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]), **more)
+    for seed in range(3):
+        assert augment(graph, seeded(seed)).num_nodes == left
 
 
-@each_name
-def test_as_the_transform_of_a_data_set_in_a_loader(name):
-    graphs = [make_graph(4 + i, path(4 + i), i) for i in range(6)]
-    dataset = Held(graphs, transform=build(name))
-    assert type(dataset[0]) is Data
-    for batch in DataLoader(dataset, batch_size=4):
-        assert_true_batch(batch)
-    loaded = next(iter(DataLoader(dataset, batch_size=6)))
-    assert loaded.num_graphs == 6
-    assert loaded.y.tolist() == list(range(6))
-    assert [int(ids[0]) // 100 for ids in loaded.node_id.split(loaded.ptr.diff().tolist())] == list(range(6))
+class Held(InMemoryDataset):
+    def __init__(self, graphs, transform=None):
+        super().__init__(None, transform)
+        self.data, self.slices = self.collate(graphs)
 
 
 class Processed(InMemoryDataset):
@@ -183,32 +85,43 @@ class Processed(InMemoryDataset):
         self.load(self.processed_paths[0])
 
     def process(self):
-        graphs = [make_graph(4 + i, path(4 + i), i) for i in range(4)]
-        self.save([self.pre_transform(graph) for graph in graphs], self.processed_paths[0])
+        self.save([self.pre_transform(graph) for graph in GRAPHS], self.processed_paths[0])
 
 
 @each_name
-def test_as_the_pre_transform_it_is_drawn_once(name, tmp_path):
-    first = Processed(str(tmp_path), pre_transform=build(name))
+def test_in_data_sets_loaders_and_chains(name, tmp_path):
+    augment = build(name)
+    dataset = pickle.loads(pickle.dumps(Held(GRAPHS, transform=augment)))
+    assert type(dataset[0]) is Data
+    loaded = next(iter(DataLoader(dataset, batch_size=6)))
+    assert_true_batch(loaded)
+    assert loaded.y.tolist() == list(range(6))
+    assert [int(ids[0]) // 100 for ids in loaded.node_id.split(loaded.ptr.diff().tolist())] == list(range(6))
+
+    first = Processed(str(tmp_path), pre_transform=augment)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # PyG warns if the folder was made with another `pre_transform`
-        again = Processed(str(tmp_path), pre_transform=build(name))
+        again = Processed(str(tmp_path), pre_transform=augment)
     for one, other in zip(first, again, strict=True):
         assert_same_graph(one, other)
-    assert set(first[0].keys()) == set(make_graph(4, path(4)).keys())
 
-
-@each_name
-def test_on_a_batch_it_is_a_transform_too(name):
-    """Apply each augmentation, alone and in `T.Compose`, to a batch from a loader with `follow_batch`."""
-    graphs = [make_graph(4 + i, path(4 + i), i) for i in range(4)]
-    (batch,) = DataLoader(graphs, batch_size=4, follow_batch=["x"])
-    for transform in (build(name), T.Compose([build(name), T.Constant(cat=True)])):
+    (batch,) = DataLoader(GRAPHS, batch_size=6, follow_batch=["x"])
+    for transform in (augment, T.Compose([augment, T.Constant(cat=True)])):
         view = transform(batch)
         assert isinstance(view, Batch)
-        assert [graph.y.item() for graph in view.to_data_list()] == [0, 1, 2, 3]
+        assert [graph.y.item() for graph in view.to_data_list()] == list(range(6))
         assert torch.equal(view.x_batch, view.batch)
         assert torch.equal(view.x_ptr, view.ptr)
+    chain = T.Compose([T.ToUndirected(), augment, T.LocalDegreeProfile(), T.Constant()])
+    view = chain(make_graph(6, [(0, 1), (1, 2), (3, 4)], keys=("x", "y")))
+    assert view.x.size(1) == 2 + 5 + 1
+    assert view.validate()
+    bare = make_graph(6, [(0, 1), (1, 0)], keys=())
+    if name not in NEEDS_FEATURES:
+        view = augment(bare)
+        assert view.num_nodes == len(view.node_id)
+    else:
+        assert Held([bare], transform=T.Compose([T.Constant(), augment]))[0].x.size(1) == 1
 
 
 class Numbered(torch.utils.data.Dataset):
@@ -226,98 +139,14 @@ class Numbered(torch.utils.data.Dataset):
         return self.transform(graph)
 
 
-def test_in_the_processes_of_a_loader_each_draws_for_itself():
-    views = [NodeDrop(0.5), Subgraph(0.5), EdgePerturb(0.5), AttributeMask(0.5)]
+def test_each_access_and_each_process_of_a_loader_draws_anew():
+    dataset = FakeDataset(num_graphs=2, avg_num_nodes=40, transform=NodeDrop(0.5))
+    assert not torch.equal(dataset[0].x, dataset[0].x)
+    views = [NodeDrop(0.5), Subgraph(0.5), EdgePerturb(0.5), OneOf([AttributeMask(0.5), Identity()])]
     loader = DataLoader(Numbered(Compose(views)), batch_size=4, num_workers=2, multiprocessing_context="fork")
     epochs = [list(loader) for _ in range(2)]
-    batches = [batch for epoch in epochs for batch in epoch]
-    assert len({process for batch in batches for process in batch.process.tolist()} - {os.getpid()}) >= 2
-    for epoch in epochs:
-        assert [each for batch in epoch for each in batch.y.tolist()] == list(range(8))
-    for batch in batches:
-        assert_true_batch(batch)
-    seen = {tuple(graph.node_id.tolist()) for batch in batches for graph in batch.to_data_list()}
+    assert all([number for batch in epoch for number in batch.y.tolist()] == list(range(8)) for epoch in epochs)
+    loaded = [batch for epoch in epochs for batch in epoch]
+    assert len({process for batch in loaded for process in batch.process.tolist()} - {os.getpid()}) >= 2
+    seen = {tuple(graph.node_id.tolist()) for batch in loaded for graph in batch.to_data_list()}
     assert len(seen) == 16
-
-
-def test_as_the_transform_each_access_draws_anew():
-    dataset = FakeDataset(num_graphs=2, avg_num_nodes=40, transform=NodeDrop(0.5))
-    n = dataset._data.x.size(0)
-    assert n > 20
-    assert not torch.equal(dataset[0].x, dataset[0].x)
-
-
-@each_name
-def test_among_pygs_transforms(name):
-    chain = T.Compose([T.ToUndirected(), build(name), T.LocalDegreeProfile(), T.Constant()])
-    view = chain(make_graph(6, [(0, 1), (1, 2), (3, 4)], keys=("x", "y")))
-    assert view.x.size(1) == 2 + 5 + 1
-    assert view.validate()
-
-
-@each_name
-def test_forward_is_the_call(name):
-    graph = make_graph(6, path(6))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        called = build(name)(graph)
-        torch.manual_seed(0)
-        assert_same_graph(build(name).forward(graph), called)
-
-
-def test_a_data_set_with_a_transform_can_be_pickled():
-    graphs = [make_graph(6, path(6), i) for i in range(2)]
-    dataset = Held(graphs, transform=Compose([OneOf([NodeDrop(0.5)]), Identity()]))
-    assert pickle.loads(pickle.dumps(dataset))[0].num_nodes == 3
-
-
-# -- messages ----------------------------------------------------------------------------------------------------------
-
-
-def hetero():
-    graph = HeteroData()
-    graph["atom"].x = torch.ones(2, 1)
-    return graph
-
-
-@each_name
-@pytest.mark.parametrize(
-    ("graph", "line"),
-    [
-        (hetero(), r"got HeteroData; heterogeneous graphs are not supported, use its to_homogeneous\(\)\.$"),
-        (Batch.from_data_list([hetero()]), r"got HeteroDataBatch; heterogeneous graphs are not supported"),
-        (TemporalData(src=torch.arange(2), dst=torch.arange(2)), r"got TemporalData; temporal graphs are not supp"),
-    ],
-    ids=["hetero", "hetero batch", "temporal"],
-)
-def test_graphs_of_other_kinds_are_refused(name, graph, line):
-    for transform in (build(name), T.Compose([build(name)])):
-        with pytest.raises(InputTypeError, match=line):
-            transform(graph)
-
-
-@pytest.mark.parametrize("name", ["attribute_mask", "random4"])
-def test_a_data_set_without_the_features_that_are_masked(name):
-    graphs = [Data(edge_index=torch.tensor(path(4)).t(), num_nodes=4) for _ in range(2)]
-    with pytest.raises(InputError, match=r"^attribute_mask needs node features `x`; add them, as PyG"):
-        Held(graphs, transform=build(name))[0]
-    assert Held(graphs, transform=T.Compose([T.Constant(), build(name)]))[0].x.size(1) == 1
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    ("mask", "line"),
-    [
-        (
-            torch.tensor([9, 1]),
-            "`graphs` must be a boolean tensor, true for graphs to augment, got a tensor of torch.int64",
-        ),
-        ([True, False], "`graphs` must be a boolean tensor, true for graphs to augment, got list"),
-        (torch.ones(3, dtype=torch.bool), r"`graphs` must have shape [2], one per graph, got [3]"),
-    ],
-)
-def test_masks_that_do_not_fit_are_refused(name, mask, line):
-    """`graphs` must be boolean: numbers would multiply the count of nodes to remove."""
-    batch = Batch.from_data_list([make_graph(4, []), make_graph(5, [])])
-    with pytest.raises(InputError, match=re.escape(line)):
-        build(name)(batch, seeded(0), graphs=mask)

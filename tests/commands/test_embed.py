@@ -10,10 +10,10 @@ from graphcl.commands import embedding_files
 from graphcl.commands.embed import main
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.saved import save_encoder
 from graphcl.training.loop import embed
 from tests.conftest import small_graphs
@@ -22,14 +22,14 @@ FEATURES = ["labels", "constant", "degree", "labels+degree"]
 
 
 def description_of(dataset, **settings):
-    config = make_config({"encoder": {"name": "gin", "hidden": 4}, **settings})
+    config = make_config({"encoder": {"name": "gin", "hidden_channels": 4}, **settings})
     return describe(config, dataset, make_model(config, dataset))
 
 
 @pytest.fixture
 def encoder(tmp_path):
     """Save untrained encoders of two seeds; return the path of the file, and seed -> expected embeddings."""
-    config = make_config({"encoder": {"name": "gin", "hidden": 4}})
+    config = make_config({"encoder": {"name": "gin", "hidden_channels": 4}})
     dataset = load_dataset(small_graphs(edge_attr=True))
     models = {seed: make_model(config, dataset, seed) for seed in (4, 7)}
     weights = {seed: model.encoder.state_dict() for seed, model in models.items()}

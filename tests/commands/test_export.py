@@ -20,12 +20,14 @@ def saved(folder, name, method="two_views", **arguments):
     columns, edge_columns = COLUMNS.get(name, (5, 2))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        encoder = make_encoder(name, {"hidden": 16, "layers": 2, **arguments}, columns, edge_columns).eval()
+        encoder = make_encoder(
+            name, {"hidden_channels": 16, "num_layers": 2, **arguments}, columns, edge_columns
+        ).eval()
         for key, buffer in encoder.named_buffers():
             if "running" in key:
                 torch.nn.init.uniform_(buffer, 0.5, 2)
     description = EncoderDescription(
-        encoder={"name": name, "arguments": {"hidden": 16, "layers": 2, **arguments}}, in_channels=columns,
+        encoder={"name": name, "arguments": {"hidden_channels": 16, "num_layers": 2, **arguments}}, in_channels=columns,
         out_channels=encoder.out_channels, edge_dim=edge_columns, dataset="own", features="labels", max_degree=64,
         label_columns=columns, settings={"method": {"name": method}},
     )  # fmt: skip
@@ -48,7 +50,7 @@ def inputs_like(inputs, sizes, edges):
 
 OF_GRAPHS = [("gin", {"readout": "mean"}), ("gine", {"readout": "sum"}), ("molecule_gine", {"readout": "max"}),
              ("gcn", {}), ("gat", {})]  # fmt: skip
-OF_NODES = [("node_gcn", {"norm": "batch_norm", "out": 8}), ("gin", {}), ("gine", {}), ("gat", {})]
+OF_NODES = [("node_gcn", {"norm": "batch_norm", "out_channels": 8}), ("gin", {}), ("gine", {}), ("gat", {})]
 CASES = [("pt2", *case, False) for case in OF_GRAPHS] + [("onnx", *case, False) for case in OF_GRAPHS[:3]]
 CASES += [(form, *case, True) for form in ("pt2", "onnx") for case in OF_NODES]
 

@@ -72,7 +72,7 @@ MESSAGES = {
 def place(tmp_path_factory):
     """Return a folder with graphs, an untrained encoder `e.pt` for them, and the folder `out` of a transfer."""
     folder = tmp_path_factory.mktemp("messages")
-    config, dataset = make_config({"encoder": {"name": "gin", "hidden": 4}}), load_dataset(small_graphs())
+    config, dataset = make_config({"encoder": {"name": "gin", "hidden_channels": 4}}), load_dataset(small_graphs())
     model = make_model(config, dataset, 0)
     save_encoder(folder / "e.pt", describe(config, dataset, model), {0: model.encoder.state_dict()})
     wide = [Data(x=torch.ones(2, 7), edge_index=torch.tensor([[0], [1]]))] * 2

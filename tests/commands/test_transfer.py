@@ -11,7 +11,7 @@ from graphcl.commands.transfer import main, untrained_encoder
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.evaluate import svm
+from graphcl.evaluate.graphs import svm
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs
@@ -34,7 +34,7 @@ def place(tmp_path_factory):
     write_archive(folder / "archives", files_of(make_molecules(24)), "hiv")
     write_archive(folder / "archives", files_of(make_molecules(40, seed=1)), "bbbp")
     words = ["--dataset", "ogbg-molhiv", "--mirror", str(folder / "archives"), "--data-root", str(folder / "root")]
-    words += ["--encoder.hidden", "8", "--encoder.layers", "2", "--epochs", "1", "--seeds", "3", "5"]
+    words += ["--encoder.hidden_channels", "8", "--encoder.num_layers", "2", "--epochs", "1", "--seeds", "3", "5"]
     assert run([*words, "--out", str(folder / "run")]) == 0
     description, weights = read_saved(folder / "run")
     save_encoder(folder / "one.pt", description, {5: weights[5]})
@@ -49,7 +49,7 @@ def bbbp(place):
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
     """Save an untrained encoder for small synthetic graphs, and return the path of the file."""
-    config, dataset = make_config({"encoder": {"name": "gin", "hidden": 4}}), load_dataset(small_graphs())
+    config, dataset = make_config({"encoder": {"name": "gin", "hidden_channels": 4}}), load_dataset(small_graphs())
     model = make_model(config, dataset, 1)
     path = tmp_path_factory.mktemp("own") / "encoder.pt"
     save_encoder(path, describe(config, dataset, model), {1: model.encoder.state_dict()})
@@ -75,7 +75,9 @@ def test_a_probe(place, bbbp, tmp_path, capsys):
     for number, seed in enumerate((3, 5)):
         encoder, description = load_encoder(place / "run", seed)
         dataset = load_for(description, "ogbg-molbbbp", place / "root")
-        settings = make_config({"dataset": "ogbg-molbbbp", "encoder": {"name": "auto", "hidden": 8, "layers": 2}})
+        settings = make_config(
+            {"dataset": "ogbg-molbbbp", "encoder": {"name": "auto", "hidden_channels": 8, "num_layers": 2}}
+        )
         for key, each in (("trained", encoder), ("untrained", make_model(settings, dataset, seed).encoder)):
             h, y = embed(each, module.make_loader(dataset, 40))
             expected = score(settings, "ogb", h, y, dataset, seed)

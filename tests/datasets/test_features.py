@@ -59,22 +59,17 @@ def test_a_fixed_number_of_degree_columns(columns, last):
     assert load_dataset(two(x=X), degree_columns=columns).degree_columns == 0  # labels only
 
 
-def test_constant():
-    dataset = load_dataset(two(x=X), features="constant")
-    assert dataset[0].x.tolist() == [[1.0]] * 4
-    assert dataset.features == "constant"
-
-
-@pytest.mark.parametrize(("given", "resolved"), [({"x": X}, "labels"), ({"num_nodes": 4}, "constant")])
-def test_auto(given, resolved):
-    dataset = load_dataset(two(**given))
-    assert dataset.features == resolved
-    assert load_dataset(two(**given), features=resolved).x.equal(dataset.x)
-
-
-@pytest.mark.parametrize(("given", "resolved"), [({"x": X}, "labels+degree"), ({"num_nodes": 4}, "degree")])
-def test_auto_with_degree(given, resolved):
-    dataset = load_dataset(two(**given), features="auto+degree")
+@pytest.mark.parametrize(
+    ("features", "given", "resolved"),
+    [
+        ("auto", {"x": X}, "labels"),
+        ("auto", {"num_nodes": 4}, "constant"),
+        ("auto+degree", {"x": X}, "labels+degree"),
+        ("auto+degree", {"num_nodes": 4}, "degree"),
+    ],
+)
+def test_auto(features, given, resolved):
+    dataset = load_dataset(two(**given), features=features)
     assert dataset.features == resolved
     assert load_dataset(two(**given), features=resolved).x.equal(dataset.x)
 
@@ -83,6 +78,7 @@ def test_auto_with_degree(given, resolved):
 def test_every_choice_is_a_float_matrix(features):
     dataset = load_dataset(two(x=X.to(torch.int64)), features=features)
     assert dataset.x.dtype == torch.float32
+    assert features != "constant" or (dataset.x == 1).all()
     assert dataset.x.shape[0] == 8
     assert dataset.features in set(FEATURES) - {"auto", "auto+degree"}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch_geometric.utils import from_networkx
 
 from graphcl.datasets import features, load_dataset
-from graphcl.datasets.loader import make_loader
+from graphcl.loaders.loader import make_loader
 
 
 def with_x(graph, value=lambda node: [1.0, 0.0]):

@@ -6,8 +6,8 @@ from torch_geometric.data import Data
 
 from graphcl.datasets import load_dataset
 from graphcl.datasets.nodes import NodeDataset
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.resident import ResidentLoader
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
@@ -74,7 +74,10 @@ def test_no_features_become_a_constant():
         ({"y": torch.rand(30)}, "`y` must be one class for each"),
         ({"y": torch.zeros(30, 121)}, r"got shape \[30, 121\]"),
         ({"edge_index": torch.tensor([[0], [40]])}, "its graph has 30 nodes"),
+        ({"y": torch.arange(30) % 3 - 1}, "`y` of 10 nodes is negative, such as -1; number the classes from 0"),
         ({"train_mask": torch.ones(30, dtype=torch.bool)}, "train_mask, val_mask and test_mask must not share"),
+        ({"train_mask": torch.full((30,), 0.4)}, "`train_mask` must hold True or False for each node, got 0.4"),
+        (masks(31), "`train_mask` of graph 0 must hold True or False for each node"),
     ],
 )  # fmt: skip
 def test_invalid_graphs_get_one_line(change, says):
@@ -84,6 +87,30 @@ def test_invalid_graphs_get_one_line(change, says):
     with pytest.raises(InputError, match=says) as caught:
         load_dataset(graph, nodes=True)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ([own(30, **masks(20)), own(20, **masks(30))], "`train_mask` of graph 0 must hold True or False for each node"),
+        ([own(**masks()), own()], "graph 1 has no `test_mask`, graph 0 has one"),
+        ([own(**masks()), own(**{key: mask.view(-1, 1) for key, mask in masks().items()})], "cannot be put together"),
+        ([own(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
+        ([], "own holds no graph"),
+        (3, "must be one Data, a list or a PyG data set, got int"),
+    ],
+)
+def test_invalid_lists_get_one_line(source, says):
+    with pytest.raises(InputError, match=says) as caught:
+        load_dataset(source, nodes=True)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [{"a": 1}, {}, 3, None, (), torch.ones(3)], ids=str)
+def test_a_file_of_something_else_gets_one_line(content, tmp_path):
+    torch.save(content, tmp_path / "own.pt")
+    with pytest.raises(InputError, match=r"must be one Data|own holds no graph|must be a torch"):
+        load_dataset(str(tmp_path / "own.pt"), nodes=True)
 
 
 def test_a_set_of_nodes_names_the_methods():

@@ -139,10 +139,10 @@ def test_other_targets_are_kept_without_classes(y, kept):
     assert str(dataset[0].y) == kept
 
 
-@pytest.mark.parametrize(("value", "name"), [(0.5, "0.5"), (np.float64(0.5), "0.5"), (np.nan, "nan"), (np.inf, "inf")])
-def test_the_first_graph_without_a_whole_number_is_named(value, name):
+@pytest.mark.parametrize("value", [0.5, 1e20, np.float64(0.5), np.nan, np.inf])
+def test_the_first_graph_without_a_whole_number_is_named(value):
     dataset = load_dataset([graph(y=each) for each in (type(value)(1), value, value)])
-    assert repr(dataset).endswith(f"no classes, as `y` is not one whole number a graph (graph 1: {name}))")
+    assert repr(dataset).endswith(f"no classes, as `y` is not one whole number a graph (graph 1: {value:g}))")
     assert dataset[1].y.item() == pytest.approx(value, nan_ok=True)
 
 
@@ -220,10 +220,8 @@ LIST_ERRORS = {
     "empty": ([], "own holds no graph", "at least two"),
     "one": ([graph()], "own holds 1 graph", "at least two"),
     "string": ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
-    "hetero": ([graph(), HeteroData()], "graph 1", "got HeteroData", "heterogeneous graphs are not supported"),
     "batch": ([graph(), Batch.from_data_list([graph()])], "graph 1", "to_data_list()"),
     "edge out of range": ([graph(), far(3)], "in graph 1: the first is [1, 3]", "3 nodes, numbered from 0"),
-    "int32 edges": ([graph(), graph(edge_index=PAIR.int())], "graph 1 must be [2, E] of int64, got [2, 2] of int32"),
     "transposed edges": ([graph(), graph(edge_index=torch.zeros(5, 2).long())], "graph 1 must be", "got [5, 2]"),
     "numpy edges": ([graph(), graph(edge_index=PAIR.numpy())], "`edge_index` of graph 1", "got ndarray"),
     "no edges": ([graph(), without("edge_index")], "graph 1 has no `edge_index`", "to all graphs"),
@@ -235,7 +233,12 @@ LIST_ERRORS = {
     ),
     "other on some": ([graph(), graph(z=1)], "graph 0 has no `z`, graph 1 has one"),
     "widths": ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
-    "numpy x": ([graph(), graph(x=np.ones((3, 2)))], "`x` of graph 1 must be a torch tensor [N, F]", "got ndarray"),
+    "numpy x": (
+        [graph(), graph(x=np.ones((3, 2)))],
+        "`x` of graph 1 must be a dense torch tensor [N, F]",
+        "got ndarray",
+    ),
+    "sparse x": ([graph(x=torch.eye(3).to_sparse())] * 2, "must be a dense torch tensor [N, F], got torch.sparse_coo"),
     "cubic x": ([graph(x=torch.ones(3, 2, 2))] * 2, "`x` must be a dense torch tensor [N, F]", "got [6, 2, 2]"),
     "complex x": ([graph(x=torch.ones(3, 2) * 1j)] * 2, "`x` must be", "real numbers"),
     "edge widths": (
@@ -272,30 +275,34 @@ def test_all_wrong_graphs_are_counted(refused):
             refused([wrong if number in places else graph() for number in range(8)], f" in {text}")
 
 
-@pytest.mark.parametrize("source", [3, None, {"x": 1}, graph(), HeteroData(), b"MUTAG", iter([])])
-def test_wrong_types(source, refused):
-    refused(source, "`source` must be")
-    with pytest.raises(InputTypeError, match="`source` must be"):
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter([graph(), graph()])
+
+
+HETERO, EVENTS = HeteroData(), TemporalData(src=torch.arange(2), dst=torch.arange(2))
+SOURCE_ERRORS = [
+    *((source, "`source` must be") for source in (3, None, {"x": 1}, graph(), b"MUTAG", iter([]))),
+    (HETERO, "`source` must be", "got HeteroData", "use its to_homogeneous()"),
+    ([HETERO] * 2, "got HeteroData", "use its to_homogeneous()"),
+    (EVENTS, "got TemporalData", "temporal graphs are not supported"),
+    ([EVENTS] * 2, "got TemporalData", "temporal graphs are not supported"),
+    (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
+    (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),
+    (Stream(), "Stream must have a length"),
+]
+
+
+@pytest.mark.parametrize(("source", "words"), [(source, words) for source, *words in SOURCE_ERRORS])
+def test_wrong_types(source, words, refused):
+    refused(source, *words)
+    with pytest.raises(InputTypeError):
         load_dataset(source)
+
+
+def test_a_folder_must_be_a_path():
     with pytest.raises(TypeError, match="`data_root` must be a folder, got int"):
         load_dataset("MUTAG", data_root=3)
-
-
-def test_unsupported_kinds_of_graphs(refused):
-    events = TemporalData(src=torch.arange(2), dst=torch.arange(2))
-    for kind, hint in ((HeteroData(), "use its to_homogeneous()"), (events, "temporal graphs are not supported")):
-        refused(kind, f"got {type(kind).__name__}", hint)
-        refused([kind, kind], f"got {type(kind).__name__}", hint)
-    refused(FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported")
-    refused(Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()")
-
-
-def test_iterable_data_set(refused):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter([graph(), graph()])
-
-    refused(Stream(), "Stream must have a length")
 
 
 def test_reading_a_file_leaves_pyg_able_to_read(tmp_path):
@@ -332,41 +339,6 @@ def test_a_pickle_is_not_read_and_the_message_says_how_to_convert_it(name, tmp_p
     assert not Path("sprung").exists()
 
 
-FILE_ERRORS = {
-    "empty": (b"", "is not a PyTorch file"),
-    "half": (None, "is not a PyTorch file"),
-    "tensor": (torch.ones(3), "is not a data set saved by PyG"),
-    "hetero": (({}, {}, HeteroData), "heterogeneous graphs are not supported"),
-    "one graph": ((graph().to_dict(), None, Data), "holds 1 graph"),
-    "no slices": ((graph().to_dict(), {}, Data), "holds no graph"),
-    "wrong slices": ((graph().to_dict(), {"edge_index": torch.tensor([0, 1, 9])}, Data), "slices of `edge_index`"),
-    "other slices": ((graph().to_dict(), {"x": torch.tensor([0, 1, 3])}, Data), "slices of `edge_index` not found"),
-    "no edges": ((Data(x=torch.ones(3, 1)).to_dict(), {"x": torch.tensor([0, 1, 3])}, Data), "got none"),
-    "sparse edges": (
-        (Data(edge_index=PAIR.to_sparse()).to_dict(), {"edge_index": torch.tensor([0, 1, 2])}, Data),
-        "dense torch tensor",
-    ),
-    "int32 edges": (
-        (Data(edge_index=PAIR.int()).to_dict(), {"edge_index": torch.tensor([0, 1, 2])}, Data),
-        "got [2, 2] of int32",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", FILE_ERRORS)
-def test_wrong_files(case, tmp_path, refused):
-    content, words = FILE_ERRORS[case]
-    path = tmp_path / "graphs.pt"
-    if content is None:
-        InMemoryDataset.save([graph(), graph()], str(path))
-        path.write_bytes(path.read_bytes()[:300])
-    elif isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        torch.save(content, path)
-    refused(str(path), words)
-
-
 def test_missing_paths(tmp_path, refused):
     refused("missing.pt", "file or folder 'missing.pt' not found")
     refused(tmp_path / "missing", "file or folder", "not found")
@@ -391,4 +363,4 @@ def test_wrong_folders(tmp_path, refused, write_folder):
     refused(tmp_path / "empty", "must hold one data set in TU text layout", "The folder holds: nothing")
     both = write_folder(write_folder(tmp_path / "both", "ONE"), "TWO")
     refused(both, "found 2 files *_A.txt")
-    refused(write_folder(tmp_path / "m", A="1, 9\n1, 2\n"), str(tmp_path / "m"), "TINY_A.txt line 1", "1 to 8")
+    refused(write_folder(tmp_path / "m", A="1, 9\n1, 2\n"), "TINY_A.txt line 1", "1 to 8")

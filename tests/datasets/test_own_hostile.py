@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from graphcl.datasets import load_dataset
-from graphcl.datasets.loader import make_loader
+from graphcl.loaders.loader import make_loader
 from tests.conftest import small_graphs
 from tests.memory import peak
 
@@ -24,7 +24,24 @@ def inner(**changes):
     return [graph, graph]
 
 
+def saved(slices, **attributes):
+    """Return what `InMemoryDataset.save` writes for graphs with these attributes and slices."""
+    return {**attributes}, {key: torch.tensor(cut) for key, cut in slices.items()}, Data
+
+
+PAIR = torch.tensor([[0, 1], [1, 0]])
 HOSTILE = {
+    "empty": (b"", "is not a PyTorch file"),
+    "half": (b"PK\3\4 and no more", "is not a PyTorch file"),
+    "tensor": (torch.ones(3), "is not a data set saved by PyG"),
+    "hetero": (({}, {}, HeteroData), "heterogeneous graphs are not supported"),
+    "one graph": (({"edge_index": PAIR}, None, Data), "holds 1 graph"),
+    "no slices": (saved({}, edge_index=PAIR), "holds no graph"),
+    "wrong slices": (saved({"edge_index": [0, 1, 9]}, edge_index=PAIR), "slices of `edge_index`"),
+    "other slices": (saved({"x": [0, 1, 2]}, edge_index=PAIR, x=PAIR), "slices of `edge_index` not found"),
+    "no edges": (saved({"x": [0, 1, 2]}, x=PAIR), "got none"),
+    "sparse edges": (saved({"edge_index": [0, 1, 2]}, edge_index=PAIR.to_sparse()), "dense torch tensor"),
+    "int32 edges": (saved({"edge_index": [0, 1, 2]}, edge_index=PAIR.int()), "got [2, 2] of int32"),
     "many-nodes": ([Data(edge_index=NONE, num_nodes=10**12)] * 2, "nodes have neither features nor edges"),
     "far-edges": ([Data(edge_index=torch.tensor([[10**15], [0]]))] * 2, "nodes have neither features nor edges"),
     "last-edge": ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "no node in graphs 0 and 1"),
@@ -42,9 +59,10 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("content", "says"), HOSTILE.values(), ids=HOSTILE)
 def test_what_is_refused(content, says, tmp_path, refused):
-    torch.save(content, tmp_path / "f.pt")
+    file = tmp_path / "f.pt"
+    file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
     with peak() as found:
-        refused(tmp_path / "f.pt", says)
+        refused(file, says)
     assert found[0] < 64 * 2**20
 
 

@@ -20,7 +20,18 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from graphcl.run import main
 
-WORDS = ["--seeds", "0", "--batch-size", "16", "--evaluation.folds", "3", "--encoder.hidden", "8", "--report", "false"]
+WORDS = [
+    "--seeds",
+    "0",
+    "--batch-size",
+    "16",
+    "--evaluation.folds",
+    "3",
+    "--encoder.hidden_channels",
+    "8",
+    "--report",
+    "false",
+]
 WORDS += ["--evaluation.inner-folds", "2", "--eval", "knn", "--checkpoint.epochs", "1", "--rank-timeout", "30"]
 
 

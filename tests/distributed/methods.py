@@ -51,7 +51,7 @@ def build(name, loss, loss_arguments, arguments):
     data = {key: known[key] for key in methods.arguments(name).required if key in known}
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        model = ContrastiveModel(GIN(4, hidden=8, layers=2))
+        model = ContrastiveModel(GIN(4, hidden_channels=8, num_layers=2))
         with torch.no_grad():
             for each in model.parameters():  # with zero biases, some units would be at the kink of ReLU
                 each += 0.1 * torch.randn(each.shape)

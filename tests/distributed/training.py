@@ -28,9 +28,9 @@ from tests.training.helpers import StopAfter, equal, figures, train_seed
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
 GRAPHS = load_dataset(small_graphs(48))
-SMALL = {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 16, "epochs": 2}
-NODES = {"dataset": "sbm-400", "encoder": {"name": "node_gcn", "hidden": 8, "out": 8, "norm": "batch_norm"}}
-NODES |= {"method": "grace", "epochs": 4, "optimizer": "sgd", "deterministic": True}
+SMALL = {"encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}, "batch_size": 16, "epochs": 2}
+NODES = {"dataset": "sbm-400", "method": "grace", "epochs": 4, "optimizer": "sgd", "deterministic": True}
+NODES["encoder"] = {"name": "node_gcn", "hidden_channels": 8, "out_channels": 8, "norm": "batch_norm"}
 
 
 def trained(settings, folder=None, looks=1000, loss=None, hook=None, alone=False, resume=True):
@@ -129,7 +129,7 @@ def build(loss, nodes_per_step):
     """Return `grace` in float64 with fixed initial weights; its encoder has BatchNorm."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = NodeModel(node_gcn(5, hidden=8, out=6, norm="batch_norm"), projector="elu").double()
+        model = NodeModel(node_gcn(5, hidden_channels=8, out_channels=6, norm="batch_norm"), projector="elu").double()
     return GRACE(model, loss, nodes_per_step=nodes_per_step).train()
 
 

@@ -197,12 +197,12 @@ def norm_check(encoder):
 
 @check
 def norm_of_encoders():
-    norm_check(GIN(4, hidden=8, layers=2))
+    norm_check(GIN(4, hidden_channels=8, num_layers=2))
     norm_check(Pooled(pyg.GIN(4, 8, 2, norm="batch_norm"), readout="sum"))
     # By their numbers of nodes ranks would take one pass for both views or two, and their collectives would not match.
     limit = 10**9 if dist.get_rank() == 0 else 0
     with mock.patch.object(stack, "_gin", None), mock.patch("graphcl.models.contrastive.ONE_PASS", limit):
-        norm_check(GIN(4, hidden=8, layers=2, readout="mean"))
+        norm_check(GIN(4, hidden_channels=8, num_layers=2, readout="mean"))
 
 
 @check
@@ -225,7 +225,7 @@ def norm_of_one_row_and_without_momentum():
 @check
 def compiled_layers_are_not_used_across_ranks():
     """Compiled float32 layers run on one process and in evaluation, but not in training on several ranks."""
-    encoder = synchronise(GIN(4, hidden=16, layers=2))
+    encoder = synchronise(GIN(4, hidden_channels=16, num_layers=2))
     _, own = batches()
     own.x = own.x.float()
     calls = []

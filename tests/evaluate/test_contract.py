@@ -10,7 +10,7 @@ import torch
 from sklearn.model_selection import StratifiedKFold
 
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, FoldScores, svm
+from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS, FoldScores, majority, svm
 from graphcl.evaluate.folds import pair_dots
 from tests.evaluate.data import blobs
 
@@ -144,30 +144,73 @@ H, Y = blobs(n=12)
 
 @every
 @pytest.mark.parametrize(
-    ("h", "y", "arguments", "message"),
+    ("h", "y", "message"),
     [
-        (H[0], Y, {}, r"`h` must be \[graphs, features\], got shape \[5\]\."),
-        (H[:, :0], Y, {}, r"`h` must be \[graphs, features\], got shape \[12, 0\]\."),
-        (torch.full((12, 1), torch.inf), Y, {}, r"`h` must be finite .* got 12 of 12 rows"),
-        (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, {}, r"`h` must be finite .* got 3 of 12 rows"),
-        (H, Y[:7], {}, r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
-        (H, Y[:, None], {}, r"`y` must be one label .* got shape \[12, 1\]\."),
-        (H, np.array([None, "a"] * 6), {}, r"`y` must hold one class .*, numbers only or strings only, got object\."),
-        (H, Y / 2, {}, r"`y` must hold one class for each graph, got float64 that are not whole numbers\."),
-        (H, np.full(12, 4), {}, r"`y` must have two classes or more, got \[4\]\."),
-        (H, np.arange(12) == 0, {}, r"`y` must leave 2 graphs of every class in each training part, got 1 of class"),
-        (H, Y, {"folds": 1}, r"`folds` must be at least 2, got 1\."),
-        (H, Y, {"inner_folds": 0}, r"`inner_folds` must be at least 2, got 0\."),
-        (H, Y, {"workers": 0}, r"`workers` must be at least 1, got 0\."),
-        (H, Y, {"seed": -1}, r"`seed` must be at least 0, got -1\."),
-        (H, Y, {"grid": ()}, r"`grid` must hold one [Ck] or more, each .*, got \[\]\."),
-        (H, Y, {"grid": (1, -1)}, r"`grid` must hold one [Ck] or more, each .*, got \[1, -1\]\."),
+        (H[0], Y, r"`h` must be \[graphs, features\], got shape \[5\]\."),
+        (H[:, :0], Y, r"`h` must be \[graphs, features\], got shape \[12, 0\]\."),
+        (torch.full((12, 1), torch.inf), Y, r"`h` must be finite .* got 12 of 12 rows"),
+        (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, r"`h` must be finite .* got 3 of 12 rows"),
+        (H, Y[:7], r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
+        (H, Y[:, None], r"`y` must be one label .* got shape \[12, 1\]\."),
+        (H, np.array([None, "a"] * 6), r"`y` must hold one class .*, numbers only or strings only, got object\."),
+        (H, Y / 2, r"`y` must hold one class for each graph, got float64 that are not whole numbers\."),
+        (H, np.full(12, 4), r"`y` must have two classes or more, got \[4\]\."),
+        (H, np.arange(12) == 0, r"`y` must leave 2 graphs of every class in each training part, got 1 of class"),
     ],
 )
-def test_messages(name, h, y, arguments, message):
+def test_messages(name, h, y, message):
     with pytest.raises(InputError, match=f"^{message}") as caught:
-        run(name, h, y, **arguments)
+        run(name, h, y)
     assert "\n" not in str(caught.value)
+
+
+ALL = {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS, "majority": majority}
+INVALID = [
+    ("h", "x", r"`h` must hold real numbers, got <U1"),
+    ("h", 1j * H, r"`h` must hold real numbers, got complex128"),
+    ("h", torch.eye(12).to_sparse(), r"`h` must be a dense tensor or array, got tensor\("),
+    ("h", np.full((12, 1), 1e200), r"`h` must be finite and below 1e150, got 12 of 12 rows that are not"),
+    ("y", [1, [2]], r"`y` must be a dense tensor or array, got \[1, \[2\]\]"),
+    ("y", None, r"`y` must "),
+    ("split", None, r"`split` must have the parts train, valid and test, got None"),
+    ("split", dict.fromkeys(["train", "valid", "test"], 0), r"`split` must have three parts of different graphs"),
+    ("eval_metric", ["acc"], r"`eval_metric` must be rocauc, ap, acc, rmse or mae, got \['acc'\]"),
+    ("folds", 2.5, r"`folds` must be a whole number, got 2\.5"),
+    ("folds", 1, r"`folds` must be in \[2, 1e9\), got 1"),
+    ("inner_folds", 0, r"`inner_folds` must be in \[2, 1e9\), got 0"),
+    ("splits", 0, r"`splits` must be in \[1, 1e9\), got 0"),
+    ("seed", -1, r"`seed` must be in \[0, 4294967296\), got -1"),
+    ("seed", 2**32, r"`seed` must be in \[0, 4294967296\), got 4294967296"),
+    ("seed", None, r"`seed` must be a whole number, got None"),
+    ("grid", (), r"`grid` must hold one value or more, got none"),
+    ("grid", (1, -1), r"`grid\.1` must be in \[.*, got -1"),
+    ("grid", (float("nan"),), r"`grid\.0` must be .*, got nan"),
+    ("grid", ("1",), r"`grid\.0` must be a (whole )?number, got '1'"),
+    ("grid", 5, r"`grid` must be a list, got 5"),
+    ("scale", "yes", r"`scale` must be true or false, got 'yes'"),
+    ("workers", 0, r"`workers` must be in \[1, 1e9\), got 0"),
+    ("on_fold", 3, r"`on_fold` must be a function, got 3"),
+]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_argument_is_checked(name):
+    taken = inspect.signature(ALL[name]).parameters
+    split = dict(zip(["train", "valid", "test"], np.arange(12).reshape(3, 4), strict=True))
+    y = Y[:, None] if "eval_metric" in taken else Y
+    valid = {"h": H, "y": y, "split": split, "eval_metric": "acc", "folds": 2, "inner_folds": 2}
+    assert not set(taken) - {argument for argument, _, _ in INVALID}
+    for argument, value, message in INVALID:
+        if argument in taken:
+            with pytest.raises(InputError, match=f"^{message}.*$") as caught:
+                ALL[name](**{key: each for key, each in valid.items() if key in taken} | {argument: value})
+            assert "\n" not in str(caught.value)
+
+
+@every
+def test_numpy_numbers_are_valid_settings(name):
+    grid = np.array(GRIDS[name])
+    assert run(name, H, Y, grid=grid, seed=np.int64(3)) == run(name, H, Y, grid=tuple(grid), seed=3)
 
 
 def test_dots_of_equal_rows_are_equal_and_symmetric():

@@ -107,7 +107,7 @@ def test_equal_rows_have_no_clusters():
 
 
 def test_too_few_nodes():
-    with pytest.raises(InputError, match=r"^`splits` must be at least 1 with 20 nodes or more, got 20 with 10 nodes"):
+    with pytest.raises(InputError, match=r"^`h` must have 20 rows or more, got 10\.$"):
         random_splits(H[:10], Y[:10])
 
 

@@ -35,7 +35,7 @@ def loaded(tmp_path_factory):
 
 def started(dataset, seed=0, weights=0):
     """Return an untrained small encoder with an output layer."""
-    config = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden": 8, "layers": 2}})
+    config = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8, "num_layers": 2}})
     return with_outputs(make_model(config, dataset, weights).encoder, dataset, seed)
 
 

@@ -9,21 +9,21 @@ import torch
 from torch_geometric import typing
 from torch_geometric.data import Data
 
+from graphcl.cli.run_command import RUN
 from graphcl.commands.embed import main as embed
 from graphcl.commands.pack import main as pack
 from graphcl.commands.show import main as show
 from graphcl.commands.transfer import main as transfer
-from graphcl.config.run_command import RUN
 from graphcl.datasets import load_dataset
 from graphcl.experiment.build import describe, dry_run, make_model
-from graphcl.experiment.summary import ROWS
 from graphcl.models.saved import save_encoder
 from graphcl.registry import encoders, losses, methods
+from graphcl.report.summary import ROWS
 from graphcl.run import main
 from graphcl.sweep.command import main as sweep
 
 OF_NODES = [name for name in methods if methods.facts(name).get("rows") == "nodes"]
-QUICK = ["--epochs", "3", "--encoder.hidden", "16", "--encoder.out", "8", "--seeds", "0"]
+QUICK = ["--epochs", "3", "--encoder.hidden_channels", "16", "--encoder.out", "8", "--seeds", "0"]
 
 
 def go(tmp_path, *words, folder="run"):
@@ -73,7 +73,7 @@ def test_commands_of_graphs_refuse_nodes(command, words, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     if command is embed:
         dataset = load_dataset("synthetic")
-        config = RUN.parse(["--encoder.hidden", "4"])
+        config = RUN.parse(["--encoder.hidden_channels", "4"])
         model = make_model(config, dataset)
         save_encoder(tmp_path / "encoder.pt", describe(config, dataset, model), {0: model.encoder.state_dict()})
         words = ["encoder.pt", *words]
@@ -83,7 +83,7 @@ def test_commands_of_graphs_refuse_nodes(command, words, tmp_path, monkeypatch, 
 
 def test_training_learns_the_blocks(tmp_path):
     words = ["--epochs", "60", "--lr", "0.01", "--loss.temperature", "0.5", "--eval", "public_split"]
-    found = go(tmp_path, *words, "--encoder.hidden", "32", "--encoder.out", "16")["scores"]["public_split"]
+    found = go(tmp_path, *words, "--encoder.hidden_channels", "32", "--encoder.out", "16")["scores"]["public_split"]
     assert found["trained"]["mean"] > found["untrained"]["mean"] + 5
     assert found["propagated"]["mean"] > found["raw"]["mean"] + 5
 

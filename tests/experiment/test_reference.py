@@ -62,7 +62,7 @@ def test_statistics_do_not_depend_on_the_batches():
 
 
 def test_calibrated_statistics_are_means_over_batches():
-    model = ContrastiveModel(GIN(2, hidden=16, layers=1))
+    model = ContrastiveModel(GIN(2, hidden_channels=16, num_layers=1))
     before = {name: each.clone() for name, each in model.state_dict().items()}
     batches = [Batch.from_data_list(graphs(seed=seed)) for seed in range(3)]
     calibrated = calibrate(model, batches)

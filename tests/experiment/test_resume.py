@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,17 +19,29 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.config import make_config, read_config
 from graphcl.errors import InputError
-from graphcl.experiment import run_folder
 from graphcl.experiment import seed as experiment
+from graphcl.experiment.record import run_folder
 from graphcl.models.saved import load_encoder, read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from tests.conftest import small_graphs
 
-ARGUMENTS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden", "8", "--eval", "knn"]
+ARGUMENTS = [
+    "--epochs",
+    "4",
+    "--seeds",
+    "0",
+    "1",
+    "--batch-size",
+    "16",
+    "--encoder.hidden_channels",
+    "8",
+    "--eval",
+    "knn",
+]
 ARGUMENTS += ["--evaluation.folds", "3", "--evaluation.inner-folds", "2", "--checkpoint.epochs", "1"]
 ARGUMENTS += ["--report", "false"]
-TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command")
+TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command", "checksums")
 
 
 class Killed(BaseException):
@@ -87,7 +100,9 @@ def at_epochs(before=None, after=None):
         yield patch
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"])
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "data.json", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"]
+)
 def test_killed_at_any_write_it_ends_the_same(name, graphs, unbroken, tmp_path, monkeypatch):
     """The process is killed when a file is half written, or after the file is written."""
     out, deaths = tmp_path / "run", {0: "before", 1: "after", 3: "before"}
@@ -210,11 +225,45 @@ def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
         ("embeddings.npz", whole[: len(whole) // 2]),
         ("encoder.pt", b"PK"),
         ("result.json", b'{"seeds": 1}'),
+        ("result.json", (copy / "result.json").read_bytes().replace(b'"accuracy"', b'"accurac_"', 1)),
     ]:
         intact = (copy / name).read_bytes()
         (copy / name).write_bytes(content)
         refused(resume, "cannot be resumed, a file is damaged: ", capfd)
         (copy / name).write_bytes(intact)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_lost_metrics_of_a_finished_seed_are_reported(rows, graphs, unbroken, tmp_path, capfd):
+    """A damaged line costs this line only; all other results stay."""
+    copy = shutil.copytree(unbroken, tmp_path / "copy")
+    before = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    kept = [*before[:2], "{damaged\n", *before[3:]] if rows else []
+    (copy / "metrics.jsonl").write_text("".join(kept))
+    assert main(["--resume", str(copy)]) == 0
+    err = capfd.readouterr().err
+    for seed in (0,) if rows else (0, 1):
+        assert f"metrics.jsonl lacks epochs of the finished seed {seed}, or they changed; its scores, weights" in err
+    assert err.count("\n") == (1 if rows else 2)
+    assert (copy / "metrics.jsonl").read_text() == "".join(each for each in kept if "damaged" not in each)
+    assert (copy / "result.json").read_bytes() == (unbroken / "result.json").read_bytes()
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda data: data[::-1], "`dataset.digest` was "),
+    (lambda data: data[:-2], "`dataset.graphs` was 36 and is 34; "),
+])  # fmt: skip
+def test_other_data_is_refused(change, message, tmp_path, capfd):
+    path, out = tmp_path / "own.pt", tmp_path / "run"
+    InMemoryDataset.save(small_graphs(), str(path))
+    assert main(["--dataset", str(path), *ARGUMENTS, "--seeds", "0", "--out", str(out)]) == 0
+    settings = (out / "config.yaml").read_bytes()
+    InMemoryDataset.save(change(small_graphs()), str(path))
+    refused(["--resume", str(out), "--seeds", "0", "1"], f"{out} holds a run on other data: {message}", capfd)
+    assert (out / "config.yaml").read_bytes() == settings
+    InMemoryDataset.save(small_graphs(), str(path))
+    (out / "config.yaml").write_bytes(settings.replace(b"lr: 0.01", b"lr: 0.02"))
+    refused(["--resume", str(out)], "config.yaml was changed after a seed was finished: `lr` was 0.01 and is", capfd)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

@@ -76,7 +76,7 @@ HOSTILE = {
     "archive": lambda folder: (folder / "embeddings.npz").write_bytes(b"PK\3\4"),
     "bomb": bomb("embeddings.npz"),
     "code": lambda folder: torch.save({"weights": Evil()}, folder / "encoder.pt"),
-    "metrics": lambda folder: (folder / "metrics.jsonl").write_text('{"seed": "a\\nb", "epoch": []}\n'),
+    "metrics": lambda folder: (folder / "metrics.jsonl").write_bytes(b"\xff"),
 }
 
 

@@ -6,7 +6,7 @@ import torch
 from graphcl import make_loader
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.evaluate import svm
+from graphcl.evaluate.graphs import svm
 from graphcl.experiment.context import Context
 from graphcl.experiment.scores import REFERENCES, calibrated
 from graphcl.experiment.seed import run_seed
@@ -16,7 +16,7 @@ from tests.conftest import small_graphs
 SETTINGS = {
     "epochs": 4,
     "batch_size": 12,
-    "encoder": {"name": "gin", "hidden": 8, "layers": 2},
+    "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2},
     "evaluation": {"folds": 3, "inner_folds": 2},
 }
 CPU = torch.device("cpu")

@@ -6,19 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data, HeteroData
 
-from graphcl.errors import InputError, InputTypeError
+from graphcl.augment import NodeDrop, random4
+from graphcl.errors import InputTypeError
 from graphcl.graphs.batching import Layout, as_batch, levels, select, split
+from graphcl.loaders.resident import ResidentLoader
 from tests.strategies import (
     EDGE_LEVEL,
     NODE_LEVEL,
     QUICK,
     assert_same_batch,
+    assert_same_graphs,
     assert_same_value,
     batches,
     induced,
     make_batch,
     make_graph,
     path,
+    seeded,
     snapshot,
     typical_batch,
 )
@@ -39,7 +43,7 @@ def check_levels(batch):
 
 @QUICK
 @given(batches())
-def test_layout(batch):
+def test_layout_and_levels(batch):
     layout = Layout.of(batch)
     sizes = [graph.num_nodes for graph in batch.to_data_list()]
     assert layout.num_graphs == len(sizes)
@@ -47,23 +51,7 @@ def test_layout(batch):
     assert layout.num_edges == batch.edge_index.size(1)
     assert layout.nodes.tolist() == sizes
     assert layout.edge_graph.tolist() == [int(batch.batch[u]) for u in batch.edge_index[0]]
-
-
-@QUICK
-@given(batches())
-def test_layout_without_ptr(batch):
-    bare = Batch(edge_index=batch.edge_index, batch=batch.batch)
-    assert_same_value(Layout.of(bare).ptr, batch.ptr)
-
-
-def test_layout_without_edge_index():
-    with pytest.raises(InputError, match="`edge_index`"):
-        Layout.of(Batch.from_data_list([Data(x=torch.ones(2, 1))]))
-
-
-@QUICK
-@given(batches())
-def test_levels(batch):
+    assert_same_value(Layout.of(Batch(edge_index=batch.edge_index, batch=batch.batch)).ptr, batch.ptr)
     check_levels(batch)
 
 
@@ -118,18 +106,13 @@ def test_select_nodes_and_edges(batch, data):
 @given(batches(), st.data())
 def test_select_edges(batch, data):
     flags = data.draw(st.lists(st.booleans(), min_size=batch.num_edges, max_size=batch.num_edges))
-    keep_edge = torch.tensor(flags, dtype=torch.bool)
-    edge_graph = batch.batch[batch.edge_index[0]]
-    graphs = batch.to_data_list()
+    keep_edge, graphs = torch.tensor(flags, dtype=torch.bool), batch.to_data_list()
     for g, graph in enumerate(graphs):
-        mine = keep_edge[edge_graph == g]
-        for key in graph.keys():  # noqa: SIM118
-            if key == "edge_index":
-                graph[key] = graph[key][:, mine]
-            elif key in EDGE_LEVEL:
-                graph[key] = graph[key][mine]
-    layout = Layout.of(batch)
-    assert_same_batch(select(batch, layout, None, keep_edge, layout.edge_index), Batch.from_data_list(graphs))
+        mine = keep_edge[batch.batch[batch.edge_index[0]] == g]
+        for key in set(graph.keys()) & set(EDGE_LEVEL):
+            graph[key] = graph[key][:, mine] if key == "edge_index" else graph[key][mine]
+    layout, expected = Layout.of(batch), Batch.from_data_list(graphs)
+    assert_same_batch(select(batch, layout, None, keep_edge, layout.edge_index), expected)
 
 
 def test_select_everything():
@@ -152,13 +135,6 @@ def test_split(batch, data):
     assert_same_value(snapshot(batch), before)
 
 
-class Linked(Data):
-    """Data class with a node index attribute, `partner`, that only its own `__inc__` knows."""
-
-    def __inc__(self, key, value, *args, **kwargs):
-        return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
-
-
 def test_as_batch():
     batch, graph = typical_batch(), make_graph(3, path(3))
     assert as_batch(batch) is batch
@@ -166,3 +142,38 @@ def test_as_batch():
     for wrong in (HeteroData(), None, [graph], "graph", Batch.from_data_list([HeteroData()])):
         with pytest.raises(InputTypeError, match="homogeneous PyG `Data` or `Batch`, got"):
             as_batch(wrong)
+
+
+# -- splitting what the loader concatenates ----------------------------------------------------------------------------
+
+
+def edge_case_graphs():
+    """Return graphs of 1 to 5 nodes, some without edges, with attributes of several kinds."""
+    return [make_graph(i % 5 + 1, path(i % 5 + 1) * (i % 3 > 0), i) for i in range(23)]
+
+
+def test_featureless_graphs_and_node_indices():
+    edge, face = torch.tensor([[0], [1]]), torch.tensor([[0], [1], [2]])
+    bare = [Data(edge_index=edge, num_nodes=n) for n in (2, 5, 3)]
+    faces = [Data(x=torch.ones(3, 1), edge_index=edge, face=face)] * 3
+    for graphs in (bare, faces):
+        for part, own in zip(split(Batch.from_data_list(graphs), [2, 1]), (graphs[:2], graphs[2:]), strict=True):
+            assert_same_batch(part, Batch.from_data_list(own))
+
+
+@pytest.mark.parametrize("augment", [NodeDrop(0.4), random4(0.4)], ids=["node_drop", "random4"])
+def test_views_are_split_too(augment):
+    view = augment(Batch.from_data_list(edge_case_graphs()), seeded(0))
+    rebuilt = [graph for part in split(view, [10, 13]) for graph in part.to_data_list()]
+    assert_same_graphs(rebuilt, view.to_data_list())
+
+
+@pytest.mark.parametrize("least", [1, 5, 12, 1000])
+def test_chunks_of_a_loader_are_the_same_batches(least):
+    alone, together = (ResidentLoader(edge_case_graphs(), 4, shuffle=True, generator=seeded(3)) for _ in range(2))
+    for _ in range(2):
+        batches_, chunks = list(alone), list(together.chunks(least))
+        parts = [part for batch, sizes in chunks for part in split(batch, sizes)]
+        for part, batch in zip(parts, batches_, strict=True):
+            assert_same_graphs(part.to_data_list(), batch.to_data_list())
+        assert all(batch.num_graphs >= least for batch, _ in chunks[:-1])

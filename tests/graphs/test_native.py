@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data
 
 from graphcl.augment.edge_perturb import _pairs
 from graphcl.graphs import native
-from graphcl.graphs.batching import Layout
+from graphcl.graphs.batching import Layout, select
 from graphcl.graphs.restrict import restrict
 from graphcl.graphs.segment import pointers, random_sample
 from tests.strategies import QUICK, loops, seeded
@@ -100,63 +101,32 @@ def test_pairs_are_those_of_torch(batch, some, data):
             assert all(torch.equal(got, expected) for got, expected in zip(ours, reference, strict=True))
 
 
-LEAVES = "an edge leaves its graph"
+PTR, EVERY = long([0, 2, 4]), torch.ones(4, dtype=torch.bool)
+ROWS = torch.zeros(4, 1)
+OUT, LARGE = "a (graph|segment|node or edge) index is out of range", "a sample is larger than its segment"
+LEAVES, ASCEND = "an edge leaves its graph", "boundaries of graphs must ascend from 0"
+REFUSED = [
+    *((native.keep_edges, (PTR, long([[0, end], [end, 0]]), long([0, 2, 2]), None, EVERY, long([0] * 4), True), LEAVES)
+      for end in (-1, 2, 3, 2**40)),
+    (native.grow, (PTR, long([2, 1]), long([0, 2, 2, 2, 2]), long([2, 3]), torch.ones(2).double(), long([0, 1, 2, 3]),
+                   9.0), LEAVES),
+    *((native.keep_nodes, (EVERY, long(ptr)), ASCEND) for ptr in ([1, 2], [0, 2, 1, 4], [-1, 4])),
+    *((native.grow, (long(ptr), long(ptr[1:]), *[long(ptr)] * 2, torch.zeros(9), long(ptr), 1.0), ASCEND)
+      for ptr in ([1, 2], [0, 2, 1, 4], [-1, 4])),
+    *((native.cut, (ROWS, PTR, long([g]), total), OUT) for g, total in [(-1, 2), (2, 2), (2**40, 2), (0, 1)]),
+    *((loop, (long([g]), 2), OUT) for g in (-1, 2, 2**40) for loop in (native.group, native.starts)),
+    *((native.sample, (PTR, long(k), long(order)), LARGE)
+      for k, order in [([3, 0], [0, 1]), ([-1, 1], [0, 1]), ([1, 0], [0]), ([1, 0], [0, 2]), ([1, 1], [0, 1])]),
+    *((native.pairs, (long([[edge], [0]]), long(among), 4), OUT)
+      for edge, among in [(4, [0]), (-1, [0]), (1, [1]), (1, [-1])]),
+    *((native.mask, (torch.ones(size, dtype=torch.bool), 5), "a mask must have") for size in (4, 6)),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("end", [-1, 2, 3, 2**40])
-def test_edges_that_leave_their_graph_are_refused(end):
-    """With two graphs of two nodes, an end in another graph or out of range raises before any memory access."""
-    edge_index, ptr, edge_ptr = long([[0, end], [end, 0]]), long([0, 2, 4]), long([0, 2, 2])
-    every = torch.ones(4, dtype=torch.bool)
-    with pytest.raises(IndexError, match=LEAVES):
-        native.keep_edges(ptr, edge_index, edge_ptr, None, every, long([0] * 4), True)
-
-
-def test_growth_does_not_leave_a_graph():
-    """An edge from node 0 to the second graph must raise IndexError."""
-    ptr, row, target = long([0, 2, 4]), long([0, 2, 2, 2, 2]), long([2, 3])
-    with pytest.raises(IndexError, match=LEAVES):
-        native.grow(ptr, long([2, 1]), row, target, torch.ones(2).double(), long([0, 1, 2, 3]), 9.0)
-
-
-@pytest.mark.parametrize("ptr", [[1, 2], [0, 2, 1, 4], [-1, 4]], ids=str)
-def test_boundaries_that_do_not_ascend_are_refused(ptr):
-    ptr = long(ptr)
-    for call in (
-        lambda: native.keep_nodes(torch.ones(4, dtype=torch.bool), ptr),
-        lambda: native.grow(ptr, ptr[1:], ptr, ptr, torch.zeros(9), ptr, 1.0),
-    ):
-        with pytest.raises(IndexError, match="boundaries of graphs must ascend from 0"):
-            call()
-
-
-@pytest.mark.parametrize("graph", [-1, 2, 2**40])
-def test_graphs_that_are_not_there_are_refused(graph):
-    with pytest.raises(IndexError, match="a graph index is out of range"):
-        native.cut(torch.zeros(4, 1), long([0, 2, 4]), long([graph]), 2)
-    with pytest.raises(IndexError, match="a segment index is out of range"):
-        native.group(long([graph]), 2)
-    with pytest.raises(IndexError, match="a segment index is out of range"):
-        native.starts(long([graph]), 2)
-
-
-@pytest.mark.parametrize(
-    ("k", "order"), [([3, 0], [0, 1]), ([-1, 1], [0, 1]), ([1, 0], [0]), ([1, 0], [0, 2]), ([1, 1], [0, 1])], ids=str
-)
-def test_samples_that_do_not_fit_are_refused(k, order):
-    with pytest.raises(IndexError, match="a sample is larger than its segment"):
-        native.sample(long([0, 2, 4]), long(k), long(order))
-
-
-@pytest.mark.parametrize(("edge", "among"), [(4, [0]), (-1, [0]), (1, [1]), (1, [-1])])
-def test_pairs_of_indices_out_of_range_are_refused(edge, among):
-    with pytest.raises(IndexError, match="a node or edge index is out of range"):
-        native.pairs(long([[edge], [0]]), long(among), 4)
-
-
-def test_a_total_that_does_not_fit_is_refused():
-    with pytest.raises(IndexError, match="a graph index is out of range"):
-        native.cut(torch.zeros(4, 1), long([0, 2, 4]), long([0]), 1)
+@pytest.mark.parametrize(("loop", "arguments", "message"), REFUSED)
+def test_indices_that_do_not_fit_are_refused_before_any_memory_access(loop, arguments, message):
+    with pytest.raises(IndexError, match=message):
+        loop(*arguments)
 
 
 def test_only_what_they_can_read_is_taken():
@@ -190,3 +160,11 @@ def test_masks_of_another_size_are_refused(size):
     ):
         with pytest.raises(IndexError, match="a mask must have"):
             call()
+
+
+def test_fewer_edges_than_the_layout_has_raise():
+    """The compiled loop would read on behind the given edges, here in zeros of the same storage."""
+    batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=torch.zeros(2, 4, dtype=torch.long))])
+    fewer = torch.zeros(100, dtype=torch.long)[:2].view(2, 1)
+    with pytest.raises(IndexError):
+        select(batch, Layout.of(batch), torch.tensor([True, False]), None, fewer)

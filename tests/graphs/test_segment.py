@@ -1,7 +1,7 @@
 """Test segment operations against plain loops, and random draws against their distributions."""
 
 import math
-from itertools import combinations, permutations
+from itertools import pairwise, permutations
 
 import pytest
 import torch
@@ -34,18 +34,15 @@ def long(values):
 
 
 @QUICK
-@given(sizes)
-def test_pointers(counts):
+@given(sizes, st.data())
+def test_pointers_nonzero_and_count(counts, data):
     ptr = segment.pointers(long(counts))
     assert ptr.tolist() == pointers_of(counts)
     assert ptr.dtype == torch.long
-
-
-@QUICK
-@given(st.lists(st.booleans(), max_size=20))
-def test_nonzero(mask):
-    expected = [i for i, wanted in enumerate(mask) if wanted]
-    assert segment.nonzero(torch.tensor(mask, dtype=torch.bool)).tolist() == expected
+    mask = data.draw(st.lists(st.booleans(), min_size=sum(counts), max_size=sum(counts)))
+    flags = torch.tensor(mask, dtype=torch.bool)
+    assert segment.nonzero(flags).tolist() == [i for i, wanted in enumerate(mask) if wanted]
+    assert segment.count(flags, ptr).tolist() == [sum(mask[a:b]) for a, b in pairwise(ptr.tolist())]
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 5), (5, 3), (2, 5, 3)], ids=str)
@@ -111,95 +108,48 @@ def test_ranges(parts):
 
 
 @QUICK
-@given(sizes, st.data())
-def test_count(counts, data):
-    mask = data.draw(st.lists(st.booleans(), min_size=sum(counts), max_size=sum(counts)))
-    ptr = pointers_of(counts)
-    expected = [sum(mask[ptr[g] : ptr[g + 1]]) for g in range(len(counts))]
-    assert segment.count(torch.tensor(mask, dtype=torch.bool), long(ptr)).tolist() == expected
-
-
-@QUICK
 @given(st.integers(0, 10**6), st.integers(0, 999_999))
 def test_ratio_count_is_exact_for_decimals(count, millionths):
     ratio = millionths / 10**6
     assert segment.ratio_count(ratio, long([count])).tolist() == [exact_count(ratio, count)]
 
 
-@pytest.mark.parametrize(
-    ("ratio", "count", "expected"), [(0.29, 100, 29), (0.57, 100, 57), (1 / 3, 3, 1), (0.7, 10, 7)]
-)
-def test_ratio_count_of_what_floating_point_gets_wrong(ratio, count, expected):
-    assert segment.ratio_count(ratio, long([count])).tolist() == [expected]
-
-
-@pytest.mark.parametrize("ratio", [0.999999, 1 - 1e-9, 1 - 1e-12, math.nextafter(1, 0)])
-def test_ratio_count_of_any_legal_ratio_is_never_all(ratio):
+@pytest.mark.parametrize(("ratio", "n", "expected"), [(0.29, 100, 29), (0.57, 100, 57), (1 / 3, 3, 1), (0.7, 10, 7)])
+def test_ratio_count_of_what_floating_point_gets_wrong(ratio, n, expected):
+    assert segment.ratio_count(ratio, long([n])).tolist() == [expected]
     counts = long([1, 2, 3, 10, 1000])
-    assert (segment.ratio_count(ratio, counts) < counts).all()
+    for largest in (0.999999, 1 - 1e-9, 1 - 1e-12, math.nextafter(1, 0)):
+        assert (segment.ratio_count(largest, counts) < counts).all()
 
 
 # -- random subsets ----------------------------------------------------------------------------------------------------
 
 
 @QUICK
-@given(sizes_and_parts(), generators)
-def test_random_subset_has_the_sizes_asked_for(parts, generator):
-    counts, k = parts
-    ptr = pointers_of(counts)
-    chosen = segment.random_subset(long(ptr), long(k), generator)
-    assert chosen.dtype == torch.bool
-    assert chosen.shape == (sum(counts),)
-    assert [int(chosen[ptr[g] : ptr[g + 1]].sum()) for g in range(len(counts))] == k
-
-
-@pytest.mark.parametrize(("n", "k"), [(5, 2), (4, 1), (6, 3), (5, 4)])
-def test_random_subset_is_uniform(n, k):
-    draws = 20_000
-    ptr = torch.arange(draws + 1) * n
-    chosen = segment.random_subset(ptr, torch.full((draws,), k), seeded(n)).view(draws, n)
-    outcomes = [tuple(row) for row in chosen.nonzero()[:, 1].view(draws, k).tolist()]
-    assert_law(outcomes, uniform(combinations(range(n), k)))
-
-
-def test_random_subsets_of_two_segments_are_independent():
-    draws = 20_000
-    ptr = segment.pointers(torch.tensor([3, 4]).repeat(draws))
-    k = torch.tensor([1, 2]).repeat(draws)
-    chosen = segment.random_subset(ptr, k, seeded(0)).view(draws, 7)
-    outcomes = [tuple(row) for row in chosen.nonzero()[:, 1].view(draws, 3).tolist()]
-    law = uniform((a, *bc) for a in range(3) for bc in combinations(range(3, 7), 2))
-    assert_law(outcomes, law)
-
-
-@QUICK
 @given(sizes_and_parts(), st.integers(0, 2**32 - 1))
-def test_random_subset_depends_on_its_generator_alone(parts, seed):
+def test_random_subsets_have_the_sizes_asked_for_and_depend_on_the_generator_alone(parts, seed):
     counts, k = parts
-    ptr = long(pointers_of(counts))
-    before = torch.get_rng_state()
-    first = segment.random_subset(ptr, long(k), seeded(seed))
+    ptr, wanted, before = long(pointers_of(counts)), long(k), torch.get_rng_state()
+    chosen = segment.random_subset(ptr, wanted, seeded(seed))
     assert torch.equal(torch.get_rng_state(), before)
+    assert (chosen.dtype, chosen.shape) == (torch.bool, (sum(counts),))
+    assert [int(chosen[a:b].sum()) for a, b in pairwise(ptr.tolist())] == k
     torch.rand(1)
-    assert torch.equal(segment.random_subset(ptr, long(k), seeded(seed)), first)
+    assert torch.equal(segment.random_subset(ptr, wanted, seeded(seed)), chosen)
+    assert (ptr.tolist(), wanted.tolist()) == (pointers_of(counts), k)
 
 
-@QUICK
-@given(sizes_and_parts())
-def test_arguments_stay(parts):
-    counts, k = (long(part) for part in parts)
-    ptr = segment.pointers(counts)
-    held = [counts.clone(), k.clone(), ptr.clone()]
-    segment.random_subset(ptr, k, seeded(0))
-    assert all(torch.equal(a, b) for a, b in zip(held, [counts, k, ptr], strict=True))
-
-
-@pytest.mark.parametrize(("n", "k"), [(4, 2), (3, 3), (5, 1)])
-def test_random_sample_is_in_random_order(n, k):
-    draws = 20_000
-    found = segment.random_sample(torch.arange(draws + 1) * n, torch.full((draws,), k), seeded(n))
-    found = found.view(draws, k) - n * torch.arange(draws)[:, None]
-    assert_law(map(tuple, found.tolist()), uniform(permutations(range(n), k)))
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (3, 3), (5, 1), (6, 3)])
+def test_samples_are_uniform_in_random_order_and_independent(n, k, compiled):
+    """Segments of n and of 2 elements alternate; one of the latter is drawn."""
+    draws, law = 20_000, list(permutations(range(n), k))
+    with loops(compiled):
+        found = segment.random_sample(
+            segment.pointers(long([n, 2]).repeat(draws)), long([k, 1]).repeat(draws), seeded(n)
+        )
+    found = found.view(draws, k + 1) - (n + 2) * torch.arange(draws)[:, None]
+    assert_law(map(tuple, found.tolist()), uniform((*one, other) for one in law for other in (n, n + 1)))
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------

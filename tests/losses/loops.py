@@ -1,9 +1,8 @@
 """Slow float64 references of the losses without torch: loops over rows, and gradients by central differences.
 
-A test file defines `batch(rows, frozen, **arguments)`, which returns one value per anchor. `rows` holds
-`(anchor, positive, [negatives])` for each anchor. `frozen` holds the same rows as constants, for detached parts of the
-loss. `of_cosines` and `of_rows` build `batch` from a formula for one anchor. `test_formulas.py` compares it with the
-loss.
+A reference `batch(rows, frozen, **arguments)` returns one value per anchor. `rows` holds `(anchor, positive,
+[negatives])` for each anchor. `frozen` holds the same rows as constants, for detached parts of the loss. `of_cosines`
+and `of_rows` build `batch` from a formula for one anchor; the formulas are in `table.py`.
 """
 
 import math
@@ -15,11 +14,9 @@ import torch
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from graphcl.losses import explicit
 from graphcl.registry import losses
 
 NEGATIVES, HELD = ("cross", "all", "queue"), ("nothing", "queue", "ids")
-CASES = list(product(NEGATIVES, HELD, (True, False)))
 SWITCHES = list(product(["cross", "all"], [True, False]))
 SHARED = ("negatives", "symmetric", "queue", "ids", "queue_ids")
 
@@ -115,11 +112,6 @@ def terms(batch, z1, z2, frozen=None, **arguments):
     return batch(rows, rows if frozen is None else frozen, **own)
 
 
-def every(term, **defaults):
-    """Return `slow(z1, z2, **arguments)`, which evaluates the formula `term` of rows for every anchor."""
-    return lambda z1, z2, **arguments: terms(of_rows(term), z1, z2, **defaults | arguments)
-
-
 def mean(values, weight=None):
     """Return the mean of `values` weighted by graph. A graph has the same weight in both directions."""
     weight = [1.0] * len(values) if weight is None else weight * (len(values) // len(weight))
@@ -162,17 +154,6 @@ def needed(name, z, **arguments):
     return labels | ({"queue": z[:0].detach()} if (known.defaults | arguments).get("negatives") == "queue" else {})
 
 
-def lonely(columns):
-    """Return arguments for two graphs such that the first has no negatives: the queue holds only its own keys."""
-    queue = torch.randn(3, columns, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    return {
-        "negatives": "queue",
-        "queue": queue,
-        "ids": torch.tensor([4, 5]),
-        "queue_ids": torch.tensor([4, 4, 4]),
-    }
-
-
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
@@ -195,87 +176,50 @@ def differences(function, z1, z2, h=1e-4):
     return (4 * near - far) / 3
 
 
-def agree(loss, slow, z1, z2, *, engines=("dense", "tiled"), fixed=None, stopped=False, rtol=1e-10, **arguments):
-    """Assert that terms, mean and gradient of `loss` equal those of the reference `slow`.
+def agree(loss, entry, z1, z2, *, engines=("dense", "tiled"), rtol=1e-10, **arguments):
+    """Assert that terms, mean and gradient of `loss` equal those of the reference in `entry`, on all `engines`.
 
-    Args:
-        loss: loss to test.
-        slow: reference, a `batch` as in the module docstring, or a function marked by `whole`.
-        z1: projections of the first view.
-        z2: projections of the second view.
-        engines: engines to test; None for a loss without this argument.
-        fixed: arguments that only the reference takes.
-        stopped: whether the loss detaches `z2`.
-        rtol: relative tolerance of the values.
-        **arguments: arguments of the loss and the reference.
+    An engine None is for losses without this argument. A reference may return one number, if there are no terms.
     """
     lists = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
-    lists |= fixed or {}
     weight = lists.pop("weight", None)
-    rows = z1.tolist(), z2.tolist()
-    if not getattr(slow, "whole", False):
-        batch, frozen = slow, compared(*rows, **split(lists)[0])
+    rows, slow = (z1.tolist(), z2.tolist()), entry.reference
+    if not entry.whole:
+        lists |= entry.switches or {}
+        frozen = compared(*rows, **split(lists)[0])
 
         def slow(a, b, **own):
-            return terms(batch, a, b, frozen=frozen, **own)
+            return terms(entry.reference, a, b, frozen=frozen, **own)
 
     expected = slow(*rows, **lists)
-    slopes = differences(lambda a, b: mean(slow(a, b, **lists), weight), *rows)
-    if stopped:
+    single = isinstance(expected, float)
+
+    def value(a, b):
+        found = slow(a, b, **lists)
+        return found if single else mean(found, weight)
+
+    slopes = differences(value, *rows)
+    if entry.stopped:
         slopes[1] = 0
     for engine in engines:
         own = arguments if engine is None else arguments | {"engine": engine}
         a, b = (z.detach().clone().requires_grad_() for z in (z1, z2))
-        got = loss(a, b, reduction="none", **own).detach()
-        np.testing.assert_allclose(got, expected, rtol=rtol, atol=1e-12, err_msg=f"terms, {engine}")
-        value = loss(a, b, **own)
-        assert value.item() == pytest.approx(mean(expected, weight), rel=rtol, abs=1e-12), engine
-        value.backward()
+        if not single:
+            got = loss(a, b, reduction="none", **own).detach()
+            np.testing.assert_allclose(got, expected, rtol=rtol, atol=1e-12, err_msg=f"terms, {engine}")
+        result = loss(a, b, **own)
+        assert result.item() == pytest.approx(value(*rows), rel=rtol, abs=1e-12), engine
+        result.backward()
         gradient = np.stack([np.zeros(z.shape) if z.grad is None else z.grad.numpy() for z in (a, b)])
         scale = np.abs(slopes).max()
         np.testing.assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-8 * (1 + scale), err_msg=f"gradient, {engine}")
 
 
-def whole(slow):
-    """Mark `slow(z1, z2, **arguments)` as a reference that takes two views instead of the rows of each anchor."""
-    slow.whole = True
-    return slow
-
-
-def agree_explicitly(loss, batch, similarity="cosine", **own):
-    """Assert that `loss.terms` of explicit pairs equals `batch`, for shared negatives and for negatives per anchor."""
-    generator = torch.Generator().manual_seed(5)
-    anchors, positives = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64)
-    for negatives in (torch.randn(*shape, generator=generator).double() for shape in ((5, 3), (4, 2, 3))):
-        each = negatives.expand(4, 5, 3) if negatives.dim() == 2 else negatives
-        rows = list(zip(anchors.tolist(), positives.tolist(), each.tolist(), strict=True))
-        got = loss.terms(explicit(anchors, positives, negatives, similarity=similarity), **own)
-        np.testing.assert_allclose(got, batch(rows, rows, **own), rtol=1e-10, atol=1e-11)
-
-
-def agree_in_float32(loss, batch, views, **own):
-    """Assert that a float32 loss at temperature 0.01 is finite and accurate, and its gradient finite.
-
-    Logits reach 100 at this temperature, so e^logit overflows float32.
-    """
-    z1, z2 = views(6, 4, dtype=torch.float32)
-    for second, negatives, engine in product((z2, z1, -z1), ("cross", "all"), ("dense", "tiled")):
-        a, b = (z.clone().requires_grad_() for z in (z1, second))
-        value = loss(a, b, temperature=0.01, negatives=negatives, engine=engine, **own)
-        value.backward()
-        assert value.dtype == torch.float32
-        assert torch.isfinite(a.grad).all()
-        assert torch.isfinite(b.grad).all()
-        exact = mean(terms(batch, z1.tolist(), second.tolist(), negatives=negatives, temperature=0.01, **own))
-        np.testing.assert_allclose(value.item(), exact, rtol=1e-4, atol=1e-3)
-
-
 def finite(loss, z1, z2):
-    """Assert that the value and the gradients of `loss` are finite."""
+    """Assert that the value and the gradients of `loss` are finite, in float64 and float32."""
     for dtype in (torch.float64, torch.float32):
         a, b = (z.detach().to(dtype).clone().requires_grad_() for z in (z1, z2))
         value = loss(a, b)
         value.backward()
-        assert torch.isfinite(value), value
-        for z in (a, b):
-            assert z.grad is None or torch.isfinite(z.grad).all(), z.grad
+        for each in (value, a.grad, b.grad):
+            assert each is None or torch.isfinite(each).all(), each

@@ -23,17 +23,6 @@ def ordered(rows):
 # -- who ---------------------------------------------------------------------------------------------------------------
 
 
-def test_by_hand():
-    """Two graphs in the plane: view a at 0 and 90 degrees, view b at 60 and 180 degrees."""
-    a = torch.tensor([[2.0, 0.0], [0.0, 3.0]], dtype=torch.float64)
-    b = torch.tensor([[0.5, 0.75**0.5], [-1.0, 0.0]], dtype=torch.float64)
-    high = 0.75**0.5
-    pairs = compare(a, b, "all", symmetric=True)
-    torch.testing.assert_close(pairs.positive, torch.tensor([0.5, 0.0, 0.5, 0.0], dtype=torch.float64))
-    expected = [[-1.0, 0.0], [high, 0.0], [high, -0.5], [-1.0, -0.5]]
-    torch.testing.assert_close(ordered(pairs.negative), ordered(expected))
-
-
 @settings(max_examples=30, deadline=None)
 @given(data=st.data(), negatives=st.sampled_from(["cross", "all"]), symmetric=st.booleans())
 def test_equals_the_enumeration(data, negatives, symmetric):
@@ -60,7 +49,7 @@ def test_an_anchor_sees_its_own_keys_and_no_others(views, negatives, symmetric):
         assert {tuple(row) for row in moved.abs().sum(dim=2).nonzero().tolist()} == {own, positive}
 
 
-@pytest.mark.parametrize("count", range(2, 9))
+@pytest.mark.parametrize("count", [2, 3, 8])
 def test_off_diagonal_is_exact(count):
     square = torch.arange(count * count).view(count, count)
     expected = [[count * i + j for j in range(count) if j != i] for i in range(count)]
@@ -94,17 +83,6 @@ def test_normalized_rows_have_length_one_or_stay_zero(views):
     z[2] = 0
     lengths = normalize(z).norm(dim=1)
     torch.testing.assert_close(lengths, torch.tensor([1, 1, 0, 1, 1], dtype=torch.float64))
-
-
-def test_a_zero_row_has_cosine_zero_and_a_finite_gradient(views):
-    z1, z2 = views(4, 3)
-    z1[1] = 0
-    z1.requires_grad_()
-    pairs = compare(z1, z2, "all")
-    assert pairs.positive[1] == 0
-    assert (pairs.negative[1] == 0).all()
-    (pairs.positive.sum() + pairs.negative.sum()).backward()
-    assert torch.isfinite(z1.grad).all()
 
 
 def test_strides_do_not_matter(views):

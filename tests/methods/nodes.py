@@ -19,7 +19,7 @@ def graph(n=12, seed=0, dtype=torch.float64):
 def node_model(seed=0, dtype=torch.float64, **options):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return NodeModel(node_gcn(5, hidden=8, out=6), **options).to(dtype)
+        return NodeModel(node_gcn(5, hidden_channels=8, out_channels=6), **options).to(dtype)
 
 
 def node_views(n=12, seed=0):

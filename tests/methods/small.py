@@ -65,7 +65,7 @@ def make_model(seed=0, encoder=None, **options):
     """Return a model initialised with `seed`, with encoder `GIN` or the class `encoder`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return ContrastiveModel(encoder() if encoder else GIN(4, hidden=8, layers=2), **options)
+        return ContrastiveModel(encoder() if encoder else GIN(4, hidden_channels=8, num_layers=2), **options)
 
 
 def pick(data, ids):
@@ -128,3 +128,17 @@ def unit(row):
 
 def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def unit_rows(rows):
+    """Return `rows [n, D]`, each scaled to norm 1, with their gradient."""
+    return rows / rows.square().sum(dim=1, keepdim=True).sqrt()
+
+
+def assert_close_parameters(mine, theirs, gradients=False, sign=1):
+    """Assert that two modules have close parameters or gradients; a missing gradient is zero."""
+    for (key, one), other in zip(mine.named_parameters(), theirs.parameters(), strict=True):
+        pair = (one.detach(), other.detach()) if not gradients else (
+            torch.zeros_like(each) if each.grad is None else each.grad for each in (one, other))  # fmt: skip
+        got, expected = pair
+        torch.testing.assert_close(got, sign * expected, rtol=1e-6, atol=1e-8 if gradients else 1e-6, msg=key)

@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import math
 import shutil
 
 import pytest
@@ -102,6 +103,31 @@ def test_it_is_the_modules(sizes, width, hidden, layers, training, readout):
     assert_as_exact_as_the_modules(encoder, batch, training)
 
 
+SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 1e-40, -1e-40, 1e12, -1e12])
+
+
+def with_special_values(values, ratio, generator):
+    """Return a copy of `values` with about `ratio` of the entries replaced by special values."""
+    special = SPECIAL[torch.randint(len(SPECIAL), values.shape, generator=generator)]
+    return torch.where(torch.rand(values.shape, generator=generator) < ratio, special, values)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_special_values_pass_as_in_the_modules(seed):
+    """NaN and infinity must not become finite: training and `embed` refuse them only where they see them."""
+    generator = seeded(seed)
+    few, layers = seed % 2, 1 + seed % 3
+    batch, encoder = make_batch([3, 1, 7, 4, 2], seed=seed), make_encoder(layers=layers, seed=seed)
+    encoder.readout = ["sum", "mean", "log_sum"][seed // 2 % 3]
+    batch.x = with_special_values(batch.x, 0.02 if few else 0.5, generator)
+    for each in encoder.parameters():
+        each.data = with_special_values(each.data, 0.001 if few else 0.02, generator)
+    modules, loops = (outcome_of(encoder, batch, seed % 4 < 2, enabled) for enabled in (False, True))
+    for got, expected in zip(loops, modules, strict=True):
+        scale = expected.detach().nan_to_num(0, 0, 0).abs().max()
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-3 * float(scale), equal_nan=True)
+
+
 def test_it_is_used(monkeypatch):
     """Without this test, the comparison above could pass by comparing the modules with themselves."""
     encoder, batch = make_encoder(), make_batch([3, 4])
@@ -123,6 +149,13 @@ def test_the_number_of_threads_changes_nothing():
         torch.set_num_threads(before)
     for other in outcomes[1:]:
         assert all(torch.equal(a, b) for a, b in zip(outcomes[0], other, strict=True))
+
+
+def test_a_batch_without_edges_trains():
+    """A row of an empty `[2, 0]` tensor has a storage offset beyond the end of its storage."""
+    batch = make_batch([3, 4])
+    batch.edge_index = torch.zeros(2, 0, dtype=torch.long)
+    assert_as_exact_as_the_modules(make_encoder(), batch)
 
 
 def test_empty_graphs_at_the_ends_and_between():

@@ -30,7 +30,11 @@ def batch():
 def pair(request, batch):
     """Return the encoder, a function that calls it, the same function with PyG's layers, and the edge attributes."""
     torch.manual_seed(0)
-    encoder = GIN(5, hidden=8, layers=3) if request.param == "gin" else GINE(5, 3, hidden=8, layers=3)
+    encoder = (
+        GIN(5, hidden_channels=8, num_layers=3)
+        if request.param == "gin"
+        else GINE(5, 3, hidden_channels=8, num_layers=3)
+    )
     encoder = encoder.double()
     edge_attr = () if request.param == "gin" else (batch.edge_attr,)
     layers = []
@@ -86,7 +90,8 @@ def test_the_mean_is_the_sum_over_the_number_of_nodes(kind, training, batch):
     make, more = (GINE, {"edge_attr": batch.edge_attr}) if kind == "gine" else (GIN, {})
     dtype = torch.float32 if kind == "gin compiled" else torch.float64  # the compiled layers need float32
     by_sum, by_mean = (
-        make(5, hidden=16, layers=2, readout=readout, **kwargs).to(dtype).train(training) for readout in ("sum", "mean")
+        make(5, hidden_channels=16, num_layers=2, readout=readout, **kwargs).to(dtype).train(training)
+        for readout in ("sum", "mean")
     )
     by_mean.load_state_dict(by_sum.state_dict())
     arguments = (batch.x.to(dtype), batch.edge_index, batch.batch)
@@ -168,7 +173,7 @@ def test_gine_takes_a_single_edge_weight_and_refuses_none():
 
 def test_sizes_are_checked():
     with pytest.raises(InputError, match=r"`hidden` must be in \[1, 16384\], got 0\."):
-        GIN(3, hidden=0)
+        GIN(3, hidden_channels=0)
 
 
 @pytest.mark.skipif(torch.__version__ < "2.6", reason="torch 2.4's tracer cannot get past a compiled function")
@@ -180,7 +185,7 @@ def test_traced_by_torchs_compiler_it_is_the_same():
         [Data(x=torch.randn(n, 4, generator=generator), edge_index=torch.randint(n, (2, 3 * n), generator=generator))
          for n in (5, 8, 3)]
     )  # fmt: skip
-    encoder = GIN(4, hidden=16, layers=2)
+    encoder = GIN(4, hidden_channels=16, num_layers=2)
     traced = torch.compile(copy.deepcopy(encoder), backend="eager", dynamic=True, fullgraph=True)
     for module in (encoder, traced):
         module(batch.x, batch.edge_index, batch.batch, size=3).square().sum().backward()

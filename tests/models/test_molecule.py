@@ -36,12 +36,12 @@ def batch():
 
 def make(**options):
     torch.manual_seed(0)
-    return MoleculeGINE(9, 3, **{"hidden": 8, "layers": 3, **options}).double()
+    return MoleculeGINE(9, 3, **{"hidden_channels": 8, "num_layers": 3, **options}).double()
 
 
 def test_defaults_are_those_of_hu_et_al():
     encoder = MoleculeGINE(9, 3)
-    assert (encoder.out_channels, len(encoder.layers), encoder.readout) == (300, 5, "mean")
+    assert (encoder.out_channels, len(encoder.num_layers), encoder.readout) == (300, 5, "mean")
 
 
 @needs_ogb
@@ -98,7 +98,7 @@ def test_it_is_pyg_layer_by_layer(readout, training, jk, batch):
     encoder = make(readout=readout, jk=jk).train(training)
     nodes = encoder.atoms(batch.x)
     levels = [nodes]
-    for number, layer in enumerate(encoder.layers, start=1):
+    for number, layer in enumerate(encoder.num_layers, start=1):
         nodes = layer.norm(GINEConv(layer.nn)(nodes, batch.edge_index, layer.bonds(batch.edge_attr)))
         nodes = nodes.relu() if number < 3 else nodes
         levels.append(nodes)

@@ -15,7 +15,7 @@ from tests.methods.nodes import graph, node_model, node_views
 
 
 def test_node_gcn_equals_pygs_layers():
-    encoder, batch = node_gcn(5, hidden=8, out=6, layers=2).double(), graph(30)
+    encoder, batch = node_gcn(5, hidden_channels=8, out_channels=6, num_layers=2).double(), graph(30)
     x = batch.x
     for weight, bias in zip(encoder.nodes.weights, encoder.nodes.biases, strict=True):
         layer = GCNConv(weight.in_features, weight.out_features).double()
@@ -56,7 +56,7 @@ def test_the_product_of_sparse_features_is_the_dense_one(every, monkeypatch):
 @pytest.mark.parametrize("activation", ["relu", "prelu", "elu"])
 @pytest.mark.parametrize("norm", ["none", "batch_norm"])
 def test_the_gradient_of_node_gcn(activation, norm):
-    encoder, batch = node_gcn(5, hidden=3, out=2, norm=norm, activation=activation).double(), graph(6)
+    encoder, batch = node_gcn(5, hidden_channels=3, out_channels=2, norm=norm, activation=activation).double(), graph(6)
     x = batch.x.requires_grad_()
     assert torch.autograd.gradcheck(lambda x: encoder.with_nodes(x, batch.edge_index)[1], x)
 
@@ -69,7 +69,9 @@ def test_the_model_returns_a_row_for_each_node():
     assert torch.equal(h2, model.encoder.with_nodes(view2.x, view2.edge_index, view2.batch)[1])
 
 
-@pytest.mark.parametrize("make", [lambda: gat(5, hidden=8), lambda: sage(5, hidden=8), lambda: encoders["gin"](5)])
+@pytest.mark.parametrize(
+    "make", [lambda: gat(5, hidden_channels=8), lambda: sage(5, hidden_channels=8), lambda: encoders["gin"](5)]
+)
 def test_other_encoders_give_rows_of_nodes(make):
     model, batch = NodeModel(make()), graph(dtype=torch.float32)
     assert model.encode(batch).shape == (12, model.width)

@@ -11,10 +11,10 @@ from torch_geometric.nn import global_add_pool
 import graphcl
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError, InputTypeError
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.gin import GIN
 from graphcl.models.saved import FORMAT, EncoderDescription, load_encoder, read_saved, save_encoder
 from graphcl.registry import encoders
@@ -49,7 +49,10 @@ def test_contents_of_the_file(tmp_path):
     write(tmp_path / "e.pt", seeds=(3, 1), features="labels+degree", loss="adnce")
     content = torch.load(tmp_path / "e.pt", weights_only=True)
     assert (content["format"], content["version"], content["graphcl"]) == (FORMAT, 1, graphcl.__version__)
-    assert content["encoder"] == {"name": "gin", "arguments": {"hidden": 32, "layers": 3, "readout": "sum"}}
+    assert content["encoder"] == {
+        "name": "gin",
+        "arguments": {"hidden_channels": 32, "num_layers": 3, "readout": "sum"},
+    }
     assert (content["features"], content["label_columns"], content["edge_dim"]) == ("labels+degree", 3, None)
     assert (content["out_channels"], content["settings"]["loss"]["name"]) == (96, "adnce")
     assert content["settings"]["method"] == {"name": "two_views", "labels": False}
@@ -59,7 +62,7 @@ def test_contents_of_the_file(tmp_path):
     assert description.columns() == f"3 columns of labels and {description.degree_columns} of degrees"
 
 
-@pytest.mark.parametrize("encoder", ["gin", {"name": "gine", "hidden": 4, "layers": 2, "readout": "mean"}])
+@pytest.mark.parametrize("encoder", ["gin", {"name": "gine", "hidden_channels": 4, "num_layers": 2, "readout": "mean"}])
 def test_a_registered_encoder_comes_back(encoder, tmp_path):
     """Loading selects the requested seed's weights, gives equal embeddings, and draws no random number."""
     dataset, models = write(tmp_path / "encoder.pt", encoder, seeds=(3, 1))
@@ -117,6 +120,18 @@ def changed(**changes):
     return change
 
 
+def with_weight(name, change):
+    """Return a function that changes the first weight called `name` in a file."""
+
+    def damage(path):
+        content = torch.load(path, weights_only=True)
+        key = next(key for key in content["weights"][0] if key.endswith(name))
+        content["weights"][0][key] = change(content["weights"][0][key])
+        torch.save(content, path)
+
+    return damage
+
+
 def with_code(path):
     class Evil:
         def __reduce__(self):
@@ -158,19 +173,19 @@ DAMAGE = {
         ["holds weights of `mine`, which is not registered"],
     ),
     "arguments": (
-        changed(encoder={"name": "gin", "arguments": {"hidden": 0}}),
+        changed(encoder={"name": "gin", "arguments": {"hidden_channels": 0}}),
         ["`encoder.arguments.hidden` must be in [1, 16384], got 0."],
     ),
     "wide": (
-        changed(encoder={"name": "gin", "arguments": {"hidden": 16_000}}),
+        changed(encoder={"name": "gin", "arguments": {"hidden_channels": 16_000}}),
         ["is corrupted: `hidden` is 16000, but no weight is that large."],
     ),
     "deep": (
-        changed(encoder={"name": "gin", "arguments": {"layers": 10**9}}),
+        changed(encoder={"name": "gin", "arguments": {"num_layers": 10**9}}),
         ["`encoder.arguments.layers` must be in [1, 1000], got 1000000000."],
     ),
     "more-layers": (
-        changed(encoder={"name": "gin", "arguments": {"layers": 32}}),
+        changed(encoder={"name": "gin", "arguments": {"num_layers": 32}}),
         ["that do not fit GIN: `convs.3.nn.0.weight` is only in the module"],
     ),
     "many-columns": (changed(in_channels=10**8), ["is corrupted: `in_channels` is 100000000, but no weight"]),
@@ -185,9 +200,18 @@ DAMAGE = {
     ),
     "name": (changed(dataset="a\x1b[2Jb"), ["is corrupted: `dataset` must be printable and of at most 200 characters"]),
     "complex": (changed(weights={0: {"a": torch.ones(1) * 1j}}), ["is corrupted: `weights`"]),
+    "nan": (
+        with_weight("nn.0.weight", lambda w: w / 0),
+        ["nn.0.weight` has a value that is NaN or infinite; train it"],
+    ),
+    "variance": (with_weight("running_var", lambda v: v - 2), ["running_var` has a value that is negative"]),
+    "dtype": (
+        with_weight("nn.0.bias", torch.Tensor.double),
+        ["nn.0.bias` is torch.float64 in the file and torch.float32 in the module"],
+    ),
     "laughs": (changed(settings={"a": [[[[1] * 99] * 99] * 99]}), ["corrupted ("]),
     "width": (
-        changed(encoder={"name": "gin", "arguments": {"hidden": 8}}),
+        changed(encoder={"name": "gin", "arguments": {"hidden_channels": 8}}),
         ["do not fit GIN: `convs.0.nn.0.weight` is [32, 3] in the file and [8, 3] in the module;"],
     ),
 }
@@ -237,9 +261,9 @@ def test_an_encoder_that_reads_its_weights_in_its_constructor(tmp_path, monkeypa
 @pytest.mark.parametrize("features", ["constant", "degree"])
 def test_an_encoder_of_train_is_saved_with_its_columns(features, tmp_path):
     dataset = load_dataset(small_graphs(), features=features)
-    encoder = GIN(dataset.num_features, hidden=8)
+    encoder = GIN(dataset.num_features, hidden_channels=8)
     save_encoder(tmp_path / "e.pt", EncoderDescription.of(encoder, dataset), {0: encoder.state_dict()})
-    loaded, description = load_encoder(tmp_path / "e.pt", encoder=lambda columns: GIN(columns, hidden=8))
+    loaded, description = load_encoder(tmp_path / "e.pt", encoder=lambda columns: GIN(columns, hidden_channels=8))
     assert description.degree_columns == dataset.degree_columns
     again = load_for(description, small_graphs())
     assert again.num_features == dataset.num_features

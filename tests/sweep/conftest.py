@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
-QUICK += ["--encoder.hidden", "8"]
+QUICK += ["--encoder.hidden_channels", "8"]
 ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
 """Row without training -> its made-up distance from the untrained encoder, in percentage points."""
 

@@ -33,7 +33,7 @@ def test_every_combination_once():
 
 
 def test_reference_rows_are_shared():
-    found = plan({"loss": ["infonce", "dcl"], "encoder.layers": [2, 3], "batch_size": [8, 16]}, seeds=[0, 1])
+    found = plan({"loss": ["infonce", "dcl"], "encoder.num_layers": [2, 3], "batch_size": [8, 16]}, seeds=[0, 1])
     assert len(found.references) == 4  # two depths, two seeds
     twins = {cell.key: cell.config for cell in found.references}
     for cell in found.cells:

@@ -47,7 +47,7 @@ def table(folder):
 
 @pytest.fixture
 def planned(saved_graphs):
-    settings = {"dataset": saved_graphs(), "seeds": [0], "epochs": 1, "encoder": {"name": "gin", "hidden": 8}}
+    settings = {"dataset": saved_graphs(), "seeds": [0], "epochs": 1, "encoder": {"name": "gin", "hidden_channels": 8}}
     settings |= {"evaluation.folds": 3, "evaluation.inner_folds": 2}
     return make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": settings})
 
@@ -96,6 +96,27 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
     assert main([*words, "--lr", "0.5", "--out", str(whole)]) == 2
     error = r"holds a cell `infonce, .* with other settings, run by graphcl .*`lr` was 0\.01 and is 0\.5\. Pass another"
     assert re.search(error, capfd.readouterr().err)
+
+
+def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
+    """The command refuses before any cell runs; `sweep` refuses finished cells with different data."""
+    out = tmp_path / "sweep"
+    assert main(["--dataset", saved_graphs(), *QUICK, "--seeds", "0", "1", "--out", str(out)]) == 0
+    cell = next(path for path in (out / "cells").iterdir() if '"seed": "1"' in path.read_text())
+    record = json.loads(cell.read_text())
+    cell.unlink()
+    saved_graphs(n=12)
+    capfd.readouterr()
+    assert main(["--out", str(out)]) == 2
+    message = "the data is not that of the finished cells: `"
+    err = capfd.readouterr().err
+    assert err.startswith(f"graphcl: {message}")
+    assert "own.pt.graphs` was 36 and is 12; " in err
+    assert finished(out) == 3
+    record["data"]["dataset"]["graphs"] = 12
+    cell.write_text(json.dumps(record))
+    with pytest.raises(InputError, match=rf"^cells/{cell.stem}\.json: {message}"):
+        sweep(make_plan(yaml.safe_load((out / "sweep.yaml").read_text())), out)
 
 
 def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):

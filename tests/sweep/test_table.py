@@ -111,7 +111,7 @@ def made(axes, mean=lambda cell: 80, **spec):
 
 
 def test_rows_of_untrained_encoders_equal_means_and_other_folds():
-    text = to_markdown(make_table(*made({"encoder.layers": [2, 3], "loss": ["infonce", "dcl"]})))
+    text = to_markdown(make_table(*made({"encoder.num_layers": [2, 3], "loss": ["infonce", "dcl"]})))
     rows = [line.split("|")[1:3] for line in text.split("\n") if "untrained" in line]
     assert [[each.strip() for each in row] for row in rows[:2]] == [["untrained 2", ""], ["untrained 3", ""]]
     means = {"infonce": 90.001, "dcl": 90.0, "hcl": 89.0}  # equal as printed, so equally best

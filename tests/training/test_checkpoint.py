@@ -13,11 +13,11 @@ import graphcl.training.checkpoint
 from graphcl.augment import NodeDrop
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.datasets.order import EpochBatches
-from graphcl.datasets.resident import ResidentLoader
-from graphcl.datasets.streaming import StreamingLoader
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import make_method, make_model
+from graphcl.loaders.order import EpochBatches
+from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.streaming import StreamingLoader
 from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.models.contrastive import ContrastiveModel
@@ -30,7 +30,12 @@ from tests.methods.small import OF_GRAPHS, spec
 from tests.training.helpers import StopAfter, equal, figures, train_seed
 
 DATA = load_dataset(small_graphs(40))
-SMALL = {"encoder": {"name": "gin", "hidden": 8, "layers": 2}, "batch_size": 8, "epochs": 3, "diagnostics": True}
+SMALL = {
+    "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2},
+    "batch_size": 8,
+    "epochs": 3,
+    "diagnostics": True,
+}
 PER_EPOCH = 6
 """Looks at the stop in an epoch of five steps."""
 
@@ -92,14 +97,18 @@ def test_resumed_after_each_epoch_it_equals_an_uninterrupted_training(name, tmp_
 
 
 @pytest.mark.parametrize("looks", [1, 3, 5, 8])
-def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_path):
-    """The remaining steps use a new order; the number of steps does not change."""
+def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_path, capsys):
+    """The remaining steps use a new order, which a line says; the number of steps does not change."""
     path = stop(tmp_path, looks)[0]
     assert path.name == f"step-{looks - looks // PER_EPOCH:09d}.pt"
     method, history = trained({}, tmp_path, 1000)
     assert len(history) == 3
     assert read_checkpoint(Checkpoints(tmp_path).files()[0])["steps"] == 15
     assert equal(method, unbroken[0]) == (looks == 5)  # look 5 is the last step of an epoch
+    line = (
+        f"resumed within epoch {1 + looks // PER_EPOCH}, after step {looks % PER_EPOCH}: the other steps of this epoch"
+    )
+    assert capsys.readouterr().err.count(line) == (looks != 5)
     before = (looks - 1) // PER_EPOCH
     assert figures(history[:before]) == figures(unbroken[1][:before])
 
@@ -166,7 +175,7 @@ def test_any_loader_and_the_global_generators(name, tmp_path):
         np.random.seed(4)
         with torch.random.fork_rng():
             torch.manual_seed(5)
-            method = TwoViews(ContrastiveModel(Dropping(3, hidden=8, layers=2)), Loss("infonce"))
+            method = TwoViews(ContrastiveModel(Dropping(3, hidden_channels=8, num_layers=2)), Loss("infonce"))
             loader = LOADERS[name](small_graphs(40), torch.Generator().manual_seed(0))
             own = torch.Generator().manual_seed(1)
             kept = None if stop is None else Checkpoints(tmp_path / "kept", stop=stop)
@@ -197,6 +206,9 @@ def test_when_checkpoints_are_due(tmp_path, monkeypatch):
     assert kept.due_within_epoch()
     kept.save({}, 1)
     assert not kept.due_within_epoch()
+    now[0] = 250.0
+    assert kept.due_after_epoch(10)  # replaces the checkpoint within the epoch as the newest
+    assert not kept.due_after_epoch(11)
 
 
 def test_two_are_kept_and_the_end_is_one(tmp_path):

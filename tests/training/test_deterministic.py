@@ -20,7 +20,7 @@ def as_before():
 
 
 def weights(**settings):
-    config = make_config({"encoder": {"name": "gin", "hidden": 8}, "batch_size": 16, "epochs": 2, **settings})
+    config = make_config({"encoder": {"name": "gin", "hidden_channels": 8}, "batch_size": 16, "epochs": 2, **settings})
     device = setup_runtime(config)
     dataset = load_dataset(small_graphs(40))
     model = experiment.run_seed(config, dataset, 0, device, rows=()).model

@@ -8,7 +8,16 @@ import torch
 
 from graphcl.losses import dcl, infonce
 from graphcl.run import main
-from graphcl.training.diagnostics import alignment, coupling, diagnose, effective_rank, max_variance_ratio, uniformity
+from graphcl.training.diagnostics import (
+    alignment,
+    coupling,
+    diagnose,
+    effective_rank,
+    information,
+    max_variance_ratio,
+    uniformity,
+)
+from tests.losses.loops import compared, cosines, log_sum_exp, softplus
 
 
 def test_alignment_by_hand():
@@ -70,6 +79,8 @@ def test_effective_rank():
     assert effective_rank(torch.eye(6)).item() == pytest.approx(6, rel=1e-5)
     assert effective_rank(torch.ones(6, 4)).item() == pytest.approx(1, rel=1e-3)
     assert effective_rank(torch.zeros(6, 4)).item() == 0
+    for value in (math.nan, math.inf):  # which the SVD refuses; training names the epoch and the loss
+        assert effective_rank(torch.full((6, 4), value)).isnan()
     # The singular values 3 and 1 give the entropy of (3/4, 1/4).
     expected = math.exp(-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)))
     assert effective_rank(torch.diag(torch.tensor([3.0, 1.0, 0.0]))).item() == pytest.approx(expected, rel=1e-5)
@@ -119,3 +130,50 @@ def test_diagnostics_are_logged(tmp_path, saved_graphs):
     assert main([*arguments, "--diagnostics", "true", "--out", str(tmp_path / "run")]) == 0
     (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     assert set(diagnose(torch.eye(3), torch.eye(3), torch.eye(3), 0.2)) <= set(json.loads(line))
+
+
+def lowest(function, low=-100.0, high=100.0):
+    """Return the minimum of a convex function by ternary search."""
+    for _ in range(300):
+        first, second = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, second) if function(first) < function(second) else (first, high)
+    return function(low)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("negatives", ["cross", "all"])
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
+def test_information_equals_its_equations(negatives, symmetric, temperature):
+    """The reference of `kl` and `chi2` searches the best shift, of which the code uses the solution."""
+    z1, z2 = views()
+    rows = cosines(compared(z1.tolist(), z2.tolist(), negatives=negatives, symmetric=symmetric))
+    rows = [(positive / temperature, [each / temperature for each in keys]) for positive, keys in rows]
+    joint, product = [positive for positive, _ in rows], [each for _, keys in rows for each in keys]
+
+    def mean(values):
+        return math.fsum(values) / len(values)
+
+    def tight(conjugate):
+        return mean(joint) - lowest(lambda shift: shift + mean([conjugate(each - shift) for each in product]))
+
+    found = information(z1, z2, temperature=temperature, negatives=negatives, symmetric=symmetric)
+    expected = {
+        "infonce": mean([p - log_sum_exp([p, *keys]) + math.log(1 + len(keys)) for p, keys in rows]),
+        "dv": mean(joint) - math.log(mean([math.exp(each) for each in product])),
+        "nwj": mean(joint) - mean([math.exp(each - 1) for each in product]),
+        "js": -mean([softplus(-each) for each in joint]) - mean([softplus(each) for each in product]),
+        "kl": tight(math.expm1),
+        "chi2": tight(lambda t: t + t**2 / 4),
+    }
+    assert {name: float(value) for name, value in found.items()} == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("negatives", ["cross", "all"])
+def test_information_of_identical_and_independent_views(negatives):
+    z, other = views(64, 256)
+    most = math.log(64 if negatives == "cross" else 127)
+    alike = information(z, z, temperature=0.05, negatives=negatives)
+    assert most - 0.01 < alike["infonce"] <= most
+    nothing = {"infonce": 0, "dv": 0, "nwj": -math.exp(-1), "js": -2 * math.log(2), "kl": 0, "chi2": 0}
+    apart = {name: float(each) for name, each in information(z, other, temperature=1.0, negatives=negatives).items()}
+    assert apart == pytest.approx(nothing, abs=0.03)

@@ -13,8 +13,8 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 
 from graphcl.augment import Identity, NodeDrop, random4
 from graphcl.datasets import load_dataset
-from graphcl.datasets.resident import ResidentLoader
 from graphcl.errors import InputError
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, infonce
 from graphcl.methods import MoCo, TwoViews
 from graphcl.models.contrastive import ContrastiveModel

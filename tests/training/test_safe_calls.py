@@ -16,7 +16,7 @@ METHODS = {"eval", "compile", "system"}
 """Allowed as methods, such as `model.eval()`, `re.compile`, `platform.system()`; not of `os` or `builtins`."""
 IMPORTED_BY_NAME = {
     "graphcl/__main__.py": "of the commands",
-    "graphcl/completion.py": "of the commands",
+    "graphcl/cli/tab_completion.py": "of the commands",
     "graphcl/system/optional.py": "of the extras",
     "graphcl/registry.py": "of the package",
     "graphcl/system/processes.py": "of modules that the starting process has imported",

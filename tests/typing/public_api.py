@@ -32,7 +32,7 @@ from graphcl import (
 )
 from graphcl.augment import Augmentation
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.tracking import TensorBoard
+from graphcl.experiment.record.tracking import TensorBoard
 from graphcl.losses import adnce, barlow_twins, infonce, nt_xent
 from graphcl.training.loop import Epoch
 
@@ -40,7 +40,7 @@ from graphcl.training.loop import Epoch
 def the_readme() -> None:
     dataset = load_dataset("PROTEINS", mirror="~/tu")
     loader = ResidentLoader(dataset, batch_size=128, shuffle=True, generator=torch.Generator().manual_seed(0))
-    model = ContrastiveModel(GIN(dataset.num_features, hidden=32, layers=3))
+    model = ContrastiveModel(GIN(dataset.num_features, hidden_channels=32, num_layers=3))
     history = train(TwoViews(model, Loss("adnce", mu=0.7)), loader, NodeDrop(0.2), Subgraph(0.2), epochs=20)
     assert_type(history, list[Epoch])
     h, y = embed(model, ResidentLoader(dataset, batch_size=1024))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from graphcl.arguments import Seed
+from graphcl.evaluate.folds import checked
 from graphcl.evaluate.nodes.nmi import of_clusters
 from graphcl.evaluate.scores import FoldScores
 
 
-def ari(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: int = 0) -> FoldScores:
+@checked
+def ari(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: Seed = 0) -> FoldScores:
     r"""Return the adjusted Rand index in percent of k-means clusters with the classes.
 
     $$\frac{R - \mathbb E R}{1 - \mathbb E R}$$

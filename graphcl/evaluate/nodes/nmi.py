@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from graphcl.evaluate.folds import class_indices, embedding
+from graphcl.arguments import Seed
+from graphcl.evaluate.folds import checked, class_indices, embedding
 from graphcl.evaluate.nodes.probe import unit_rows
 from graphcl.evaluate.scores import FoldScores
 
@@ -16,7 +17,8 @@ STARTS = 10
 """Number of starts of k-means; the clustering with the lowest inertia is scored."""
 
 
-def nmi(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: int = 0) -> FoldScores:
+@checked
+def nmi(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: Seed = 0) -> FoldScores:
     r"""Return the normalised mutual information in percent of k-means clusters with the classes.
 
     $$\frac{2\, I(c; y)}{H(c) + H(y)}$$

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor
 
-from graphcl.evaluate.folds import C_GRID, c_grid, class_indices, embedding
+from graphcl.arguments import Costs, Seed
+from graphcl.evaluate.folds import C_GRID, checked, class_indices, embedding
 from graphcl.evaluate.nodes.probe import linear_probe, unit_rows
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import split_parts
 
 
+@checked
 def public_split(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
     split: Mapping[str, Tensor | np.ndarray],
-    seed: int = 0,
-    grid: Sequence[float] = C_GRID,
+    seed: Seed = 0,
+    grid: Costs = C_GRID,
 ) -> FoldScores:
     """Return the test accuracy in percent of logistic regression on the public split, such as Planetoid's.
 
@@ -32,7 +34,7 @@ def public_split(
         y: class of each node `[n]`.
         split: indices of the nodes in the parts `train`, `valid` and `test`.
         seed: seed of the training run, copied into the result; the probe itself is not random.
-        grid: candidates for C, > 0.
+        grid: candidates for C, in [1e-100, 1e100].
 
     Raises:
         InputError: an argument is invalid.
@@ -41,10 +43,10 @@ def public_split(
         Yang, Cohen and Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph Embeddings", ICML 2016 (arXiv
         1603.08861). Velickovic et al., "Deep Graph Infomax", ICLR 2019, Section 4.2 (arXiv 1809.10341).
     """
-    candidates, h = c_grid(grid), embedding(h)
+    h = embedding(h)
     _, labels = class_indices(y, len(h))
     parts = split_parts(split, len(h))
     accuracy, chosen, inner = linear_probe(
-        unit_rows(h), labels, (parts["train"], parts["valid"], parts["test"]), candidates
+        unit_rows(h), labels, (parts["train"], parts["valid"], parts["test"]), [float(c) for c in grid]
     )
     return FoldScores(seed, (accuracy,), (chosen,), (inner,), 1, 1)

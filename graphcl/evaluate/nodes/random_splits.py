@@ -13,26 +13,27 @@ part.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from torch import Tensor
 
+from graphcl.arguments import Costs, Count, Seed
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import C_GRID, OnFold, c_grid, class_indices, embedding, worker_count
+from graphcl.evaluate.folds import C_GRID, OnFold, checked, class_indices, embedding, worker_count
 from graphcl.evaluate.nodes.probe import Parts, linear_probe, unit_rows
 from graphcl.evaluate.scores import FoldScores
 
 
+@checked
 def random_splits(
     h: Tensor | np.ndarray,
     y: Tensor | np.ndarray,
     *,
-    seed: int = 0,
-    splits: int = 20,
-    grid: Sequence[float] = C_GRID,
-    workers: int | None = None,
+    seed: Seed = 0,
+    splits: Count = 20,
+    grid: Costs = C_GRID,
+    workers: Count | None = None,
     on_fold: OnFold | None = None,
 ) -> FoldScores:
     """Return the test accuracy in percent of logistic regression on random splits of the nodes, see this module.
@@ -42,7 +43,7 @@ def random_splits(
         y: class of each node `[n]`.
         seed: seed of the splits; nothing else is random.
         splits: number of splits, at least 1.
-        grid: candidates for C, > 0.
+        grid: candidates for C, in [1e-100, 1e100].
         workers: number of threads; one per available core by default. The result does not depend on it.
         on_fold: called with the finished and the total number of splits.
 
@@ -54,10 +55,10 @@ def random_splits(
     """
     from threadpoolctl import threadpool_limits
 
-    candidates, h = c_grid(grid), embedding(h)
+    candidates, h = [float(c) for c in grid], embedding(h)
     _, labels = class_indices(y, len(h))
-    if splits < 1 or len(h) < 20:
-        raise InputError(f"`splits` must be at least 1 with 20 nodes or more, got {splits} with {len(h)} nodes.")
+    if len(h) < 20:
+        raise InputError(f"`h` must have 20 rows or more, got {len(h)}.")
     rows, rng, tenth = unit_rows(h), np.random.default_rng(seed), len(h) // 10
     orders = [rng.permutation(len(h)) for _ in range(splits)]
 

@@ -73,13 +73,6 @@ def check_statistic(name: str, statistic: Tensor) -> None:
         raise InputError(f"`{name}` is too large: its statistics overflow in {statistic.dtype}; scale it down.")
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Raise InputError unless `value` is one of `choices`."""
-    if value not in choices:
-        listed = ", ".join(map(repr, choices[:-1]))
-        raise InputError(f"`{name}` must be {listed} or {choices[-1]!r}, got {value!r}.")
-
-
 def check_queue(queue: Any, width: int) -> None:
     """Raise an InputError unless `queue` is a finite floating-point tensor `[Q, width]`, Q >= 0."""
     check_rows("queue", queue)

@@ -20,26 +20,22 @@ mean over its anchors. (SimCLR's code instead adds the means of the two directio
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from graphcl.arguments import Arguments
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
-from graphcl.losses.engine.checks import (
-    check_choice,
-    check_finite,
-    check_ids,
-    check_queue,
-    check_rows,
-    check_views,
-)
+from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
 from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, Similarity
 from graphcl.losses.engine.dense import DensePairs, ExplicitPairs
 from graphcl.losses.engine.ring import RingPairs, rows_of_others
 from graphcl.losses.engine.tiled import TiledPairs, tiles
 
+F = TypeVar("F", bound=Callable[..., Any])
 Negatives = Literal["cross", "all", "queue"]
 Engine = Literal["auto", "dense", "tiled"]
 
@@ -51,6 +47,12 @@ GATHER_LIMIT = 2**26
 """Largest number of key entries that `auto` gathers: 256 MB in float32, two views `[262_144, 128]` in total."""
 
 
+def checked(function: F) -> F:
+    """Return a wrapper of `function` that checks the settings among its arguments."""
+    return Arguments(function).guard(function)
+
+
+@checked
 def compare(
     z1: Tensor,
     z2: Tensor,
@@ -92,9 +94,6 @@ def compare(
         InputTypeError: tensors that are not floating-point, or of different dtypes.
     """
     check_views(z1, z2, finite=False)
-    check_choice("negatives", negatives, get_args(Negatives))
-    check_choice("engine", engine, get_args(Engine))
-    check_choice("similarity", similarity, get_args(Similarity))
     sets = {"z1": z1, "z2": z2}
     if queue is not None:
         check_queue(queue, z1.size(1))
@@ -153,6 +152,7 @@ def _similarities(comparison: Comparison) -> int:
     )
 
 
+@checked
 def explicit(
     anchors: Tensor,
     positives: Tensor,
@@ -194,7 +194,6 @@ def explicit(
     if not anchors.dtype == positives.dtype == negatives.dtype:
         kinds = f"{anchors.dtype}, {positives.dtype}, {negatives.dtype}"
         raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one dtype, got {kinds}.")
-    check_choice("similarity", similarity, get_args(Similarity))
     given = {"anchors": anchors, "positives": positives, "negatives": negatives}
     with torch.autocast(anchors.device.type, enabled=False):
         unit = _unit(similarity, normalized)

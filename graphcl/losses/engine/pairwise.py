@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from graphcl.arguments import Arguments, nearest
+from graphcl.arguments import nearest
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import check_weight
 from graphcl.losses.engine.comparison import Pairs, Similarity
-from graphcl.losses.engine.pairs import Engine, Negatives, compare
+from graphcl.losses.engine.pairs import Engine, Negatives, checked, compare
 from graphcl.registry import losses
 
 Reduction = Literal["mean", "none"]
@@ -69,9 +69,16 @@ _RESULTS = {
 
 
 class PairwiseLoss(Protocol):
-    """A registered pairwise loss: a function of two views, with its formula as the attribute `terms`."""
+    """A registered pairwise loss: a function of two views, with the parts of its computation as attributes.
+
+    Attributes:
+        terms: the formula, with checked arguments.
+        formula: the formula itself.
+        compare: function `(z1, z2, **arguments)` that returns the pairs, the formula's arguments and the shared ones.
+    """
 
     terms: Callable[..., Tensor]
+    formula: Callable[..., Tensor]
     compare: Callable[..., tuple[Pairs, dict[str, Any], dict[str, Any]]]
 
     def __call__(self, z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
@@ -86,12 +93,10 @@ def pairwise(
     method: str = "two_views",
     **defaults: Any,
 ) -> Callable[[Callable[..., Tensor]], PairwiseLoss]:
-    """Return a decorator that registers `terms(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
+    """Return a decorator that registers `formula(pairs, *, ...) -> [A]` as the loss `name(z1, z2, *, ...)`.
 
-    The loss takes the arguments of the formula `terms` and the shared arguments: those of `graphcl.losses.compare`,
-    `weight` and `reduction`. The attribute `terms` of the loss is the formula itself, for pairs chosen by the caller.
-    The attribute `compare` takes the arguments of the loss and returns the pairs, the formula's arguments and the
-    shared arguments.
+    The loss takes the arguments of the formula and the shared arguments: those of `graphcl.losses.compare`, `weight`
+    and `reduction`. The attribute `terms` of the loss is the formula, for pairs chosen by the caller.
 
     Args:
         name: registered name.
@@ -108,46 +113,53 @@ def pairwise(
     if unknown := sorted((defaults.keys() | constant.keys()) - _SHARED.keys()):
         raise InputError(f"unknown shared argument `{unknown[0]}`; {nearest(unknown[0], _SHARED)}.")
 
-    def decorate(terms: Callable[..., Tensor]) -> PairwiseLoss:
-        own = {key: value for key, value in inspect.signature(terms).parameters.items() if key != "pairs"}
+    def decorate(formula: Callable[..., Tensor]) -> PairwiseLoss:
+        own = {key: value for key, value in inspect.signature(formula).parameters.items() if key != "pairs"}
         shared = {key: value for key, value in _SHARED.items() if key not in constant and key not in own}
-        usual = own["normalize"].default if "normalize" in own else None
+        usual = {key: default for key, (_, default, _) in _SHARED.items()} | defaults | constant
+        normalized = own["normalize"].default if "normalize" in own else None
 
         def compared(z1: Tensor, z2: Tensor, **own: Any) -> tuple[Pairs, dict[str, Any], dict[str, Any]]:
-            given = {key: own.pop(key) for key in shared if key in own}
-            given = {key: default for key, (_, default, _) in _SHARED.items()} | defaults | constant | given
+            given = usual | {key: own.pop(key) for key in shared if key in own}
             who = {key: value for key, value in given.items() if key not in ("weight", "reduction")}
-            normalized = own.get("normalize", usual)
-            return compare(z1, z2, similarity=similarity, normalized=normalized, **who), own, given
-
-        def loss(z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
-            pairs, own_arguments, given = compared(z1, z2, **arguments)
+            unit = own.get("normalize", normalized)
+            pairs = inspect.unwrap(compare)(z1, z2, similarity=similarity, normalized=unit, **who)
             if given["weight"] is not None:
                 check_weight(given["weight"], z1.size(0))
-            with torch.autocast(z1.device.type, enabled=False):
-                values: Tensor = terms(pairs, **own_arguments)
-                if given["ids"] is not None:
-                    values = values.masked_fill(pairs.isolated, 0.0)
-                return reduce(values, given["reduction"], given["weight"])
+            return pairs, own, given
 
-        loss.__name__, loss.__qualname__, loss.__module__ = terms.__name__, terms.__qualname__, terms.__module__
-        signature = _signature(terms, own, shared, defaults)
+        def loss(z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
+            pairs, own, given = compared(z1, z2, **arguments)
+            with torch.autocast(z1.device.type, enabled=False):
+                return total(formula(pairs, **own), pairs, given)
+
+        loss.__name__, loss.__qualname__, loss.__module__ = formula.__name__, formula.__qualname__, formula.__module__
+        signature = _signature(formula, own, shared, defaults)
         loss.__signature__ = signature  # type: ignore[attr-defined]
         loss.__annotations__ = {key: each.annotation for key, each in signature.parameters.items()} | {"return": Tensor}
-        loss.__doc__ = _documented(inspect.getdoc(terms) or "", {key: text for key, (_, _, text) in shared.items()})
+        loss.__doc__ = _documented(
+            inspect.getdoc(formula) or "", own, {key: text for key, (_, _, text) in shared.items()}
+        )
 
-        @functools.wraps(terms)
-        def formula(pairs: Pairs, **arguments: Any) -> Tensor:
+        @functools.wraps(formula)
+        def terms(pairs: Pairs, **arguments: Any) -> Tensor:
             if (found := pairs.comparison.similarity) != similarity:
                 raise InputError(f"{name}.terms requires pairs of similarity {similarity!r}, got {found!r}.")
-            return checked(pairs, **arguments)
+            return checked_formula(pairs, **arguments)
 
-        checked = Arguments(terms).guard(terms)
+        checked_formula = checked(formula)
         registered: Any = losses.register(name, method=method)(loss)
-        registered.terms, registered.compare = formula, compared
+        registered.terms, registered.formula, registered.compare = terms, formula, compared
         return registered
 
     return decorate
+
+
+def total(terms: Tensor, pairs: Pairs, given: dict[str, Any]) -> Tensor:
+    """Return the loss of the per-anchor `terms [A]`: their mean, or as the shared arguments `given` demand."""
+    if given["ids"] is not None:
+        terms = terms.masked_fill(pairs.isolated, 0.0)
+    return reduce(terms, given["reduction"], given["weight"])
 
 
 def softplus(x: Tensor) -> Tensor:
@@ -179,13 +191,13 @@ def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) ->
 
 
 def _signature(
-    terms: Callable[..., Tensor],
+    formula: Callable[..., Tensor],
     own: dict[str, inspect.Parameter],
     shared: dict[str, tuple[Any, Any, str]],
     defaults: dict[str, Any],
 ) -> inspect.Signature:
     """Return the signature of the loss: the views, the formula's own arguments, then the shared arguments."""
-    hints = get_type_hints(terms, include_extras=True)
+    hints = get_type_hints(formula, include_extras=True)
     views = [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor) for key in _VIEWS]
     others = [
         inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(key, default), annotation=kind)
@@ -195,14 +207,20 @@ def _signature(
     return inspect.Signature([*views, *formulas, *others], return_annotation=Tensor)
 
 
-def _documented(text: str, shared: dict[str, str]) -> str:
+def _documented(text: str, own: Iterable[str], shared: dict[str, str]) -> str:
     """Return the docstring `text` of a formula with the views, the shared arguments and missing sections added."""
+    if "Args:\n" not in text:
+        section = "Returns:\n" if "Returns:\n" in text else "Example:\n"
+        text = text.replace(section, f"Args:\n\n{section}", 1)
     before, mark, after = text.partition("Args:\n")
-    own, blank, rest = after.partition("\n\n")
-    lines = [line for line in own.split("\n") if not line.strip().startswith("pairs:")]
-    views = [f"    {key}: {line}" for key, line in _VIEWS.items()]
-    others = [f"    {key}: {line}" for key, line in shared.items()]
+    written, blank, rest = ("", "", after) if after.startswith("\n") else after.partition("\n\n")
+    added = dict(_VIEWS)
+    if "temperature" in own and "    temperature:" not in written:
+        added["temperature"] = "divisor of the cosines, >= 1e-6 (tau)."
+    lines = [f"    {key}: {line}" for key, line in added.items()]
+    lines += [line for line in written.split("\n") if line.strip() and not line.strip().startswith("pairs:")]
+    lines += [f"    {key}: {line}" for key, line in shared.items()]
     for title, line in _RESULTS.items():
         if f"{title}:\n" not in rest:
             rest = rest.replace("Example:\n", f"{title}:\n    {line}\n\nExample:\n", 1)
-    return before + mark + "\n".join([*views, *lines, *others]) + blank + rest
+    return before + mark + "\n".join(lines) + (blank or "\n") + rest

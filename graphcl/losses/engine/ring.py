@@ -35,7 +35,8 @@ from torch import Tensor
 from graphcl.distributed import ranks
 from graphcl.losses.engine.checks import NonFiniteInputError, check_finite
 from graphcl.losses.engine.comparison import Comparison, RowFunction
-from graphcl.losses.engine.tiled import Sums, TiledPairs, Tiles
+from graphcl.losses.engine.sums import Sums, Tiles
+from graphcl.losses.engine.tiled import TiledPairs
 
 _KEYS, _GRADIENTS = 1, 2
 """Message tags for keys and gradients, as both can be in transit between two ranks at the same time."""
@@ -99,7 +100,7 @@ class _Ring:
         self._tiles, self._ranks = tiles, group
 
     def forward(self, sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-        """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.Tiles`."""
+        """Return logsumexps and mean similarities, see `Tiles`."""
         totals, expected = self._tiles.forward(sums)
         for visiting in self._visits(sums):
             more, means = self._tiles.forward(visiting)
@@ -117,7 +118,7 @@ class _Ring:
         grad_expected: list[Tensor],
         wanted: list[bool],
     ) -> list[Tensor | None]:
-        """Return the gradients of the sets, see `graphcl.losses.engine.tiled.Tiles`."""
+        """Return the gradients of the sets, see `Tiles`."""
         given = totals, grad_totals, grad_expected
         gradients = self._tiles.backward(sums, *given, wanted)
         batch = sums.comparison.batch_sets

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphcl.losses.engine.comparison import Mask
 from graphcl.losses.engine.exponent import Coefficients
-from graphcl.losses.engine.tiled import Sums
+from graphcl.losses.engine.sums import Sums
 
 TILE = 512
 """Number of rows and of columns of a tile: 1 MB in float32, so that a few tiles fit the L2 cache of a CPU."""
@@ -50,7 +50,7 @@ class Tile:
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.Tiles`."""
+    """Return logsumexps and mean similarities, see `Tiles`."""
     some = sums.comparison.sets[0]
     shape = len(sums.exponents), some.size(0)
     anchors = range(len(sums.comparison.key_sets))
@@ -89,7 +89,7 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
 def backward(
     sums: Sums, totals: list[Tensor], grad_totals: list[Tensor], grad_expected: list[Tensor], wanted: list[bool]
 ) -> list[Tensor | None]:
-    """Return the gradients of the sets, see `graphcl.losses.engine.tiled.Tiles`."""
+    """Return the gradients of the sets, see `Tiles`."""
     sets = sums.comparison.sets
     gradients = [torch.zeros_like(each) if want else None for each, want in zip(sets, wanted, strict=True)]
     # For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d expected_i / d c_ij =

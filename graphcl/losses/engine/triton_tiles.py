@@ -20,7 +20,7 @@ from torch import Tensor
 
 from graphcl.losses.engine.comparison import Mask
 from graphcl.losses.engine.exponent import Coefficients, Exponent
-from graphcl.losses.engine.tiled import Sums
+from graphcl.losses.engine.sums import Sums
 
 jit: Callable[[Any], Any]
 try:
@@ -83,7 +83,7 @@ BACKWARD = {
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
-    """Return logsumexps and mean similarities, see `graphcl.losses.engine.tiled.Tiles`."""
+    """Return logsumexps and mean similarities, see `Tiles`."""
     precision = PRECISIONS[torch.get_float32_matmul_precision()]
     blocks = FORWARD[precision]
     sets = [each.contiguous() for each in sums.comparison.sets]
@@ -122,7 +122,7 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
 def backward(
     sums: Sums, totals: list[Tensor], grad_totals: list[Tensor], grad_expected: list[Tensor], wanted: list[bool]
 ) -> list[Tensor | None]:
-    """Return the gradients of the sets, see `graphcl.losses.engine.tiled.Tiles`."""
+    """Return the gradients of the sets, see `Tiles`."""
     precision = PRECISIONS[torch.get_float32_matmul_precision()]
     blocks = BACKWARD[precision]
     sets = [each.contiguous() for each in sums.comparison.sets]
@@ -222,8 +222,9 @@ def _scalars(exponents: list[Exponent]) -> list[float]:
 
 @jit
 def _polynomial(
-    x: tl.tensor, c0: tl.tensor, c1: tl.tensor, c2: tl.tensor, c3: tl.tensor, c4: tl.tensor, TERMS: tl.constexpr
-) -> tl.tensor:
+    x: tl.tensor, c0: tl.tensor, c1: tl.tensor, c2: tl.tensor, c3: tl.tensor, c4: tl.tensor,
+    TERMS: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     if TERMS == 1:
         value = c0
     else:
@@ -240,18 +241,9 @@ def _polynomial(
 
 @jit
 def _similarities(
-    x: tl.tensor,
-    y: tl.tensor,
-    row: tl.tensor,
-    column: tl.tensor,
-    rows: tl.tensor,
-    columns: tl.tensor,
-    PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-) -> tl.tensor:
+    x: tl.tensor, y: tl.tensor, row: tl.tensor, column: tl.tensor, rows: tl.tensor, columns: tl.tensor,
+    PRECISION: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Return the similarities of the rows `row` of `x` and the rows `column` of `y`; 0 for indices out of range."""
     result = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     x_row = x + row.to(tl.int64)[:, None] * WIDTH
@@ -266,13 +258,9 @@ def _similarities(
 
 @jit
 def _negatives(
-    row: tl.tensor,
-    column: tl.tensor,
-    columns: tl.tensor,
-    row_id: tl.tensor,
-    column_ids: tl.tensor,
+    row: tl.tensor, column: tl.tensor, columns: tl.tensor, row_id: tl.tensor, column_ids: tl.tensor,
     LEAVE_OUT: tl.constexpr,
-) -> tl.tensor:
+) -> tl.tensor:  # fmt: skip
     """Return the mask that is True where the pair of `row` and `column` is a negative."""
     kept = (column < columns)[None, :]
     if LEAVE_OUT == 1:
@@ -285,13 +273,9 @@ def _negatives(
 
 @jit
 def _add(
-    highest: tl.tensor,
-    total: tl.tensor,
-    moment: tl.tensor,
-    value: tl.tensor,
-    similarity: tl.tensor,
+    highest: tl.tensor, total: tl.tensor, moment: tl.tensor, value: tl.tensor, similarity: tl.tensor,
     EXPECTED: tl.constexpr,
-) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
+) -> tuple[tl.tensor, tl.tensor, tl.tensor]:  # fmt: skip
     """Return running maximum, sum of weights and sum of weighted similarities after adding one tile."""
     now = tl.maximum(highest, tl.max(value, 1))
     weight = tl.exp(value - now[:, None])
@@ -304,37 +288,13 @@ def _add(
 
 @jit
 def _forward(
-    x: tl.tensor,
-    y: tl.tensor,
-    x_ids: tl.tensor,
-    y_ids: tl.tensor,
-    highest: tl.tensor,
-    total: tl.tensor,
-    moment: tl.tensor,
-    rows: tl.tensor,
-    columns: tl.tensor,
-    p_center: tl.tensor,
-    p0: tl.tensor,
-    p1: tl.tensor,
-    p2: tl.tensor,
-    p3: tl.tensor,
-    p4: tl.tensor,
-    q_center: tl.tensor,
-    q0: tl.tensor,
-    q1: tl.tensor,
-    q2: tl.tensor,
-    q3: tl.tensor,
-    q4: tl.tensor,
-    K: tl.constexpr,
-    TERMS: tl.constexpr,
-    EXPECTED: tl.constexpr,
-    LEAVE_OUT: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-) -> None:
+    x: tl.tensor, y: tl.tensor, x_ids: tl.tensor, y_ids: tl.tensor, highest: tl.tensor, total: tl.tensor,
+    moment: tl.tensor, rows: tl.tensor, columns: tl.tensor, p_center: tl.tensor, p0: tl.tensor, p1: tl.tensor,
+    p2: tl.tensor, p3: tl.tensor, p4: tl.tensor, q_center: tl.tensor, q0: tl.tensor, q1: tl.tensor, q2: tl.tensor,
+    q3: tl.tensor, q4: tl.tensor,
+    K: tl.constexpr, TERMS: tl.constexpr, EXPECTED: tl.constexpr, LEAVE_OUT: tl.constexpr, PRECISION: tl.constexpr,
+    WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+) -> None:  # fmt: skip
     """Update the running sums of the anchors `x` by the keys `y`, for exponent P, and for exponent Q if K is 2."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows
@@ -368,16 +328,10 @@ def _forward(
 
 @jit
 def _derivative(
-    value: tl.tensor,
-    x_total: tl.tensor,
-    x_gradient: tl.tensor,
-    y_totals: tl.tensor,
-    y_gradients: tl.tensor,
-    column: tl.tensor,
-    columns: tl.tensor,
-    AS_ANCHOR: tl.constexpr,
-    AS_KEY: tl.constexpr,
-) -> tl.tensor:
+    value: tl.tensor, x_total: tl.tensor, x_gradient: tl.tensor, y_totals: tl.tensor, y_gradients: tl.tensor,
+    column: tl.tensor, columns: tl.tensor,
+    AS_ANCHOR: tl.constexpr, AS_KEY: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
     """Return the derivative of the loss with respect to a tile `value` of exponents.
 
     With `AS_ANCHOR`, the tile's rows are anchors and contribute their sums; with `AS_KEY`, its columns are anchors.
@@ -394,50 +348,15 @@ def _derivative(
 
 @jit
 def _backward(
-    x: tl.tensor,
-    y: tl.tensor,
-    x_ids: tl.tensor,
-    y_ids: tl.tensor,
-    x_totals: tl.tensor,
-    x_gradients: tl.tensor,
-    y_totals: tl.tensor,
-    y_gradients: tl.tensor,
-    into: tl.tensor,
-    rows: tl.tensor,
-    columns: tl.tensor,
-    p_center: tl.tensor,
-    p0: tl.tensor,
-    p1: tl.tensor,
-    p2: tl.tensor,
-    p3: tl.tensor,
-    p4: tl.tensor,
-    q_center: tl.tensor,
-    q0: tl.tensor,
-    q1: tl.tensor,
-    q2: tl.tensor,
-    q3: tl.tensor,
-    q4: tl.tensor,
-    dp0: tl.tensor,
-    dp1: tl.tensor,
-    dp2: tl.tensor,
-    dp3: tl.tensor,
-    dq0: tl.tensor,
-    dq1: tl.tensor,
-    dq2: tl.tensor,
-    dq3: tl.tensor,
-    K: tl.constexpr,
-    TERMS: tl.constexpr,
-    SLOPE_TERMS: tl.constexpr,
-    AS_ANCHOR: tl.constexpr,
-    AS_KEY: tl.constexpr,
-    LEAVE_OUT: tl.constexpr,
-    PRECISION: tl.constexpr,
-    WIDTH: tl.constexpr,
-    OUT: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr,
-) -> None:
+    x: tl.tensor, y: tl.tensor, x_ids: tl.tensor, y_ids: tl.tensor, x_totals: tl.tensor, x_gradients: tl.tensor,
+    y_totals: tl.tensor, y_gradients: tl.tensor, into: tl.tensor, rows: tl.tensor, columns: tl.tensor,
+    p_center: tl.tensor, p0: tl.tensor, p1: tl.tensor, p2: tl.tensor, p3: tl.tensor, p4: tl.tensor,
+    q_center: tl.tensor, q0: tl.tensor, q1: tl.tensor, q2: tl.tensor, q3: tl.tensor, q4: tl.tensor, dp0: tl.tensor,
+    dp1: tl.tensor, dp2: tl.tensor, dp3: tl.tensor, dq0: tl.tensor, dq1: tl.tensor, dq2: tl.tensor, dq3: tl.tensor,
+    K: tl.constexpr, TERMS: tl.constexpr, SLOPE_TERMS: tl.constexpr, AS_ANCHOR: tl.constexpr, AS_KEY: tl.constexpr,
+    LEAVE_OUT: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, OUT: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+) -> None:  # fmt: skip
     """Add to `into` the gradient with respect to `x` from its comparison with `y`, for `OUT` coordinates."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = row < rows

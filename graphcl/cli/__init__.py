@@ -1,0 +1,1 @@
+"""The command line: arguments, help texts, tab completion, exit codes."""

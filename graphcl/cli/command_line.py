@@ -1,0 +1,291 @@
+"""Parse the arguments of every command: `--key value value`, dotted keys, `--config FILE`, `--help`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from graphcl.arguments import did_you_mean, problems, resembling
+from graphcl.config.files import parse_value
+from graphcl.config.nested import set_value
+from graphcl.config.recipes import read_config
+from graphcl.config.resolve import valid_keys
+from graphcl.errors import InputError
+from graphcl.version import __version__
+
+S = TypeVar("S", bound=BaseModel)
+Options = list[tuple[str, list[str]]]
+"""Options of a command line in the given order, each as a pair of its key and its values."""
+GENERAL = {
+    "--config FILE": "YAML file with settings, or the name of a shipped configuration; options override it",
+    "--print-config": "print the complete settings and exit",
+    "--version": "print the version and exit",
+    "--help": "print this help and exit",
+}
+"""Options that every command accepts, with their help texts."""
+_METAVARS = {bool: "", int: "N", float: "X", str: "TEXT"}
+
+
+@dataclass(frozen=True)
+class Command(Generic[S]):
+    """Parser of the arguments of one command, such as `graphcl run`, with its help text.
+
+    Every field of `model` is an option `--field`; nested settings have dotted names. Options override `--config FILE`
+    regardless of their order. If a setting is given several times, the last value is used.
+
+    Args:
+        usage: usage line of the help text.
+        summary: description of the command in the help text.
+        model: pydantic model of the settings.
+        positional: field that the first argument sets if it does not begin with `--`; also an option otherwise.
+        validate: function that converts nested values into settings; default: `Command.model_validate`.
+        rewrite: function that takes the given options and returns the options to use instead.
+        details: function that returns further help text.
+        common: fields that the short help lists; default: all. `--help all` always lists all.
+        topic: function that takes the NAME of `--help NAME` and returns a help text.
+        similar: function that takes an unknown key and returns options with a similar name.
+    """
+
+    usage: str
+    summary: str
+    model: type[S]
+    positional: str | None = None
+    validate: Callable[[dict[str, Any]], S] | None = None
+    rewrite: Callable[[Options], Options] | None = None
+    details: Callable[[], str] | None = None
+    common: Sequence[str] | None = None
+    topic: Callable[[str], str] | None = None
+    similar: Callable[[str], list[str]] | None = None
+
+    def parse(self, arguments: Sequence[str] | None = None) -> S | None:
+        """Parse arguments, by default those of this process, and return the settings.
+
+        For `--help`, `--version` and `--print-config`, print the requested text and return None.
+
+        Raises:
+            InputError: an argument is invalid; the message has one line per problem.
+        """
+        arguments = sys.argv[1:] if arguments is None else arguments
+        if self.show_help(arguments):
+            return None
+        first, options = self.split(arguments)
+        options = self.rewrite(options) if self.rewrite else options
+        values: dict[str, Any] = {} if first is None else {str(self.positional): first}
+        last = dict(options)
+        if "config" in last:
+            dataset = one_value("dataset", last["dataset"]) if "dataset" in last else None
+            values = {**read_config(one_value("config", last["config"]), dataset), **values}
+        defaults = {name: _plain(field.default) for name, field in self.model.model_fields.items()}
+        for key, given in options:
+            if key not in ("config", "print_config"):
+                set_value(values, key.split("."), read_value(self.model, key, given), defaults)
+        if "torch" not in sys.modules and sys.stderr.isatty():
+            print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
+        settings = (self.validate or self.model_validate)(values)
+        if "print_config" in last:
+            print(yaml.safe_dump(settings.model_dump(), sort_keys=False, allow_unicode=True), end="")
+            return None
+        return settings
+
+    def show_help(self, arguments: Sequence[str]) -> bool:
+        """Print the help text or the version if an argument requests it; return whether anything was printed."""
+        if asked := [place for place, argument in enumerate(arguments) if argument in ("--help", "-h")]:
+            name = next(iter(arguments[asked[0] + 1 :]), "").replace("--", "")
+            print(self.topic(name) if self.topic and name not in ("", "all") else self.help(name == "all"), end="")
+        elif "--version" in arguments:
+            print(f"graphcl {__version__}")
+        else:
+            return False
+        return True
+
+    def split(self, arguments: Sequence[str], *more: str) -> tuple[str | None, Options]:
+        """Return the positional argument (None if it is not given) and the options.
+
+        Args:
+            arguments: arguments of the command line.
+            *more: names of valid options in addition to the model's fields.
+
+        Raises:
+            InputError: an argument belongs to no option, or an option is unknown.
+        """
+        first = None
+        if self.positional is not None and arguments and not arguments[0].startswith("--"):
+            first, *arguments = arguments
+        known = [name for name in self.model.model_fields if first is None or name != self.positional]
+        return first, split_options(arguments, [*known, *more, "config", "print_config"], self.similar)
+
+    def model_validate(self, values: dict[str, Any]) -> S:
+        """Validate nested values and return them as settings.
+
+        Raises:
+            InputError: a value is missing or invalid; the message has one line per problem.
+        """
+        required = [name for name, field in self.model.model_fields.items() if field.is_required()]
+        if missing := [name for name in required if name not in values]:
+            names = [f"`{name.upper() if name == self.positional else flag(name)}`" for name in missing]
+            raise InputError(f"{' and '.join(names)} must be given; see --help.")
+        try:
+            return self.model.model_validate(values)
+        except ValidationError as error:
+            raise InputError("\n".join(problems(error, valid_keys(self.model)))) from None
+
+    def help(self, every: bool = False) -> str:
+        """Return the help text of the command, with all options if `every`, else with the common options."""
+        lines = [f"usage: {self.usage}", "", self.summary, ""]
+        fields = self.model.model_fields
+        required_first = sorted(fields, key=lambda name: not fields[name].is_required() and name != self.positional)
+        for name in required_first if every or self.common is None else self.common:
+            field = fields[name]
+            lines.append(option_help(name, field, positional=name == self.positional))
+        lines += [option_line(option, text) for option, text in GENERAL.items()]
+        return "\n".join([*lines, *(["", self.details()] if self.details else [])]) + "\n"
+
+
+def split_options(
+    arguments: Iterable[str], known: Sequence[str], similar: Callable[[str], list[str]] | None = None
+) -> Options:
+    """Return the options in arguments such as `--key value value` and `--key=value`.
+
+    Dashes in keys are replaced by underscores.
+
+    Args:
+        arguments: arguments of the command line.
+        known: valid keys; of a dotted key, only the part before the first dot is checked.
+        similar: function that takes an unknown key and returns options with a similar name, for the message.
+
+    Raises:
+        InputError: an argument belongs to no option, or an option is unknown.
+    """
+    options: Options = []
+    for argument in arguments:
+        if "\0" in argument:
+            raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
+        if argument.startswith("--") and len(argument) > 2:
+            key, equals, value = argument[2:].partition("=")
+            options.append((key.replace("-", "_"), [value] if equals else []))
+        elif options:
+            options[-1][1].append(argument)
+        else:
+            hint = f", such as --dataset {argument}" if "dataset" in known else ""
+            raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
+    for key, _ in options:
+        if key.split(".")[0] not in known:
+            options_meant = similar(key) if similar else [flag(each) for each in resembling(key, known)]
+            raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean(options_meant)}see --help all.")
+    return options
+
+
+def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
+    """Convert the values given for an option to the type of the setting, and return the result.
+
+    In a list of names, commas and blanks separate names; in other lists, every value is one element. A string setting
+    is not converted, so `--dataset 123` gives "123". An option without a value gives True.
+
+    Args:
+        model: settings model with the field.
+        key: name of a field, or a dotted key such as `loss.mu`.
+        given: values of the option, as strings.
+
+    Raises:
+        InputError: the number of values is wrong.
+    """
+    kind = _base(model.model_fields[key].annotation) if key in model.model_fields else None
+    if get_origin(kind) is list:
+        if not given:
+            raise InputError(f"`{flag(key)}` takes one or more values, got 0.")
+        text = " ".join(given)
+        whole = parse_value(text)
+        if isinstance(whole, list):
+            return whole
+        names = _base(get_args(kind)[0]) is str or get_origin(_base(get_args(kind)[0])) is Literal
+        return re.findall(r"[^\s,]+", text) if names else [parse_value(each) for each in given]
+    if not given and kind in (None, bool):
+        return True
+    if get_origin(kind) is dict and len(given) > 1:
+        raise InputError(f"`{flag(key)}` takes one value, got {len(given)}; graphcl sweep compares several.")
+    value = parse_value(one_value(key, given))
+    if isinstance(kind, type) and issubclass(kind, BaseModel) and not isinstance(value, dict):
+        raise InputError(
+            f"`{flag(key)}` is a group; set {' or '.join(f'{flag(key)}.{each}' for each in kind.model_fields)}."
+        )
+    return given[0] if kind is str and value is not None else value
+
+
+def one_value(key: str, given: Sequence[str]) -> str:
+    """Return the only value of the option `key`.
+
+    Raises:
+        InputError: the option has no value, or several.
+    """
+    if len(given) != 1:
+        raise InputError(f"`{flag(key)}` takes one value, got {len(given)}.")
+    return given[0]
+
+
+def flag(name: str) -> str:
+    """Return the option that sets the setting `name`, such as `--batch-size` for `batch_size`."""
+    return "--" + name.replace("_", "-")
+
+
+def shown_default(value: Any) -> str:
+    """Return a default value as text, in the notation of the command line."""
+    if isinstance(value, dict):
+        parts = {key: shown_default(each) for key, each in value.items()}
+        return ", ".join(text if key == "name" else f"{key}={text}" for key, text in parts.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "null" if value is None else str(value)
+
+
+def metavar(annotation: Any) -> str:
+    """Return the placeholder for a value of this type in the help text, such as `N` for an integer."""
+    kind = _base(annotation)
+    if get_origin(kind) is list:
+        return f"{metavar(get_args(kind)[0])} ..."
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
+    return _METAVARS.get(kind, "VALUE")
+
+
+def option_help(name: str, field: FieldInfo, positional: bool = False) -> str:
+    """Return the line of the help text on the setting `name`: option, description and default."""
+    title = field.title or metavar(field.annotation)
+    option = field.title or name.upper() if positional else f"{flag(name)} {title}".rstrip()
+    return option_line(option, f"{field.description}{_default(field)}")
+
+
+def option_line(option: str, text: str) -> str:
+    """Return a line of the help text: `option`, then `text`, wrapped at 120 columns."""
+    return textwrap.fill(
+        text, 120, initial_indent=f"  {option:23} ", subsequent_indent=" " * 26, break_on_hyphens=False
+    )
+
+
+def _default(field: FieldInfo) -> str:
+    value = _plain(field.default)
+    hidden = field.is_required() or value is None or value is False or value == []
+    return "" if hidden else f" [{shown_default(value)}]"
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, BaseModel) else value
+
+
+def _base(annotation: Any) -> Any:
+    """Return the type without `Annotated` and `None`: `int` for `Annotated[int | None, ...]`."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif get_origin(annotation) in (Union, types.UnionType):
+            annotation = next(each for each in get_args(annotation) if each is not type(None))
+        else:
+            return annotation

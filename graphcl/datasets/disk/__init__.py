@@ -1,0 +1,1 @@
+"""Data sets in a folder, memory-mapped."""

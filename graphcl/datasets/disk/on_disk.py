@@ -1,0 +1,251 @@
+"""Open data sets on disk as memory-mapped files; only the pages that are accessed are loaded.
+
+    FOLDER/graphcl.json     name, features, classes, number of graphs, slices file of each attribute, ...
+    FOLDER/x.npy            the attribute `x` of all graphs, concatenated as in PyG's `InMemoryDataset`
+    FOLDER/x.slices.npy     start of each graph in `x`, `[n + 1]`; attributes with equal slices share one file
+    FOLDER/split.train.npy  benchmark only: indices of the training graphs; also split.valid.npy, split.test.npy
+
+`numpy.load(file, mmap_mode="r")` reads each `.npy` file. Writing a folder checks all values. Opening a folder checks
+`graphcl.json`, file headers, sizes, slices, classes and splits; edges are checked when they are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.separate import separate
+
+from graphcl.arguments import Count, Name, interval, named_arguments, problems
+from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.disk.npy import map_npy
+from graphcl.datasets.features import FEATURES
+from graphcl.errors import InputError, InputTypeError, one_line, reason
+from graphcl.system.files import read_json
+
+META = "graphcl.json"
+FORMAT = "graphcl graphs on disk"
+VERSION = 3
+
+
+_Int64 = Annotated[int, interval("[-9223372036854775808, 9223372036854775808)")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class _BenchmarkMeta(_Model):
+    """The entry `benchmark` of `graphcl.json`."""
+
+    task_type: Name
+    eval_metric: Name
+    num_tasks: Count
+
+
+class Meta(_Model):
+    """The content of `graphcl.json`."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    name: Name
+    features: str
+    degree_columns: Annotated[int, interval("[0, inf)")]
+    num_graphs: Annotated[int, interval("[2, 1e15)")]
+    classes: list[_Int64] | None = None
+    attributes: dict[str, str]
+    """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""
+    benchmark: _BenchmarkMeta | None = None
+
+
+_BLOCK, _BLOCKS = 4096, 1024
+"""Size in bytes of the blocks that `MappedDataset.fingerprint` reads, and their largest number in one file."""
+
+
+class MappedDataset(GraphDataset):
+    """A `GraphDataset` whose tensors are memory-mapped files; a page of a file is read on first access.
+
+    The mapping is private: writing into a tensor changes this process's copy of the page, never the file.
+    `fingerprint` reads sizes, slices, labels and 1,024 evenly spaced blocks of 4 kB of every other file, so a change
+    between the blocks goes unnoticed.
+
+    Attributes:
+        folder: folder of the memory-mapped files.
+    """
+
+    folder: Path
+
+    def get(self, idx: int) -> Data:
+        """Return graph `idx` without caching the graph, unlike PyG's `InMemoryDataset`.
+
+        Raises:
+            InputError: an edge ends outside the graph, so the file is damaged.
+        """
+        graph: Data = separate(Data, self._data, idx, self.slices, decrement=False)
+        self.check_edges(graph.edge_index, torch.tensor([0, graph.x.size(0)]), torch.tensor([0, graph.num_edges]))
+        return graph
+
+    def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
+        if key == "y" or key.endswith(".slices") or content.numel() <= _BLOCK * _BLOCKS:
+            super()._add_bytes(digest, key, content)
+            return
+        for start in torch.linspace(0, content.numel() - _BLOCK, _BLOCKS, dtype=torch.float64).long().tolist():
+            super()._add_bytes(digest, key, content[start : start + _BLOCK])
+
+    def check_edges(self, edge_index: Tensor, ptr: Tensor, edge_ptr: Tensor) -> None:
+        """Raise InputError if an edge ends outside its graph, which shows a damaged file.
+
+        Args:
+            edge_index: edges of a batch of B graphs, `[2, E]`.
+            ptr: index of the first node of each graph, and the number of nodes, `[B + 1]`.
+            edge_ptr: index of the first edge of each graph, and E, `[B + 1]`.
+        """
+        edges = edge_ptr.diff()
+        first, after = ptr[:-1].repeat_interleave(edges), ptr[1:].repeat_interleave(edges)
+        if bool(((edge_index < first) | (edge_index >= after)).any()):
+            raise InputError(
+                f"{self.folder}: edge_index.npy has an edge that leaves its graph; write the folder again."
+            )
+
+
+def is_on_disk(path: str | os.PathLike[str]) -> bool:
+    """Return True if `path` is a folder written by `write_on_disk`."""
+    return os.path.isfile(os.path.join(path, META))
+
+
+@named_arguments
+def open_on_disk(folder: str | os.PathLike[str]) -> MappedDataset:
+    """Return the memory-mapped data set in a folder written by `write_on_disk`.
+
+    Args:
+        folder: path of the folder, which is only read.
+
+    Raises:
+        InputError: the folder is not found, or a file is missing, damaged or inconsistent with another file.
+
+    Example:
+        >>> import tempfile
+        >>> from graphcl.datasets import write_on_disk
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     _ = write_on_disk("synthetic", f"{place}/graphs")
+        ...     dataset = open_on_disk(f"{place}/graphs")
+        >>> dataset
+        MappedDataset('synthetic', 600 graphs, x: 7 columns (labels), 4 classes)
+    """
+    path = absolute(folder)
+    try:
+        if not path.is_dir():
+            raise InputError(f"folder {str(path)!r} not found.")
+        return _open(path)
+    except OSError as error:
+        raise InputError(f"cannot open {str(path)!r}: {reason(error)}.") from None
+
+
+def absolute(folder: object) -> Path:
+    """Return `folder` as an absolute path; raise InputTypeError if it is neither a string nor a path."""
+    if not isinstance(folder, str | os.PathLike) or isinstance(os.fspath(folder), bytes):
+        raise InputTypeError(f"`folder` must be a path, got {type(folder).__name__}.")
+    return Path(os.path.abspath(os.path.expanduser(folder)))
+
+
+def check_attribute(key: str, what: str) -> None:
+    """Raise InputError if the attribute name `key` is not a valid file name, or if PyG's batches use this name."""
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", key) or "batch" in key or key in ("ptr", "num_nodes"):
+        raise InputError(
+            f"{what}: attribute {one_line(repr(key), 100)} cannot be stored: a name has letters, digits and '_', "
+            "starts with a letter, is neither ptr nor num_nodes, and does not contain 'batch'."
+        )
+
+
+def _open(path: Path) -> MappedDataset:
+    meta = _read_meta(path / META)
+    n = meta.num_graphs
+    cuts = {key: _slices(path, key, n) for key in set(meta.attributes.values())}
+    data, slices = Data(), {}
+    for key, cut_as in meta.attributes.items():
+        value, cut = map_npy(path / f"{key}.npy"), cuts[cut_as]
+        size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
+        if size != int(cut[-1]):
+            raise InputError(f"{path}: {key}.npy has {size} entries, but {cut_as}.slices.npy ends at {int(cut[-1])}.")
+        data[key], slices[key] = value, cut
+
+    def need(ok: bool, key: str, rule: str) -> None:
+        if not ok:
+            raise InputError(f"{path}: {key}.npy must be {rule}, got {_shape_and_dtype(data.get(key))}.")
+
+    x, edges, y = data.x, data.edge_index, data.y
+    need(x.dim() == 2 and (x.is_floating_point() or x.dtype == torch.long), "x", "[N, F] of floating numbers or int64")
+    need(edges.dim() == 2 and edges.size(0) == 2 and edges.dtype == torch.long, "edge_index", "[2, E] of int64")
+    for key, other in (("pos", "x"), ("edge_attr", "edge_index"), ("edge_weight", "edge_index")):
+        if key in slices and not torch.equal(slices[key], slices[other]):
+            raise InputError(f"{path}: the slices of {key}.npy and {other}.npy differ.")
+    if bool((slices["x"][1:] <= slices["x"][:-1]).any()):
+        raise InputError(f"{path}: a graph has no node.")
+    if meta.degree_columns > x.size(1):
+        raise InputError(f"{path}: `degree_columns` is {meta.degree_columns}, but x.npy has {x.size(1)} columns.")
+    classes = None
+    if meta.classes is not None:
+        classes = torch.tensor(meta.classes, dtype=torch.long)
+        need(y is not None and y.shape == (n,) and y.dtype == torch.long, "y", f"[{n}] of int64, as there are classes")
+        if bool(((y < 0) | (y >= classes.numel())).any()):
+            raise InputError(f"{path}: y.npy must be in [0, {classes.numel()}), the number of classes.")
+    benchmark = None
+    if meta.benchmark is not None:
+        tasks = meta.benchmark.num_tasks
+        need(y is not None and y.shape == (n, tasks), "y", f"[{n}, {tasks}], one column a task")
+        split = {part: _split(path, part, n) for part in ("train", "valid", "test")}
+        benchmark = Benchmark(split=split, **meta.benchmark.model_dump())
+    dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
+    dataset.folder = path
+    return dataset
+
+
+def _read_meta(file: Path) -> Meta:
+    """Return the validated content of `graphcl.json`; reject attribute names that lead out of the folder."""
+    if not file.is_file():
+        raise InputError(f"{file.parent} is not a data set on disk: {META} not found; write one with graphcl pack.")
+    content: Any = read_json(file)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f"{file}: `format` must be {FORMAT!r}.")
+    if content.get("version") != VERSION:
+        raise InputError(
+            f"{file}: `version` is {content.get('version')!r}, but this library reads {VERSION}; write it again."
+        )
+    try:
+        meta = Meta.model_validate(content)
+    except ValidationError as error:
+        raise InputError(f"{file}: {problems(error, lambda _: Meta.model_fields)[0]}") from None
+    if meta.features not in FEATURES:
+        raise InputError(f"{file}: `features` must be one of {', '.join(FEATURES)}, got {one_line(meta.features)}.")
+    for key in meta.attributes:
+        check_attribute(key, str(file))
+    if not {"x", "edge_index", *meta.attributes.values()} <= meta.attributes.keys():
+        raise InputError(f"{file}: `attributes` must map x, edge_index and others to attributes with the same slices.")
+    return meta
+
+
+def _slices(path: Path, key: str, num_graphs: int) -> Tensor:
+    cut = map_npy(path / f"{key}.slices.npy")
+    if cut.shape != (num_graphs + 1,) or cut.dtype != torch.long or cut[0] != 0 or bool((cut[1:] < cut[:-1]).any()):
+        raise InputError(
+            f"{path}: {key}.slices.npy must be [{num_graphs + 1}] of int64, start at 0 and ascend, for {num_graphs} "
+            f"graphs; got {_shape_and_dtype(cut)}."
+        )
+    return cut
+
+
+def _split(path: Path, part: str, num_graphs: int) -> Tensor:
+    graphs = map_npy(path / f"split.{part}.npy")
+    if graphs.dim() != 1 or graphs.dtype != torch.long or bool(((graphs < 0) | (graphs >= num_graphs)).any()):
+        raise InputError(f"{path}: split.{part}.npy must be graph indices, int64 in [0, {num_graphs}).")
+    return graphs
+
+
+def _shape_and_dtype(value: Tensor | None) -> str:
+    return "none" if value is None else f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"

@@ -1,0 +1,243 @@
+"""Read molecules and their targets from a CSV, TSV or SMILES file, a pandas DataFrame, or a list."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from graphcl.datasets.names import listing, suggestion
+from graphcl.errors import InputError, one_line, reason
+
+SUFFIXES = tuple(f"{suffix}{packed}" for suffix in (".csv", ".tsv", ".smi") for packed in ("", ".gz"))
+"""Endings of files that are tables of molecules."""
+MISSING = ("", "nan", "na", "n/a", "#n/a", "<na>", "nat", "none", "null")
+"""Cells without a target, in lower case."""
+MAX_LINE = 2**20
+"""Largest number of characters in a line of a table."""
+MAX_UNPACKED = 2**30
+"""Largest number of characters in a packed table, with 256 more for each line, as rows take time and memory."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Molecules before they are parsed.
+
+    Attributes:
+        name: name of the data set.
+        molecules: SMILES or RDKit molecules, one per row.
+        lines: line number of each row in the file; empty for other sources.
+        y: targets `[rows, tasks]` in float64, NaN where missing; None without targets.
+        texts: whether the only target is a string; `y` then holds class indices.
+    """
+
+    name: str
+    molecules: Sequence[Any]
+    lines: Sequence[int] = ()
+    y: Tensor | None = None
+    texts: bool = False
+
+
+def is_molecules(source: object, smiles: str | None = None) -> bool:
+    """Return True if `source` is a table of molecules, or a list of SMILES or of RDKit molecules.
+
+    If `smiles` is given, a list of graphs with this attribute counts as molecules too.
+    """
+    if isinstance(source, str | os.PathLike):
+        return bool(_ending(source))
+    if hasattr(source, "columns") and hasattr(source, "iloc"):
+        return True
+    if not isinstance(source, list | tuple) and smiles is None:
+        return False
+    first = next(iter(source), None) if isinstance(source, Iterable) else None
+    return isinstance(first, str) or _is_rdkit(first) or (smiles is not None and isinstance(first, Data))
+
+
+def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = ()) -> Table:
+    """Return the molecules and targets of a source for which `is_molecules` is true.
+
+    Args:
+        source: a file, a DataFrame, a list of SMILES, of RDKit molecules or of `Data`. A row of a file is one line. A
+            `.smi` file has no header; each line begins with a SMILES that ends at the first blank.
+        smiles: column of the SMILES; default: `smiles`, in any case.
+        target: columns of the targets.
+
+    Raises:
+        InputError: the file cannot be read, is empty or too large; a row has an unclosed quote or too many cells; a
+            column is not found or occurs twice, or mixes numbers and texts; or float32 cannot hold a number.
+    """
+    name, columns = "own", [source]
+    lines: list[int] = []
+    if isinstance(source, str | os.PathLike):
+        path = Path(os.path.expanduser(source))
+        name = path.name[: -len(_ending(path))]
+        columns, lines = _read(path, smiles, target)
+    elif hasattr(source, "columns"):
+        found = _find([str(each) for each in source.columns], smiles, target, "the table")
+        columns = [source.iloc[:, place].tolist() for place in found]
+    elif isinstance(source[0], Data):
+        name = getattr(source, "name", "own")
+        columns = [[_cell(graph, key, number) for number, graph in enumerate(source)] for key in (smiles, *target)]
+    elif target:
+        raise InputError(f"`target` {target[0]!r} names a column, but a list has none; give a pandas DataFrame.")
+    if not len(columns[0]):
+        raise InputError(f"{name} holds no molecule.")
+    return Table(name, list(columns[0]), lines, *_targets(columns[1:], target, lines))
+
+
+def where(lines: Sequence[int], row: int) -> str:
+    """Return the place of a row for messages: its line in the file, or its index in other sources."""
+    return f"line {lines[row]}" if lines else f"row {row}"
+
+
+def _ending(source: str | os.PathLike[str]) -> str:
+    """Return the entry of `SUFFIXES` that the path ends with, in any case; an empty string for other paths."""
+    return next((each for each in SUFFIXES if str(source).lower().endswith(each)), "")
+
+
+def _read(path: Path, smiles: str | None, target: Sequence[str]) -> tuple[list[list[str]], list[int]]:
+    """Return the wanted columns of a file and the line of each row; blank lines are left out."""
+    ending = _ending(path)
+    if ending.startswith(".smi") and (smiles or target):
+        raise InputError(
+            f"{path} has no columns, as its lines are SMILES; give a .csv file for {smiles or target[0]!r}."
+        )
+    header: list[str] = []
+    columns: list[list[str]] = [[]]
+    found, lines = [0], []
+    try:
+        for line, row in _rows(path, ending):
+            if not header and not ending.startswith(".smi"):
+                header, found = row, _find(row, smiles, target, str(path))
+                columns = [[] for _ in found]
+                continue
+            if header and any(row[len(header) :]):
+                raise csv.Error(f"line {line} has {len(row)} cells, the header {len(header)}; quote cells with commas")
+            lines.append(line)
+            for column, place in zip(columns, found, strict=True):
+                column.append(row[place] if place < len(row) else "")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        advice = "; save it as text in UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise InputError(f"cannot read {str(path)!r}: {reason(error)}{advice}.") from None
+    if not header and not lines:
+        raise InputError(f"{path} is empty.")
+    return columns, lines
+
+
+def _rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number and the cells of each line that is not blank; each line is parsed alone, so quotes end there."""
+    if path.exists() and not path.is_file():
+        raise OSError("it is not a regular file")
+    packed, delimiter = ending.endswith(".gz"), "\t" if ending.startswith(".tsv") else ","
+    size = number = 0
+    with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
+        while text := file.readline(MAX_LINE + 1):
+            number += 1
+            size += len(text) + 256
+            if len(text) > MAX_LINE:
+                raise csv.Error(f"line {number} has more than {MAX_LINE} characters")
+            if packed and size > MAX_UNPACKED:
+                raise csv.Error(f"it holds more than {MAX_UNPACKED} characters; unpack it if you trust it")
+            if not text.strip():
+                continue
+            if ending.startswith(".smi"):
+                yield number, text.split(maxsplit=1)
+                continue
+            try:
+                yield number, next(csv.reader([text], delimiter=delimiter, strict=True))
+            except csv.Error as error:
+                raise csv.Error(
+                    f"line {number}: {error}; close the quote in the same line, or write a quote in a cell as '\"\"'"
+                ) from None
+
+
+def _cell(graph: object, key: Any, number: int) -> Any:
+    """Return the attribute `key` of a graph, a text or a number."""
+    if not isinstance(graph, Data) or key not in graph:
+        raise InputError(f"graph {number} has no `{key}`; give it to all graphs.")
+    value = graph[key]
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise InputError(f"`{key}` of graph {number} must be one number, got {list(value.shape)}.")
+    return value.item() if isinstance(value, Tensor) else value
+
+
+def _find(header: list[str], smiles: str | None, target: Sequence[str], what: str) -> list[int]:
+    if smiles is None:
+        found = [each for each in header if each.strip().lower() == "smiles"]
+        if len({*found}) != 1:
+            count = "several columns" if found else "no column"
+            raise InputError(f"{what} has {count} `smiles`; name one by `smiles`. Columns: {listing(header, 20)}.")
+        smiles = found[0]
+    names = [str(each) for each in (smiles, *target)]
+    for name in names:
+        if header.count(name) > 1:
+            raise InputError(f"{what} has {header.count(name)} columns {one_line(name)!r}; rename all but one.")
+        if name not in header:
+            raise InputError(
+                f"{what} has no column {one_line(name)!r}; {suggestion(name, header)}Columns: {listing(header, 20)}."
+            )
+    return [header.index(name) for name in names]
+
+
+def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int]) -> tuple[Tensor | None, bool]:
+    """Return the targets `[rows, tasks]` in float64, and whether the only target is a string; or `(None, False)`."""
+    if not columns:
+        return None, False
+    numbers, texts = [], False
+    for name, column in zip(names, columns, strict=True):
+        cells = ["" if each is None else str(each).strip() for each in column]
+        known = [row for row, cell in enumerate(cells) if cell.lower() not in MISSING]
+        parsed = {row: value for row in known if (value := _number(cells[row])) is not None}
+        texts = bool(known) and not parsed
+        if texts:
+            classes = sorted({cells[row] for row in known})
+            if len(columns) > 1:
+                raise InputError(
+                    f"`target` {name!r} holds strings such as {one_line(classes[0], 40)!r}; pass it as the only target."
+                )
+            if len(classes) < 2:
+                raise InputError(f"`target` {name!r} holds only {one_line(classes[0], 40)!r}; two classes are needed.")
+            number_of = {each: number for number, each in enumerate(classes)}
+            listed = ", ".join(f"{number} = {one_line(each, 40)}" for number, each in enumerate(classes[:10]))
+            print(f"graphcl: classes of {name}: {listed}{', ...' * (len(classes) > 10)}", file=sys.stderr)
+            parsed = {row: number_of[cells[row]] for row in known}
+        elif len(parsed) < len(known):
+            row = next(row for row in known if row not in parsed)
+            raise InputError(
+                f"`target` {name!r} holds numbers, but {one_line(cells[row], 40)!r} in {where(lines, row)}; leave "
+                "missing cells empty."
+            )
+        values = np.full(len(cells), np.nan)
+        values[list(parsed)] = list(parsed.values())
+        with np.errstate(over="ignore"):
+            held = values.astype(np.float32)
+        for row in np.flatnonzero(np.isinf(held) | ((held == 0) != (values == 0)))[:1]:
+            raise InputError(
+                f"`target` {name!r} holds {one_line(cells[row], 40)} in {where(lines, row)}, which float32 cannot "
+                "hold; use another unit, or leave the cell empty."
+            )
+        numbers.append(values)
+    return torch.from_numpy(np.stack(numbers, axis=1)), texts
+
+
+def _number(cell: str) -> float | None:
+    try:
+        value = float(cell if cell.isascii() and "_" not in cell else "?")  # Python reads 1_0 as 10
+    except ValueError:
+        return {"true": 1.0, "false": 0.0}.get(cell.lower())
+    return value if np.isfinite(value) else None
+
+
+def _is_rdkit(value: object) -> bool:
+    return type(value).__module__.startswith("rdkit.")

@@ -1,0 +1,1 @@
+"""Evaluators of embeddings of whole graphs."""

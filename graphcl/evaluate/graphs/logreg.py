@@ -1,0 +1,85 @@
+"""Score a frozen embedding by a linear classifier (linear probe).
+
+The folds, the search for C and the score follow the protocol of `graphcl.evaluate.svm`. Columns are always standardised
+over the training part. On small data sets most of the time is spent in Python, where threads do not help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from graphcl.arguments import Costs, Count, FoldCount, Seed
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds
+from graphcl.evaluate.scores import FoldScores
+
+TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
+
+
+@checked
+def logreg(
+    h: Tensor | np.ndarray,
+    y: Tensor | np.ndarray,
+    *,
+    seed: Seed = 0,
+    folds: FoldCount = 10,
+    inner_folds: FoldCount = 5,
+    grid: Costs = C_GRID,
+    workers: Count | None = None,
+    on_fold: OnFold | None = None,
+) -> FoldScores:
+    r"""Return the cross-validated test accuracy in percent of L2-penalised logistic regression on a frozen embedding.
+
+    $$\min_{W, b} \; \tfrac12 \|W\|^2 - C \sum_i \log \operatorname{softmax}(W z_i + b)_{y_i}$$
+
+    where $z_i$ is the standardised embedding of training graph i, $y_i$ its class, and W and b the weights and biases
+    of the classes. For two classes, W has one row, and the logistic function replaces the softmax. Implemented by
+    scikit-learn's `LogisticRegression`; the fit for each C starts from the optimum of the next smaller C.
+
+    Args:
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
+        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
+        seed: seed of the outer and the inner folds.
+        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
+        inner_folds: number of inner folds, which choose C, at least 2; reduced if a class is too small.
+        grid: candidates for C, in [1e-100, 1e100]; the first of equally good candidates is chosen.
+        workers: number of threads; one per available core by default. The result does not depend on it.
+        on_fold: called with the finished and the total number of inner folds, for a progress bar.
+
+    Returns:
+        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C.
+
+    Raises:
+        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
+
+    Example:
+        >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
+        >>> logreg(h, y, folds=3, inner_folds=2).accuracy
+        (100.0, 100.0, 100.0)
+
+    Reference: the linear evaluation of P. Velickovic et al., "Deep Graph Infomax", ICLR 2019, section 4.2.
+    """
+    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
+
+    def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
+        from sklearn import config_context
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
+
+        train, held = part
+        scaler = StandardScaler().fit(data.h[train])
+        fit, test = scaler.transform(data.h[train]), scaler.transform(data.h[held])
+        # Newton needs fewer steps than lbfgs. But scikit-learn < 1.6 fits it one-vs-rest, so use it for 2 classes only.
+        # On a constant embedding, Newton's line search would warn.
+        solver = "newton-cholesky" if data.labels.max() == 1 and fit.any() else "lbfgs"
+        model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
+        found = {}
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            for c in sorted(candidates):  # ascending, for the warm start
+                model.set_params(C=c).fit(fit, data.labels[train])
+                found[c] = float(np.mean(model.predict(test) == data.labels[held]))
+        return [found[c] for c in candidates]
+
+    return data.scores([float(c) for c in grid], accuracies)

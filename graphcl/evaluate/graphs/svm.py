@@ -1,0 +1,267 @@
+"""Score a frozen embedding by an RBF SVM, by the protocol of GraphCL (You et al. 2020).
+
+- Embedding: the readout before the projector, one row per graph, frozen, unscaled. `scale=True` standardises columns.
+- Outer folds: 10, stratified, shuffled by the seed. Each fold is the test part once. The score is the accuracy on the
+  test part in percent.
+- C: the value of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part. These
+  folds are stratified and shuffled by the seed. Of equally good values, the smallest is chosen. The SVM is then fitted
+  on the whole outer training part. Each fit computes gamma, and the means and deviations of the columns, from its own
+  training rows. No test graph influences the choice of C, gamma or the epoch.
+- Small classes: if a class is too small for these numbers of folds, fewer folds are used, with a warning.
+- `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
+  `np.std`. `std_seeds` shows how much a result varies with the seed; it is not the standard error of the mean.
+  `std_folds` is the standard deviation over the test folds of one seed, which is several times larger; other papers
+  report it as ±. To compare two embeddings, use `paired_gain`.
+
+The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
+every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
+one kernel for all C. `_svm.c` solves the dual problem with the same steps as libsvm, in vectorised loops, and returns
+bitwise the same multipliers. Without a C compiler or a processor with AVX2, `SVC` is used instead. Results can differ
+in three cases:
+
+- A decision value is exactly 0, as for a row midway between two rows of different classes. Its sign then depends on the
+  last bit of an exponential.
+- The mean of a column is 1e7 times its deviation or more. Distances are computed from centred columns, while rounding
+  errors dominate those of `SVC`.
+- A fit does not converge in 10 million steps, the limit of libsvm's own tools; `SVC` has none. A warning names C.
+
+`benchmarks/evaluate.py` measures the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from graphcl.arguments import Costs, Count, FoldCount, Seed
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds, pair_dots
+from graphcl.evaluate.scores import FoldScores
+
+try:
+    from graphcl.evaluate import _svm  # type: ignore[attr-defined]
+except ImportError:  # no C compiler or no AVX2, so `SVC` is used
+    _svm = None
+
+Pair = tuple[slice, slice, np.ndarray]  # training rows of one class, of another class, and their kernel matrix
+TOLERANCE = 1e-3  # the default of SVC, so that both solvers agree
+STEPS = 10_000_000  # LIBSVM's limit
+CACHED_ROWS = 512
+
+
+@checked
+def svm(
+    h: Tensor | np.ndarray,
+    y: Tensor | np.ndarray,
+    *,
+    seed: Seed = 0,
+    folds: FoldCount = 10,
+    inner_folds: FoldCount = 5,
+    grid: Costs = C_GRID,
+    scale: bool = False,
+    workers: Count | None = None,
+    on_fold: OnFold | None = None,
+) -> FoldScores:
+    r"""Return the cross-validated test accuracy in percent of an RBF support vector machine on a frozen embedding.
+
+    $$k(h_i, h_j) = e^{-\gamma \|h_i - h_j\|^2}, \qquad \gamma = 1 / (D \operatorname{var} H_\text{train})$$
+
+    where $h_i$ is the embedding of graph i, D its width, and var the variance of all entries of the training rows.
+
+    Memory: about 8 n^2 bytes, and up to 14 n^2 for each worker.
+
+    Args:
+        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
+        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
+        seed: seed of the outer and the inner folds; nothing else is random.
+        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
+        inner_folds: number of inner folds, which choose C, at least 2; reduced if a class is too small.
+        grid: candidates for C, in [1e-100, 1e100]; the first of equally good candidates is chosen.
+        scale: whether to standardise each column by its mean and standard deviation over the training part.
+        workers: number of threads; one per available core by default. The result does not depend on it.
+        on_fold: called with the finished and the total number of inner folds, for a progress bar.
+
+    Returns:
+        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C.
+
+    Raises:
+        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
+
+    Warns:
+        UserWarning: a class is too small for these numbers of folds, or a fit did not converge in 10 million steps,
+            which happens for a C of 1e5 and more on noisy embeddings. The score then uses the last step's multipliers.
+
+    Example:
+        >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
+        >>> svm(h, y, folds=3, inner_folds=2).accuracy
+        (100.0, 100.0, 100.0)
+
+    Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
+    """
+    data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
+    distances = None if scale else _distances(data.h, data.workers)
+    buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
+
+    def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
+        part = sorted_by_class(part, data.labels)
+        size = (len(part[0]) + len(part[1])) * len(part[0])
+        if getattr(buffers, "kernel", np.empty(0)).size < size:
+            buffers.kernel = np.empty(size)
+        kernel = _kernel(data.h, part, distances, buffers.kernel)
+        return kernel_accuracies(kernel, data.labels, part, candidates)
+
+    return data.scores([float(c) for c in grid], accuracies)
+
+
+def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
+    """Return `part` with its training rows sorted by class, as libsvm sorts them."""
+    train, held = part
+    return train[np.argsort(labels[train], kind="stable")], held
+
+
+def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[float]:
+    """Return for each value of C the fraction of held-out rows that an SVM classifies correctly.
+
+    Args:
+        kernel: kernel matrix `[train + held, train]` of all rows in `part` against its training rows, within [-1, 1].
+        labels: class of each graph, numbered from 0.
+        part: indices of the training rows, sorted by class, and of the held-out rows.
+        candidates: values of C.
+    """
+    pairs = None if _svm is None else _pairs(kernel, labels[part[0]])
+    return [_accuracy(kernel, labels, part, c, pairs) for c in candidates]
+
+
+def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
+    """Return the squared distances `[n, n]` of the rows of `h`, as libsvm computes them: one dot product per pair.
+
+    A value of each column is subtracted first, as a large mean would leave rounding errors only. It is the middle one,
+    as it leaves whole numbers whole.
+    """
+    dots = pair_dots(h - np.partition(h, len(h) // 2, axis=0)[len(h) // 2], workers)
+    square = dots.diagonal().copy()
+    for row, own in zip(dots, square, strict=True):
+        row *= -2
+        row += own + square
+        np.maximum(row, 0, out=row)  # of nearly equal rows, rounding may leave a negative value
+    return dots
+
+
+def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray | None = None) -> np.ndarray:
+    """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows.
+
+    Without `distances`, standardise the embedding `h` over the training rows. Write the result into `buffer`, if given.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    rows, train = np.concatenate(part), part[0]
+    buffer = np.empty(len(rows) * len(train)) if buffer is None else buffer
+    kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
+    z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
+    variance = z[: len(train)].var()
+    gamma = 1 / (h.shape[1] * variance) if variance > np.finfo(float).tiny else 1.0
+    if distances is None:
+        # -gamma |a - b|^2 = 2 gamma ab - gamma aa - gamma bb, so one matrix product gives all exponents.
+        z *= np.sqrt(2 * gamma)
+        square, one = np.einsum("nd,nd->n", z, z)[:, None] / -2, np.ones((len(z), 1))
+        left, right = np.hstack([z, square, one]), np.hstack([z, one, square])[: len(train)].T
+    height = 128 if distances is None else 16  # blocks of rows that fit in the processor's cache
+    for start in range(0, len(rows), height):
+        end = min(start + height, len(rows))
+        first = start if end <= len(train) else 0  # skip earlier columns, which follow by symmetry
+        block = kernel[start:end, first:]
+        if distances is None:
+            np.matmul(left[start:end], right[:, first:], out=block)
+        else:
+            np.multiply(distances[rows[start:end]].take(train[first:], axis=1, mode="clip"), -gamma, out=block)
+        np.exp(block, out=block)
+        if first:
+            kernel[start:end, :first] = kernel[:first, start:end].T
+    np.fill_diagonal(kernel, 1)
+    return kernel
+
+
+def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
+    """Return a `Pair` for every two classes: the training rows of each class, and their float32 kernel matrix.
+
+    Args:
+        kernel: kernel matrix, `[rows, train]`.
+        train: labels of the training rows, sorted.
+    """
+    bounds = np.flatnonzero(np.diff(train, prepend=-1, append=-1))
+    classes = [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
+    pairs = []
+    for one, two in itertools.combinations(classes, 2):
+        positive, n = one.stop - one.start, one.stop - one.start + two.stop - two.start
+        square = np.zeros((n, -(-n // 4) * 4), np.float32)  # padded, as the solver reads four columns at a time
+        sides = (slice(positive), one), (slice(positive, n), two)
+        for (to_row, row), (to_column, column) in itertools.product(sides, sides):
+            square[to_row, to_column] = kernel[row, column]
+        pairs.append((one, two, square))
+    return pairs
+
+
+def _accuracy(
+    kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None = None
+) -> float:
+    """Return the fraction of held-out rows that an SVM, fitted on the training rows, classifies correctly.
+
+    The compiled solver fits the SVM if `pairs` is given; otherwise scikit-learn's `SVC` fits it.
+    """
+    from sklearn import config_context
+    from sklearn.svm import SVC
+
+    train, truth = labels[part[0]], labels[part[1]]
+    certain = _certain_class(train, c)
+    if certain is not None:
+        return float(np.mean(truth == certain))
+    fit, held = np.split(kernel, [len(train)])
+    predicted = None if pairs is None else _predict(held, train, c, pairs)
+    if predicted is None:
+        # libsvm allocates and clears its kernel cache in each fit, so a small cache makes easy fits a third faster.
+        cache = CACHED_ROWS * len(train) * 4 / 2**20
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            model = SVC(C=c, kernel="precomputed", tol=TOLERANCE, cache_size=cache, random_state=0, max_iter=STEPS)
+            predicted = model.fit(fit, train).predict(held)
+    return float(np.mean(predicted == truth))
+
+
+def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair]) -> np.ndarray | None:
+    """Return the class of each held-out row, by one-vs-one voting of SVMs that the compiled solver fits.
+
+    Return None if a decision value is so close to 0 that the order of additions could change its sign.
+    """
+    votes = np.zeros((len(held), train[-1] + 1), np.int64)
+    for one, two, square in pairs:
+        n, positive = len(square), one.stop - one.start
+        threshold, multipliers, converged = _svm.machine(square, n, positive, c, TOLERANCE, STEPS)
+        if not converged:
+            warnings.warn(f"the SVM did not converge in {STEPS} steps for C = {c:g}; use a smaller C.", stacklevel=2)
+        weight = np.frombuffer(multipliers).copy()
+        weight[positive:] *= -1
+        decision = held[:, one] @ weight[:positive] + held[:, two] @ weight[positive:] - threshold
+        if np.abs(decision).min() <= 1e-15 * len(train) * np.abs(weight).sum():
+            return None
+        votes[:, train[one.start]] += decision > 0
+        votes[:, train[two.start]] += decision < 0
+    return votes.argmax(1)
+
+
+def _certain_class(train: np.ndarray, c: float) -> int | None:
+    """Return the class predicted for every row if C is so small that class sizes alone decide, else None.
+
+    Consider the one-vs-one SVM between the largest class, +, and another class of m rows. The multipliers alpha of
+    either class have the same sum, at most C m. Hence g(x) = sum of +-alpha k lies in [-C m, C m] for every x, where k
+    is the kernel. Some row i of + has a multiplier below its bound C. When libsvm stops, the decision value of such a
+    row is g(x_i) - rho >= 1 - tolerance, where rho is the threshold. So every decision value is at least
+    1 - tolerance - 2 C m. If this is positive, + wins against every other class, for any embedding.
+    """
+    sizes = np.bincount(train)
+    largest = int(sizes.argmax())
+    second = int(np.delete(sizes, largest).max())
+    sure = second < sizes[largest] and 2 * c * second < 0.99 - TOLERANCE  # < 1, as libsvm rounds to float32
+    return largest if sure else None

@@ -1,0 +1,77 @@
+"""Record what data a run or a cell of a sweep was computed on, to notice on resume that the data changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphcl.config import Config, make_config
+from graphcl.config.nested import differences
+from graphcl.datasets.dataset import GraphDataset
+from graphcl.errors import InputError
+from graphcl.experiment.encoder_input import load_arguments
+
+
+def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
+    """Return `dataset`, the result of `GraphDataset.fingerprint`, and `files`, path -> digest.
+
+    The files are those that an argument of the method names, such as the `vectors` of `clip`.
+    """
+    return {
+        "dataset": dataset.fingerprint(),
+        "files": {path: _file_digest(Path(path).expanduser()) for path in method_files(config)},
+    }
+
+
+def method_files(config: Config) -> list[str]:
+    """Return the files that an argument of the method names."""
+    texts = [value for value in config.method.values() if isinstance(value, str) and value]
+    return [text for text in texts if Path(text).expanduser().is_file()]
+
+
+class KnownData:
+    """The data of the cells of a sweep so far, to compare the data of further cells with."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, Any] = {}
+
+    def changes(self, record: Mapping[str, Any]) -> list[str]:
+        """Return one phrase per difference between the data of a cell and of earlier cells that load the same data.
+
+        Args:
+            record: record of the cell, with `config` and `data`, a result of `data_fingerprint`. Records of earlier
+                versions lack `data` and are ignored.
+        """
+        return [
+            phrase
+            for place, found in _places(record)
+            for phrase in differences(self._known.setdefault(place, found), found)
+        ]
+
+
+def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]]:
+    """Yield each source of data of a cell, as a key, and the fingerprint of that source."""
+    data = record.get("data")
+    if not isinstance(data, Mapping) or not all(isinstance(data.get(key), dict) for key in ("dataset", "files")):
+        return
+    try:
+        config = make_config(record["config"])
+    except InputError:  # for example, a setting was removed in a later version
+        return
+    arguments = {key: value for key, value in load_arguments(config).items() if key not in ("data_root", "mirror")}
+    yield tuple(arguments.items()), {config.dataset: data["dataset"]}
+    for path, digest in data["files"].items():
+        yield path, {path: digest}
+
+
+def _file_digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}.") from None
+    return digest.hexdigest()[:16]

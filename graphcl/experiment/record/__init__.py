@@ -1,0 +1,1 @@
+"""What a run leaves behind: folder, logs, checkpoints, snapshots, printed lines."""

@@ -1,0 +1,101 @@
+"""Log the metrics of every epoch of a run in `metrics.jsonl`, and as a table in `metrics.csv`."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphcl.errors import InputError
+from graphcl.system.files import MAX_METRICS, parse_json, read_text, write_text
+from graphcl.training.epoch import Epoch
+
+FILES = ("metrics.jsonl", "metrics.csv")
+_TIMES = ("seconds", "data_seconds")
+Row = dict[str, Any]
+
+
+class EpochLog:
+    """Log of a run's metrics, with one row per seed and epoch.
+
+    Args:
+        folder: run folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lines, self._table = (folder / name for name in FILES)
+        self._rows: dict[tuple[int, int], Row] = {}
+
+    def read(self) -> None:
+        """Read the rows that an earlier process wrote; drop damaged lines, such as the last one of a killed process."""
+        for line in read_text(self._lines, MAX_METRICS).splitlines() if self._lines.exists() else []:
+            try:
+                row = parse_json(line, str(self._lines))
+                seed, epoch = int(row["seed"]), _epoch(row).epoch
+            except (InputError, LookupError, TypeError, ValueError):
+                continue
+            self._rows[seed, epoch] = row
+        if self._rows:
+            self._rewrite()
+
+    def digest(self, seed: int) -> str:
+        """Return a digest of the rows of `seed`, to notice on resume that rows are missing or damaged."""
+        rows = [row for (each, _), row in self._rows.items() if each == seed]
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+
+    def flush(self) -> None:
+        """Flush the files to disk, so that no row is lost in a power failure."""
+        for path in (self._lines, self._table):
+            if path.exists():
+                with path.open("ab") as file:
+                    os.fsync(file.fileno())
+
+    def history(self, seeds: Collection[int]) -> list[Epoch]:
+        """Return the logged epochs of the given seeds."""
+        return [_epoch(row) for (seed, _), row in self._rows.items() if seed in seeds]
+
+    def add(self, seed: int, epoch: Epoch) -> None:
+        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`, which has the columns of its first row.
+
+        A resumed run repeats the epochs since its checkpoint, so the log may already have a row for this epoch. If the
+        two rows differ only in the times, the log keeps the old row. Otherwise the new row replaces it, and the seed's
+        later rows are removed; this happens, for example, with another number of ranks.
+        """
+        row = {"seed": seed, "epoch": epoch.epoch, **epoch.metrics()}
+        before = self._rows.get((seed, epoch.epoch))
+        if before is not None:
+            if all(value == before.get(key) for key, value in row.items() if key not in _TIMES):
+                return
+            self._rows = {at: each for at, each in self._rows.items() if at[0] != seed or at[1] < epoch.epoch}
+        first = before is not None or not self._rows
+        self._rows[seed, epoch.epoch] = row
+        if first:
+            self._rewrite()
+            return
+        with self._lines.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        with self._table.open("a", newline="") as file:
+            file.write(self._csv([row]))
+
+    def _rewrite(self) -> None:
+        rows = self._rows.values()
+        write_text(self._lines, "".join(json.dumps(row) + "\n" for row in rows))
+        columns = next(iter(rows))
+        write_text(self._table, self._csv([{key: key for key in columns}, *rows]))
+
+    def _csv(self, rows: Iterable[Row]) -> str:
+        text = io.StringIO(newline="")
+        columns = next(iter(self._rows.values()))
+        csv.DictWriter(text, list(columns), restval="", extrasaction="ignore").writerows(rows)
+        return text.getvalue()
+
+
+def _epoch(row: Mapping[str, Any]) -> Epoch:
+    values = {key: float(value) for key, value in row.items() if key not in ("seed", "epoch")}
+    main = {key: values.pop(key) for key in ("loss", "alignment", "uniformity", *_TIMES)}
+    return Epoch(int(row["epoch"]), **main, diagnostics=values)

@@ -1,0 +1,274 @@
+"""Manage the run folder: the files that a run writes and that a resumed run reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+
+from graphcl.config import RUNTIME_SETTINGS, Config, make_config, read_config, to_yaml
+from graphcl.config.nested import differences
+from graphcl.errors import InputError, reason
+from graphcl.evaluate import FoldScores
+from graphcl.experiment.record.epoch_log import FILES, EpochLog
+from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
+from graphcl.system.files import read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
+from graphcl.system.signals import Stop
+from graphcl.training.checkpoint import Checkpoints
+from graphcl.training.epoch import Epoch
+
+
+class RunFolder:
+    """Folder of a run, locked until the `with` block of this object ends.
+
+    The folder contains `config.yaml`, `data.json` (the fingerprint of the data), `metrics.jsonl`, `metrics.csv`,
+    `encoder.pt`, `embeddings.npz`, `result.json`, and `report.npz`, the input of `report.html`. Rows are appended to
+    the metrics; all other files are written atomically. A finished seed is written before the next seed starts. The
+    checkpoints of an unfinished seed are in `checkpoints/`. If the process is killed, the operating system releases the
+    lock.
+
+    Args:
+        config: settings of the run, written to a new folder immediately. The folder must not exist; with
+            `config.resume`, it may contain a run with the same settings.
+        data: fingerprint of the data, see `graphcl.experiment.fingerprint`; None if unknown.
+
+    Raises:
+        InputError: the folder exists, or cannot be created. When resuming: the folder contains a run with other
+            settings, on other data or with a damaged file, or another process uses the folder.
+
+    Attributes:
+        path: path of the folder.
+        is_new: whether the folder did not exist before.
+        result: content of `result.json` for the finished seeds; empty if no seed is finished.
+    """
+
+    def __init__(self, config: Config, data: Mapping[str, Any] | None = None) -> None:
+        self._weights: Weights = {}
+        self._embeddings: dict[int, np.ndarray] = {}
+        self.result: dict[str, Any] = {}
+        self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
+        if config.out is not None and not self.is_new:
+            self.path = Path(config.out)
+        else:
+            self.path = new_folder(config.out, name_of(config))
+        self._epochs = EpochLog(self.path)
+        refuse_links(self.path, ".lock", "checkpoints", *FILES)
+        self._lock = FileLock(self.path / ".lock")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise InputError(f"another run uses {self.path}; wait for it, or stop it.") from None
+        try:
+            self._open(config, data)
+        except BaseException:  # a notebook would keep the traceback, and with it this object and its lock
+            self._lock.release()
+            raise
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        checkpoints = self.path / "checkpoints"
+        if checkpoints.is_dir() and not any(checkpoints.iterdir()):
+            checkpoints.rmdir()
+        self._lock.release()
+
+    @property
+    def finished(self) -> list[int]:
+        """Finished seeds."""
+        return list(self.result.get("seeds", []))
+
+    def scores(self, evaluator: str) -> dict[str, list[FoldScores]]:
+        """Return the scores by `evaluator`: row, such as `trained` -> one score per finished seed."""
+        kept = self.result.get("scores", {}).get(evaluator, {}).get("per_seed", [])
+        return {row: [FoldScores.of(each[row]) for each in kept] for row in (kept[0] if kept else ())}
+
+    def history(self) -> list[Epoch]:
+        """Return the epochs of the finished seeds."""
+        return self._epochs.history(self.finished)
+
+    def checkpoints(self, config: Config, seed: int, stop: Stop) -> Checkpoints:
+        """Return the checkpoints of `seed`, which are written at the interval `config.checkpoint`."""
+        rule = config.checkpoint
+        return Checkpoints(self.path / "checkpoints" / f"seed-{seed}", rule.epochs, rule.minutes, stop)
+
+    def add_epoch(self, seed: int, epoch: Epoch) -> None:
+        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`, see `EpochLog.add`."""
+        self._epochs.add(seed, epoch)
+
+    def add_seed(
+        self,
+        seed: int,
+        encoder: torch.nn.Module,
+        description: EncoderDescription,
+        h: torch.Tensor,
+        y: torch.Tensor | None,
+    ) -> None:
+        """Add a seed's encoder to `encoder.pt` and its embeddings to `embeddings.npz`.
+
+        `encoder.pt` holds the encoders of all seeds so far, see `graphcl.load_encoder`. `embeddings.npz` holds
+        `h [seeds, n, H]`, `seeds` and, if the graphs are labelled, `y [n]`.
+        """
+        self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
+        self._embeddings[seed] = h.numpy()
+        arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
+        if y is not None:
+            arrays["y"] = y.numpy()
+        write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
+        write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
+
+    def add_snapshots(self, **snapshots: Mapping[str, np.ndarray]) -> None:
+        """Write `report.npz`, with the arrays `before_NAME` and `after_NAME`.
+
+        Args:
+            **snapshots: `before` and `after`, results of `report_arrays` before and after training.
+        """
+        arrays: dict[str, Any] = {f"{at}_{name}": each for at, kept in snapshots.items() for name, each in kept.items()}
+        write_whole(self.path / "report.npz", lambda file: np.savez_compressed(file, **arrays))
+
+    def add_result(self, result: Mapping[str, Any]) -> None:
+        """Write `result`, with checksums of it and of each seed's metrics, to `result.json`, replacing a former one."""
+        self._epochs.flush()
+        metrics = self.result.get("checksums", {}).get("metrics", {})
+        metrics = {str(seed): metrics.get(str(seed)) or self._epochs.digest(seed) for seed in result["seeds"]}
+        self.result = {**result, "checksums": {"result": _digest(result), "metrics": metrics}}
+        write_text(self.path / "result.json", json.dumps(self.result, indent=2))
+
+    def _open(self, config: Config, data: Mapping[str, Any] | None) -> None:
+        """Write the settings into a new folder; in an existing folder, compare settings and data and read the files."""
+        file = self.path / "config.yaml"
+        if not file.exists():
+            if foreign := sorted(each.name for each in self.path.iterdir() if not each.name.startswith(".")):
+                raise InputError(f"{self.path} is not a run folder, it contains {foreign[0]}; pass another folder.")
+            remove_partial(self.path)
+            write_text(file, to_yaml(config.model_copy(update={"resume": False})))
+            self._check_data(data)
+            return
+        kept, wanted = make_config(read_config(file)).model_dump(), config.model_dump()
+        more = set(kept["seeds"]) < set(wanted["seeds"])
+        if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
+            seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
+            raise InputError(
+                f"{self.path} holds a run with other settings: {'; '.join(changed)}. Resume it with its own settings, "
+                f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
+            )
+        remove_partial(self.path)
+        try:
+            self._read()
+        except Exception as error:  # a damaged file can raise any exception
+            raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
+        self._check_finished(wanted)
+        self._check_data(data)
+        if more:
+            write_text(file, to_yaml(config.model_copy(update={"resume": False})))
+
+    def _read(self) -> None:
+        """Read the results of the finished seeds, and all metrics; an unfinished seed resumes from its checkpoints."""
+        self._epochs.read()
+        if (file := self.path / "result.json").exists():
+            self.result = read_json(file)
+        if not self.finished:
+            return
+        checksums = self.result.get("checksums", {})  # earlier versions wrote none
+        if checksums and checksums["result"] != _digest(self.result):
+            raise InputError("result.json does not match its checksum")
+        weights, arrays = read_saved(self.path)[1], read_arrays(self.path / "embeddings.npz")
+        embeddings = dict(zip(arrays["seeds"].tolist(), arrays["h"], strict=True))
+        for seed in self.finished:
+            if seed not in weights or seed not in embeddings:
+                raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
+            self._weights[seed], self._embeddings[seed] = weights[seed], embeddings[seed]
+            if checksums and checksums["metrics"][str(seed)] != self._epochs.digest(seed):
+                print(
+                    f"graphcl: {self.path / FILES[0]} lacks epochs of the finished seed {seed}, or they changed; its "
+                    "scores, weights and embeddings are kept, its curves and times are incomplete.",
+                    file=sys.stderr,
+                )
+
+    def _check_finished(self, wanted: Mapping[str, Any]) -> None:
+        """Raise InputError if the finished seeds have other settings than `wanted`, as `config.yaml` was edited."""
+        if not self.finished:
+            return
+        before = make_config(self.result["config"]).model_dump()
+        changed = differences(before, wanted, (*RUNTIME_SETTINGS, "seeds"))
+        changed += [f"finished seed {seed} is not in `seeds`" for seed in self.finished if seed not in wanted["seeds"]]
+        if changed:
+            raise InputError(
+                f"{self.path / 'config.yaml'} was changed after a seed was finished: {'; '.join(changed)}. Restore "
+                "it, or pass another folder."
+            )
+
+    def _check_data(self, data: Mapping[str, Any] | None) -> None:
+        """Raise InputError if the run in the folder used other data than `data`; in a new folder, record `data`."""
+        if data is None:
+            return
+        if (file := self.path / "data.json").exists():
+            kept = read_json(file)
+            if changed := differences(kept, data) if isinstance(kept, dict) else ["data.json is damaged"]:
+                raise InputError(
+                    f"{self.path} holds a run on other data: {'; '.join(changed)}. Restore the data, or pass another "
+                    "folder."
+                )
+            return
+        if self.finished or (self.path / "checkpoints").exists():
+            print(f"graphcl: {file} not found, so a change of the data goes unnoticed.", file=sys.stderr)
+        write_text(file, json.dumps(data, indent=2))
+
+
+def _digest(result: Mapping[str, Any]) -> str:
+    """Return a digest of the content of `result.json` without its checksums."""
+    content = {key: value for key, value in result.items() if key != "checksums"}
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def name_of(config: Config) -> str:
+    """Return the default name of the run folder: `DATASET-NAME`, or `DATASET-LOSS` if the run has no name."""
+    return f"{Path(config.dataset).stem}-{config.name or config.loss['name']}"
+
+
+def free_folder(out: str | None, name: str) -> Path:
+    """Return the path `out`, or the first free `runs/NAME-N` if `out` is None; do not create the folder.
+
+    Raises:
+        InputError: `out` exists.
+    """
+    if out is not None:
+        path = Path(out)
+        if os.path.lexists(path):
+            raise InputError(f"{path} exists already and is never overwritten; pass another folder with --out.")
+        return path
+    number = 1
+    while os.path.lexists(path := Path("runs") / f"{name}-{number}"):
+        number += 1
+    return path
+
+
+def new_folder(out: str | None, name: str) -> Path:
+    """Create the folder that `free_folder` returns, and return its path.
+
+    Raises:
+        InputError: the folder exists, or cannot be created.
+    """
+    while True:
+        path = free_folder(out, name)
+        try:
+            path.mkdir(parents=True)
+        except OSError as error:
+            if os.path.lexists(path):  # another run created it first, so try the next number
+                continue
+            raise InputError(f"cannot create the folder {path}: {error.strerror}; pass another with --out.") from None
+        return path
+
+
+def check_folder(config: Config) -> None:
+    """Raise InputError if the output folder exists and is not to be resumed."""
+    if not config.resume:
+        free_folder(config.out, name_of(config))

@@ -1,0 +1,77 @@
+"""What an extension of the library imports: see docs/extending.md.
+
+| to write | use |
+|---|---|
+| a loss | `pairwise`, `Pairs`, `linear`; argument types such as `Temperature` |
+| an augmentation | `Augmentation`, `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick`, `nonzero` |
+| an encoder | `encoders.register`, `Count` |
+| a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
+| an evaluator | `make_folds`, `FoldScores`, `summarise` |
+| a data set | `datasets.register` |
+
+A registry, such as `losses`, maps names to functions or classes; `register(name)` adds one.
+"""
+
+from graphcl.arguments import (
+    Channels,
+    Count,
+    Fraction,
+    Layers,
+    NonNegative,
+    Positive,
+    Ratio,
+    Temperature,
+    Width,
+    interval,
+)
+from graphcl.augment import Augmentation, Decision
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, summarise
+from graphcl.evaluate.folds import make_folds
+from graphcl.graphs.batching import Layout
+from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count
+from graphcl.losses import Pairs, pairwise
+from graphcl.losses.engine.exponent import linear
+from graphcl.methods import Method, Outcome
+from graphcl.methods.method import ema_update, momentum_copy, require_arguments, require_ids, require_repulsion
+from graphcl.registry import Registry, augmentations, datasets, encoders, losses, methods
+
+__all__ = [
+    "Augmentation",
+    "Channels",
+    "Count",
+    "Decision",
+    "FoldScores",
+    "Fraction",
+    "InputError",
+    "Layers",
+    "Layout",
+    "Method",
+    "NonNegative",
+    "Outcome",
+    "Pairs",
+    "Positive",
+    "Ratio",
+    "Registry",
+    "Temperature",
+    "Width",
+    "augmentations",
+    "datasets",
+    "ema_update",
+    "encoders",
+    "interval",
+    "linear",
+    "losses",
+    "make_folds",
+    "methods",
+    "momentum_copy",
+    "nonzero",
+    "pairwise",
+    "pick",
+    "random_subset",
+    "ratio_count",
+    "require_arguments",
+    "require_ids",
+    "require_repulsion",
+    "summarise",
+]

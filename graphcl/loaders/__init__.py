@@ -1,0 +1,1 @@
+"""Cut batches out of data sets: resident on the device, streamed, or by sampled neighbours."""

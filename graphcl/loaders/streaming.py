@@ -1,0 +1,97 @@
+"""Define the loader for a data set that is larger than the device's memory; a thread prepares its batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+from torch_geometric.data import Batch
+
+from graphcl.errors import InputError
+from graphcl.loaders.resident import ResidentLoader
+
+T = TypeVar("T")
+
+
+class StreamingLoader:
+    """Loader that prepares batches ahead of time in a thread, with a `ResidentLoader` on the CPU.
+
+    The data set stays in host memory or in memory-mapped files. With CUDA the thread copies batches through pinned
+    memory on a separate stream, so that copying overlaps with the training step.
+
+    The thread ends when the epoch ends, when the iterator is closed or garbage-collected, or with an exception, which
+    the iterator raises.
+
+    Args:
+        loader: loader that makes the batches, on the CPU.
+        device: device of the batches.
+        ahead: number of batches (or chunks, see `chunks`) that are prepared ahead, >= 1.
+
+    Raises:
+        InputError: `ahead` is below 1, or the loader is not on the CPU.
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> loader = ResidentLoader(FakeDataset(num_graphs=10), batch_size=4)
+        >>> [batch.num_graphs for batch in StreamingLoader(loader)]
+        [4, 4, 2]
+    """
+
+    def __init__(self, loader: ResidentLoader, device: torch.device | str = "cpu", ahead: int = 2) -> None:
+        if ahead < 1:
+            raise InputError(f"`ahead` must be at least 1, got {ahead}.")
+        if loader.device.type != "cpu":
+            raise InputError(f"`loader` must be on the CPU, got {loader.device}.")
+        self._loader, self.device, self.ahead = loader, torch.device(device), ahead
+        self.batch_sampler = loader.batch_sampler
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        order = self.batch_sampler.draw()  # not in the thread, which would use the generator at any time
+        return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
+
+    def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
+        """Yield the batches of a new epoch in chunks `(chunk, sizes)`.
+
+        `chunk` is one `Batch` with the graphs of several batches, and `sizes` holds the number of graphs of each batch.
+
+        Args:
+            least: number of graphs at which a chunk is complete, see `ResidentLoader.chunks`.
+        """
+        return self._moved(self._loader.chunks_of(self.batch_sampler.draw(), least))
+
+    def _moved(self, cut: Iterator[tuple[Batch, list[int]]]) -> Iterator[tuple[Batch, list[int]]]:
+        if self.device.type != "cuda":
+            yield from ahead_of(cut, self.ahead)
+            return
+        side = torch.cuda.Stream(self.device)
+
+        def sent() -> Iterator[tuple[Batch, list[int], torch.cuda.Event]]:
+            for batch, sizes in cut:
+                with torch.cuda.stream(side):
+                    batch = batch.pin_memory().to(self.device, non_blocking=True)
+                yield batch, sizes, side.record_event()
+
+        for batch, sizes, arrived in ahead_of(sent(), self.ahead):
+            current = torch.cuda.current_stream(self.device)
+            current.wait_event(arrived)
+            batch.record_stream(current)  # else the side stream, which allocated the batch, could reuse its memory
+            yield batch, sizes
+
+
+def ahead_of(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+    """Yield the items of `items`, computed by a thread up to `depth` items ahead; raise the thread's exceptions."""
+    end = object()
+    pool = ThreadPoolExecutor(1, "graphcl-loader")
+    ready = deque(pool.submit(next, items, end) for _ in range(depth))
+    try:
+        while (item := ready.popleft().result()) is not end:
+            ready.append(pool.submit(next, items, end))
+            yield item  # type: ignore[misc]
+    finally:
+        pool.shutdown(cancel_futures=True)

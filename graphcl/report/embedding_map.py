@@ -1,0 +1,59 @@
+"""Draw a scatter plot of the embeddings' first two principal components, coloured by class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphcl.report.style import COLOURS, MARKERS, MUTED, TRAINED, panel, picture
+
+CLASSES = len(COLOURS) * len(MARKERS)
+"""Number of distinct combinations of colour and marker; further classes are drawn as grey dots."""
+
+_PORTIONS = 12
+
+
+@picture
+def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndarray | None = None) -> Any:
+    """Return a scatter plot of graphs along the first two principal components of their embeddings.
+
+    Points far outside the 1st to 99th percentile of a component are moved to the border, so that outliers do not
+    compress the other points.
+
+    Args:
+        title: title of the figure.
+        points: coordinates of the graphs `[n, 2]`.
+        shares: fraction of the variance in each component `[2]`.
+        y: class numbers `[n]`, from 0; None for unlabelled graphs.
+    """
+    figure, axis = panel(title, height=2.9)
+    low, high = np.percentile(points, [1, 99], axis=0)
+    margin = 0.12 * (high - low) + 1e-9
+    low, high = low - margin, high + margin
+    inside = points.clip(low, high)
+    random = np.random.default_rng(0)
+    # draw random portions of all classes in turn, so that no class covers the other classes
+    for part in np.array_split(random.permutation(len(inside)), _PORTIONS):
+        mine = np.zeros(len(part)) if y is None else y[part]
+        for number in random.permutation(np.unique(mine)):
+            colour, marker = class_style(None if y is None else number)
+            axis.plot(*inside[part][mine == number].T, marker, color=colour, ms=3.2, mew=0, alpha=0.7)
+    for axis_limits, bottom, top in zip((axis.set_xlim, axis.set_ylim), low, high, strict=True):
+        pad = 0.02 * (top - bottom)
+        axis_limits(bottom - pad, top + pad)
+    axis.set_xlabel(f"component 1 ({shares[0]:.0%} of the variance)")
+    axis.set_ylabel(f"component 2 ({shares[1]:.0%})")
+    return figure
+
+
+def class_style(number: int | None) -> tuple[str, str]:
+    """Return the colour and marker of class `number`.
+
+    Classes from `CLASSES` on are grey dots; graphs without labels (None) are dots in the colour `TRAINED`.
+    """
+    if number is None:
+        return TRAINED, "o"
+    if number >= CLASSES:
+        return MUTED, "o"
+    return COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]

@@ -1,0 +1,308 @@
+"""Write `report.html`, a self-contained page about a run, from the files in the run folder.
+
+The page is rendered from the template `report.html.jinja`. Each function that returns a `Section` or `Figures` computes
+one section of the page. If the files for a section are missing, the section is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from graphcl.config import make_config
+from graphcl.config.nested import flat_values
+from graphcl.errors import InputError, reason
+from graphcl.evaluate import FoldScores, paired_gain, paired_test
+from graphcl.evaluate.pca import plot_indices, principal_plane
+from graphcl.registry import methods
+from graphcl.report.curves import curves
+from graphcl.report.embedding_map import CLASSES, class_style, embedding_map
+from graphcl.report.gains import gain_by_seed, gains, metric_label
+from graphcl.report.run_files import EDGES, Run, read_run
+from graphcl.report.similarities import KINDS, density, similarities
+from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
+from graphcl.report.summary import ROWS, deviation, protocol_line, unit
+from graphcl.report.svg import css_colour, css_variables, inline
+from graphcl.report.weights import mean_weight, weights
+from graphcl.system.files import write_text
+
+_WHEN = ("before", "after")
+_MEASURES = {
+    "loss": "loss",
+    "alignment": "alignment (lower is closer)",
+    "uniformity": "uniformity (lower is more uniform)",
+}
+_NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds")
+_GLYPHS = {"o": "●", "^": "▲", "s": "■", "D": "◆", "v": "▼"}
+_LINES = {"-": "solid", "--": "dashed"}
+_PROGRAMS = {"graphcl/run.py": "python -m graphcl.run", "graphcl/__main__.py": "graphcl", "bin/graphcl": "graphcl"}
+Section = dict[str, Any]
+Figures = list[tuple[str, Any]]
+"""Pairs of a label for screen readers and a figure."""
+
+
+def write_report(folder: str | Path) -> Path:
+    """Write `report.html` into a run folder, replacing an earlier report, and return the path of the file.
+
+    Args:
+        folder: run folder of `python -m graphcl.run`; the run may be unfinished.
+
+    Raises:
+        InputError: `folder` is not a run folder, or a file in it cannot be read or written.
+    """
+    path = Path(folder) / "report.html"
+    with style():
+        run = read_run(Path(folder))
+        try:
+            text = report(run)
+        except Exception as error:  # damaged files can raise any exception
+            raise InputError(f"{folder} is damaged, its files do not fit together: {reason(error)}.") from error
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}.") from None
+    return path
+
+
+def report(run: Run) -> str:
+    """Return the report of a run as HTML that is also well-formed XML."""
+    numbers = itertools.count()
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "rows": _rows(run.config["method"]["name"]),
+        "svg": lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
+        "css_colour": css_colour,
+        "variables": css_variables(),
+        "glyphs": _GLYPHS,
+        "lines": _LINES,
+    }
+    settings = compare_with_defaults(run.config)
+    page = environment.get_template("report.html.jinja").render(
+        **vars(run),
+        title=f"{Path(run.config['dataset']).stem}, {run.config.get('name') or run.config['loss']['name']}",
+        command=_command(run.result["command"]) if run.result else "",
+        scores=_scores(run.result),
+        curves=_curves(run.metrics),
+        maps=_maps(run),
+        cosines=_cosines(run.snapshots),
+        weights=_weights(run),
+        times=_times(run.result),
+        changed=[(key, value, default) for key, value, default in settings if default is not None],
+        unchanged=[(key, value) for key, value, default in settings if default is None],
+    )
+    return page.replace(" ± ", "\u00a0±\u00a0")  # no line break around ±
+
+
+def _rows(method: str) -> str:
+    """Return `nodes` if the method contrasts nodes, else `graphs`."""
+    installed = method in methods  # a plug-in used by the run may not be installed here
+    return methods.facts(method).get("rows", "graphs") if installed else "graphs"
+
+
+def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
+    """Return `(name, value, default)` for every setting, as text; `default` is None if the value is the default."""
+    names = {key: {"name": config[key]["name"]} for key in ("loss", "method", "encoder")}
+    # keep the members of a composed augmentation, which are required arguments
+    views = {
+        key: {part: value for part, value in view.items() if part in ("name", "members")}
+        for key, view in config["views"].items()
+    }
+    plain = same_names = dict(flat_values(make_config({}).model_dump()))
+    with contextlib.suppress(InputError):  # a plug-in used by the run may not be installed here
+        same_names = dict(flat_values(make_config({**names, "views": views}).model_dump()))
+    found = []
+    for key, value in flat_values(config):
+        default = (plain if key.endswith(".name") else same_names).get(key)
+        same = value == default or key in ("out", "mirror", "data_root") or (key == "features" and default == "auto")
+        found.append((key, _shown(value), None if same else _shown(default)))
+    return found
+
+
+def _scores(result: Mapping[str, Any]) -> Section | None:
+    if "scores" not in result:
+        return None
+    heads, figures, columns, seed_rows = [], [], [], []
+    names = [row for row in ROWS if row in next(iter(result["scores"].values()))]
+    for evaluator, kept in result["scores"].items():
+        rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names}
+        before, after = rows["untrained"], rows["trained"]
+        best, metric = kept["best_reference"], after[0].metric
+        over = _gain(after, before), _gain(after, rows[best])
+        spread = f"± {deviation(kept['trained'])} over {len(after)} seeds" if len(after) > 1 else "one seed"
+        heads.append({
+            "number": f"{kept['trained']['mean']:.2f}",
+            "interval": f"{unit(metric)} {spread}, {evaluator}",
+            "verdict": _verdict(after, rows[best], ROWS[best]),
+        })  # fmt: skip
+        label = f"{evaluator}: trained encoder {kept['trained']['mean']:.2f} {unit(metric)}. "
+        figures.append([(label + heads[-1]["verdict"], gains(evaluator, before, after))])
+        if len(after) > 1:
+            figures[-1].append((f"gain of each seed by {evaluator}", gain_by_seed(f"{evaluator}, gain", before, after)))
+        cells = [f"{kept[row]['mean']:.2f}" + (f" ± {deviation(kept[row])}" if len(after) > 1 else "") for row in names]
+        columns.append([*cells, over[0], f"{over[1]} ({ROWS[best]})"])
+        for of_seed in zip(*rows.values(), strict=True):
+            gained = paired_gain([of_seed[names.index("trained")]], [of_seed[names.index("untrained")]]).mean
+            means = (f"{score.mean:.2f}" for score in of_seed)
+            seed_rows.append((evaluator, of_seed[0].seed, *means, f"{gained:+.2f}"))
+    labels = [*(ROWS[row] for row in names), "gain over the untrained encoder", "gain over the best reference row"]
+    return {
+        "heads": heads,
+        "head": ["", *(f"{name}, {metric_label(kept['metric'])}" for name, kept in result["scores"].items())],
+        "rows": list(zip(labels, *columns, strict=True)),
+        "protocol": protocol_line(result),
+        "legend": [("untrained", UNTRAINED, "o"), ("trained", TRAINED, "o"), ("one seed", MUTED, "-")],
+        "figures": figures,
+        "seed_head": ["evaluator", "seed", *(ROWS[row] for row in names), "gain over untrained"],
+        "seed_rows": seed_rows,
+    }
+
+
+def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores], row: str) -> str:
+    """Return a sentence on whether training improves on `best`, the best row of scores that needs no training."""
+    gain = paired_gain(after, best).mean
+    against = f"the best row without training ({row}): {_gain(after, best)}."
+    if sum(len(score.accuracy) for score in after) < 2 or paired_test(after, best).p >= 0.05:
+        return f"No gain beyond chance over {against}"
+    return f"Training {'gains over' if gain > 0 else 'loses to'} {against}"
+
+
+def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> str:
+    """Return the paired gain of `after` over `before` as text: "+1.20 ± 0.30, better in 4 of 5 seeds, p = 0.012"."""
+    gain, seeds = paired_gain(after, before), len(after)
+    parts = [f"{gain.mean:+.2f}"]
+    if seeds > 1:
+        parts = [f"{parts[0]} ± {gain.std_seeds:.2f}", f"better in {round(gain.positive * seeds)} of {seeds} seeds"]
+    if sum(len(score.accuracy) for score in after) > 1:
+        p = paired_test(after, before).p
+        parts.append("p < 0.001" if p < 0.001 else f"p = {p:.3f}")
+    return ", ".join(parts)
+
+
+def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section | None:
+    if not metrics:
+        return None
+    figures = []
+    for key in (*_MEASURES, *(key for key in metrics[-1] if key not in (*_NOT_DRAWN, *_MEASURES))):
+        by_seed: dict[int, list[float]] = {}
+        for line in metrics:
+            if key in line:
+                by_seed.setdefault(line["seed"], []).append(line[key])
+        ends = ", ".join(f"seed {seed} ends at {values[-1]:.4g}" for seed, values in by_seed.items())
+        figures.append((f"{key}: {ends}", curves(_MEASURES.get(key, key), by_seed)))
+    several = len({line["seed"] for line in metrics}) > 1
+    return {
+        "legend": [("mean of the seeds", TRAINED, "-"), ("a seed", MUTED, "-")] if several else [],
+        "figures": figures[: len(_MEASURES)],
+        "more": figures[len(_MEASURES) :],
+    }
+
+
+def _maps(run: Run) -> Section | None:
+    if "h" not in run.embeddings or not run.embeddings["h"].size:
+        return None
+    h, y = run.embeddings["h"], run.embeddings.get("y")
+    graphs = plot_indices(h.shape[1])
+    planes = {when: (kept["map"], kept["shares"]) for when, kept in run.snapshots.items() if "map" in kept}
+    if not planes:  # with `--report false` there is no report.npz, so map the first seed's embeddings
+        planes["after"] = principal_plane(h[0][graphs])
+    legend, numbers = [], None
+    if y is not None and y.ndim == 1 and y.dtype.kind in "iu":  # classes, not a benchmark's targets
+        classes, numbers = np.unique(y[graphs], return_inverse=True)
+        counts = np.bincount(numbers)
+        legend = [(f"class {classes[i]} ({counts[i]})", *class_style(i)) for i in range(min(len(classes), CLASSES))]
+        if len(classes) > CLASSES:
+            legend.append((f"{len(classes) - CLASSES} further classes", *class_style(CLASSES)))
+    figures = []
+    for when, plane in planes.items():
+        label = f"{'un' if when == 'before' else ''}trained encoder"
+        figures.append((f"map of {len(graphs)} graphs, {label}", embedding_map(label, *plane, numbers)))
+    return {"legend": legend, "figures": figures, "shown": len(graphs), "total": h.shape[1]}
+
+
+def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section | None:
+    counts = {when: {kind: kept[kind] for kind in KINDS if kind in kept} for when, kept in _in_order(snapshots)}
+    if not counts:
+        return None
+    labelled = any("same_class" in kinds for kinds in counts.values())
+    styles = {**KINDS, "negative": ("negatives of other classes" if labelled else "negatives", *KINDS["negative"][1:])}
+    top = max(density(each, EDGES).max() for kinds in counts.values() for each in kinds.values() if each.sum())
+    figures = []
+    for when, kinds in counts.items():
+        means = ", ".join(f"{styles[kind][0]} {_mean(each):+.2f}" for kind, each in kinds.items() if each.sum())
+        title = f"{when} training"
+        figures.append((f"Cosines {title}, means: {means}", similarities(title, EDGES, kinds, 1.05 * top)))
+    return {
+        "legend": [styles[kind] for kind in KINDS if any(kind in kinds for kinds in counts.values())],
+        "figures": figures,
+        "graphs": int(next(iter(counts.values()))["positive"].sum()),
+        "labelled": labelled,
+    }
+
+
+def _weights(run: Run) -> Section | None:
+    loss, kind = run.config["loss"], _weighting(run.snapshots)
+    figures: list[Figures] = []
+    for name in ("push", "weight") if kind == "unequal" else ("push",):
+        row = []
+        for when, kept in _in_order(run.snapshots):
+            if name in kept:
+                title, axis = f"{name}, {when} training", f"{name} (mean of an anchor: 1)"
+                negatives = kept["negative"] + kept.get("same_class", 0)
+                row.append((title, weights(title, EDGES, negatives, kept[name], axis)))
+        if row:
+            figures.append(row)
+    if not figures:
+        return None
+    numbers = [f"{key} {value}" for key, value in loss.items() if type(value) in (int, float)]
+    arguments = f" ({', '.join(numbers)})" if numbers else ""
+    return {"figures": figures, "kind": kind, "loss": loss["name"] + arguments}
+
+
+def _weighting(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+    """Return whether a loss gives negatives `equal` or `unequal` weights; `unknown` without valid weights."""
+    means = [mean_weight(kept["weight"])[0] for kept in snapshots.values() if "weight" in kept]
+    if means and all(np.nanmax(np.abs(mean - 1)) < 1e-3 for mean in means):
+        return "equal"
+    return "unequal" if means and all(np.nanmin(mean) >= 0 for mean in means) else "unknown"
+
+
+def _times(result: Mapping[str, Any]) -> str:
+    return ", ".join(f"{stage} {value:.2f} s" for stage, value in result.get("seconds", {}).items())
+
+
+def _in_order(snapshots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((when, snapshots[when]) for when in _WHEN if when in snapshots)
+
+
+def _mean(counts: np.ndarray) -> float:
+    mean = (counts * (EDGES[1:] + EDGES[:-1]) / 2).sum() / counts.sum()
+    return round(float(mean), 2) + 0.0  # adding 0.0 turns -0.0 into 0.0
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """Return the command line as typed, with the path in `sys.argv[0]` replaced by the name of the program."""
+    if not arguments:
+        return ""
+    program = next((typed for end, typed in _PROGRAMS.items() if arguments[0].endswith(end)), arguments[0])
+    return " ".join([program, *map(shlex.quote, arguments[1:])])
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return json.dumps(value) if isinstance(value, bool | dict | list) else str(value)

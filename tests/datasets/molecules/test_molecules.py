@@ -1,0 +1,265 @@
+"""Test molecules from SMILES: the coding against OGB's own, tables and their errors, splits, the commands."""
+
+import gzip
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.utils import from_smiles
+
+from graphcl import InputError, load_dataset, write_on_disk
+from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES, MoleculeGINE
+
+pytest.importorskip("rdkit", reason="rdkit is not installed")
+from rdkit import Chem
+
+from graphcl.datasets.molecules.graphs import molecule_graphs
+from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
+
+SMILES = [
+    "C", "CCO", "*CC", "[235U]", "[Fe+9]", "[CH3]", "F/C=C/F", "F/C=C\\F", "C[C@H](N)O", "C[C@@H](N)O", "[Na+].[Cl-]",
+    "[H][H]", "FP(F)(F)(F)F", "c1ccccc1", "[NH3]->[Cu]", "[2H]C", "[O-][N+](=O)c1cc[nH]c1", "C#N", "C1CC2CC1CC2",
+]  # fmt: skip
+ROWS = "id,smiles,active,logS,kind\n1,CCO,1,0.5,yes\n2,c1ccccc1,0,,no\n3,xx,1,2,yes\n4,CCN,1,3,no\n5,*CC,0,1,no\n"
+
+
+def table(folder, text=ROWS, name="m.csv"):
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder / name
+
+
+def parsed(smiles):
+    return [Chem.MolFromSmiles(each) for each in smiles]
+
+
+def test_the_coding_is_that_of_ogb():
+    smiles2graph = pytest.importorskip("ogb.utils.mol").smiles2graph
+    data, slices = molecule_graphs(parsed(SMILES))
+    for number, each in enumerate(SMILES):
+        expected = smiles2graph(each)
+        atoms = slice(*slices["x"][number : number + 2])
+        edges = slice(*slices["edge_index"][number : number + 2])
+        np.testing.assert_array_equal(data.x[atoms], expected["node_feat"], each)
+        np.testing.assert_array_equal(data.edge_index[:, edges], expected["edge_index"], each)
+        np.testing.assert_array_equal(data.edge_attr[edges], expected["edge_feat"], each)
+
+
+def test_every_category_has_a_row_in_the_tables_of_the_encoder():
+    atropisomer = Chem.MolFromSmiles("Cc1cccc(I)c1-c1c(C)cccc1I |wU:7.7|")
+    odd = Chem.MolFromSmiles("*" + "[Si](C)(C)" * 3 + "C")
+    odd.GetAtomWithIdx(0).SetNumRadicalElectrons(9)
+    data, _ = molecule_graphs([*parsed(SMILES), atropisomer, odd])
+    for values, sizes in ((data.x, ATOM_SIZES), (data.edge_attr, BOND_SIZES)):
+        assert (values >= 0).all()
+        assert (values < torch.tensor(sizes)).all()
+    MoleculeGINE(9, 3, hidden_channels=4, num_layers=1)(data.x, data.edge_index, edge_attr=data.edge_attr)
+
+
+def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
+    import pandas as pd
+
+    rows = ["CCO", "c1ccccc1"]
+    sources = {
+        "smi": table(tmp_path, "CCO ethanol\n\nc1ccccc1\n", "m.smi"),
+        "tsv": table(tmp_path, "n\tsmiles\n1\tCCO\n2\tc1ccccc1\n", "m.tsv"),
+        "gz": str(table(tmp_path, gzip.compress(b"SMILES\nCCO\nc1ccccc1\n"), "m.csv.gz")),
+        "windows": table(tmp_path, "\ufeff\r\nsmiles\r\nCCO\r\nc1ccccc1\r\n", "w.CSV"),
+        "capitals": table(tmp_path, gzip.compress(b"n\tsmiles\n1\tCCO\n2\tc1ccccc1\n"), "m.smi.TSV.GZ"),
+        "SMI": table(tmp_path, "CCO\nc1ccccc1\n", "M.SMI"),
+        "frame": pd.DataFrame({"smiles": rows}),
+        "molecules": parsed(rows),
+    }
+    expected = load_dataset(rows)
+    assert expected[1].smiles == "c1ccccc1"
+    for name, source in sources.items():
+        found = load_dataset(source)
+        assert torch.equal(found.x, expected.x), name
+        assert torch.equal(found.edge_attr, expected.edge_attr), name
+        assert found.id.tolist() == [0, 1], name
+
+
+def test_graphs_of_from_smiles_are_read_again_in_this_coding():
+    graphs = [from_smiles(each) for each in ("CCO", "CCN")]
+    for number, graph in enumerate(graphs):
+        graph.y = torch.tensor([float(number)])
+    found = load_dataset(graphs, smiles="smiles", target="y")
+    assert torch.equal(found.x, load_dataset(["CCO", "CCN"]).x)
+    assert not torch.equal(found.x, torch.cat([graph.x for graph in graphs]))
+    assert found.y.tolist() == [0, 1]
+
+
+def test_invalid_rows_are_named_and_left_out(tmp_path, capfd):
+    with pytest.warns(
+        UserWarning, match=r"^m: 1 row holds no valid molecule of at most 16384 atoms: line 4 'xx'; left out\.$"
+    ):
+        found = load_dataset(table(tmp_path), target="active")
+    assert (found.id.tolist(), found.y.tolist()) == ([0, 1, 3, 4], [1, 0, 1, 0])
+    assert capfd.readouterr().err == ""  # nothing from RDKit
+
+
+def test_several_targets_keep_missing_cells(tmp_path):
+    text = ROWS.replace("3,xx,1,2,yes\n", "")
+    found = load_dataset(table(tmp_path, text), target=["active", "logS"])
+    assert found.y.isnan().tolist() == [[False, False], [False, True], [False, False], [False, False]]
+    assert not found.scored
+
+
+def test_texts_are_classes_in_alphabetical_order(tmp_path, capsys):
+    found = load_dataset(table(tmp_path, ROWS.replace("xx", "CC")), target="kind")
+    assert found.y.tolist() == [1, 0, 1, 0, 0]
+    assert capsys.readouterr().err == "graphcl: classes of kind: 0 = no, 1 = yes\n"
+
+
+@pytest.mark.parametrize("cells", [(20000001, 20000002, 20000003), (-(2**53) + 1, 0, 2**53 - 1), ("1.0", "True", 3)])
+def test_classes_are_read_as_they_stand(tmp_path, cells):
+    text = "smiles,y\n" + "".join(f"{'C' * (row + 1)},{cell}\n" for row, cell in enumerate(cells))
+    found = load_dataset(table(tmp_path, text), target="y")
+    numbers = [1 if cell == "True" else int(float(cell)) for cell in cells]
+    assert found.classes[found.y].tolist() == numbers
+
+
+@pytest.mark.parametrize("cell", ["", "NaT", "<NA>", "n/a", "None"])
+def test_missing_cells_are_no_class(tmp_path, cell):
+    y = load_dataset(table(tmp_path, f"smiles,y\nC,a\nCC,{cell}\nCCC,b\n"), target="y").y
+    assert (y.isnan().flatten().tolist(), y[[0, 2]].tolist()) == ([False, True, False], [[0], [1]])
+
+
+def test_whole_numbers_without_exact_floats_stay_numbers(tmp_path):
+    found = load_dataset(table(tmp_path, "smiles,y\nC,1e20\nCC,1\n"), target="y")
+    assert not found.labelled
+    assert found.y.flatten().tolist() == [pytest.approx(1e20), 1]
+
+
+def test_unsanitised_molecules_become_the_graphs_of_their_smiles():
+    expected = load_dataset(SMILES)
+    molecules = [Chem.MolFromSmiles(each, sanitize=False) for each in SMILES]
+    molecules[SMILES.index("[H][H]")] = Chem.MolFromSmiles("[H][H]")
+    found = load_dataset(molecules)
+    assert torch.equal(found.x, expected.x)
+    assert torch.equal(found.edge_attr, expected.edge_attr)
+    assert molecules[0].NeedsUpdatePropertyCache()  # the input is not changed
+    with pytest.warns(UserWarning, match="1 row holds no valid molecule of at most"):
+        load_dataset([*molecules, Chem.MolFromSmiles("C(C)(C)(C)(C)C", sanitize=False)])
+
+
+def test_limits(tmp_path, monkeypatch):
+    large = ["C" * 10_000, "CC", "C"]
+    assert load_dataset(large)[0].num_nodes == 10_000
+    monkeypatch.setattr("graphcl.datasets.molecules.smiles.MAX_ATOMS", 9_999)
+    with pytest.warns(UserWarning, match="1 row holds no valid molecule of at most 9999 atoms: row 0 'CCC"):
+        assert len(load_dataset(large)) == 2
+    monkeypatch.setattr("graphcl.datasets.molecules.table.MAX_UNPACKED", 1000)
+    load_dataset(table(tmp_path, "C\n" * 100, "m.smi"))
+    with pytest.raises(InputError, match="more than 1000 characters; unpack it if you trust it"):
+        load_dataset(table(tmp_path, gzip.compress(b"C\n" * 100), "m.smi.gz"))
+    monkeypatch.setattr("graphcl.datasets.molecules.table.MAX_LINE", 1000)
+    with pytest.raises(InputError, match="line 2 has more than 1000 characters"):
+        load_dataset(table(tmp_path, f"C\n{'C' * 1000}\n", "m.smi"))
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "folder.csv").mkdir()
+    for name, says in (("pipe", "not a regular file"), ("folder", "not a regular file"), ("none", "No such file")):
+        with pytest.raises(InputError, match=f"cannot read .*{says}"):
+            load_dataset(tmp_path / f"{name}.csv")
+
+
+OF_Y = {"target": "y"}
+SPLIT = {"target": "logS", "split": "random"}
+REFUSED = [
+    ("", {}, "is empty"),
+    ("smiles\n", {}, "holds no molecule"),
+    ("a,b\nC,C\n", {}, "has no column `smiles`; name one by `smiles`. Columns: a, b."),
+    ("smiles,SMILES\nC,C\n", {}, "has several columns `smiles`; name one"),
+    ("smiles,y,y\nC,1,2\n", OF_Y, "has 2 columns 'y'; rename all but one"),
+    (ROWS, {"smiles": "smile"}, "has no column 'smile'; did you mean smiles? Columns: active, id, kind"),
+    (ROWS, {"target": "logP"}, "has no column 'logP'; did you mean logS"),
+    (
+        "smiles\nxx\n\nyy\n",
+        {},
+        "2 of 2 rows hold no valid molecule of at most 16384 atoms: line 2 'xx', line 4 'yy'; no",
+    ),
+    (ROWS, {"invalid": "stop"}, "1 row holds no valid molecule of at most 16384 atoms: line 4 'xx'; correct the row"),
+    (ROWS, {"invalid": "drop"}, "`invalid` must be skip or stop, got 'drop'."),
+    ("smiles,y\nC,1\nCC,low\n", OF_Y, "holds numbers, but 'low' in line 3; leave missing cells empty."),
+    ("smiles,y\nC,1\nCC,1_0\n", OF_Y, "holds numbers, but '1_0' in line 3"),
+    ("smiles,y\nC,1\nCC,1.5e39\n", OF_Y, "`target` 'y' holds 1.5e39 in line 3, which float32 cannot hold"),
+    ("smiles,y\nC,1\nCC,1e-50\n", OF_Y, "`target` 'y' holds 1e-50 in line 3, which float32 cannot hold"),
+    ("smiles,y\nC,a\nCC,a\n", OF_Y, "holds only 'a'; two classes are needed."),
+    ('smiles,y\nC,1\n"CC,0\n' + "C,1\n" * 52, OF_Y, "line 3: unexpected end of data; close the quote"),
+    ('smiles,y\nC,1\n"CC"C,0\n', OF_Y, "line 3: ',' expected after"),
+    ("smiles,y\nC,1,2\n", OF_Y, "line 2 has 3 cells, the header 2"),
+    (
+        "smiles\n\xe9\n".encode("latin-1"),
+        {},
+        "codec can't decode byte 0xe9 in position 7: invalid continuation byte; save",
+    ),
+    (ROWS, {"target": ["kind", "active"]}, "holds strings such as 'no'"),
+    (ROWS, {"split": "scaffold"}, "`split` scaffold needs targets to score"),
+    (ROWS, {"metric": "rmse"}, "`metric` rmse scores a split; pass `split` too"),
+    (ROWS, {"target": "active", "split": "random"}, "leaves the part valid empty"),
+    (ROWS, {**SPLIT, "metric": "ap"}, "needs targets of 0 or 1, but logS holds other"),
+    (ROWS, {**SPLIT, "metric": "acc"}, "needs targets of classes 0, 1, ..."),
+    (ROWS.replace(",0.5,", ",20000001,"), {**SPLIT, "metric": "acc"}, "needs targets of classes 0, 1, ..."),
+    (ROWS, {**SPLIT, "split": "time"}, "`split` must be one of random, stratified, scaffold, got 'time'."),
+    ("smiles\nC\n", {}, "m holds 1 graph; contrasting graphs needs at least two."),
+]
+
+
+@pytest.mark.parametrize(("text", "arguments", "message"), REFUSED)
+def test_an_unusable_table_is_refused_in_one_line(tmp_path, text, arguments, message):
+    with pytest.raises(InputError) as caught:
+        load_dataset(table(tmp_path, text), **arguments)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_are_refused_where_there_are_none(tmp_path):
+    graph = from_smiles("C")
+    for source, arguments, says in (
+        (["C", "CC"], OF_Y, "a list has none; give a pandas DataFrame"),
+        (table(tmp_path, "C\nCC\n", "m.smi"), OF_Y, "its lines are SMILES"),
+        ("synthetic", OF_Y, r"`target` 'y' is for molecules: \.csv"),
+        ([graph, graph], {"smiles": "smiles", "target": "y"}, "graph 0 has no `y`; give it to all graphs"),
+        ([graph, graph], {"smiles": "smiles", "target": "x"}, r"`x` of graph 0 must be one number, got \[1, 9\]"),
+    ):
+        with pytest.raises(InputError, match=says):
+            load_dataset(source, **arguments)
+
+
+def test_packed_molecules_are_the_loaded_ones(tmp_path, monkeypatch):
+    monkeypatch.setattr("graphcl.datasets.molecules.smiles.CHUNK", 2)
+    file = table(tmp_path, ROWS.replace("xx", "CC"))
+    loaded = load_dataset(file, target="active")
+    packed = write_on_disk(file, tmp_path / "packed", target="active")
+    for key in ("x", "edge_index", "edge_attr", "y", "id"):
+        assert torch.equal(packed._data[key], loaded._data[key]), key
+    assert torch.equal(packed.classes, loaded.classes)
+    several = write_on_disk(file, tmp_path / "several", target=["active", "logS"])
+    assert torch.equal(several.y.isnan(), load_dataset(file, target=["active", "logS"]).y.isnan())
+
+
+def test_a_scaffold_stays_in_one_part():
+    rings = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "c1ccoc1", "C1CC1"]
+    smiles = [ring + "C" * number for ring in rings for number in range(8)]
+    groups = scaffold_groups(smiles)
+    assert sorted(map(sorted, groups)) == [list(range(start, start + 8)) for start in range(0, 40, 8)]
+    parts = split_molecules(smiles, torch.zeros(40, 1), "random")
+    assert {part: len(graphs) for part, graphs in parts.items()} == {"train": 32, "valid": 4, "test": 4}
+    smiles = [*smiles[:33], *smiles[8:12], "C1CCC1", "C1CCCC1", "CC", "C"]
+    found = split_molecules(smiles, torch.zeros(len(smiles), 1), "scaffold")
+    of = {graph: part for part, graphs in found.items() for graph in graphs.tolist()}
+    assert sorted(of) == list(range(len(smiles)))
+    assert all(len({of[graph] for graph in group}) == 1 for group in scaffold_groups(smiles))
+    sizes = [len(group) for group in scaffold_groups(smiles)]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_stratified_split_balances_classes_and_values():
+    generator = torch.Generator().manual_seed(0)
+    for y in ((torch.rand(200, 1, generator=generator) < 0.2).float(), torch.rand(200, 1, generator=generator)):
+        parts = split_molecules(["C"] * 200, y, "stratified")
+        assert [len(parts[part]) for part in ("train", "valid", "test")] == [160, 20, 20]
+        assert torch.cat(list(parts.values())).unique().numel() == 200
+        assert all(abs(y[graphs].mean() - y.mean()) < 0.06 for graphs in parts.values())
+    with pytest.raises(InputError, match="takes one target, got 2"):
+        split_molecules(["C"] * 200, torch.zeros(200, 2), "stratified")

@@ -1,0 +1,213 @@
+"""Test the evaluators on a benchmark's split against scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, ogb, ogb_knn, paired_gain, paired_test, summarise
+from graphcl.evaluate.folds import C_GRID
+
+N = 150
+SPLIT = dict(zip(("train", "valid", "test"), np.split(np.random.default_rng(9).permutation(N), [90, 120]), strict=True))
+
+
+def data(tasks: int, seed: int = 0, missing: float = 0.2):
+    generator = np.random.default_rng(seed)
+    h = generator.normal(size=(N, 6)) * 10.0 ** np.arange(-2, 4) + 5
+    signal = (h - 5) / 10.0 ** np.arange(-2, 4) @ generator.normal(size=(6, tasks))
+    y = (signal + 2 * generator.normal(size=(N, tasks)) > 0).astype(float)
+    y[generator.random((N, tasks)) < missing] = np.nan
+    return h, y
+
+
+def by_hand(h, y, split, score, grid):
+    """Return `(c, validation score, test score)` for the C with the best validation score; scores are task means."""
+    rows = []
+    for c in grid:
+        means = []
+        for part in ("valid", "test"):
+            found = []
+            for task in range(y.shape[1]):
+                fit, held = (split[each][~np.isnan(y[split[each], task])] for each in ("train", part))
+                model = LogisticRegression(C=c, tol=1e-10, max_iter=100_000)
+                scaler = StandardScaler().fit(h[split["train"]])  # all training graphs, also unlabelled ones
+                model.fit(scaler.transform(h[fit]), y[fit, task])
+                found.append(score(y[held, task], model.decision_function(scaler.transform(h[held]))))
+            means.append(100 * np.mean(found))
+        rows.append((c, *means))
+    return max(rows, key=lambda row: row[1])
+
+
+@pytest.mark.parametrize(
+    ("metric", "tasks", "score"),
+    [("rocauc", 1, roc_auc_score), ("rocauc", 3, roc_auc_score), ("ap", 4, average_precision_score)],
+)
+def test_classification_equals_scikit_learn_by_task(metric, tasks, score):
+    h, y = data(tasks)
+    grid = C_GRID[1:4]
+    found = ogb(h, y, split=SPLIT, eval_metric=metric, seed=3, grid=grid)
+    c, inner, test = by_hand(h, y, SPLIT, score, grid)
+    assert found == FoldScores(3, (pytest.approx(test),), (c,), (pytest.approx(inner),), 1, 1, metric)
+    # The result does not depend on tensors, threads or the order of the grid.
+    split = {part: torch.from_numpy(rows) for part, rows in SPLIT.items()}
+    tensors = torch.from_numpy(h), torch.from_numpy(y)
+    again = ogb(*tensors, split=split, eval_metric=metric, seed=3, workers=3, grid=grid[::-1])
+    assert again == found
+
+
+def test_regression_is_ridge_regression():
+    h, _ = data(1)
+    y = (h[:, :1] * 100 + np.random.default_rng(1).normal(size=(N, 1))) / 50
+    y[::7] = np.nan
+    found = ogb(h, y, split=SPLIT, eval_metric="rmse")
+    parts = {part: rows[~np.isnan(y[rows, 0])] for part, rows in SPLIT.items()}
+    errors = []
+    for c in C_GRID:
+        scaler = StandardScaler().fit(h[SPLIT["train"]])
+        model = make_pipeline(scaler, Ridge(1 / c))
+        model[-1].fit(scaler.transform(h[parts["train"]]), y[parts["train"], 0])
+        errors.append([np.sqrt(np.mean((model.predict(h[parts[p]]) - y[parts[p], 0]) ** 2)) for p in ("valid", "test")])
+    inner, test = min(errors)
+    assert (found.inner, found.accuracy) == ((pytest.approx(inner),), (pytest.approx(test),))
+    assert found.chosen == (C_GRID[[row[0] for row in errors].index(inner)],)
+
+
+def test_accuracy_of_several_classes():
+    h, _ = data(1)
+    y = np.digitize(h[:, :1], np.quantile(h[:, 0], [1 / 3, 2 / 3])).astype(float)
+    found = ogb(h, y, split=SPLIT, eval_metric="acc")
+    assert found.mean > 80
+    assert found.metric == "acc"
+
+
+def cosine_vote(distance):
+    """Weights of Wu et al. from cosine distances."""
+    return np.exp((1 - distance) / 0.07)
+
+
+@pytest.mark.parametrize(("metric", "model"), [("rmse", KNeighborsRegressor), ("acc", KNeighborsClassifier)])
+def test_neighbours_equal_those_of_scikit_learn(metric, model):
+    h, _ = data(1)
+    y = (
+        h[:, 5:].copy()
+        if metric == "rmse"
+        else np.digitize(h[:, 5:], np.quantile(h[:, 5], [1 / 3, 2 / 3])).astype(float)
+    )
+    known = {part: rows[rows % 5 > 0] for part, rows in SPLIT.items()}
+    scores = []
+    for k in (1, 5, 50):
+        fitted = model(k, weights=cosine_vote, metric="cosine").fit(h[known["train"]], y[known["train"], 0])
+        wrong = [fitted.predict(h[known[part]]) - y[known[part], 0] for part in ("valid", "test")]
+        scores.append([100 * np.mean(d == 0) if metric == "acc" else np.sqrt(np.mean(d**2)) for d in wrong])
+    valid, test = np.array(scores).T
+    best = int(valid.argmax() if metric == "acc" else valid.argmin())
+    y[::5] = np.nan
+    found = ogb_knn(h, y, split=SPLIT, eval_metric=metric, grid=(1, 5, 50))
+    assert (found.mean, *found.inner) == (pytest.approx(test[best]), pytest.approx(valid[best]))
+    assert found.chosen == ((1, 5, 50)[best],)
+    assert ogb_knn(h, y, split=SPLIT, eval_metric=metric, grid=(500,)).chosen == (500,)  # more than there are
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_constant_embedding_scores_as_a_guess():
+    for seed in range(5):
+        assert ogb(np.ones((N, 2)), data(1, seed)[1], split=SPLIT, eval_metric="rocauc").mean == 50
+
+
+def test_no_test_graph_chooses_anything():
+    h, y = data(2)
+    first = ogb(h, y, split=SPLIT, eval_metric="rocauc")
+    h[SPLIT["test"]] = np.random.default_rng(5).normal(size=(30, 6)) * 1e3
+    y[SPLIT["test"]] = 1 - y[SPLIT["test"]]
+    second = ogb(h, y, split=SPLIT, eval_metric="rocauc")
+    assert (first.chosen, first.inner) == (second.chosen, second.inner)
+    assert first.accuracy != second.accuracy
+
+
+def test_validation_graphs_choose_c_and_nothing_else():
+    h, y = data(2)
+    first = ogb(h, y, split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    h[SPLIT["valid"]] *= -3
+    second = ogb(h, y, split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    assert first.accuracy == second.accuracy
+    assert first.inner != second.inner
+
+
+def test_a_task_of_one_class_in_the_training_part_scores_as_a_guess():
+    h, y = data(2, missing=0)
+    y[SPLIT["train"], 1] = 1
+    both = ogb(h, y, split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    one = ogb(h, y[:, :1], split=SPLIT, eval_metric="rocauc", grid=[1.0])
+    assert both.mean == pytest.approx((one.mean + 50) / 2)
+    y[SPLIT["train"], 1] = np.nan
+    assert ogb(h, y, split=SPLIT, eval_metric="rocauc", grid=[1.0]).mean == both.mean
+
+
+H, Y = data(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": Y[:, 0]}, r"`y` must be \[150, tasks\], got shape \[150\]\."),
+        ({"y": Y + 0.5}, r"`y` must hold whole numbers, or NaN for a missing label, if `eval_metric` is rocauc\."),
+        ({"y": np.full((N, 1), np.inf), "eval_metric": "rmse"}, r"`y` must hold finite numbers, or NaN"),
+        ({"y": np.arange(N)[:, None] % 3}, r"`y` must have two classes if `eval_metric` is rocauc, got 3\."),
+        ({"split": {"train": SPLIT["train"]}}, r"`split` must have the parts train, valid and test, got train\."),
+        (
+            {"split": {**SPLIT, "test": SPLIT["valid"]}},
+            r"`split` must have three parts of different graphs out of the 150",
+        ),
+        ({"split": {**SPLIT, "test": [150]}}, r"`split` must have three parts of different graphs out of the 150"),
+        ({"split": {**SPLIT, "test": []}}, r"`split` must have three parts of different graphs out of the 150"),
+        ({"y": np.ones((N, 1))}, r"ROC-AUC % is undefined: no task has both classes among these 30 graphs"),
+        ({"h": H * np.nan}, r"`h` must be finite"),
+    ],
+)
+@pytest.mark.parametrize("evaluator", [ogb, ogb_knn])
+def test_messages(evaluator, change, message):
+    arguments = {"h": H, "y": Y, "split": SPLIT, "eval_metric": "rocauc", **change}
+    with pytest.raises(InputError, match=message):
+        evaluator(arguments.pop("h"), arguments.pop("y"), **arguments)
+
+
+def score(seed: int, value: float, metric: str = "rocauc") -> FoldScores:
+    return FoldScores(seed, (value,), (1.0,), (value,), 1, 1, metric)
+
+
+def test_seeds_are_summarised_and_compared():
+    after, before = [score(0, 70.0), score(1, 74.0)], [score(0, 69.0), score(1, 72.0)]
+    assert (summarise(after).mean, summarise(after).std_seeds, summarise(after).std_folds) == (72.0, 2.0, 0.0)
+    assert paired_gain(after, before).mean == 1.5
+    found = paired_test(after, before)
+    from scipy.stats import ttest_rel
+
+    assert (found.mean, found.p) == (1.5, pytest.approx(ttest_rel([70.0, 74.0], [69.0, 72.0]).pvalue))
+    assert paired_test(after[:1], before[:1]).p == 1  # one seed gives no evidence
+
+
+def test_an_error_gains_by_falling():
+    after, before = [score(0, 0.5, "rmse"), score(1, 0.7, "rmse")], [score(0, 0.9, "rmse"), score(1, 0.9, "rmse")]
+    assert paired_gain(after, before).mean == pytest.approx(0.3)
+    assert paired_gain(after, before).positive == 1
+    assert paired_test(after, before).mean == pytest.approx(0.3)
+    with pytest.raises(InputError, match="scores by different metrics cannot be compared, got rmse, rocauc"):
+        paired_gain(after, [score(0, 1.0), score(1, 1.0)])
+
+
+def test_equal_neighbours_vote_in_a_random_order():
+    """Eight equal training rows at each of 40 places, half of each class: sorting them by class must change nothing."""
+    places = np.random.default_rng(0).normal(size=(40, 5))
+    h = np.concatenate([np.repeat(places, 8, axis=0), places, places])
+    split = {"train": np.arange(320), "valid": np.arange(320, 360), "test": np.arange(360, 400)}
+    for first in (0, 1):
+        train = np.tile(np.repeat([first, 1 - first], 4), 40)
+        y = np.concatenate([train, np.zeros(40), np.zeros(40)])[:, None].astype(float)
+        found = ogb_knn(h, y, split=split, eval_metric="acc", grid=(1,))
+        assert 25 < found.mean < 75  # 100 or 0 if ties went by the order of the rows

@@ -1,0 +1,273 @@
+"""Test the SVM score against scikit-learn's GridSearchCV on the same outer folds, and summaries against numbers."""
+
+import sys
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from graphcl.errors import InputError
+from graphcl.evaluate import FoldScores, Summary, paired_gain, summarise, svm
+from tests.evaluate.data import blobs
+
+MODULE = sys.modules["graphcl.evaluate.svm"]  # the attribute `graphcl.evaluate.svm` is the function
+FOLDS = sys.modules["graphcl.evaluate.folds"]
+GRID = (1e-2, 1.0, 1e2)
+FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
+
+
+def grid_search(h, y, *, seed=0, folds=3, inner_folds=3, grid=GRID, scale=False):
+    """Return the accuracy in percent and the chosen C of each outer fold, by scikit-learn's GridSearchCV."""
+    h, accuracy, c = np.asarray(h, dtype=np.float64), [], []
+    for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(h, y):
+        machine = SVC(kernel="rbf", gamma="scale")
+        steps = [("scale", StandardScaler()), ("svc", machine)] if scale else [("svc", machine)]
+        inner = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
+        search = GridSearchCV(Pipeline(steps), {"svc__C": grid}, cv=inner, scoring="accuracy")
+        search.fit(h[train], y[train])
+        accuracy.append(100 * search.score(h[test], y[test]))
+        c.append(search.best_params_["svc__C"])
+    return tuple(accuracy), tuple(c)
+
+
+def pooled(seed=0):
+    """Return an embedding like a sum readout, with columns and rows of very different scale, and the classes."""
+    h, y = blobs(seed=seed)
+    return h * np.random.default_rng(seed).gamma(1, 20, (len(h), 1)) * [1, 10, 100, 0.1, 0.0], y
+
+
+def scores(seed=0, accuracy=(50.0, 70.0), folds=2):
+    return FoldScores(seed, accuracy, (1.0,) * len(accuracy), accuracy, folds, 2)
+
+
+CASES = {
+    "binary": blobs(),
+    "one feature": blobs(features=1),
+    "three classes": blobs(n=66, classes=3),
+    "five classes": blobs(n=70, classes=5, noise=0.7),
+    "unbalanced": (blobs()[0], np.arange(60) % 7 // 6),
+    "sum-pooled": pooled(),
+    "ties: integers": (np.round(blobs()[0]), blobs()[1]),
+    "ties: noise": (blobs()[0], np.random.default_rng(3).permutation(60) % 2),
+    "ties: every C is perfect": blobs(noise=0.01),
+    "twins": (np.repeat(blobs()[0][:20], 3, 0), blobs()[1]),
+    "constant": (np.full((40, 3), 0.1), np.arange(40) % 2),
+    "constant, unbalanced": (np.full((40, 7), 0.7), np.arange(40) % 3 // 2),
+    "float32": (blobs()[0].astype(np.float32), blobs()[1]),
+}
+
+
+SCALED = ["binary", "three classes", "sum-pooled", "twins", "constant", "float32"]
+
+
+@pytest.mark.parametrize(("name", "scale"), [*((name, False) for name in CASES), *((name, True) for name in SCALED)])
+def test_equals_grid_search(name, scale):
+    h, y = CASES[name]
+    result = svm(h, y, scale=scale, **FAST)
+    assert (result.accuracy, result.chosen) == grid_search(h, y, scale=scale)
+
+
+def test_equals_grid_search_with_the_defaults():
+    h, y = blobs(n=50, seed=5)
+    assert tuple(10.0**k for k in range(-3, 4)) == MODULE.C_GRID
+    result = svm(torch.from_numpy(h).float(), torch.from_numpy(y), seed=7)
+    assert (result.seed, result.folds, result.inner_folds) == (7, 10, 5)
+    expected = grid_search(h.astype(np.float32), y, seed=7, folds=10, inner_folds=5, grid=MODULE.C_GRID)
+    assert (result.accuracy, result.chosen) == expected
+    assert result.mean == np.mean(expected[0])
+
+
+@given(
+    seed=st.integers(0, 1000),
+    n=st.integers(24, 40),
+    features=st.integers(1, 4),
+    classes=st.integers(2, 3),
+    step=st.sampled_from([0.0, 1.0]),
+    scale=st.booleans(),
+    unbalanced=st.booleans(),
+)
+@settings(max_examples=12, deadline=None)
+def test_equals_grid_search_on_anything(seed, n, features, classes, step, scale, unbalanced):
+    h, y = blobs(n, features, classes, seed=seed)
+    # With `step`, some rows are equal. No row is midway between two other rows, where the decision value would be
+    # exactly 0 and its sign depend on rounding: no e^(k/4) is the mean of two others, and columns differ in scale.
+    h = np.exp(np.round(h) / 4) * np.sqrt([2, 3, 5, 7][:features]) if step else h
+    # Move half of class 1 to class 0, so that class sizes alone decide if C is small.
+    y = np.where((y == 1) & (np.arange(n) % 2 == 0), 0, y) if unbalanced else y
+    arguments = {"seed": seed, "scale": scale, "folds": 2, "inner_folds": 2, "grid": (0.01, 0.1, 10.0)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the warning about a small class
+        try:
+            result = svm(h, y, **arguments)
+        except InputError:
+            reject()
+    assert (result.accuracy, result.chosen) == grid_search(h, y, **arguments)
+
+
+def test_first_of_equals_wins_in_the_order_of_the_grid():
+    h, y = blobs(noise=0.01)
+    assert set(svm(h, y, **{**FAST, "grid": (1.0, 10.0)}).chosen) == {1.0}
+    assert set(svm(h, y, **{**FAST, "grid": (10.0, 1.0)}).chosen) == {10.0}
+
+
+def test_a_margin_of_zero_is_left_to_libsvm():
+    # All rows are equal and the classes balanced, so the sign of the decision value depends on rounding.
+    kernel, labels = np.ones((12, 8)), np.arange(12) % 2
+    part = (np.arange(8), np.arange(8, 12))
+    model = SVC(C=1.0, kernel="precomputed").fit(kernel[:8], labels[:8])
+    expected = np.mean(model.predict(kernel[8:]) == labels[8:])
+    assert MODULE._accuracy(kernel, labels, part, 1.0) == expected
+
+
+@pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
+@pytest.mark.parametrize("c", [0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("h", [blobs(n=301)[0], np.round(blobs(n=301, features=2)[0])], ids=["noise", "duplicates"])
+def test_multipliers_are_those_of_libsvm_bit_for_bit(h, c):
+    train = np.sort(blobs(n=301)[1])
+    kernel = MODULE._kernel(h, (np.arange(301), np.arange(0)), MODULE._distances(h))
+    model = SVC(C=c, kernel="precomputed").fit(kernel, train)
+    [(one, _, square)] = MODULE._pairs(kernel, train)
+    threshold, multipliers, converged = MODULE._svm.machine(square, 301, one.stop, c, MODULE.TOLERANCE, MODULE.STEPS)
+    assert converged
+    alpha = np.frombuffer(multipliers)
+    assert threshold == model.intercept_[0]
+    assert np.flatnonzero(alpha).tolist() == model.support_.tolist()
+    assert (alpha[model.support_] == np.abs(model.dual_coef_[0])).all()
+
+
+@pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
+def test_the_solver_refuses_arguments_that_do_not_fit():
+    kernel = np.eye(8, dtype=np.float32)
+    valid = {"kernel": kernel, "n": 8, "positive": 4, "c": 1.0, "tolerance": 1e-3, "steps": 100}
+    sizes = [(kernel, n, positive) for n, positive in [(9, 4), (8, 8), (8, 0), (-1, 1), (0, 1), (1, 1)]]
+    sizes += [(kernel, 2**62, 4), (kernel, 2**61, 4), (kernel[:, :7].copy(), 8, 4), (kernel[:0], 8, 4)]
+    sizes += [(np.zeros(8 * 8 * 4 + 1, np.uint8)[1:], 8, 4)]  # not aligned
+    for size in sizes:
+        with pytest.raises(ValueError, match="kernel must be float32"):
+            MODULE._svm.machine(*size, 1.0, 1e-3, 100)
+    for change in [{"c": 0.0}, {"c": np.inf}, {"c": np.nan}, {"tolerance": 0.0}, {"steps": 0}]:
+        with pytest.raises(ValueError, match="must be positive"):
+            MODULE._svm.machine(*{**valid, **change}.values())
+    for value in (np.nan, np.inf, -np.inf):
+        with pytest.raises(ValueError, match="finite"):
+            MODULE._svm.machine(*{**valid, "kernel": np.full_like(kernel, value)}.values())
+    with pytest.raises((BufferError, ValueError), match="contiguous"):
+        MODULE._svm.machine(np.zeros((16, 16), np.float32)[::2, ::2], 8, 4, 1.0, 1e-3, 100)
+
+
+DEGENERATE = {
+    "none": lambda h, rng: h,
+    "constant": lambda h, rng: 0 * h + 0.1,
+    "nearly constant": lambda h, rng: 1e3 * (1 + 3e-16 * h),
+    "duplicates": lambda h, rng: h[rng.integers(0, len(h) // 2, len(h))],
+    "huge": lambda h, rng: 1e140 * h,
+    "tiny": lambda h, rng: 1e-160 * h,
+    "offset": lambda h, rng: h + 10 ** rng.uniform(7, 12),
+    "offset of a column": lambda h, rng: h + np.eye(1, h.shape[1]) * 10 ** rng.uniform(3, 7),
+    "scales": lambda h, rng: h * 10.0 ** rng.integers(-6, 6, h.shape[1]),
+    "outlier": lambda h, rng: np.concatenate([1e6 * h[:1], h[1:]]),
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_rows(name):
+    """Held-out rows have the accuracy of an SVC on centred columns, with the gamma of the columns as they are."""
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        features, classes = int(rng.choice([1, 4, 200])), int(rng.integers(2, 6))
+        h, y = blobs(int(rng.integers(3, 12)) * classes, features, classes, seed=seed)
+        h = DEGENERATE[name](h, rng)
+        train, held = np.split(rng.permutation(len(y)), [len(y) - 2])
+        train, held = MODULE.sorted_by_class((train, held), y)
+        kernel = MODULE._kernel(h, (train, held), MODULE._distances(h))
+        assert kernel.min() >= 0
+        assert kernel.max() <= 1
+        variance, centred = h[train].var(), h - h.mean(0)
+        gamma = 1 / (features * variance) if variance > 1e-300 else 1.0
+        for c in (1e-3, 1.0, 1e4):
+            model = SVC(C=c, gamma=gamma).fit(centred[train], y[train])
+            assert MODULE.kernel_accuracies(kernel, y, (train, held), [c]) == [model.score(centred[held], y[held])]
+
+
+def test_a_fit_that_does_not_converge_warns(monkeypatch):
+    monkeypatch.setattr(MODULE, "STEPS", 5)
+    with pytest.warns(UserWarning, match=r"did not converge in 5 steps for C = 100; use a smaller C|max_iter=5"):
+        svm(*blobs(), **{**FAST, "grid": (100.0,)})
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("name", ["binary", "three classes", "twins"])
+def test_the_same_without_the_compiled_solver(name, scale, monkeypatch):
+    expected = svm(*CASES[name], scale=scale, **FAST)
+    monkeypatch.setattr(MODULE, "_svm", None)
+    assert svm(*CASES[name], scale=scale, **FAST) == expected
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_kernel_belongs_to_the_training_rows(scale):
+    h, _ = blobs(n=30)
+    train, held = np.arange(5, 25), np.array([0, 3, 29])
+    kernel = MODULE._kernel(h, (train, held), None if scale else MODULE._distances(h))
+    if scale:
+        h = (h - h[train].mean(0)) / h[train].std(0)
+    square = ((h[np.r_[train, held], None] - h[train]) ** 2).sum(2)
+    np.testing.assert_allclose(kernel, np.exp(-square / (5 * h[train].var())), rtol=1e-10)
+    assert (kernel.diagonal() == 1).all()
+
+
+def test_distances_are_those_of_libsvm():
+    h = np.tile(np.random.default_rng(0).normal(size=96), (33, 1))
+    # Unlike a matrix product, libsvm computes equal values for equal rows.
+    assert (MODULE._distances(h) == 0).all()
+    h = pooled()[0]
+    np.testing.assert_allclose(MODULE._distances(h), ((h[:, None] - h) ** 2).sum(2), rtol=1e-9, atol=1e-9)
+
+
+def test_no_embedding_of_the_test_fold_reaches_the_scale():
+    h, y = blobs(n=90, seed=2)
+    arguments = {**FAST, "scale": True}
+    right = svm(h, y, **arguments)
+    for fold, (_, test) in enumerate(StratifiedKFold(3, shuffle=True, random_state=0).split(h, y)):
+        other = h.copy()
+        other[test] = 1e3 * np.random.default_rng(0).normal(size=(len(test), 5))
+        assert svm(other, y, **arguments).chosen[fold] == right.chosen[fold]
+
+
+def test_summary_by_hand():
+    summary = summarise([scores(3, (50.0, 70.0)), scores(5, (64.0, 64.0)), scores(4, (70.0, 66.0))])
+    # Means 60, 64, 68; within-seed deviations 10, 0, 2.
+    assert summary == Summary(64.0, pytest.approx((32 / 3) ** 0.5), 4.0, (3, 5, 4))
+    assert str(summary) == "64.00 ± 3.27"
+
+
+@pytest.mark.parametrize(("seeds", "shown"), [([], r"\[\]"), ([1, 2, 1], r"\[1, 2, 1\]")])
+def test_summary_refuses(seeds, shown):
+    with pytest.raises(InputError, match=rf"^`scores` must hold one score or more, .* got seeds {shown}\.$"):
+        summarise([scores(seed) for seed in seeds])
+
+
+def test_paired_gain_by_hand():
+    before = [scores(0, (50.0, 70.0)), scores(1, (60.0, 60.0)), scores(2, (80.0, 90.0))]
+    after = [scores(0, (58.0, 70.0)), scores(1, (58.0, 62.0)), scores(2, (81.0, 93.0))]
+    gain = paired_gain(after, before)  # per seed: 4, 0, 2
+    assert (gain.mean, gain.positive, gain.seeds) == (2.0, pytest.approx(2 / 3), (0, 1, 2))
+    assert gain.std_seeds == pytest.approx((8 / 3) ** 0.5)
+    back = paired_gain(before, after)
+    assert (back.mean, back.std_seeds, back.positive) == (-2.0, gain.std_seeds, 0.0)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [[scores(1)], [scores(0), scores(1)], [scores(0, (50.0, 60.0, 70.0), folds=3)]],
+    ids=["seed", "number", "folds"],
+)
+def test_paired_gain_refuses_other_splits(before):
+    with pytest.raises(InputError, match=r"^`before` must have the \(seed, folds\) of `after`, \[\(0, 2\)\], got \["):
+        paired_gain([scores(0)], before)

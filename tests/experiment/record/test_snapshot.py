@@ -1,0 +1,134 @@
+"""Snapshots: histograms and weights equal their formulas, and training is unchanged."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from graphcl import Identity, Loss, ResidentLoader, TwoViews, load_dataset
+from graphcl.config import make_config
+from graphcl.evaluate.pca import plot_indices, principal_plane
+from graphcl.experiment.build import make_method, make_model
+from graphcl.experiment.record.snapshot import EDGES, pushes, report_arrays, snapshot
+from graphcl.losses import infonce
+from graphcl.registry import losses
+from tests.methods.small import OF_GRAPHS, spec
+from tests.training.helpers import train_seed
+
+
+def two_sides(n=20, width=6):
+    z1, z2 = torch.randn(2, n, width, generator=torch.Generator().manual_seed(0))
+    return z1, z1 + z2
+
+
+@pytest.mark.parametrize("name", list(losses))
+def test_the_mean_push_of_an_anchor_is_one(name):
+    found = pushes(Loss(name), *two_sides())
+    if found is None:
+        assert not hasattr(losses[name], "terms") or name in ("contrastive", "jsd", "n_pair", "supcon", "tuplet")
+        return
+    cosine, push, weight = found
+    assert cosine.shape == push.shape
+    assert torch.allclose(push.mean(dim=1), torch.ones(len(push), dtype=push.dtype))
+    assert weight is None or torch.allclose(weight.mean(dim=1), torch.ones(len(push), dtype=push.dtype))
+
+
+@pytest.mark.parametrize("name", ["infonce", "dcl", "flatnce", "nt_xent", "debiased", "dclw"])
+def test_losses_that_weight_all_negatives_equally(name):
+    _, push, weight = pushes(Loss(name, temperature=0.5), *two_sides())
+    assert torch.allclose(weight, torch.ones_like(weight))
+    assert push.max() > 2
+
+
+@pytest.mark.parametrize("sigma", [0.2, 1.0])
+def test_the_weights_of_adnce_are_those_of_its_paper(sigma):
+    cosine, push, weight = pushes(Loss("adnce", mu=0.3, sigma=sigma, temperature=0.1), *two_sides())
+    gaussian = torch.exp(-((cosine - 0.3) ** 2) / (2 * sigma**2))
+    assert torch.allclose(weight, gaussian / gaussian.mean(dim=1, keepdim=True))
+    pull = gaussian * torch.exp(cosine / 0.1)
+    assert torch.allclose(push, pull / pull.mean(dim=1, keepdim=True))
+
+
+def test_a_small_temperature_gives_no_weights():
+    _, push, weight = pushes(Loss("adnce", temperature=0.02), *two_sides())
+    assert weight.isfinite().all()
+    _, push, weight = pushes(Loss("adnce", temperature=1e-3), *two_sides())
+    assert push.isfinite().all()
+    assert weight is None
+
+
+@pytest.fixture(scope="module")
+def dataset(few):
+    return load_dataset(few("MUTAG"))
+
+
+def test_two_equal_views_have_the_cosine_one(dataset):
+    config = make_config({})
+    method = make_method(config, dataset, make_model(config, dataset))
+    n = len(dataset)
+    loader = ResidentLoader(dataset, n)
+    found = snapshot(method, loader, Identity(), Identity(), torch.Generator().manual_seed(0))
+    assert found["positive"].tolist() == [0] * (len(EDGES) - 2) + [n]
+    assert found["negative"].sum() + found["same_class"].sum() == n * (n - 1)
+    y = torch.cat([batch.y for batch in loader])
+    assert found["same_class"].sum() == (y[:, None] == y).sum() - n
+    # Both views are anchors, hence the factor 2; InfoNCE gives every negative the weight 1.
+    assert found["weight"][0].sum() == 2 * n * (n - 1)
+    assert np.allclose(found["weight"][0], found["weight"][1])
+
+
+@pytest.mark.parametrize("name", OF_GRAPHS)
+def test_a_snapshot_changes_neither_the_method_nor_the_draws(name, dataset):
+    method = spec(name, len(dataset))
+    config = make_config(
+        {"method": method, "epochs": 1, "batch_size": 16, "encoder": {"name": "gin", "hidden_channels": 8}}
+    )
+    seen, h = [], torch.rand(len(dataset), 5)
+    for drawn in (False, True):
+        model = make_model(config, dataset)
+        method = make_method(config, dataset, model)
+        state, draws = copy.deepcopy(method.state_dict()), torch.random.get_rng_state()
+        if drawn:
+            report_arrays(config, dataset, method, h)
+            assert torch.equal(draws, torch.random.get_rng_state())
+            for key, value in method.state_dict().items():
+                assert torch.equal(state[key], value) if isinstance(value, torch.Tensor) else state[key] == value
+        train_seed(config, dataset, model, method=method)
+        seen.append([*model.state_dict().values()])
+        report_arrays(config, dataset, method, h)
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
+def test_an_unregistered_loss_has_no_weights(dataset):
+    config = make_config({})
+    method = make_method(config, dataset, make_model(config, dataset))
+    method = TwoViews(method.model, lambda z1, z2: infonce(z1, z2))
+    found = snapshot(method, ResidentLoader(dataset, 16), Identity(), Identity(), torch.Generator().manual_seed(0))
+    assert set(found) == {"positive", "negative", "same_class"}
+
+
+def test_the_plane_equals_the_singular_vectors():
+    h = np.random.default_rng(0).normal(size=(50, 6)) @ np.diag([5, 3, 1, 1, 1, 0.1])
+    h = np.column_stack([h, h[:, 0] + h[:, 1], np.full(50, 7.0)])  # a constant column changes nothing
+    points, shares = principal_plane(h)
+    columns = h[:, :-1] - h[:, :-1].mean(axis=0)
+    u, s, _ = np.linalg.svd(columns / columns.std(axis=0), full_matrices=False)
+    assert np.allclose(np.abs(points), np.abs(u[:, :2] * s[:2]))
+    assert np.allclose(shares, s[:2] ** 2 / (s**2).sum())
+    assert ((points**3).sum(axis=0) >= 0).all()
+
+
+@pytest.mark.parametrize("h", [np.ones((4, 3)), np.zeros((1, 2)), np.array([[1.0], [2.0]])])
+def test_the_plane_without_variance(h):
+    points, shares = principal_plane(h)
+    assert points.shape == (len(h), 2)
+    assert np.isfinite(points).all()
+    assert shares.sum() == pytest.approx(float(len(np.unique(h)) > 1))
+
+
+def test_graphs_on_a_map():
+    assert plot_indices(5).tolist() == [0, 1, 2, 3, 4]
+    shown = plot_indices(10_001)
+    assert (len(shown), shown[0], shown[-1]) == (2000, 0, 10_000)
+    assert len(np.unique(shown)) == 2000

@@ -1,0 +1,358 @@
+"""Test that batches of `ResidentLoader` equal PyG's batches, and that each epoch has every graph once."""
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
+from torch_geometric.loader import DataLoader
+
+from graphcl.errors import InputError, InputTypeError
+from graphcl.loaders.loader import make_loader
+from graphcl.loaders.order import EpochBatches
+from graphcl.loaders.resident import ResidentLoader, not_resident
+from tests.datasets.graphs import Held, Saved, graphs_with
+from tests.strategies import (
+    QUICK,
+    assert_law,
+    assert_same_batch,
+    batches,
+    make_graph,
+    needs_cuda,
+    seeded,
+    star,
+    uniform,
+)
+
+
+def batch_indices(*sizes):
+    return EpochBatches(*sizes).draw()
+
+
+ATTRIBUTES = {
+    "features": {"keys": ("x", "pos")},
+    "no-features": {},
+    "edge-features": {"keys": ("x", "edge_attr", "edge_weight")},
+    "labels": {"keys": ("x", "y", "target")},
+    "ragged": {"keys": ("x", "ragged")},
+    "texts": {"keys": ("x", "name")},
+    "float-numbers": {"keys": ("x", "scale")},
+    "whole-numbers": {"more": lambda i: {"y": i, "level": i - 3}},
+    "scalars": {"more": lambda i: {"y": torch.tensor(i), "level": torch.tensor(i / 2)}},
+    "double-and-short": {"more": lambda i: {"a": torch.ones(i, 2).double() * i, "b": torch.ones(1).short() * i}},
+    "flags": {"more": lambda i: {"train": torch.arange(i + 2) % 2 == 0}},
+    "face": {"keys": ("x",), "more": lambda i: {"face": torch.arange(i + 2).repeat(3, 1)}},
+    "node-indices": {"more": lambda i: {"root_index": torch.tensor([i]), "pair_index": torch.ones(2, i).long()}},
+    "scalar-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": torch.tensor(i)}},
+    "number-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": i}},
+    "narrow-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": torch.tensor([i], dtype=torch.int32)}},
+    "stated-numbers-of-nodes": {"keys": ("x",), "more": lambda i: {"num_nodes": i + 2}},
+    "three-axes": {"more": lambda i: {"cube": torch.rand(i + 2, 2, 3)}},
+    "empty-parts": {"more": lambda i: {"rest": torch.arange(i % 2), "z": torch.ones(1)}},
+    "everything": {
+        "keys": ("x", "pos", "node_flag", "edge_attr", "edge_weight", "y", "target", "ragged", "name", "scale"),
+        "more": lambda i: {"face": torch.ones(3, i, dtype=torch.long), "level": i, "scalar": torch.tensor(0.5)},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["data-set", "list", "saved"])
+@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
+def test_batches_equal_pygs(attributes, kind, tmp_path):
+    graphs = graphs_with(**attributes)
+    if kind == "data-set":
+        dataset = Held(graphs)
+    elif kind == "saved":
+        InMemoryDataset.save(graphs, tmp_path / "graphs.pt")
+        dataset = Saved(tmp_path / "graphs.pt")
+    else:
+        dataset = graphs
+    loader = make_loader(dataset, batch_size=3)
+    expected = [Batch.from_data_list([dataset[i] for i in chosen]) for chosen in ([0, 1, 2], [3, 4, 5, 6])]
+    for got, wanted in zip(loader, expected, strict=True):
+        assert_same_batch(got, wanted)
+    for chosen in ([6, 0, 3], [3], [2, 2, 5], list(range(7))):
+        wanted = Batch.from_data_list([dataset[i] for i in chosen])
+        assert_same_batch(loader.batch(torch.tensor(chosen)), wanted)
+
+
+@pytest.mark.parametrize("make", [ResidentLoader, make_loader])
+def test_a_loader_like_another_shares_its_tensors(make):
+    """A run has loaders for training and for embedding, and the device should hold the data set once."""
+    dataset = Held(graphs_with())
+    one = make(dataset, 2, shuffle=True)
+    other = make_loader(dataset, 3, like=one)
+    assert other._levels is one._levels
+    for got, expected in zip(other, make_loader(dataset, 3), strict=True):
+        assert_same_batch(got, expected)
+
+
+@QUICK
+@given(batches(), st.data())
+def test_any_graphs_in_any_order(batch, data):
+    graphs = batch.to_data_list()
+    chosen = data.draw(st.lists(st.integers(0, len(graphs) - 1), min_size=1, max_size=6))
+    for dataset in (graphs, Held(graphs)):
+        loader = ResidentLoader(dataset, batch_size=2)
+        expected = Batch.from_data_list([dataset[i] for i in chosen])
+        assert_same_batch(loader.batch(torch.tensor(chosen)), expected)
+
+
+def test_part_of_a_data_set():
+    whole = Held(graphs_with(**ATTRIBUTES["everything"], count=12))
+    for part in (whole[3:9], whole[[1, 5, 2]], whole[torch.tensor([True, False] * 6)], whole[3:9][1:4], whole[4:5]):
+        loader = ResidentLoader(part, batch_size=4)
+        assert sum(batch.num_graphs for batch in loader) == len(part)
+        assert_same_batch(loader.batch(torch.arange(len(part))), Batch.from_data_list(list(part)))
+
+
+class Compound(Data):  # PyG caches batch classes by class name, so the name must be unique among the tests
+    pass
+
+
+def test_subclasses_of_data():
+    graphs = [Compound(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))]
+    for dataset in (graphs, Held(graphs)):
+        got = ResidentLoader(dataset, 3).batch(torch.tensor([4, 1]))
+        assert_same_batch(got, Batch.from_data_list([dataset[4], dataset[1]]))
+        assert type(got[0]) is Compound
+
+
+def test_a_batch_shares_no_memory():
+    """Writing into a batch does not change the data set or later batches."""
+    dataset = Held(graphs_with(keys=("x", "y", "edge_attr", "ragged")))
+    loader = ResidentLoader(dataset, 7)
+    expected = Batch.from_data_list(list(dataset))
+    for _ in range(2):
+        (batch,) = loader
+        assert_same_batch(batch, expected)
+        for value in batch._store.values():
+            if isinstance(value, torch.Tensor):
+                value.zero_()
+    assert_same_batch(Batch.from_data_list(list(dataset)), expected)
+
+
+# -- epochs ------------------------------------------------------------------------------------------------------------
+
+
+def loader_kinds():
+    plain = graphs_with(count=13, keys=("x", "y"))
+    with_rules = [Ruled(**graph.to_dict()) for graph in plain]
+    return {"resident": plain, "fallback": with_rules}
+
+
+class Ruled(Data):
+    """A graph class with its own batching rules."""
+
+    def __inc__(self, key, value, *args, **kwargs):
+        return 1000 if key == "y" else super().__inc__(key, value, *args, **kwargs)
+
+
+@pytest.mark.parametrize("loader", [ResidentLoader, make_loader])
+@pytest.mark.parametrize("kind", [HeteroData, TemporalData])
+def test_unsupported_graphs(loader, kind):
+    """Heterogeneous and temporal graphs raise InputTypeError; they are not passed to PyG's `DataLoader`."""
+    with pytest.raises(InputTypeError, match=rf"must hold torch_geometric.data.Data, got {kind.__name__}; .* not supp"):
+        loader([kind(), kind()], 2)
+
+
+def drawn(batch):
+    """Return the indices of the graphs in a batch, which `node_id` encodes."""
+    return (batch.node_id[batch.ptr[:-1]] // 100).tolist()
+
+
+each_kind = pytest.mark.parametrize("kind", ["resident", "fallback"])
+
+
+@each_kind
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 13, 100])
+def test_every_graph_once_per_epoch(kind, shuffle, batch_size):
+    loader = make_loader(loader_kinds()[kind], batch_size, shuffle, seeded(0))
+    assert isinstance(loader, {"resident": ResidentLoader, "fallback": DataLoader}[kind])
+    for _ in range(2):
+        epoch = [drawn(batch) for batch in loader]
+        assert len(epoch) == len(loader)
+        seen = [number for batch in epoch for number in batch]
+        assert sorted(seen) == list(range(13))
+        assert shuffle or seen == list(range(13))
+        sizes = [len(batch) for batch in epoch]
+        assert all(size == batch_size for size in sizes[:-1])
+        if batch_size == 1:
+            assert sizes == [1] * 13
+        else:
+            assert sizes[-1] > 1, "a graph is left alone"
+            assert sizes[-1] <= batch_size + 1
+
+
+@each_kind
+def test_epochs_differ_and_can_be_repeated(kind):
+    graphs = loader_kinds()[kind]
+
+    def epochs(seed, count=3):
+        loader = make_loader(graphs, 4, True, seeded(seed))
+        return [[drawn(batch) for batch in loader] for _ in range(count)]
+
+    first = epochs(0)
+    assert first[0] != first[1] != first[2] != first[0]
+    assert epochs(0) == first
+    assert epochs(1) != first
+
+
+@pytest.mark.parametrize("batch_size", range(1, 12))
+def test_batches_equal_a_plain_split(batch_size):
+    for count in (0, 1, 2, 7, 12, 13, 23, 29):
+        order = torch.randperm(count, generator=seeded(0))
+        expected = list(order.split(batch_size)) if count else []
+        if len(expected) > 1 and batch_size > 1 and expected[-1].numel() == 1:
+            expected[-2:] = [torch.cat(expected[-2:])]
+        got = batch_indices(count, batch_size, True, seeded(0))
+        expected = [graphs.tolist() for graphs in expected]
+        assert [graphs.tolist() for graphs in got] == expected
+        assert len(got) == len(EpochBatches(count, batch_size, True, None)) == len(expected)
+
+
+def is_window(part, block, count, blocks_left):
+    """Return True if `part` consists of 16 whole blocks, or of all remaining blocks if these are fewer."""
+    sizes = Counter(number // block for number in part)
+    whole = all(size == min(block, count - block * number) for number, size in sizes.items())
+    return whole and len(sizes) == min(16, blocks_left)
+
+
+@pytest.mark.parametrize(("count", "window"), [(1003, 165), (257, 16), (90, 64)])
+def test_windows_of_blocks(count, window):
+    block = window // 16
+    drawn = [torch.cat(batch_indices(count, 8, True, seeded(seed), window)) for seed in range(2)]
+    for order in drawn:
+        assert order.sort().values.tolist() == list(range(count))
+        left = order.tolist()
+        while left:  # remove one window at a time
+            blocks = list(dict.fromkeys(number // block for number in left))
+            size = next(size for size in range(1, len(left) + 1) if is_window(left[:size], block, count, len(blocks)))
+            left = left[size:]
+    assert not torch.equal(*drawn)
+    assert torch.equal(drawn[0], torch.cat(batch_indices(count, 8, True, seeded(0), window)))
+    whole = [torch.cat(batch_indices(count, 8, True, seeded(0), wide)) for wide in (count, 10 * count, None)]
+    assert torch.equal(whole[0], whole[2])
+    assert torch.equal(whole[1], whole[2])
+
+
+def test_in_windows_each_graph_is_equally_likely_at_each_place():
+    generator = seeded(0)
+    first = [int(torch.cat(batch_indices(64, 8, True, generator, 32))[0]) for _ in range(3200)]
+    assert_law(first, uniform(range(64)))
+
+
+def test_windows_too_small_are_refused():
+    for make in (lambda: batch_indices(100, 8, True, None, 15), lambda: make_loader(graphs_with(), 3, window=15)):
+        with pytest.raises(InputError, match=r"`window` must be at least 16, got 15"):
+            make()
+
+
+def test_orders_are_uniform():
+    generator = seeded(0)
+    orders = Counter(tuple(torch.cat(batch_indices(3, 3, True, generator)).tolist()) for _ in range(600))
+    assert len(orders) == 6
+    assert min(orders.values()) > 60
+
+
+def test_without_a_generator_the_global_one_decides_and_else_stays():
+    before = torch.get_rng_state()
+    list(ResidentLoader(graphs_with(keys=("x",)), 3, True, seeded(0)))
+    assert torch.equal(torch.get_rng_state(), before)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        first = [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)]
+        torch.manual_seed(0)
+        assert [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)] == first
+
+
+# -- data sets for PyG's loader ---------------------------------------------------------------------------------------
+
+
+class Stacked(Data):
+    def __cat_dim__(self, key, value, *args, **kwargs):
+        return None if key == "target" else super().__cat_dim__(key, value, *args, **kwargs)
+
+
+def sparse(i):
+    return torch.eye(i + 2).to_sparse()
+
+
+NOT_RESIDENT = {
+    "transform": (lambda: Held(graphs_with(keys=("x", "y")), transform=lambda graph: graph), "transform"),
+    "own-increments": (lambda: [Ruled(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))], "Ruled"),
+    "own-axis": (lambda: [Stacked(**graph.to_dict()) for graph in graphs_with(keys=("x", "target"))], "Stacked"),
+    "nested": (lambda: graphs_with(lambda i: {"deep": {"a": torch.ones(i)}}), "deep"),
+    "nested-data-set": (lambda: Held(graphs_with(lambda i: {"deep": {"a": torch.ones(i)}})), "deep"),
+    "list": (lambda: graphs_with(lambda i: {"names": ["a"] * i + ["b"]}), "names"),
+    "sparse": (lambda: graphs_with(lambda i: {"adj": sparse(i)}), "adj"),
+    "of-the-batch": (lambda: graphs_with(lambda i: {"my_batch": torch.tensor([0, 1])}), "my_batch"),
+}
+
+
+@pytest.mark.parametrize(("dataset", "word"), NOT_RESIDENT.values(), ids=NOT_RESIDENT.keys())
+def test_other_data_sets_use_pygs_loader(dataset, word):
+    dataset = dataset()
+    assert word in not_resident(dataset)
+    with pytest.raises(InputError, match=f"cannot be held on the device: .*{word}.*use PyG's DataLoader"):
+        ResidentLoader(dataset, 3)
+    loader = make_loader(dataset, 3, True, seeded(0))
+    assert isinstance(loader, DataLoader)
+    for chosen, got in zip(batch_indices(7, 3, True, seeded(0)), loader, strict=True):
+        expected = Batch.from_data_list([dataset[i] for i in chosen.tolist()])
+        assert drawn(got) == chosen.tolist()
+        if word != "adj":  # PyG cannot split a batch with a sparse tensor
+            assert_same_batch(got, expected)
+
+
+def test_a_transform_behind_torchs_subset_is_applied_at_each_access():
+    """A transform of the wrapped data set is found, and so PyG's `DataLoader` is used."""
+    fresh = iter(range(1000))
+
+    def transform(graph):
+        graph.draw = next(fresh)
+        return graph
+
+    subset = torch.utils.data.Subset(Held(graphs_with(keys=("x",)), transform), [0, 2, 4])
+    loader = make_loader(subset, 3)
+    (first,), (second,) = list(loader), list(loader)
+    assert not torch.equal(first.draw, second.draw)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_invalid_batch_sizes(batch_size):
+    for make in (ResidentLoader, make_loader):
+        with pytest.raises(InputError, match=rf"`batch_size` must be .*, got {batch_size}"):
+            list(make(graphs_with(), batch_size))
+
+
+# -- CUDA --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@needs_cuda
+@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
+def test_batches_on_cuda_equal_those_on_the_cpu(attributes):
+    dataset = Held(graphs_with(**attributes))
+    on_cpu, on_device = (make_loader(dataset, 3, True, seeded(0), device) for device in ("cpu", "cuda"))
+    for _ in range(2):
+        for expected, got in zip(on_cpu, on_device, strict=True):
+            if isinstance(on_device, ResidentLoader):
+                assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))
+            assert_same_batch(got, expected)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_cutting_a_batch_out_does_not_wait_for_cuda():
+    dataset = Held([make_graph(n, star(n - 1), n, ("x", "edge_attr", "y")) for n in range(2, 40)])
+    loader = ResidentLoader(dataset, 8, True, seeded(0), "cuda")
+    list(loader)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        list(loader)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,156 @@
+"""Test that `StreamingLoader` yields the batches of `ResidentLoader`, and that its thread ends."""
+
+import gc
+import threading
+import time
+
+import pytest
+import torch
+
+from graphcl.datasets import load_dataset, write_on_disk
+from graphcl.errors import InputError
+from graphcl.loaders.loader import _free_memory, make_loader
+from graphcl.loaders.resident import ResidentLoader
+from graphcl.loaders.streaming import StreamingLoader, ahead_of
+from tests.conftest import small_graphs
+from tests.strategies import assert_same_batch, needs_cuda, seeded
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load_dataset(small_graphs(37, edge_attr=True))
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    yield
+    assert threads() == []
+
+
+def threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("graphcl-loader")]
+
+
+def streaming(*args, **options):
+    return StreamingLoader(ResidentLoader(*args, **options))
+
+
+ORDERS = {"in-order": {}, "shuffled": {"shuffle": True}, "window": {"shuffle": True, "window": 16}}
+each_order = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+
+
+@each_order
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
+def test_batches_equal_those_of_the_resident_loader(order, batch_size, dataset):
+    resident = ResidentLoader(dataset, batch_size, generator=seeded(0), **order)
+    ahead = streaming(dataset, batch_size, generator=seeded(0), **order)
+    assert len(ahead) == len(resident)
+    for _ in range(2):
+        for got, expected in zip(ahead, resident, strict=True):
+            assert_same_batch(got, expected)
+    for least in (1, 10, 1000):
+        pairs = list(zip(ahead.chunks(least), resident.chunks(least), strict=True))
+        for (got, got_sizes), (expected, sizes) in pairs:
+            assert got_sizes == sizes
+            assert_same_batch(got, expected)
+        told = [graphs.tolist() for graphs in ahead.batch_sampler.current]
+        assert told == [graphs.tolist() for graphs in resident.batch_sampler.current]
+
+
+def test_the_order_is_drawn_by_the_caller(dataset):
+    """The order is drawn when the iterator is created, and the thread leaves the generator unchanged."""
+    generator = seeded(0)
+    before = iter(streaming(dataset, 4, True, generator))
+    state = generator.get_state()
+    list(before)
+    assert torch.equal(generator.get_state(), state)
+
+
+def test_a_set_on_disk_streams_on_the_cpu(tmp_path, dataset):
+    mapped = write_on_disk(dataset, tmp_path / "graphs")
+    assert isinstance(make_loader(mapped, 4), StreamingLoader)
+    assert isinstance(make_loader(dataset, 4), ResidentLoader)
+    with pytest.raises(InputError, match="`ahead` must be at least 1, got 0"):
+        StreamingLoader(ResidentLoader(dataset, 4), ahead=0)
+    for got, expected in zip(make_loader(mapped, 4, True, seeded(0)), make_loader(dataset, 4, True, seeded(0))):  # noqa: B905
+        assert_same_batch(got, expected)
+
+
+# -- the thread --------------------------------------------------------------------------------------------------------
+
+
+def test_an_iterator_that_is_closed_or_forgotten_ends_its_thread(dataset):
+    loader = streaming(dataset, 1)
+    for _ in loader:
+        assert len(threads()) == 1
+        break
+    gc.collect()
+    assert threads() == []
+    batches = loader.chunks(1)
+    next(batches)
+    batches.close()
+    assert threads() == []
+
+
+def test_an_unused_iterator_starts_no_thread(dataset):
+    iterators = [iter(streaming(dataset, 4)), streaming(dataset, 4).chunks()]
+    assert threads() == []
+    del iterators
+
+
+def test_an_exception_is_raised_in_order():
+    def failing():
+        yield 1
+        yield 2
+        raise RuntimeError("no disk")
+
+    items = ahead_of(failing())
+    assert [next(items), next(items)] == [1, 2]
+    with pytest.raises(RuntimeError, match="no disk"):
+        next(items)
+    assert threads() == []
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_at_most_depth_items_are_made_ahead(depth):
+    made = []
+    items = ahead_of((made.append(number) or number for number in range(100)), depth)
+    assert made == []
+    for taken in range(1, 20):
+        assert next(items) == taken - 1
+        time.sleep(0.002)
+        assert taken <= len(made) <= taken + depth
+    items.close()
+
+
+# -- CUDA --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@needs_cuda
+@each_order
+def test_batches_on_cuda_equal_those_on_the_cpu(order, dataset):
+    on_cpu = ResidentLoader(dataset, 4, generator=seeded(0), **order)
+    on_cuda = StreamingLoader(ResidentLoader(dataset, 4, generator=seeded(0), **order), "cuda")
+    for _ in range(3):
+        for got, expected in zip(on_cuda, on_cpu, strict=True):
+            assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))
+            assert_same_batch(got, expected)
+        for (got, sizes), (expected, expected_sizes) in zip(on_cuda.chunks(8), on_cpu.chunks(8), strict=True):
+            assert sizes == expected_sizes
+            assert_same_batch(got, expected)
+
+
+@pytest.mark.cuda
+@needs_cuda
+def test_a_set_that_does_not_fit_is_streamed(dataset, monkeypatch):
+    monkeypatch.setattr("graphcl.loaders.loader._free_memory", lambda device: 1000)
+    assert isinstance(make_loader(dataset, 4, device="cuda"), StreamingLoader)
+    monkeypatch.undo()
+    assert isinstance(make_loader(dataset, 4, device="cuda"), ResidentLoader)
+
+
+def test_memory_that_pytorch_has_cached_is_free(monkeypatch):
+    for name, found in {"mem_get_info": (1000, 9000), "memory_reserved": 700, "memory_allocated": 200}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    assert _free_memory(torch.device("cuda")) == 1500

@@ -1,0 +1,554 @@
+"""Test provable limits and identities of single losses; the contract with all losses is in `test_contract.py`."""
+
+import importlib.util
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cosine_similarity, cross_entropy, normalize, softplus
+
+from graphcl.errors import InputError
+from graphcl.losses import (
+    adnce,
+    alpha_cl,
+    barlow_twins,
+    byol,
+    cl_dro,
+    contrastive,
+    dcl,
+    dclw,
+    debiased,
+    explicit,
+    flatnce,
+    hcl,
+    infonce,
+    instance_nce,
+    jsd,
+    mean_variance,
+    moco,
+    n_pair,
+    nt_xent,
+    reweight,
+    rince,
+    simsiam,
+    supcon,
+    triplet,
+    tuplet,
+    vicreg,
+)
+from graphcl.registry import losses
+from tests.losses import loops, table
+from tests.losses.loops import SWITCHES
+
+COMMON = [{"negatives": negatives, "symmetric": symmetric} for negatives, symmetric in SWITCHES]
+ENGINES = [{"engine": "dense"}, {"engine": "tiled"}]
+
+
+def equal(got, want, gradients, views, rtol=1e-11, **shared):
+    """Assert that two losses have equal terms and gradients."""
+    for some in (got, want):
+        assert some(*views, reduction="none", **shared).dim() == 1
+    torch.testing.assert_close(
+        got(*views, reduction="none", **shared), want(*views, reduction="none", **shared), rtol=rtol, atol=1e-12
+    )
+    found = [gradients(partial(some, **shared), *views) for some in (got, want)]
+    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
+
+
+def negatives_of(z1, z2):
+    """Return the cosines of each row of `z1` with the other rows of `z2`, `[N, N - 1]`."""
+    cosine = cosine_similarity(z1[:, None], z2[None], dim=-1)
+    return cosine[~torch.eye(len(z1), dtype=torch.bool)].view(len(z1), -1)
+
+
+# -- identities --------------------------------------------------------------------------------------------------------
+
+IDENTITIES = {
+    "a flat Gaussian gives DCL": (partial(adnce, sigma=math.inf, mu=-0.3), dcl),
+    "and InfoNCE": (partial(adnce, sigma=math.inf, positive_in_denominator=True), infonce),
+    "one flat Gaussian is another": (partial(reweight, sigma=math.inf, mu=-0.3), partial(reweight, sigma=math.inf)),
+    "flat weights leave the mean": (partial(reweight, sigma=math.inf), partial(mean_variance, curvature=1e15)),
+    "FlatNCE is DCL": (flatnce, dcl),
+    "without false negatives, debiased is InfoNCE": (partial(debiased, tau_plus=0.0), infonce),
+    "without tilt, HCL is debiased": (partial(hcl, beta=0.0, tau_plus=0.3), partial(debiased, tau_plus=0.3)),
+    "without both, HCL is InfoNCE": (partial(hcl, beta=0.0, tau_plus=0.0), infonce),
+    "DCLW with flat weights is DCL": (partial(dclw, sigma=math.inf, detach_weight=False), dcl),
+    "squared distances weigh like a Gaussian at one": (
+        partial(alpha_cl, temperature=0.1, power=2),
+        partial(reweight, temperature=1.0, mu=1.0, sigma=math.sqrt(0.05)),
+    ),
+    "without clipping, chi-square is mean and variance": (
+        partial(cl_dro, divergence="chi2", temperature=2.0),
+        partial(mean_variance, temperature=2.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_identities(views, gradients, name):
+    for common in COMMON:
+        equal(*IDENTITIES[name], gradients, views(6, 4), **common)
+
+
+def test_identities_with_other_arguments(views, gradients):
+    z1, z2 = views(6, 4)
+    weight = torch.arange(6.0).double()
+    labels = torch.tensor([3, 1, 4, 15, 9, 2])
+    equal(nt_xent, partial(infonce, negatives="all"), gradients, (z1, z2), weight=weight)
+    equal(partial(supcon, labels=labels), nt_xent, gradients, (z1, z2), weight=weight, temperature=0.3)
+    kept, empty = z1[:3].flip(1), torch.zeros(0, 4)
+    equal(partial(moco, queue=empty), partial(infonce, symmetric=False, temperature=0.07), gradients, (z1, z2))
+    equal(
+        partial(moco, queue=kept),
+        partial(infonce, negatives="queue", queue=kept, symmetric=False, temperature=0.07),
+        gradients,
+        (z1, z2),
+    )
+    equal(tuplet, partial(n_pair, l2_weight=0.0), gradients, (z1, z2), weight=weight)
+    for common in COMMON:
+        unit = [normalize(z) for z in (z1, z2)]
+        expected = infonce(*unit, temperature=1.0, reduction="none", **common)
+        for penalty in (0.0, 0.25):  # all norms are 1
+            got = n_pair(*unit, l2_weight=penalty, reduction="none", **common)
+            torch.testing.assert_close(got, expected + penalty, rtol=1e-12, atol=1e-12)
+        count = {"cross": 5, "all": 10}[common["negatives"]]
+        got = cl_dro(z1, z2, reduction="none", **common)
+        torch.testing.assert_close(got, dcl(z1, z2, reduction="none", **common) - math.log(count), rtol=1e-12, atol=0)
+        got = softplus(dcl(z1, z2, reduction="none", **common), threshold=40)
+        torch.testing.assert_close(got, infonce(z1, z2, reduction="none", **common), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(byol(z1, z2), 2 + 2 * simsiam(z1, z2), rtol=1e-12, atol=1e-12)
+    released = vicreg(z1, z2, invariance=8.0, variance=6.0, covariance=5.0)
+    paper = vicreg(z1, z2, invariance=2.0, variance=3.0, covariance=5.0, form="paper")
+    torch.testing.assert_close(released, paper, rtol=1e-12, atol=0)
+    # The queue holds one key per graph, so excluding an anchor's own key leaves the negatives of `infonce`.
+    order = torch.tensor([3, 0, 5, 1, 4, 2])
+    got = moco(z1, z2, queue=5 * z2[order], ids=torch.arange(6) + 40, queue_ids=order + 40)
+    assert got.item() == pytest.approx(infonce(z1, z2, temperature=0.07, symmetric=False).item(), rel=1e-12)
+
+
+def test_textbook_forms(views):
+    """Cross-entropies of matrices of similarities, and the form of the released GraphCL code."""
+    z1, z2 = views(6, 4)
+    target, cosine = torch.arange(6), normalize(z1) @ normalize(z2).T / 0.2
+    both = normalize(torch.cat([z1, z2]))
+    whole = (both @ both.T / 0.2).fill_diagonal_(-torch.inf)
+    e = cosine.exp()
+    for got, want in (
+        (infonce(z1, z2, symmetric=False), cross_entropy(cosine, target)),
+        (infonce(z1, z2), (cross_entropy(cosine, target) + cross_entropy(cosine.T, target)) / 2),
+        (nt_xent(z1, z2), cross_entropy(whole, torch.arange(12).roll(6))),
+        (n_pair(z1, z2, l2_weight=0.0, symmetric=False), cross_entropy(z1 @ z2.T, target)),
+        (dcl(z1, z2, symmetric=False), -torch.log(e.diagonal() / (e.sum(dim=1) - e.diagonal())).mean()),
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
+@pytest.mark.parametrize("same", [0.0, 1.0])
+def test_equal_cosines_give_the_logarithm_of_a_count(negatives, symmetric, same):
+    z = torch.full((6, 3), same, dtype=torch.float64)
+    count, common = {"cross": 5, "all": 10}[negatives], {"negatives": negatives, "symmetric": symmetric}
+    for loss, value in ((infonce, math.log(1 + count)), (dcl, math.log(count)), (cl_dro, 0), (reweight, 0)):
+        assert loss(z, z, **common).item() == pytest.approx(value, abs=1e-12)
+    assert supcon(z, z, labels=torch.tensor([0, 1, 0, 2, 2, 2])).item() == pytest.approx(math.log(11))
+    assert triplet(z, z, margin=0.3, **common).item() == pytest.approx(0.3, abs=1e-12)
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("loss", "limit", "key", "values", "rate"),
+    [
+        (rince, infonce, "q", (1e-3, 1e-4, 1e-5), 10),
+        (dclw, dcl, "sigma", (1e3, 1e4, 1e5), 10),
+        (partial(dclw, detach_weight=False), dcl, "sigma", (1e3, 1e4, 1e5), 10),
+        (adnce, dcl, "sigma", (1e2, 1e3, 1e4), 100),
+    ],
+)
+def test_limits_are_approached_at_their_rate(views, gradients, loss, limit, key, values, rate):
+    """The error of terms and gradients is proportional to q, 1 / sigma or 1 / sigma^2."""
+    z1, z2 = views(6, 4)
+    more = math.log(0.01) if loss is rince else 0.0  # InfoNCE + log lam
+    errors = []
+    for value in values:
+        own = partial(loss, **{key: value})
+        difference = own(z1, z2, reduction="none") - limit(z1, z2, reduction="none") - more
+        slope = gradients(own, z1, z2) - gradients(limit, z1, z2)
+        errors.append([difference.norm().item(), np.linalg.norm(slope)])
+    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), rate, rtol=0.05)
+    assert errors[-1][0] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("loss", "third"), [(dcl, 1), (infonce, 1), (cl_dro, 1), (partial(cl_dro, divergence="chi2"), 0)]
+)
+def test_second_order_at_a_high_temperature(views, loss, third):
+    """L - mean - variance / 2 is the third moment / 6 for KL, 0 for chi-square; InfoNCE is the softplus of DCL."""
+    z1, z2 = views(6, 4)
+    t, common = 200.0, {"temperature": 200.0, "symmetric": False, "reduction": "none"}
+    cosine = negatives_of(z1, z2)
+    moment = ((cosine - cosine.mean(dim=1, keepdim=True)) ** 3).mean(dim=1)
+    short, scale = mean_variance(z1, z2, **common), 1.0
+    if loss in (dcl, infonce):
+        short = short + math.log(5)
+    if loss is infonce:  # the derivative of softplus at log M is M / (1 + M)
+        short, scale = softplus(short), 6 / 5
+    difference = t**3 * (loss(z1, z2, **common) - short) * scale
+    torch.testing.assert_close(difference, third * moment / 6, rtol=0, atol=0.02 * moment.norm().item())
+
+
+def test_reweight_is_the_first_order_of_adnce_at_a_high_temperature(views):
+    """`adnce` minus `reweight` is (variance of s under the weights w) / 2 + O(t^-3)."""
+    z1, z2 = views(6, 4)
+    common = {"temperature": 1e3, "symmetric": False, "reduction": "none", "mu": 0.3, "sigma": 0.3}
+    cosine = negatives_of(z1, z2)
+    weight = torch.softmax(-((cosine - 0.3) ** 2) / 0.18, dim=1)
+    variance = (weight * (cosine - (weight * cosine).sum(dim=1, keepdim=True)) ** 2).sum(dim=1)
+    difference = adnce(z1, z2, negative_reduction="mean", **common) - reweight(z1, z2, **common)
+    torch.testing.assert_close(1e6 * difference, variance / 2, rtol=5e-3, atol=1e-8)
+
+
+def test_chi_square_is_below_mean_and_variance_where_a_weight_is_clipped(views):
+    clipped = []
+    for seed in range(5):
+        z1, z2 = views(6, 4, seed)
+        cosine = negatives_of(z1, z2)
+        least = (1 + (cosine - cosine.mean(dim=1, keepdim=True)) / 0.5).min(dim=1).values
+        common = {"temperature": 0.5, "symmetric": False, "reduction": "none"}
+        gap = mean_variance(z1, z2, **common) - cl_dro(z1, z2, divergence="chi2", **common)
+        assert (gap[least >= 0].abs() < 1e-12).all()
+        assert (gap[least < -0.01] > 1e-7).all()
+        clipped += (least < -0.01).tolist()
+    assert 5 < sum(clipped) < 25
+
+
+@pytest.mark.parametrize("divergence", ["kl", "chi2"])
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+def test_no_distribution_is_worse_and_the_gradient_is_the_worst(at_cosines, slopes, divergence, temperature):
+    """The gradient is the maximising Q (Danskin's theorem). No random distribution exceeds its value."""
+    cosines = [0.5, 0.8, -0.2, 0.9]
+    own = {"temperature": temperature, "divergence": divergence}
+    best = cl_dro(*at_cosines(0.3, cosines), reduction="none", **own)[0].item() + 0.3 / temperature
+    positive, *q = np.array(slopes(cl_dro, 0.3, cosines, **own)) * temperature
+    assert positive == pytest.approx(-1, rel=1e-11)
+    assert sum(q) == pytest.approx(1, rel=1e-10)
+
+    def objective(weights):
+        u = 4 * np.clip(weights, 0, None)
+        penalty = (
+            np.where(u > 0, u * np.log(np.maximum(u, 1e-300)), 0) - u + 1 if divergence == "kl" else (u - 1) ** 2 / 2
+        )
+        return np.dot(weights, cosines) / temperature - penalty.mean()
+
+    assert objective(np.array(q)) == pytest.approx(best, rel=1e-9)
+    random = np.random.default_rng(0)
+    assert all(objective(w) <= best + 1e-10 for a in (0.05, 0.5, 20.0) for w in random.dirichlet([a] * 4, size=200))
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("temperature", "mu", "sigma"), [(0.3, 0.2, 0.3), (0.5, -0.5, 0.5), (0.2, 0.7, 1.0)])
+def test_adnces_gradient_peaks_at_mu_plus_sigma_squared_over_temperature(slopes, temperature, mu, sigma):
+    """With sigma 1 the peak lies beyond cosine 1, and the hardest negative dominates."""
+    peak, grid = mu + sigma**2 / temperature, np.linspace(-0.98, 0.98, 99)
+    got = np.array(slopes(adnce, 0.2, grid, temperature=temperature, mu=mu, sigma=sigma)[1:])
+    assert abs(grid[got.argmax()] - min(peak, 0.98)) <= 0.02
+    expected = np.exp(-((grid - peak) ** 2) / (2 * sigma**2))
+    np.testing.assert_allclose(got / got.sum(), expected / expected.sum(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.1, 0.5, 3.0])
+def test_dclws_weights_have_mean_one_and_favour_hard_positives(views, sigma):
+    """A narrow sigma gives the easiest positive the weight 2 - N, and all others the weight 2."""
+    z1, z2 = views(7, 4)
+    cosine, own = cosine_similarity(z1, z2), {"temperature": 0.4, "reduction": "none", "symmetric": False}
+    weight = (dcl(z1, z2, **own) + cosine / 0.4 - dclw(z1, z2, sigma=sigma, **own)) * 0.4 / cosine
+    assert weight.mean().item() == pytest.approx(1, abs=1e-9)
+    assert (weight[cosine.argsort()].diff() < 1e-8).all()
+    assert weight.max() < 2 + 1e-8
+    if sigma == 1e-3:
+        assert weight.min().item() == pytest.approx(2 - 7)
+
+
+def test_debiasing(at_cosines, slopes):
+    """Negatives as near as the positive need no correction. At the lower bound, the negatives have no gradient."""
+    for tau_plus in (0.0, 0.3, 0.9):
+        got = debiased(*at_cosines(0.4, [0.4] * 4), tau_plus=tau_plus, temperature=0.3, reduction="none")
+        assert got[0].item() == pytest.approx(math.log(5), abs=1e-12)
+    rest = 3 * math.exp(-2 - 1.8)
+    for loss, engine in ((debiased, "dense"), (debiased, "tiled"), (hcl, "dense")):
+        got = slopes(loss, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
+        assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
+        assert got[1:] == [0, 0, 0]
+    # Just below and above the tau_plus at which the estimate equals the lower bound:
+    total = math.fsum(math.exp((c - 0.6) / 0.5) for c in [-0.3, 0.1, 0.2])
+    floor = 3 * math.exp((-1 - 0.6) / 0.5)
+    for shift in (-1e-6, 1e-6):
+        own = {"temperature": 0.5, "tau_plus": (total - floor) / (3 - floor) + shift}
+        got = slopes(debiased, 0.6, [-0.3, 0.1, 0.2], **own)
+        assert (np.array(got[1:]) == 0).all() == (shift > 0)
+
+
+def test_a_steep_tilt_leaves_the_hardest_negative(at_cosines):
+    """As beta grows, R rises monotonically to M e^{max s}; equal negatives cannot be tilted."""
+    views, own = at_cosines(0.3, [-0.5, 0.1, 0.4, 0.2]), {"temperature": 0.2, "tau_plus": 0.1, "reduction": "none"}
+    got = [hcl(*views, beta=beta, **own)[0].item() for beta in (0, 0.5, 1, 4, 100, 1e5)]
+    assert (np.diff(got[:5]) > 0).all()
+    assert got[-1] == pytest.approx(math.log1p((4 * math.exp(0.5) - 0.1 * 4) / 0.9), rel=1e-8)
+    views = at_cosines(0.5, [0.1] * 4)
+    assert hcl(*views, beta=30.0, **own)[0].item() == pytest.approx(debiased(*views, **own)[0].item(), rel=1e-11)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("own", ENGINES, ids=str)
+def test_weights_that_all_underflow(at_cosines, dtype, own):
+    """Before normalisation all weights are 0. The nearest negative is left; with an epsilon, none is."""
+    own = own | {"reduction": "none"}
+    views = at_cosines(0.5, [0.1, -0.4, -0.9], dtype=dtype)
+    assert reweight(*views, mu=0.9, sigma=1e-3, **own)[0].item() == pytest.approx(-0.4 / 0.2, rel=1e-6)
+    z1, z2 = at_cosines(0.5, [-0.5, -0.6, -0.9], dtype=dtype)
+    z2.requires_grad_()
+    for epsilon, expected in ((0.0, -1.0), (0.1, 0.0)):
+        value = alpha_cl(z1, z2, temperature=0.001, epsilon=epsilon, **own)[0]
+        assert value.item() == pytest.approx(expected, abs=1e-6)
+        (slope,) = torch.autograd.grad(value, z2)
+        assert torch.isfinite(slope).all()
+        assert slope[0, 0].item() == pytest.approx(-0.75 if expected else 0, abs=1e-6)
+
+
+# -- distances, mining, columns ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("own", ENGINES, ids=str)
+def test_mining_by_hand(at_cosines, own):
+    """The squared distance to the positive is 1.6. A negative as far as the positive is not semi-hard."""
+    mixed = {"all": (1.1 + 0.3 + 0) / 3, "hard": 1.1, "semi_hard": 0.3}
+    nearer = {"all": (1.9 + 1.1 + 0.7) / 3, "hard": 1.9, "semi_hard": 0.7}
+    for negatives, expected in [([0.5, 0.1, -0.6], mixed), ([0.9, 0.5, 0.3], nearer)]:
+        for order in ([0, 1, 2], [2, 0, 1]):
+            views = at_cosines(0.2, [negatives[j] for j in order])
+            for mining, value in expected.items():
+                got = triplet(*views, margin=0.5, mining=mining, reduction="none", **own)[0]
+                assert got.item() == pytest.approx(value, rel=1e-10)
+    axes = torch.eye(4, dtype=torch.float64)
+    for last, expected in [(-axes[0], 0.0), (axes[0], 0.2)]:
+        views = axes[[0, 0, 0]], torch.stack([axes[1], axes[2], last])
+        got = triplet(*views, mining="semi_hard", symmetric=False, reduction="none", **own)[0]
+        assert got.item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_coincident_points_and_lengths(views):
+    """Coincident rows are pushed by the whole margin and have a gradient; only the raw form sees the length."""
+    z = torch.zeros(4, 3, dtype=torch.float64)
+    z[:, 1] = 1.0
+    for unit in (True, False):
+        loss = partial(contrastive, margin=2.0, normalize=unit, negatives="all")
+        assert loss(z, z).item() == pytest.approx(2.0, abs=1e-7)
+        loops.finite(loss, z, z)
+        loops.finite(loss, 0 * z, 0 * z)
+    z1, z2 = views(4, 3)
+    assert contrastive(3 * z1, z2).item() == pytest.approx(contrastive(z1, z2).item(), rel=1e-12)
+    far = contrastive(100 * z1, z2, normalize=False)
+    assert far.item() == pytest.approx(((100 * z1 - z2) ** 2).sum(dim=1).mean().item() / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("num_negatives", [1, 9, 30])
+def test_chunks_of_rows_choose_the_same_negatives(views, monkeypatch, num_negatives):
+    monkeypatch.setattr("graphcl.losses.engine.tiled.ROW_ELEMENTS", 40)  # four rows of eleven at a time
+    z1, z2 = views(11, 4)
+    expected = table.tuplet(z1.tolist(), z2.tolist(), num_negatives)
+    got = tuplet(z1, z2, num_negatives=num_negatives, engine="tiled", reduction="none")
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
+
+
+def test_uncorrelated_columns_cost_nothing():
+    z = torch.tensor([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=torch.float64)
+    for got, expected in (
+        (barlow_twins(z, z, off_diagonal=7.0), 0),
+        (barlow_twins(z, -z, off_diagonal=7.0), 3 * 4),
+        (barlow_twins(z, z.roll(1, dims=1), off_diagonal=7.0), 3 + 7 * 3),
+        (barlow_twins(z, z * torch.tensor([3.0, 0.1, 1]) - 5, off_diagonal=7.0), 0),
+        (vicreg(z, z), 0),
+        (vicreg(z + 2.0, z), 25 * 12 / 3),
+        (vicreg(z + 1e4, z + 1e4), 0),
+    ):
+        assert got.item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 12345.678])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+def test_constant_columns(value, dtype):
+    """They correlate with nothing, and are pushed apart by the whole target; the mean may be inexact."""
+    for count in (3, 100):
+        z1, z2 = torch.randn(2, count, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+        z1[:, 1] = value
+        for views in ((z1, z2), (z2, z1)):
+            expected = table.barlow_twins(*(z.tolist() for z in views), off_diagonal=1.0)
+            assert barlow_twins(*views, off_diagonal=1.0).item() == pytest.approx(expected, rel=1e-5)
+            loops.finite(barlow_twins, *views)
+        same = torch.full_like(z1, value)
+        assert barlow_twins(same, same).item() == pytest.approx(3, rel=1e-6)
+        for form, share in (("paper", 1.0), ("released", 0.5)):
+            loss = partial(vicreg, form=form)
+            assert loss(same, same).item() == pytest.approx(share * 50 * (1 - 0.01), rel=1e-3 if value > 1 else 1e-6)
+            loops.finite(loss, same, same)
+
+
+def test_large_dot_products_are_exact(views):
+    """e^x overflows float32 for x > 88; for large |x|, softplus(x) is x or e^x."""
+    z1, z2 = (60 * z for z in views(5, 3))
+    for name in ("jsd", "n_pair", "tuplet"):
+        slow = table.TABLE[name].reference
+        rows = z1.tolist(), z2.tolist()
+        exact = np.mean(slow(*rows) if name == "tuplet" else loops.terms(slow, *rows))
+        for own in ENGINES:
+            loss = partial(losses[name], **own)
+            loops.finite(loss, z1, z2)
+            loops.finite(loss, 0 * z1, z2)
+            assert loss(z1.float(), z2.float()).item() == pytest.approx(exact, rel=1e-5)
+    z = torch.tensor([[1.0], [-1.0]], dtype=torch.float64)
+    np.testing.assert_allclose(jsd(z, 40 * z, reduction="none"), [2 * math.exp(-40)] * 4, rtol=1e-9)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_normaliser_given_or_found_is_the_same_constant(views, gradients, symmetric):
+    z1, z2 = views(6, 3)
+    cosines = negatives_of(z1, z2).flatten() / 0.07
+    loss = partial(instance_nce, symmetric=symmetric, negatives="cross")
+    given_it = partial(loss, log_z=(cosines.logsumexp(0) - math.log(30)).item())
+    assert loss(z1, z2).item() == pytest.approx(given_it(z1, z2).item(), rel=1e-10)
+    np.testing.assert_allclose(gradients(loss, z1, z2), gradients(given_it, z1, z2), rtol=1e-9, atol=1e-11)
+
+
+def test_only_who_shares_a_label_matters_not_its_name(views):
+    z1, z2 = views(5, 3)
+    expected = supcon(z1, z2, labels=torch.tensor([0, 1, 0, 2, 1], dtype=torch.uint8))
+    for labels in ([200, 7, 200, 0, 7], [-3, 10**12, -3, 2, 10**12]):
+        assert supcon(z1, z2, labels=torch.tensor(labels)).item() == pytest.approx(expected.item(), rel=1e-13)
+
+
+@pytest.mark.parametrize(("q", "temperature"), [(0.5, 0.5 / 61), (1.0, 0.01), (0.1, 0.001)])
+def test_powers_that_would_overflow_are_refused(q, temperature):
+    with pytest.raises(InputError, match=r"^`q` must be at most 60 times `temperature`, .*got .* at ") as caught:
+        losses["rince"](*torch.ones(2, 3, 2), q=q, temperature=temperature)
+    assert losses.problems("rince", {"q": q, "temperature": temperature}) == [str(caught.value)]
+    ones = torch.ones(2000, 4)
+    assert torch.isfinite(rince(ones, ones, q=1.0, lam=1.0, temperature=1 / 60))
+
+
+# -- precision ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def figure():
+    path = Path(__file__).parents[2] / "docs" / "figures" / "precision.py"
+    spec = importlib.util.spec_from_file_location("figure_precision", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_flatnces_claim(figure):
+    """Textbook InfoNCE loses its gradient to rounding, at a gap of 16 to 20 in float32 and of 10 in bfloat16."""
+    for gap, dtype, low, high, best in (
+        (10, torch.float32, 1e-6, 1e-4, 1e-6),
+        (16, torch.float32, 1e-3, 5e-2, 1e-6),
+        (20, torch.float32, 1, math.inf, 1e-6),
+        (10, torch.bfloat16, 1, math.inf, 1e-2),
+    ):
+        found = figure.errors(gap, dtype)
+        assert low < found["InfoNCE, textbook"] <= high
+        assert max(found["FlatNCE"], found["InfoNCE, softplus form"]) < best
+
+
+@pytest.mark.parametrize("loss", [infonce, flatnce], ids=["infonce", "flatnce"])
+def test_confident_anchors_keep_their_gradient(loss, gradients, at_cosines):
+    """At gaps s+ - max s_j of 12 to 60, the derivative computed as p+ - 1 would be rounding noise or 0."""
+    rows = torch.randn(115, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    near = rows[:50] + 0.05 * rows[50:100]
+
+    def direction(dtype):
+        anchors = rows[:50].to(dtype, copy=True).requires_grad_()
+        loss.terms(explicit(anchors, near.to(dtype), rows[100:].to(dtype)), temperature=0.04).sum().backward()
+        return normalize(anchors.grad.double(), dim=1, eps=1e-300)
+
+    assert (direction(torch.float32) - direction(torch.float64)).norm(dim=1).median() < 1e-5
+    for dtype, temperature, error in ((torch.float32, 0.03, 1e-4), (torch.bfloat16, 0.05, 5e-3)):
+        if dtype is torch.float32 or loss is flatnce:
+            views = at_cosines(0.9, np.linspace(-0.95, -0.3, 15), dtype=dtype)
+
+            def first(a, b, temperature=temperature):
+                return loss(a, b, temperature=temperature, reduction="none")[0]
+
+            got, want = (gradients(first, *some) for some in (views, [z.double() for z in views]))
+            assert np.linalg.norm(got - want) < error * np.linalg.norm(want)
+
+
+def test_exact_where_the_positive_has_lost(at_cosines, slopes):
+    """The negatives exceed the positive by 20 to 30, where log(1 + e^gap) and gap still differ in float64."""
+    cosines = [-0.95, 0.9, 0.1]
+    for t in (0.09, 0.08, 0.065):
+        for loss in (infonce, partial(adnce, positive_in_denominator=True, sigma=math.inf)):
+            got = loss(*at_cosines(cosines[0], cosines[1:]), temperature=t, reduction="none")[0].item()
+            assert got == pytest.approx(table.infonce(cosines[0], cosines[1:], t), rel=1e-13)
+        p = [math.exp(c / t) for c in cosines]
+        expected = [-sum(p[1:]) / sum(p) / t, *(each / sum(p) / t for each in p[1:])]
+        np.testing.assert_allclose(slopes(infonce, cosines[0], cosines[1:], temperature=t), expected, rtol=1e-11)
+
+
+def noise(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+def close_negative(distance):
+    """Return two views in which each row of the second is at `distance` from another graph's row of the first."""
+    z1 = normalize(noise(6, 16))
+    return z1, z1.roll(1, 0) + distance * normalize(noise(6, 16).flip(1))
+
+
+CONFIDENT = torch.eye(8) + 0.01 * noise(8, 8), torch.eye(8)
+OPPOSITE = torch.cat([noise(3, 5), -noise(3, 5)]), torch.cat([-noise(3, 5), noise(3, 5)]) + 0.1 * noise(6, 5)
+LOST = [
+    *[("rince", {"q": 1.0, "temperature": 1 / rate}, OPPOSITE, 1e-5) for rate in (45, 60)],
+    ("rince", {"q": 1e-8}, OPPOSITE, 1e-4),
+    *[("rince", {"lam": 1.0, "temperature": t}, CONFIDENT, 1e-5) for t in (0.05, 0.02)],
+    ("supcon", {"labels": torch.arange(8), "temperature": 0.03}, CONFIDENT, 1e-5),
+    *[("contrastive", {"normalize": unit}, close_negative(distance), 1e-6 + 1e-7 / distance * unit)
+      for distance in (1e-2, 1e-4) for unit in (False, True)],
+    ("mean_variance", {"temperature": 0.002}, noise(2, 2, 4), 1e-6),
+    ("dclw", {"temperature": 0.01, "sigma": 0.005}, noise(2, 6, 4), 1e-4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize(("name", "own", "views", "tolerance"), LOST, ids=lambda value: str(value)[:40])
+def test_float32_keeps_value_and_gradient(name, own, views, tolerance, engine):
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        z1, z2 = (z.to(dtype, copy=True).requires_grad_() for z in views)
+        value = losses[name](z1, z2, engine=engine, **own)
+        value.backward()
+        found.append([value.detach().double(), z1.grad.double(), z2.grad.double()])
+    for got, want in zip(*found, strict=True):
+        assert (got - want).norm() <= tolerance * want.norm()
+
+
+def test_the_study_loss_adnce_auto():
+    """The loss of benchmarks/studies trains, and equal cosines give DCL."""
+    path = Path(__file__).parents[2] / "benchmarks" / "studies" / "adnce_auto.py"
+    spec = importlib.util.spec_from_file_location("adnce_auto", path)
+    module = importlib.util.module_from_spec(spec)
+    before = [dict(each) for each in (losses._targets, losses._arguments, losses._facts)]
+    spec.loader.exec_module(module)
+    for each, kept in zip((losses._targets, losses._arguments, losses._facts), before, strict=True):
+        each.clear()
+        each.update(kept)
+    z = torch.ones(5, 3)
+    for rule in ("quantile", "radius", "tilt"):
+        torch.testing.assert_close(module.adnce_auto(z, z, rule=rule), dcl(z, z))
+        loops.finite(partial(module.adnce_auto, rule=rule), *torch.randn(2, 8, 4))

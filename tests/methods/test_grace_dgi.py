@@ -1,0 +1,87 @@
+"""Test `grace` and `dgi`, which contrast nodes, against loops over nodes."""
+
+import math
+
+import pytest
+import torch
+
+from graphcl.augment import drop_and_mask, two_views
+from graphcl.losses import Loss
+from graphcl.methods import DGI, GRACE
+from graphcl.registry import losses
+from tests.methods.nodes import graph, node_model, node_views
+from tests.methods.small import dot, seeded, unit
+
+EXTERNAL = [name for name in losses if losses.facts(name)["method"] in ("moco", "memory_bank")]
+"""Losses whose negatives come from a queue or a bank."""
+TAKEN = [name for name in losses if name not in ("byol", "simsiam", "supcon", *EXTERNAL)]
+
+
+def grace_by_hand(z1, z2, temperature):
+    """Return Eq. 2 of the paper: cross-view and intra-view negatives, both views as anchors."""
+    u, v = ([unit(row) for row in z] for z in (z1, z2))
+    n, total = len(u), 0.0
+    for one, other in ((u, v), (v, u)):
+        for i in range(n):
+            positive = math.exp(dot(one[i], other[i]) / temperature)
+            cross = sum(math.exp(dot(one[i], other[k]) / temperature) for k in range(n) if k != i)
+            intra = sum(math.exp(dot(one[i], one[k]) / temperature) for k in range(n) if k != i)
+            total -= math.log(positive / (positive + cross + intra))
+    return total / (2 * n)
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.9])
+def test_graces_loss_of_all_drawn_or_seed_nodes(temperature):
+    """`nodes_per_step` draws nodes; neighbours sampled by a loader are encoded but not contrasted."""
+    model, views = node_model(), node_views(20)
+    z = [model(view) for view in views]
+    loss = Loss("nt_xent", temperature=temperature)
+    drawn = torch.randperm(20, generator=seeded(3))[:7]
+    for arguments, rows in (({}, slice(None)), ({"nodes_per_step": 20}, slice(None)), ({"nodes_per_step": 7}, drawn)):
+        outcome = GRACE(model, loss, **arguments)(*views, generator=seeded(3))
+        assert outcome.loss.item() == pytest.approx(grace_by_hand(z[0][rows], z[1][rows], temperature), rel=1e-12)
+        torch.testing.assert_close(outcome.z2, z[1][rows])
+    for view in views:
+        view.num_seeds = 7
+    outcome = GRACE(model, loss)(*views)
+    assert outcome.h.shape == (7, 6)
+    assert outcome.loss.item() == pytest.approx(grace_by_hand(z[0][:7], z[1][:7], temperature), rel=1e-12)
+    batch = graph(20)
+    batch.num_seeds = 7
+    views = two_views(batch, drop_and_mask(0.2, 0.2), drop_and_mask(0.3, 0.3), seeded(0))
+    assert [view.num_seeds for view in views] == [7, 7]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_every_loss_of_two_views_trains_nodes(name):
+    method = GRACE(node_model(), Loss(name))
+    outcome = method(*node_views())
+    outcome.loss.backward()
+    assert outcome.loss.isfinite()
+    weights = [each.grad for each in method.model.encoder.parameters()]
+    assert all(each is not None and each.isfinite().all() for each in weights)
+    assert any(each.abs().sum() > 0 for each in weights)
+
+
+def build_dgi(seed=0):
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return DGI(node_model(projector="none"), Loss("jsd")).double()
+
+
+def test_dgis_loss_is_the_papers_and_near_log_2_before_training():
+    method, view = build_dgi(), graph()
+    before = view.x.clone()
+    got = method(view, view, generator=seeded(1)).loss.item()
+    assert torch.equal(view.x, before)
+    corrupted = view.clone()
+    corrupted.x = view.x[torch.randperm(12, generator=seeded(1))]
+    h, other = (method.model.encode(each).tolist() for each in (view, corrupted))
+    summary = [1 / (1 + math.exp(-sum(row[k] for row in h) / 12)) for k in range(6)]
+    direction = [dot(row, summary) for row in method.discriminator.tolist()]
+    terms = [math.log1p(math.exp(-dot(row, direction))) for row in h]
+    terms += [math.log1p(math.exp(dot(row, direction))) for row in other]
+    assert got == pytest.approx(sum(terms) / 24, rel=1e-12)
+    view = graph(200)
+    values = [build_dgi(seed)(view, view, generator=seeded(seed)).loss.item() for seed in range(5)]
+    assert values == pytest.approx([math.log(2)] * 5, abs=0.05)

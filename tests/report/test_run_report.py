@@ -1,0 +1,301 @@
+"""The report of a run loads no other files, shows the run's numbers, and copes with damaged run folders."""
+
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch_geometric.data import Data, InMemoryDataset
+
+from graphcl.commands.show import main as show
+from graphcl.experiment.record.snapshot import EDGES
+from graphcl.report.run_report import _command, compare_with_defaults
+from graphcl.report.similarities import density
+from graphcl.report.summary import ROWS
+from graphcl.run import main as run
+
+QUICK = ["--epochs", "2", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
+QUICK += ["--encoder.hidden_channels", "8", "--loss", "adnce", "--loss.sigma", "0.4"]
+
+
+@pytest.fixture(scope="module")
+def folder(few, tmp_path_factory):
+    """Return the folder of a run with two seeds and two evaluators on forty graphs of two classes."""
+    out = tmp_path_factory.mktemp("viz") / "run"
+    arguments = ["--dataset", few("MUTAG"), *QUICK, "--seeds", "0", "4", "--eval", "knn,logreg", "--out", str(out)]
+    assert run(arguments) == 0
+    return out
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "copy")
+
+
+def page_of(folder):
+    text = (folder / "report.html").read_text()
+    return text, ElementTree.fromstring(text.removeprefix("<!DOCTYPE html>\n"))
+
+
+def sections(root):
+    return [each.text for each in root.iter("h2")]
+
+
+def words(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def test_the_page_is_well_formed_and_loads_nothing(folder):
+    text, root = page_of(folder)
+    assert sections(root) == [
+        "Scores",
+        "Training",
+        "Map of the embeddings",
+        "Similarity of positives and negatives",
+        "Weight of a negative by its cosine",
+        "Time",
+        "Settings",
+    ]
+    assert not re.search(r"https?:|src=|@import|<link|<script", text)
+    ids = re.findall(r'\bid="([^"]*)"', text)
+    assert len(set(ids)) == len(ids)
+    inside = re.findall(r'(?:href="#|url\(#)([^")]*)', text)
+    assert inside
+    assert set(inside) <= set(ids)
+    assert set(re.findall(r'href="(.)', text)) == {"#"}
+
+
+def test_the_numbers_are_those_of_the_result(folder):
+    page, root = page_of(folder)
+    result = json.loads((folder / "result.json").read_text())
+    drawn = [words(each) for each in root.iter("text")]
+    leads, verdicts = (
+        [words(each) for each in root.iter("p") if each.get("class") == kind] for kind in ("lead", "verdict")
+    )
+    tables = [[[words(cell) for cell in row] for row in table.iter("tr")] for table in root.iter("table")]
+    rows = {row[0]: row[1:] for row in tables[0]}
+    for number, (name, scores) in enumerate(result["scores"].items()):
+        assert rows[""][number].startswith(name)
+        assert {"majority", "statistics", "untrained", "calibrated", "trained"} <= set(scores)
+        for row, label in ((row, label) for row, label in ROWS.items() if row in scores):
+            assert rows[label][number] == f"{scores[row]['mean']:.2f} ± {scores[row]['std_seeds']:.2f}"
+        gains = [f"{scores[key]['mean']:+.2f} ± {scores[key]['std_seeds']:.2f}" for key in ("gain", "gain_over_best")]
+        best = ROWS[scores["best_reference"]]
+        assert rows["gain over the untrained encoder"][number].startswith(gains[0])
+        assert re.search(rf"^{re.escape(gains[1])}.*\({best}\)$", rows["gain over the best reference row"][number])
+        trained = scores["trained"]
+        assert leads[number] == f"{trained['mean']:.2f} % ± {trained['std_seeds']:.2f} over 2 seeds, {name}"
+        assert f" the best row without training ({best}): {gains[1]}, better in" in verdicts[number]
+        assert re.match("No gain beyond chance over|Training (gains over|loses to)", verdicts[number])
+        for row in ("untrained", "trained"):
+            assert f"{scores[row]['mean']:.2f}" in drawn
+        for seed, each in zip((0, 4), scores["per_seed"], strict=True):
+            means = [f"{np.mean(each[row]['accuracy']):.2f}" for row in ROWS if row in each]
+            assert [name, str(seed), *means] in [row[:-1] for row in tables[1]]
+    for stage, value in result["seconds"].items():
+        assert f"{stage} {value:.2f} s" in page
+
+
+def test_snapshots_are_small_and_add_up(folder):
+    assert (folder / "report.npz").stat().st_size < 20_000
+    kept = np.load(folder / "report.npz")
+    n = np.load(folder / "embeddings.npz")["h"].shape[1]
+    sizes = [16] * (n // 16) + ([n % 16] if n % 16 else [])
+    for when in ("before", "after"):
+        assert kept[f"{when}_positive"].sum() == n
+        negatives = kept[f"{when}_negative"].sum() + kept[f"{when}_same_class"].sum()
+        assert negatives == sum(size * (size - 1) for size in sizes)
+        assert kept[f"{when}_map"].shape == (n, 2)
+        for kind in ("positive", "negative", "same_class"):
+            area = (density(kept[f"{when}_{kind}"], EDGES) * np.diff(EDGES)).sum()
+            assert area == pytest.approx(1)
+
+
+def test_snapshots_do_not_change_the_training(folder, few, tmp_path):
+    out = tmp_path / "run"
+    arguments = ["--dataset", few("MUTAG"), *QUICK, "--seeds", "0", "--eval", "knn", "--report", "false"]
+    assert run([*arguments, "--out", str(out)]) == 0
+    with_report, without = (np.load(each / "embeddings.npz")["h"][0] for each in (folder, out))
+    assert np.array_equal(with_report, without)
+    assert not (out / "report.html").exists()
+    assert not (out / "report.npz").exists()
+
+
+def test_the_page_is_drawn_again_from_the_files(copy, tmp_path, capsys):
+    before = (copy / "report.html").read_text()
+    (copy / "report.html").unlink()
+    (tmp_path / "precious").write_text("kept")
+    (copy / "report.html").symlink_to(tmp_path / "precious")
+    assert show([str(copy)]) == 0
+    assert capsys.readouterr().out == f"{copy}/report.html\n"
+    assert (copy / "report.html").read_text() == before
+    assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("missing", "left"),
+    [
+        (["report.npz"], ["Scores", "Training", "Map of the embeddings", "Time", "Settings"]),
+        (["report.npz", "result.json", "embeddings.npz"], ["Training", "Settings"]),
+        (["report.npz", "result.json", "embeddings.npz", "metrics.jsonl"], ["Settings"]),
+    ],
+)
+def test_a_missing_file_leaves_out_its_sections(copy, missing, left):
+    for name in missing:
+        (copy / name).unlink()
+    assert show([str(copy)]) == 0
+    text, root = page_of(copy)
+    assert sections(root) == left
+    assert ("This run has no result yet" in text) == ("result.json" in missing)
+
+
+@pytest.mark.parametrize(("classes", "line"), [(0, "no class labels"), (40, "5 further classes")])
+def test_any_number_of_classes(classes, line, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+    graphs = [
+        Data(x=torch.rand(4, 3, generator=generator), edge_index=torch.cat([ring, ring.flip(0)], dim=1))
+        for _ in range(max(36, 3 * classes))
+    ]
+    for number, graph in enumerate(graphs if classes else []):
+        graph.y = torch.tensor([number % classes])
+    InMemoryDataset.save(graphs, str(tmp_path / "own.pt"))
+    arguments = ["--dataset", str(tmp_path / "own.pt"), *QUICK, "--epochs", "1", "--seeds", "0", "--eval", "knn"]
+    assert run([*arguments, "--out", str(tmp_path / "run")]) == 0
+    text, root = page_of(tmp_path / "run")
+    assert line in text
+    assert ("negatives of the same class" in text) == bool(classes)
+    assert ("Scores" in sections(root)) == bool(classes)
+
+
+def test_settings_are_compared_with_the_defaults_of_the_same_names(folder):
+    config = json.loads((folder / "result.json").read_text())["config"]
+    changed = {key: (value, default) for key, value, default in compare_with_defaults(config) if default is not None}
+    assert changed["loss.sigma"] == ("0.4", "1.0")
+    assert changed["loss.name"] == ("adnce", "infonce")
+    assert changed["encoder.hidden_channels"] == ("8", "32")
+    assert "loss.mu" not in changed
+    assert "features" not in changed
+    _, root = page_of(folder)
+    assert {words(cell) for cell in root.iter("td") if cell.get("class") == "changed"} == {
+        value for value, _ in changed.values()
+    }
+
+
+def test_a_falling_error_is_a_gain(copy):
+    """The run is on a benchmark with one fold, several targets per graph, and a metric to minimise."""
+    result = json.loads((copy / "result.json").read_text())
+    result["split"] = {"train": 30, "valid": 8, "test": 9}
+    del result["folds"], result["inner_folds"]
+    for scores in result["scores"].values():
+        scores |= {"metric": "rmse", "best_reference": "statistics"}
+        for each in scores["per_seed"]:
+            for row in each:
+                value = 1.5 if row == "trained" else 2.0
+                each[row] |= {"accuracy": [value], "inner": [value], "chosen": [1.0], "folds": 1, "metric": "rmse"}
+    (copy / "result.json").write_text(json.dumps(result))
+    arrays = dict(np.load(copy / "embeddings.npz"))
+    np.savez(copy / "embeddings.npz", **{**arrays, "y": np.full((len(arrays["y"]), 3), np.nan)})
+    assert show([str(copy)]) == 0
+    text, _ = page_of(copy)
+    assert "knn, RMSE" in text
+    assert "Training gains over the best row without training (graph statistics): +0.50" in text
+    assert "split: 30 training graphs, C by 8 for validation, scored on 9" in text
+    assert "class 0" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["/x/graphcl/run.py", "--loss", "dcl"], "python -m graphcl.run --loss dcl"),
+        (["/x/bin/graphcl", "run", "--out", "a b"], "graphcl run --out 'a b'"),
+        (["mine.py"], "mine.py"),
+        ([], ""),
+    ],
+)
+def test_the_command_is_shown_as_typed(arguments, shown):
+    assert _command(arguments) == shown
+
+
+def change_result(change):
+    def damage(folder):
+        content = json.loads((folder / "result.json").read_text())
+        change(content)
+        (folder / "result.json").write_text(json.dumps(content))
+
+    return damage
+
+
+def write(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+def change_arrays(name, **changes):
+    def damage(folder):
+        with np.load(folder / name) as found:
+            content = dict(found)
+        np.savez_compressed(folder / name, **{**content, **changes})
+
+    return damage
+
+
+DAMAGE = {
+    "no config": (lambda folder: (folder / "config.yaml").unlink(), "is not a run folder; pass one with"),
+    "half a result": (write("result.json", "{"), "result.json is not JSON"),
+    "scores": (write("result.json", '{"scores": 3}'), "its files do not fit together"),
+    "no seeds": (change_result(lambda each: each["scores"]["knn"]["per_seed"].clear()), "do not fit together"),
+    "metrics": (write("metrics.jsonl", "x"), "is not JSON"),
+    "settings": (write("config.yaml", "loss: 1\nviews: 2"), "its files do not fit together"),
+    "bomb": (change_arrays("embeddings.npz", h=np.zeros((1, 40, 10**6), np.float32)), "would unpack to 16000"),
+    "few labels": (change_arrays("embeddings.npz", y=np.arange(3)), "its files do not fit together"),
+    "objects": (change_arrays("embeddings.npz", h=np.array([{}])), "embeddings.npz cannot be read"),
+    "points": (change_arrays("report.npz", before_map=np.zeros((10**5, 2))), "its files do not fit together"),
+}
+
+
+@pytest.mark.parametrize(("damage", "line"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_folder_gets_one_line(damage, line, copy, capsys):
+    (copy / "report.html").unlink()
+    damage(copy)
+    assert show([str(copy)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("graphcl: ")
+    assert error.count("\n") == 1
+    assert line in error
+    assert not (copy / "report.html").exists()
+
+
+def test_other_folders_are_refused_with_a_hint(copy, tmp_path, capsys):
+    (tmp_path / "sweep.yaml").touch()
+    assert show([str(tmp_path)]) == 2
+    assert "use graphcl sweep for a sweep" in capsys.readouterr().err
+
+
+def test_text_of_a_folder_is_escaped(copy):
+    """Without escaping, a script in a name would run when the page is opened."""
+    mark = """"'><script>alert(1)</script><img src=x onerror=alert(2)>"""
+    settings = yaml.safe_load((copy / "config.yaml").read_text())
+    settings |= {"dataset": mark, mark: mark}
+    settings["loss"]["name"] = settings["method"]["name"] = settings["views"]["first"]["name"] = mark
+    (copy / "config.yaml").write_text(yaml.safe_dump(settings))
+
+    def inject(content):
+        content["scores"][mark] = content["scores"].pop("knn")
+        content["seconds"][mark] = 1.0
+        content.update(command=[mark], finished=mark, commit=mark)
+        content["versions"] = dict.fromkeys(content["versions"], mark)
+        content["hardware"] = dict.fromkeys(content["hardware"], mark)
+
+    change_result(inject)(copy)
+    lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    (copy / "metrics.jsonl").write_text("\n".join(json.dumps({**line, mark: 1.0}) for line in lines))
+    assert show([str(copy)]) == 0
+    text, root = page_of(copy)
+    assert "&lt;script&gt;alert(1)" in text
+    for each in root.iter():
+        assert each.tag.rpartition("}")[2] not in ("script", "img", "iframe", "object", "embed")
+        assert not [name for name in each.attrib if name.lower().startswith("on")]
