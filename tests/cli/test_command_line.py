@@ -123,8 +123,8 @@ MESSAGES = {
         ("--augmentation x", "`--augmentation` is not a known option; did you mean --views.first and --views.sec"),
         ("--view1 x", "`--view1` is not a known option; did you mean --views.first? see"),
         (
-            "--hidden 1",
-            "`--hidden` is not a known option; did you mean --encoder.hidden_channels or --method.hidden_channels? see",
+            "--hidden-channels 1",
+            "`--hidden-channels` is not a known option; did you mean --encoder.hidden-channels or --method",
         ),
         ("--learning-rate 1", "`--learning-rate` is not a known option; did you mean --lr? see"),
         (
@@ -132,7 +132,7 @@ MESSAGES = {
             "`views.first.ratio` is not a known key; identity takes no ",
         ),
         ("--loss infonce dcl", "`--loss` takes one value, got 2; graphcl sweep compares several."),
-        ("--loss ADNCE", "`loss`: unknown loss 'ADNCE'; did you mean adnce? choose from: adnce, adnce_auto,"),
+        ("--loss ADNCE", "`loss`: unknown loss 'ADNCE'; did you mean adnce? choose from: adnce, alpha_cl,"),
         ("--loss NTXent", "`loss`: unknown loss 'NTXent'; did you mean nt_xent? choose"),
         ("--config grphcl", "file or configuration 'grphcl' not found; did you mean graphcl or"),
         ("--encoder.hidden_channels 100000", "`encoder.hidden_channels` must be in [1, 16384], got 100000."),
