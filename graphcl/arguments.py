@@ -373,7 +373,9 @@ def bind(
     try:
         return signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        callee = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+        callee = function.__name__
+        if callee == "__init__":  # the class that the user named may have inherited it
+            callee = type(args[0]).__name__
         known = [name for name in signature.parameters if name != "self"]
         wrong = next((name for name in kwargs if name not in known), None)
         line = f" has no argument `{wrong}`; {advice(wrong) or nearest(wrong, known)}" if wrong else f": {error}"

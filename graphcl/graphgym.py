@@ -103,7 +103,7 @@ class Network(nn.Module):
         arguments = dict(config.encoder)
         name, edge_dim = arguments.pop("name"), cfg.share.get("edge_dim")
         model = ContrastiveModel(make_encoder(name, arguments, dim_in, edge_dim), config.projection, config.projector)
-        self.method = make_method(config, (), model, cfg.seed)  # type: ignore[arg-type]  # needs no graphs, see `settings`
+        self.method = make_method(config, (), model, cfg.seed)  # needs no graphs, see `settings`
         self.first, self.second = self.method.augmentations(*make_augmentations(config))
 
     @property

@@ -2,13 +2,13 @@
 
 import re
 
-import networkx as nx
+import networkx
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,7 +17,7 @@ from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GINConv, global_add_pool
 
-from graphcl import Config, GraphCL, Pooled, knn, load_dataset, load_encoder
+from graphcl import GraphCL, Pooled, knn, load_dataset, load_encoder
 from graphcl.errors import InputError
 from graphcl.run import main
 from tests.conftest import small_graphs
@@ -41,34 +41,21 @@ def fitted():
     return GraphCL(**QUICK).fit(small_graphs())
 
 
-# -- comparison with the command line ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"loss": {"name": "adnce", "mu": 0.5}, "features": "labels+degree"}, ["--loss", "adnce", "--loss.mu", "0.5"]),
-        (
-            {"method": "simgrace", "loss": "auto", "first": None, "projection": 5, "weight_decay": 0.1},
-            ["--method", "simgrace", "--projection", "5", "--weight-decay", "0.1"],
-        ),
-        (
-            {"loss": "dcl", "first": "identity", "second": {"name": "node_drop", "ratio": 0.3}, "steps": 4, "lr": 0.02},
-            [
-                "--loss=dcl",
-                "--views.first=identity",
-                "--views.second={name: node_drop, ratio: 0.3}",
-                "--steps=4",
-                "--lr=0.02",
-            ],
-        ),
+        ({"loss": {"name": "adnce", "mu": 0.5}, "features": "labels+degree"}, "--loss adnce --loss.mu 0.5"),
+        ({"method": "simgrace", "loss": "auto", "first": None, "projection": 5, "weight_decay": 0.1},
+         "--method simgrace --projection 5 --weight-decay 0.1"),
+        ({"loss": "dcl", "first": "identity", "second": {"name": "node_drop", "ratio": 0.3}, "steps": 4, "lr": 0.02},
+         "--loss=dcl --views.first=identity --views.second node_drop --views.second.ratio 0.3 --steps=4 --lr=0.02"),
     ],
-)
+)  # fmt: skip
 def test_the_same_embeddings_as_the_command_line(settings, words, saved_graphs, tmp_path):
     path, out = saved_graphs(), str(tmp_path / "run")
-    features = ["--features", settings.get("features", "auto"), "--encoder.hidden_channels", "4", "--batch-size", "12"]
+    words += f" --features {settings.get('features', 'auto')} --encoder.hidden_channels 4 --batch-size 12"
     rest = ["--epochs", "3", "--seeds", "5", "--eval", "knn", "--report", "false", "--out", out]
-    assert main(["--dataset", path, *words, *features, *rest]) == 0
+    assert main(["--dataset", path, *words.split(), *rest]) == 0
     with np.load(f"{out}/embeddings.npz") as arrays:
         h = arrays["h"][0]
     estimator = GraphCL(**{**QUICK, "epochs": 3, **settings}, random_state=5)
@@ -80,47 +67,21 @@ def test_the_same_embeddings_as_the_command_line(settings, words, saved_graphs, 
     assert np.array_equal(clone(loaded).fit_transform(small_graphs()), h)
 
 
-# -- scikit-learn's checks and tools -----------------------------------------------------------------------------------
-
 PLAIN_CHECKS = [
-    "check_do_not_raise_errors_in_init_or_set_param",
-    "check_estimator_cloneable",
-    "check_estimator_repr",
-    "check_estimator_tags_renamed",
-    "check_estimators_unfitted",
-    "check_get_feature_names_out_error",
-    "check_get_params_invariance",
-    "check_mixin_order",
-    "check_no_attributes_set_in_init",
-    "check_parameters_default_constructible",
-    "check_set_params",
-    "check_transformer_n_iter",
-    "check_transformers_unfitted",
-    "check_valid_tag_types",
-]
+    "do_not_raise_errors_in_init_or_set_param", "estimator_cloneable", "estimator_repr", "estimator_tags_renamed",
+    "estimators_unfitted", "get_feature_names_out_error", "get_params_invariance", "mixin_order",
+    "no_attributes_set_in_init", "parameters_default_constructible", "set_params", "transformer_n_iter",
+    "transformers_unfitted", "valid_tag_types",
+]  # fmt: skip
 """Checks of scikit-learn's `check_estimator` that do not call `fit` on arrays."""
 
 ARRAY_CHECKS = [
-    "check_dict_unchanged",
-    "check_dont_overwrite_parameters",
-    "check_estimators_dtypes",
-    "check_estimators_fit_returns_self",
-    "check_estimators_overwrite_params",
-    "check_estimators_pickle",
-    "check_f_contiguous_array_estimator",
-    "check_fit_check_is_fitted",
-    "check_fit_idempotent",
-    "check_fit_score_takes_y",
-    "check_methods_sample_order_invariance",
-    "check_methods_subset_invariance",
-    "check_n_features_in",
-    "check_pipeline_consistency",
-    "check_readonly_memmap_input",
-    "check_set_output_transform",
-    "check_transformer_data_not_an_array",
-    "check_transformer_general",
-    "check_transformer_get_feature_names_out",
-]
+    "dict_unchanged", "dont_overwrite_parameters", "estimators_dtypes", "estimators_fit_returns_self",
+    "estimators_overwrite_params", "estimators_pickle", "f_contiguous_array_estimator", "fit_check_is_fitted",
+    "fit_idempotent", "fit_score_takes_y", "methods_sample_order_invariance", "methods_subset_invariance",
+    "n_features_in", "pipeline_consistency", "readonly_memmap_input", "set_output_transform",
+    "transformer_data_not_an_array", "transformer_general", "transformer_get_feature_names_out",
+]  # fmt: skip
 """Checks of `check_estimator` that call `fit` on arrays; `OfRows` converts each row to a graph. Left out: checks that
 require certain messages for sparse, complex, one-dimensional or empty arrays, column names of data frames, or sample
 weights, which `fit` does not accept."""
@@ -141,22 +102,15 @@ class OfRows(GraphCL):
         return [Data(x=torch.tensor(row, dtype=torch.float)[None], edge_index=nothing) for row in np.asarray(X)]
 
 
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", PLAIN_CHECKS)
-def test_scikit_learns_checks(name):
-    if check := getattr(estimator_checks, name, None):  # the oldest supported release lacks some checks
-        check("GraphCL", GraphCL(epochs=1))
+CHECKS = [(name, GraphCL(epochs=1)) for name in PLAIN_CHECKS] + [(name, OfRows(**QUICK)) for name in ARRAY_CHECKS]
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ARRAY_CHECKS)
-def test_scikit_learns_checks_on_rows(name):
-    if check := getattr(estimator_checks, name, None):
-        check("OfRows", OfRows(**QUICK))
-
-
-def test_there_are_checks():
-    assert sum(hasattr(estimator_checks, name) for name in PLAIN_CHECKS + ARRAY_CHECKS) >= 25  # as in scikit-learn 1.4
+@pytest.mark.parametrize(("name", "estimator"), CHECKS)
+def test_scikit_learns_checks(name, estimator):
+    if check := getattr(estimator_checks, f"check_{name}", None):  # the oldest supported release lacks some checks
+        check(type(estimator).__name__, estimator)
+    assert sum(hasattr(estimator_checks, f"check_{each}") for each, _ in CHECKS) >= 25  # as in scikit-learn 1.4
 
 
 def in_an_array(graphs):
@@ -165,9 +119,13 @@ def in_an_array(graphs):
     return array
 
 
-@pytest.mark.parametrize("given", [load_dataset, in_an_array], ids=["data set", "array of objects"])
+def to_networkx(graphs):
+    return [networkx.from_edgelist(graph.edge_index.T.tolist()) for graph in graphs]
+
+
+@pytest.mark.parametrize("given", [load_dataset, in_an_array, to_networkx])
 def test_searching_a_grid(given):
-    """GridSearchCV works with data sets and object arrays of graphs, and with dicts and NumPy numbers in the grid."""
+    """GridSearchCV works with data sets, arrays and networkx graphs, and with dicts and NumPy numbers in the grid."""
     graphs, y = small_graphs(), np.arange(36) % 2
     embedder = GraphCL(**QUICK, features="degree")
     pipeline = make_pipeline(embedder, StandardScaler(), KNeighborsClassifier(3))
@@ -205,15 +163,6 @@ def test_arguments_of_named_parts_are_parameters():
         GraphCL().set_params(loss__tau=0.1).fit(small_graphs())
 
 
-def test_defaults_are_those_of_the_command_line():
-    usual = Config().model_dump()
-    given = GraphCL().get_params() | {"random_state": usual["seeds"][0]}
-    named = {name: {"name": given.pop(name)} for name in ("loss", "method", "encoder")}
-    assert named == {name: usual[name] for name in named}
-    assert (given.pop("first"), given.pop("second"), given.pop("random_state")) == (None, None, 0)
-    assert given == {name: usual[name] for name in given}
-
-
 def test_pandas_series_of_graphs_and_labels():
     pd = pytest.importorskip("pandas")
     graphs, y = pd.Series(small_graphs()), pd.Series(["ring", "star"] * 18)
@@ -230,13 +179,6 @@ def test_labels_teach_nothing(fitted):
     assert np.array_equal(fitted.transform(graphs), GraphCL(**QUICK).fit_transform(graphs))
     other = clone(fitted).fit(small_graphs(), np.arange(36)[::-1])
     assert np.array_equal(fitted.transform(graphs), other.transform(graphs))
-
-
-def test_networkx_graphs():
-    """A pipeline separates rings and stars in cross-validation, although the test graphs have new degrees."""
-    graphs = [make(n) for n in range(4, 16) for make in (nx.cycle_graph, nx.star_graph)]
-    pipeline = make_pipeline(GraphCL(**QUICK, features="degree"), StandardScaler(), KNeighborsClassifier(1))
-    assert cross_val_score(pipeline, graphs, np.arange(24) % 2, cv=4, error_score="raise").mean() > 0.9
 
 
 def test_molecules_stay_categories():
@@ -267,17 +209,6 @@ def test_an_encoder_of_ones_own_that_computes_with_categories_is_refused():
     assert GraphCL(**QUICK | {"encoder": Pooled(Embedded(3, 4, 1))}).fit_transform(dataset).shape == (len(graphs), 4)
 
 
-def test_what_is_known_after_fitting(fitted):
-    assert fitted.get_feature_names_out().tolist() == [f"graphcl{number}" for number in range(12)]
-    assert (fitted.n_features_in_, fitted.seed_, len(fitted.history_)) == (3, 0, 1)
-    assert not fitted.model_.training
-    h = fitted.transform(small_graphs()[:1])
-    assert (h.shape, h.dtype) == ((1, 12), np.float32)
-    for unfitted in (lambda: GraphCL().transform(small_graphs()), lambda: GraphCL().save("here.pt")):
-        with pytest.raises(NotFittedError):
-            unfitted()
-
-
 def test_seeds():
     outcomes = {}
     for name, state in {"0": 0, "one": np.int64(1), "drawn": np.random.RandomState(0), "any": None}.items():
@@ -289,22 +220,23 @@ def test_seeds():
     assert again.tobytes() == outcomes["drawn"]
 
 
-# -- files, and the user's own modules ---------------------------------------------------------------------------------
-
-
-def test_saving_and_loading(fitted, tmp_path):
-    path = tmp_path / "encoder.pt"
+def test_attributes_saving_and_loading(fitted, tmp_path):
+    path, h = tmp_path / "encoder.pt", fitted.transform(small_graphs())
     fitted.save(path)
     torch.load(path, weights_only=True)  # holds no code
     loaded = GraphCL.load(path)
-    assert np.array_equal(loaded.transform(small_graphs()), fitted.transform(small_graphs()))
-    assert loaded.get_feature_names_out().tolist() == fitted.get_feature_names_out().tolist()
-    assert (loaded.n_features_in_, loaded.history_) == (3, [])
-    assert loaded.loss["name"] == "infonce"
+    for each in (fitted, loaded):
+        assert each.get_feature_names_out().tolist() == [f"graphcl{number}" for number in range(12)]
+        assert (each.n_features_in_, each.seed_, each.model_.training) == (3, 0, False)
+        assert (h.shape, h.dtype) == ((36, 12), np.float32)
+        assert np.array_equal(each.transform(small_graphs()), h)
+    assert (len(fitted.history_), loaded.history_, loaded.loss["name"]) == (1, [], "infonce")
     assert clone(loaded).get_params() == loaded.get_params()
     loaded.save(tmp_path / "again.pt")
     with pytest.raises(InputError, match="exists already and is never overwritten; give another file"):
         fitted.save(path)
+    with pytest.raises(NotFittedError):
+        GraphCL().save("here.pt")
 
 
 @pytest.mark.parametrize("own", [Own, Own(3)], ids=["class", "module"])
@@ -325,35 +257,38 @@ def test_a_module_of_ones_own(own, tmp_path):
     assert load_encoder(tmp_path / "own.pt", encoder=own)[0].out_channels == 6
 
 
-MISTAKES = {
-    "loss": ({"loss": "adnse"}, "`loss`: unknown loss 'adnse'; did you mean adnce"),
-    "view": ({"first": "node_dropp"}, "`first`: unknown augmentation 'node_dropp'; did you mean node_drop"),
-    "ratio": ({"second": {"name": "node_drop", "ratio": 2.0}}, "`second.ratio` must be in [0, 1), got 2.0."),
-    "loss-object": ({"loss": 3}, "`loss` must be a mapping of keys to values, got 3."),
-    "epochs": ({"epochs": 1.5}, "`epochs` must be a whole number, got 1.5."),
-    "seed": ({"random_state": -1}, "`random_state` must be in [0, 4294967296), got -1."),
-    "seed-text": ({"random_state": "x"}, "'x' cannot be used to seed"),
-    "device": ({"device": "tpu"}, "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
-    "features": ({"features": "pretty"}, "`features` must be 'auto', 'labels'"),
-    "edges": ({"encoder": "gine"}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
-    "encoder": (
-        {"encoder": 3},
-        "`encoder` must be a module or a function of the number of columns that returns one, g",
-    ),
-    "module": (
-        {"encoder": nn.Linear(3, 3)},
-        "Linear.forward takes no `edge_index` and no `batch`; a graph encoder",
-    ),
-    "labels": ({"loss": "supcon"}, "trains on the labels of all graphs"),
-}
+PASS_LOSS = 'pass loss={"name": "adnce", "temperature": 0.2}.'
+PASS_VIEW = 'pass first={"name": "random4", "ratio": 0.2}, and `second` likewise.'
 
 
-@pytest.mark.parametrize(("settings", "says"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"loss": "adnse"}, "`loss`: unknown loss 'adnse'; did you mean adnce"),
+        ({"first": "node_dropp"}, "`first`: unknown augmentation 'node_dropp'; did you mean node_drop"),
+        ({"second": {"name": "node_drop", "ratio": 2.0}}, "`second.ratio` must be in [0, 1), got 2.0."),
+        ({"epochs": 1.5}, "`epochs` must be a whole number, got 1.5."),
+        ({"random_state": -1}, "`random_state` must be in [0, 4294967296), got -1."),
+        ({"random_state": "x"}, "'x' cannot be used to seed"),
+        ({"encoder": "gine"}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
+        ({"encoder": 3}, "`encoder` must be a module or a function of the number of columns that returns one, g"),
+        ({"encoder": nn.Linear(3, 3)}, "Linear.forward takes no `edge_index` and no `batch`; a graph encoder"),
+        ({"loss": "supcon"}, "trains on the labels of all graphs"),
+        ({"temperature": 0.5}, f"`GraphCL` has no argument `temperature`; {PASS_LOSS}"),
+        ({"tau": 0.5}, f"`GraphCL` has no argument `tau`; {PASS_LOSS}"),
+        ({"aug_ratio": 0.5}, f"`GraphCL` has no argument `aug_ratio`; {PASS_VIEW}"),
+        (
+            {"augmentation": 1},
+            "`GraphCL` has no argument `augmentation`; did you mean first and second? choose from: am",
+        ),
+    ],
+)
 def test_mistakes(settings, says):
-    """Invalid settings raise a one-line error in `fit`, not in the constructor, as scikit-learn requires."""
-    estimator = GraphCL(**settings)
-    with pytest.raises(ValueError, match=re.escape(says)) as caught:
-        estimator.fit(small_graphs())
+    """Invalid values raise a one-line error in `fit`, not in the constructor, as scikit-learn requires."""
+    if known := settings.keys() <= GraphCL().get_params().keys():
+        estimator = GraphCL(**settings)
+    with pytest.raises((ValueError, TypeError), match=re.escape(says)) as caught:
+        estimator.fit(small_graphs()) if known else GraphCL(**settings)
     assert "\n" not in str(caught.value)
 
 
@@ -376,28 +311,9 @@ def test_on_cuda(tmp_path):
         np.testing.assert_allclose(loaded.transform(small_graphs()), h, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"views": 3}, {"views": {"loss": "x"}}, {"loss": {"name": "x"}}, {"lr": float("nan")}]
-)
-def test_settings_of_strangers_are_checked(settings, tmp_path):
-    GraphCL(epochs=0).fit(small_graphs(4)).save(tmp_path / "e.pt")
+@pytest.mark.parametrize("settings", [{"views": 3}, {"loss": {"name": "x"}}, {"lr": float("nan")}])
+def test_settings_of_strangers_are_checked(settings, fitted, tmp_path):
+    fitted.save(tmp_path / "e.pt")
     torch.save(torch.load(tmp_path / "e.pt", weights_only=True) | {"settings": settings}, tmp_path / "e.pt")
-    with pytest.raises(InputError, match=r"e\.pt is corrupted: `") as caught:
+    with pytest.raises(InputError, match=r"^[^\n]*e\.pt is corrupted: `[^\n]*$"):
         GraphCL.load(tmp_path / "e.pt")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "advice"),
-    [
-        ("temperature", 'pass loss={"name": "adnce", "temperature": 0.2}.'),
-        ("tau", 'pass loss={"name": "adnce", "temperature": 0.2}.'),
-        ("ratio", 'pass first={"name": "random4", "ratio": 0.2}, and `second` likewise.'),
-        ("aug_ratio", 'pass first={"name": "random4", "ratio": 0.2}, and `second` likewise.'),
-        ("augmentation", "did you mean first and second? choose from: amp, batch_size, "),
-    ],
-)
-def test_an_argument_of_a_named_part_is_passed_with_its_name(name, advice):
-    with pytest.raises(InputError) as caught:
-        GraphCL(**{name: 0.5})
-    assert str(caught.value).startswith(f"`GraphCL` has no argument `{name}`; {advice}")

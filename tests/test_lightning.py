@@ -79,35 +79,25 @@ def test_the_same_numbers_as_train(name):
         assert not isinstance(one, torch.Tensor) or torch.equal(one, two)
 
 
-def test_a_resident_loader_and_the_embeddings():
-    method, *views = made("two_views")
-    module = ContrastiveModule(method, *views)
+def test_embeddings_with_a_resident_loader_and_a_checkpoint(tmp_path):
+    method, *views = made("moco")
     run = trainer(max_epochs=1, enable_checkpointing=False)
-    run.fit(module, ResidentLoader(GRAPHS, 7, shuffle=True))
+    run.fit(module := ContrastiveModule(method, *views), ResidentLoader(GRAPHS, 7, shuffle=True))
     assert run.global_step == 3
     found = torch.cat(run.predict(module, ResidentLoader(GRAPHS, 7)))
     torch.testing.assert_close(found, embed(method.model, ResidentLoader(GRAPHS, 7))[0])
-
-
-def test_the_state_comes_back_from_a_checkpoint(tmp_path):
-    method, *views = made("moco")
-    run = trainer(max_epochs=1, enable_checkpointing=False)
-    run.fit(ContrastiveModule(method, *views), loader())
     run.save_checkpoint(tmp_path / "module.ckpt")
-    other, *views = made("moco")
-    again = ContrastiveModule.load_from_checkpoint(
-        tmp_path / "module.ckpt", weights_only=False, method=other, first=views[0], second=views[1]
-    )
+    other, first, second = made("moco")
+    load = ContrastiveModule.load_from_checkpoint
+    again = load(tmp_path / "module.ckpt", weights_only=False, method=other, first=first, second=second)
     batch = Batch.from_data_list(GRAPHS)
     assert torch.equal(again.eval()(batch), method.model.eval().encode(batch))
 
 
 def test_other_batches_are_rejected():
     method = TwoViews(ContrastiveModel(GIN(3, 8, 2)), infonce)
-    module, run = (
-        ContrastiveModule(method, NodeDrop(0.2), NodeDrop(0.2)),
-        trainer(max_epochs=1, enable_checkpointing=False),
-    )
+    module = ContrastiveModule(method, NodeDrop(0.2), NodeDrop(0.2))
+    run = trainer(max_epochs=1, enable_checkpointing=False)
     with pytest.raises(InputTypeError, match=r"^expected a .*Batch of whole graphs, got Data; use"):
         run.fit(module, torch.utils.data.DataLoader(GRAPHS, batch_size=None))
 

@@ -92,15 +92,6 @@ def test_test_labels_change_nothing_but_the_score(place, where, tmp_path, monkey
     assert test_flipped == pytest.approx([100 - test[0]])
 
 
-def test_regression_prints_an_error(where, tmp_path, capsys):
-    words = ["--dataset", "ogbg-molesol", *where, *SMALL, "--seeds", "0", "--out", str(tmp_path / "run")]
-    assert main(words) == 0
-    printed = capsys.readouterr().out
-    assert "                                    RMSE   ± seeds\n" in printed
-    scores = json.loads((tmp_path / "run" / "result.json").read_text())["scores"]["ogb"]
-    assert scores["gain"]["mean"] == pytest.approx(scores["untrained"]["mean"] - scores["trained"]["mean"])
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -141,14 +132,18 @@ def test_every_method_takes_it(name, place):
     dry_run(config, dataset)
 
 
-def test_packed_it_gives_the_same(place, where, tmp_path):
+def test_packed_it_gives_the_same_also_without_ogb(where, tmp_path, monkeypatch, capsys):
     assert pack(["--dataset", "ogbg-molesol", *where, "--out", str(tmp_path / "packed")]) == 0
     common = [*SMALL, "--seeds", "0"]
     assert main(["--dataset", "ogbg-molesol", *where, *common, "--out", str(tmp_path / "a")]) == 0
+    assert "                                    RMSE   ± seeds\n" in capsys.readouterr().out
+    monkeypatch.setitem(sys.modules, "ogb", None)
     chosen = ["--encoder", "molecule_gine", "--eval", "ogb"]
     assert main(["--dataset", str(tmp_path / "packed"), *chosen, *common, "--out", str(tmp_path / "b")]) == 0
     one, other = (json.loads((tmp_path / name / "result.json").read_text())["scores"] for name in "ab")
     assert one == other
+    scores = one["ogb"]
+    assert scores["gain"]["mean"] == pytest.approx(scores["untrained"]["mean"] - scores["trained"]["mean"])
 
 
 def test_a_sweep_over_sets_of_both_kinds(place):
@@ -169,10 +164,3 @@ def test_a_sweep_over_sets_of_both_kinds(place):
     assert "in the metric's unit, a lower error is a gain (p):" in text
     assert "Seeds: 2; the benchmark's split. " in text
     assert "p: two-sided paired t-test over seeds" in text
-
-
-def test_a_packed_set_is_read_and_scored_without_ogb(where, tmp_path, monkeypatch):
-    assert pack(["--dataset", "ogbg-molhiv", *where, "--out", str(tmp_path / "packed")]) == 0
-    monkeypatch.setitem(sys.modules, "ogb", None)
-    words = ["--dataset", f"{tmp_path}/packed", "--encoder", "molecule_gine", *SMALL, "--eval", "ogb", "--seeds", "0"]
-    assert main([*words, "--out", str(tmp_path / "run")]) == 0

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import graphcl.api
-from graphcl.arguments import Arguments, Interval, Ratio, Temperature, nearest
+from graphcl.arguments import Interval, Ratio, Temperature, nearest
 from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import Registry, augmentations, encoders, losses
 
@@ -43,20 +43,22 @@ def test_a_file_in_the_package_registers_itself(package):
     assert package.arguments("plain").required == ["z1", "z2"]
 
 
-def test_an_unknown_name_gets_the_nearest_and_all(package):
-    with pytest.raises(InputError, match=r"unknown toy 'plane'; did you mean plain\? choose from: plain\."):
-        package["plane"]
-
-
-def test_a_name_is_registered_once(package):
-    package["plain"]
-    with pytest.raises(InputError, match=r"toy `plain` is registered already, by toy_losses\.plain\."):
-        package.register("plain")(lambda: None)
-
-
-def test_all_problems_are_reported_at_once(package):
-    found = package.problems("plain", {"temperature": -1.0, "flag": "x", "tau": 1}, "loss.")
-    assert found == [
+def test_mistakes_name_the_value_and_the_remedy(package):
+    """Unknown and repeated names, and wrong arguments, listed together or raised by a direct call."""
+    plain = package["plain"]
+    for error, message, call in [
+        (InputError, r"unknown toy 'plane'; did you mean plain\? choose from: plain\.", lambda: package["plane"]),
+        (
+            InputError,
+            r"toy `plain` is registered already, by toy_losses\.plain\.",
+            lambda: package.register("plain")(len),
+        ),
+        (InputError, r"`temperature` must be in \[1e-6, inf\), got 0\.0\.", lambda: plain(0, 0, temperature=0.0)),
+        (InputTypeError, "`temperature` must be a number, got 'a'", lambda: plain(0, 0, temperature="a")),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+    assert package.problems("plain", {"temperature": -1.0, "flag": "x", "tau": 1}, "loss.") == [
         "`loss.temperature` must be in [1e-6, inf), got -1.0.",
         "`loss.flag` must be true or false, got 'x'.",
         "`loss.tau` is not a known key; did you mean temperature? choose from: flag, temperature.",
@@ -64,25 +66,13 @@ def test_all_problems_are_reported_at_once(package):
     assert package.problems("plain", {"temperature": 1}) == []
 
 
-def test_direct_calls_are_guarded(package):
-    with pytest.raises(InputError, match=r"`temperature` must be in \[1e-6, inf\), got 0\.0\."):
-        package["plain"](None, None, temperature=0.0)
-    with pytest.raises(InputTypeError, match="`temperature` must be a number, got 'a'"):
-        package["plain"](None, None, temperature="a")
-
-
 @pytest.mark.parametrize("registry", [losses, augmentations, encoders], ids=lambda registry: registry.kind)
-def test_every_entry_has_a_summary(registry):
+def test_every_entry_has_a_summary_and_valid_defaults(registry):
     assert len(registry) >= 2
     for name in registry:
         assert 15 < len(registry.summary(name)) < 120, name
         assert "$" not in registry.summary(name), name
-
-
-def test_defaults_lie_within_their_own_ranges():
-    for registry in (losses, augmentations, encoders):
-        for name in registry:
-            assert registry.problems(name, registry.arguments(name).defaults) == []
+        assert registry.problems(name, registry.arguments(name).defaults) == []
 
 
 @pytest.mark.parametrize(
@@ -114,19 +104,15 @@ def test_a_class_is_guarded_in_its_constructor_by_position_too():
         Toy(1.5)
 
 
-def test_arguments_ignore_what_has_no_default():
-    assert Arguments(lambda a, b=1: None).required == ["a"]
-
-
 def test_nearest_without_anything_close():
     assert nearest("zzz", ["alpha", "beta"]) == "choose from: alpha, beta"
 
 
 NOT_CALLED = {
-    "Augmentation", "Config", "Decision", "EncoderDescription", "Identity", "InputError",
-    "__version__", "dataset_names", "losses",
+    "Augmentation", "Config", "Decision", "EncoderDescription", "Identity", "InputError", "TrainingSettings", "run",
+    "__version__", "dataset_names", "losses", "train",
 }  # fmt: skip
-"""Public names without arguments, with named fields, or for inheritance only."""
+"""Public names without arguments, with settings or named fields as arguments, or for inheritance only."""
 
 
 @pytest.mark.parametrize("name", sorted({*graphcl.api.__all__} - NOT_CALLED))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from functools import partial
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from graphcl.loaders.order import Shard, check_shard
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
+from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder, takes_categories
 from graphcl.models.nodes import MODELS
@@ -119,19 +120,18 @@ def _check_size(make: Callable[[], nn.Module], name: str) -> None:
             )
 
 
-def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0) -> Method:
+def make_method(config: Config, dataset: Sized, model: ContrastiveModel, seed: int = 0) -> Method:
     """Return the method that trains `model`, without changing the state of torch's global generator.
 
     Args:
         config: settings of the method, the loss and the views.
-        dataset: graphs to train on.
+        dataset: graphs to train on; only their number is used.
         model: model to train; the method is moved to its device.
         seed: seed of the initial weights of the method.
 
     Raises:
-        InputError: the method does not accept the loss, or does not fit the data set.
+        InputError: the method does not accept the loss.
     """
-    check_method(config, dataset)
     arguments = arguments_of(config.method)
     wanted = methods.arguments(config.method["name"]).required
     known = {"num_graphs": len(dataset), "first": config.views.first, "second": config.views.second}
@@ -146,7 +146,7 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
 
 def check_method(config: Config, dataset: GraphDataset) -> None:
     """Raise InputError if the method contrasts nodes and `dataset` holds whole graphs, or the reverse."""
-    nodes = getattr(dataset, "rows", "graphs") == "nodes"  # GraphGym has no data set here
+    nodes = dataset.rows == "nodes"
     if contrasts_nodes(vars(config)) != nodes:
         contrasted, held, usual = (
             ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")
@@ -202,10 +202,11 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
     """
     batch = Batch.from_data_list(dataset.sample())
     generator = torch.Generator().manual_seed(0)
+    check_method(config, dataset)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
     views = two_views(batch, *method.augmentations(*make_augmentations(config)), generator)
     dataset.check_views(*views)
-    with torch.no_grad():
+    with torch.no_grad(), explain_single_row():
         try:
             method(*views, ids=torch.arange(batch.num_graphs), generator=generator)
         except NonFiniteInputError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -71,18 +72,6 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.model, self.loss = model, _as_loss(loss)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call `forward`, and convert BatchNorm's error about a single row into an InputError."""
-        try:
-            return super().__call__(*args, **kwargs)
-        except ValueError as error:
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise InputError(
-                "BatchNorm needs at least two rows to train on, got a batch of one node or one graph; use more data, "
-                "larger batches, or an encoder without BatchNorm."
-            ) from None
-
     @abstractmethod
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -110,6 +99,20 @@ class Method(nn.Module, ABC):
     def after_epoch(self) -> dict[str, float]:
         """Update the method's state and return values to log. Training calls this after each epoch."""
         return {}
+
+
+@contextmanager
+def explain_single_row() -> Iterator[None]:
+    """Convert BatchNorm's error about a single row into an InputError."""
+    try:
+        yield
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise InputError(
+            "BatchNorm needs at least two rows to train on, got a batch of one node or one graph; use more data, "
+            "larger batches, or an encoder without BatchNorm."
+        ) from None
 
 
 def momentum_copy(module: AnyModule) -> AnyModule:

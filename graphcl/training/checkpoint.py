@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from graphcl.arguments import shown
+from graphcl.arguments import named_arguments, shown
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, Stopped, reason
 from graphcl.system.files import remove_partial, write_whole
@@ -71,6 +71,7 @@ class Checkpoints(NoCheckpoints):
         train(method, loader, first, second, epochs=1000, checkpoints=Checkpoints("mine/checkpoints", minutes=10))
     """
 
+    @named_arguments
     def __init__(
         self,
         folder: str | Path,

@@ -20,6 +20,7 @@ from graphcl.distributed.data_parallel import data_parallel, explain_unused_para
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method, Outcome
+from graphcl.methods.method import explain_single_row
 from graphcl.training.checkpoint import OtherTrainingError
 from graphcl.training.epoch import Epoch, measure
 from graphcl.training.non_finite import REACTIONS, NonFiniteLossError, all_finite, non_finite_error
@@ -118,7 +119,8 @@ class Training:
         self._reaction.begin()
         outcome: Outcome | None = None
         try:
-            with explain_unused_parameters(), torch.autocast(self._device.type, torch.bfloat16, self.settings.amp):
+            amp = torch.autocast(self._device.type, torch.bfloat16, self.settings.amp)
+            with explain_unused_parameters(), explain_single_row(), amp:
                 outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)  # encode, project, loss
         except NonFiniteInputError as error:
             if not self._reaction.skips:

@@ -1,11 +1,9 @@
 """`graphcl embed`: node features of other graphs, output files, error messages."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import InMemoryDataset
 
 from graphcl.commands import embed as embedding
 from graphcl.commands import embedding_files
@@ -51,13 +49,12 @@ def saved(tmp_path):
     return save
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("features", FEATURES)
 def test_the_training_graphs_get_their_columns_again(features):
-    """The training graphs may be given as a list, as a data set, or one at a time."""
+    """The training graphs may be given as a list, as a data set, or one at a time; class values are kept."""
     graphs = small_graphs()
+    for graph in graphs:
+        graph.y = 3 + 2 * graph.y
     dataset = load_dataset(graphs, features=features)
     description = description_of(dataset)
     sources = [graphs, load_dataset(graphs), dataset]
@@ -67,6 +64,7 @@ def test_the_training_graphs_get_their_columns_again(features):
         again = load_for(description, source)
         assert torch.equal(again._data.x, dataset._data.x)
         assert torch.equal(again.y, dataset.y)
+        assert source is not graphs or again.classes.tolist() == [3, 5]
     for number in (0, 5):
         (graph,) = load_for(description, [graphs[number]])
         assert torch.equal(graph.x, dataset[number].x)
@@ -86,15 +84,6 @@ def test_degrees_of_other_graphs():
         assert (x[:, 3:].sum(1) == 1).all()
 
 
-def test_class_values_stay():
-    graphs = small_graphs()
-    for graph in graphs:
-        graph.y = 3 + 2 * graph.y
-    for features in FEATURES:
-        dataset = load_for(description_of(load_dataset(graphs, features=features)), graphs)
-        assert dataset.classes.tolist() == [3, 5]
-
-
 def test_graphs_that_do_not_fit():
     wide, bare = small_graphs(), small_graphs()
     for graph in wide:
@@ -109,9 +98,8 @@ def test_graphs_that_do_not_fit():
     for description in (labels, both):
         refused(lambda given=description: load_for(given, bare), "own has no node labels (no `x`); the encoder was")
     edges = description_of(load_dataset(small_graphs(edge_attr=True)), encoder="gine")
-    refused(
-        lambda: load_for(edges, small_graphs()), "own has no columns of `edge_attr`", "own with 2, which it requires."
-    )
+    says = "own has no columns of `edge_attr`", "own with 2, which it requires."
+    refused(lambda: load_for(edges, small_graphs()), *says)
 
 
 def test_a_set_on_disk_is_taken_as_it_is(tmp_path):
@@ -122,37 +110,25 @@ def test_a_set_on_disk_is_taken_as_it_is(tmp_path):
     refused(lambda: load_for(description_of(dataset), on_disk), "3 columns of `x` (labels)", "columns of degrees.")
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
+IDS = [None, [f"molecule {number}" for number in range(36)], [100 - number for number in range(36)]]
 
 
-def test_npz(encoder, saved, tmp_path, capsys):
+@pytest.mark.parametrize("ids", IDS, ids=["numbered", "texts", "numbers"])
+def test_npz(ids, encoder, saved, tmp_path, capsys):
     path, expected = encoder
-    graphs = small_graphs()
-    out = tmp_path / "e.npz"
+    graphs, out = small_graphs(labelled=ids is None), tmp_path / "e.npz"
+    for graph, each in zip(graphs, ids or [], strict=ids is not None):
+        graph.id = each
     for words, seed in ([], 4), (["--seed", "7", "--batch-size", "5", "--force"], 7):
         assert main([path, "--dataset", saved(graphs), "--out", str(out), *words]) == 0
         with np.load(out) as arrays:
-            assert sorted(arrays) == ["h", "id", "y"]
+            assert sorted(arrays) == (["h", "id", "y"] if ids is None else ["h", "id"])
             np.testing.assert_allclose(arrays["h"], expected[seed], rtol=1e-5)
-            assert arrays["id"].tolist() == list(range(36))
-            assert arrays["y"].tolist() == [0, 1] * 18
-    assert f"36 graphs, x: 3 columns (labels), 2 classes), features: labels; 12 numbers per graph in {out}" in (
-        capsys.readouterr().out
-    )
-
-
-def test_ids_and_no_labels(encoder, saved, tmp_path):
-    path, expected = encoder
-    for ids in ([f"molecule {number}" for number in range(36)], [100 - number for number in range(36)]):
-        graphs = small_graphs(labelled=False)
-        for graph, each in zip(graphs, ids, strict=True):
-            graph.id = each
-        out = tmp_path / f"{ids[0]}.npz"
-        assert main([path, "--dataset", saved(graphs), "--out", str(out), "--batch-size", "7"]) == 0
-        with np.load(out) as arrays:
-            assert sorted(arrays) == ["h", "id"]
-            assert arrays["id"].tolist() == ids
-            np.testing.assert_allclose(arrays["h"], expected[4], rtol=1e-5)
+            assert arrays["id"].tolist() == (ids or list(range(36)))
+            assert ids or arrays["y"].tolist() == [0, 1] * 18
+    classes = "no" if ids else "2"
+    line = f"36 graphs, x: 3 columns (labels), {classes} classes), features: labels; 12 numbers per graph in {out}"
+    assert line in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("targets", [None, 2])
@@ -183,39 +159,6 @@ def test_nothing_remains_of_what_failed(encoder, saved, tmp_path, monkeypatch, c
     assert main([encoder[0], "--dataset", saved(small_graphs()), "--out", str(tmp_path / "e.npz")]) == 2
     assert capsys.readouterr().err == "graphcl: No space left on device.\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder.pt", "graphs.pt"]
-
-
-# -- the command line --------------------------------------------------------------------------------------------------
-
-MISTAKES = {
-    "no-encoder": ("--dataset synthetic", "`ENCODER` and `--out` must be given; see --help."),
-    "no-dataset": ("{encoder} --out {here}/e.npz", "`--dataset` must be given; see --help."),
-    "kind": ("{encoder} --dataset synthetic --out e.csv", "`out` must end in .npz or .parquet, got"),
-    "there": ("{encoder} --dataset synthetic --out {here}/there.npz", "there.npz exists already; pass --force"),
-    "nowhere": ("{encoder} --dataset synthetic --out {here}/no/e.npz", "no' not found"),
-    "columns": ("{encoder} --dataset {here}/wide.pt --out {here}/e.npz", "wide has 7 columns of `x`"),
-    "file": ("{here}/no.pt --dataset synthetic --out {here}/e.npz", "not found; give a run's folder"),
-    "other-seed": ("{encoder} --seed 5 --dataset a --out {here}/e.npz", "holds no seed 5; it holds"),
-    "device": ("{encoder} --device cuda:99 --dataset a --out e.npz", "`device` is cuda:99, but tor"),
-}
-
-
-@pytest.mark.parametrize(("words", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_get_a_line_and_code_2(encoder, tmp_path, capsys, words, line):
-    (tmp_path / "there.npz").touch()
-    InMemoryDataset.save([Data(x=torch.ones(2, 7), edge_index=torch.tensor([[0], [1]]))] * 2, f"{tmp_path}/wide.pt")
-    assert main(words.format(encoder=encoder[0], here=tmp_path).split()) == 2
-    err = capsys.readouterr().err
-    assert line in err
-    assert err.startswith("graphcl: ")
-    assert err.count("\n") == 1
-    assert not (tmp_path / "e.npz").exists()
-
-
-def test_parquet_needs_pyarrow(encoder, capsys, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main([encoder[0], "--dataset", "synthetic", "--out", "no-such-file.parquet"]) == 2
-    assert 'need pyarrow: pip install "graphcl[parquet]", or pass an .npz file.' in capsys.readouterr().err
 
 
 def refused(call, *says):

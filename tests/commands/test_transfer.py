@@ -7,7 +7,6 @@ import torch
 import yaml
 
 from graphcl.commands import transfer as module
-from graphcl.commands.show import main as show
 from graphcl.commands.transfer import main, untrained_encoder
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
@@ -61,17 +60,6 @@ def kept(folder):
     return json.loads((folder / "result.json").read_text()), yaml.safe_load((folder / "config.yaml").read_text())
 
 
-def test_show_says_that_a_transfer_is_no_run(place, bbbp, tmp_path, capsys):
-    pytest.importorskip("matplotlib")
-    out = tmp_path / "out"
-    assert main([str(place / "run"), *bbbp, "--mode", "probe", "--seeds", "3", "--out", str(out)]) == 0
-    capsys.readouterr()
-    assert show([str(out)]) == 2
-    assert capsys.readouterr().err.startswith(
-        f"graphcl: {out} is not a run folder, its config.yaml has no `loss`; pass one with a config.yaml, such as "
-    )
-
-
 def test_a_probe(place, bbbp, tmp_path, capsys):
     out = tmp_path / "out"
     assert main([str(place / "run"), *bbbp, "--mode", "probe", "--out", str(out)]) == 0
@@ -107,16 +95,11 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
     finetune = module.finetune
     monkeypatch.setattr(module, "finetune", watched)
     out = tmp_path / "out"
-    assert (
-        main([str(place / "one.pt"), *bbbp, *FINETUNE, "--dropout", "0.1", "--seeds", "0", "1", "--out", str(out)]) == 0
-    )
+    words = [*bbbp, *FINETUNE, "--dropout", "0.1", "--seeds", "0", "1", "--out", str(out)]
+    assert main([str(place / "one.pt"), *words]) == 0
     printed = capsys.readouterr().out
-    for line in (
-        "\nfinetune, from scratch      ",
-        "\nfinetune, from trained      ",
-        "\nfinetune, gain over from scratch  ",
-    ):
-        assert line in printed
+    for row in ("from scratch      ", "from trained      ", "gain over from scratch  "):
+        assert f"\nfinetune, {row}" in printed
     assert "epoch by 8 for validation, scored on 8; mean over 2 seeds, of one encoder.\n" in printed
 
     encoder, description = load_encoder(place / "one.pt")
@@ -143,20 +126,9 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
         for start, found in scores.items():
             valid = [row["valid"] for row in rows if (row["seed"], row["start"]) == (number, start)]
             assert (found["inner"], found["chosen"]) == ([max(valid)], [1 + valid.index(max(valid))])
-    gains = [
-        each["trained"]["accuracy"][0] - each["untrained"]["accuracy"][0]
-        for each in result["scores"]["finetune"]["per_seed"]
-    ]
-    assert result["scores"]["finetune"]["gain"]["mean"] == pytest.approx(sum(gains) / 2)
-
-
-def test_a_probe_on_folds(own, saved_graphs, tmp_path, capsys):
-    path, out = saved_graphs(), tmp_path / "out"
-    assert main([own, "--dataset", path, "--mode", "probe", "--seeds", "0", "--eval", "logreg", "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    assert "accuracy %   ± seeds   ± folds\nlogreg, untrained encoder" in printed
-    assert "10 stratified folds, C by an inner 5-fold grid; mean over 1 seed, of one encoder.\n" in printed
-    assert kept(out)[0]["scores"]["logreg"]["trained"]["seeds"] == [0]
+    scores = result["scores"]["finetune"]
+    gains = [each["trained"]["accuracy"][0] - each["untrained"]["accuracy"][0] for each in scores["per_seed"]]
+    assert scores["gain"]["mean"] == pytest.approx(sum(gains) / 2)
 
 
 def test_few_labels_on_folds(own, saved_graphs, tmp_path):
@@ -177,65 +149,25 @@ def test_few_labels_on_folds(own, saved_graphs, tmp_path):
     assert again.chosen[0] == score["trained"]["chosen"][3]
 
 
-def test_seeds_and_evaluator_by_default(own, saved_graphs, tmp_path, monkeypatch):
-    asked = []
+def test_a_probe_on_folds_with_default_seeds_and_evaluator(own, saved_graphs, tmp_path, monkeypatch, capsys):
+    asked, out = [], tmp_path / "out"
 
     def quick(config, name, h, y, dataset, seed, *others, **more):
         asked.append((name, seed))
         return svm(h, y, folds=2, inner_folds=2, grid=[1.0], seed=seed)
 
+    words = [own, "--dataset", saved_graphs(), "--mode", "probe", "--out"]
+    assert main([*words, str(out), "--seeds", "0", "--eval", "logreg"]) == 0
+    printed = capsys.readouterr().out
+    assert "accuracy %   ± seeds   ± folds\nlogreg, untrained encoder" in printed
+    assert "10 stratified folds, C by an inner 5-fold grid; mean over 1 seed, of one encoder.\n" in printed
+    assert kept(out)[0]["scores"]["logreg"]["trained"]["seeds"] == [0]
     monkeypatch.setattr(module, "score", quick)
-    assert main([own, "--dataset", saved_graphs(), "--mode", "probe", "--out", str(tmp_path / "out")]) == 0
+    assert main([*words, str(tmp_path / "other")]) == 0
     assert asked == [("svm", seed) for seed in (0, 0, 1, 1, 2, 2)]
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["--mode", "finetune", "--label-rate", "0"], "`label_rate` must be in (0, 1], got 0.0."),
-        (["--mode", "probe", "--eval", "ogb"], "`eval` ogb does not fit own, which has no split of its own; pass"),
-        (["--mode", "probe", "--epochs", "3", "--lr", "1"], "--epochs, --lr: for --mode finetune only."),
-        (["--mode", "finetune", "--eval", "svm"], "--eval: for --mode probe only."),
-        (["--mode", "fine"], "`mode` must be 'probe' or 'finetune', got 'fine'."),
-        (["--mode", "finetune", "--dropout", "1"], "`dropout` must be in [0, 1), got 1.0."),
-        (["--mode", "finetune", "--epochs", "0"], "`epochs` must be in [1, 1e9), got 0."),
-        (["--mode", "probe", "--seeds", "1", "1"], "`seeds` must be one or more different numbers, got [1, 1]."),
-        (["--mode", "probe", "--device", "tpu"], "`device` must be auto, cpu, cuda or cuda:N, got 'tpu'."),
-        (["--mode", "probe", "--sed", "1"], "`--sed` is not a known option; did you mean --seeds?"),
-        ([], "`--mode` must be given; see --help."),
-    ],
-)
-def test_a_mistake_is_one_line(words, line, own, saved_graphs, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert main([own, "--dataset", saved_graphs(), *words, "--out", str(out)]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"graphcl: {line}")
-    assert error.count("\n") == 1
-    assert not out.exists()
-
-
-def test_graphs_that_do_not_fit(own, saved_graphs, tmp_path, capsys):
-    def refused(*words):
-        assert main([*words, "--mode", "probe", "--out", str(tmp_path / "out")]) == 2
-        return capsys.readouterr().err
-
-    assert "synthetic has 7 columns of `x` (labels); the encoder was trained on own with 3 " in refused(
-        own, "--dataset", "synthetic"
-    )
-    assert "file 'none' not found" in refused("none", "--dataset", "synthetic")
-    assert "`ENCODER` must be given" in refused("--dataset", "synthetic")
-    path = saved_graphs(labelled=False)
-    assert "own has no class labels to score embeddings by; use graphcl embed." in refused(own, "--dataset", path)
-    (tmp_path / "out").mkdir()
-    assert "out exists already and is never overwritten; pass another" in refused(own, "--dataset", path)
-
-
-def test_molecules_that_do_not_fit(place, bbbp, own, tmp_path, capsys):
-    assert main([own, *bbbp, *FINETUNE]) == 2
-    assert (
-        "ogbg-molbbbp has 9 columns of `x` (labels); the encoder was trained on own with 3 col"
-        in capsys.readouterr().err
-    )
+def test_molecules_that_do_not_fit(place, bbbp, capsys):
     assert main([str(place / "run"), *bbbp, *FINETUNE, "--seeds", "3", "4"]) == 2
     assert f"`seeds` must be among those of {place / 'run'}, 3, 5; got 4." in capsys.readouterr().err
     description, _ = read_saved(place / "run")

@@ -2,8 +2,7 @@ import pytest
 import yaml
 
 from graphcl.augment import Compose, NodeDrop, OneOf, Subgraph
-from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, build_augmentation, make_config, read_config, to_yaml
-from graphcl.config.nested import differences
+from graphcl.config import Config, ConfigError, build_augmentation, make_config, read_config, to_yaml
 
 
 def messages(values) -> list[str]:
@@ -44,58 +43,47 @@ def test_everything_wrong_is_said_at_once():
         "`loss.mu` must be a number, got 'a'.",
         "`device` must be auto, cpu, cuda or cuda:N, got 'gpu'.",
     ]
-    for line in expected:
-        assert line in found
-    assert any(line.startswith("`batchsize` is not a known key; did you mean batch_size?") for line in found)
-    assert any(line.startswith("`loss.muu` is not a known key; did you mean mu?") for line in found)
-    assert any(
-        line.startswith("`views.second`: unknown augmentation 'node_dro'; did you mean node_drop") for line in found
-    )
+    assert set(expected) <= set(found)
+    for start in ("`batchsize` is not a known key; did you mean batch_size?",
+                  "`loss.muu` is not a known key; did you mean mu?",
+                  "`views.second`: unknown augmentation 'node_dro'; did you mean node_drop"):  # fmt: skip
+        assert any(line.startswith(start) for line in found)
     assert len(found) == 11
 
 
-@pytest.mark.parametrize("values", [{None: 1}, {1: 2}, {(1, 2): 3}, {"views": {None: "identity"}}])
-def test_a_key_that_is_no_text(values):
-    (line,) = messages({**values, "epochs": 3})
-    assert line.endswith("is not a known key: keys are strings.")
+VIEW, NOT_TEXT = "views.first", "is not a known key: keys are strings."
+NOT_ORIGINAL = "`views` must be identity with method simgrace, which takes the original graphs; got {}."
 
 
 @pytest.mark.parametrize(
     ("values", "line"),
     [
+        ({None: 1}, f"`None` {NOT_TEXT}"),
+        ({"views": {None: "identity"}}, f"`views.None` {NOT_TEXT}"),
         ({"loss": {"mu": 1}}, "`loss` must be a name or a mapping with a `name`"),
         ({"loss": 3}, "`loss` must be a mapping of keys to values, got 3."),
+        ({"loss": len}, "`loss` must be a registered name, got <built-in function len>; register it"),
         ({"loss": {"name": "dcl", "reduction": "none"}}, "`loss.reduction` must be 'mean' for training"),
         ({"seeds": [1, 1]}, "`seeds` must be one or more different numbers, got [1, 1]."),
         ({"seeds": [-1]}, "`seeds.0` must be in [0, 4294967296), got -1."),
-        (
-            {"features": "degre"},
-            "`features` must be 'auto', 'labels', 'constant', 'degree', 'labels+degree' or 'auto+degree'",
-        ),
+        ({"features": "degre"}, "`features` must be 'auto', 'labels', 'constant', 'degree', 'labels+degree' or 'aut"),
         ({"eval": ["svm", "knn,logreg"]}, "`eval`: unknown evaluator 'knn,logreg'; did you mean"),
-        ({"eval": 3}, "`eval` must be a list, got 3."),
         ({"lr": True}, "`lr` must be a number, got True."),
         ({"amp": 1}, "`amp` must be true or false, got 1."),
-        ({"dataset": 5}, "`dataset` must be a string, got 5."),
-        (
-            {"dataset": object},
-            "`dataset` must be a name or a path, got <class 'object'>; use GraphCL, or pass a file of "
-            "InMemoryDataset.save.",
-        ),
+        ({"dataset": object}, "`dataset` must be a name or a path, got <class 'object'>; use GraphCL, or pass a"),
         ({"temperature": 0.5}, "`temperature` is not a known key; did you mean loss.temperature? there are"),
-        ({"loss": len}, "`loss` must be a registered name, got <built-in function len>; register it"),
-        ({"views": {"first": {"name": "node_drop", "ratio": 1.0}}}, "`views.first.ratio` must be in [0, 1), got 1.0."),
-        ({"views": {"first": "one_of"}}, "`views.first.members` must be a list of one or more augmentations"),
-        (
-            {"views": {"first": {"name": "one_of", "members": ["identity", {"name": "subgraph", "growth": "x"}]}}},
-            "`views.first.members.1.growth` must be 'boundary' or 'one_hop', got 'x'.",
-        ),
+        ({"views": {"first": {"name": "node_drop", "ratio": 1.0}}}, f"`{VIEW}.ratio` must be in [0, 1), got 1.0."),
+        ({"views": {"first": "one_of"}}, f"`{VIEW}.members` must be a list of one or more augmentations"),
+        ({"views": {"first": {"name": "one_of", "members": ["identity", {"name": "subgraph", "growth": "x"}]}}},
+         f"`{VIEW}.members.1.growth` must be 'boundary' or 'one_hop', got 'x'."),
+        ({"method": "simgrace", "views": {"first": "random4"}}, NOT_ORIGINAL.format("random4 and identity")),
+        ({"method": "simgrace", "views": {"second": {"name": "node_drop", "ratio": 0.1}}},
+         NOT_ORIGINAL.format("identity and node_drop")),
     ],
-)
+)  # fmt: skip
 def test_messages(values, line):
-    found = messages(values)
-    assert len(found) == 1
-    assert found[0].startswith(line)
+    (found,) = messages({**values, "epochs": 3})
+    assert found.startswith(line)
 
 
 @pytest.mark.parametrize("spec", ["simgrace", {"name": "simgrace", "eta": 0.1}])
@@ -105,19 +93,6 @@ def test_a_method_of_original_graphs_has_them_for_its_views_by_default(spec):
         assert config.views.model_dump() == {"first": {"name": "identity"}, "second": {"name": "identity"}}
         assert make_config(yaml.safe_load(to_yaml(config))) == config
     assert make_config({"method": "two_views"}).views.second["name"] == "random4"
-
-
-@pytest.mark.parametrize(
-    ("views", "got"),
-    [
-        ({"first": "random4"}, "random4 and identity"),
-        ({"second": {"name": "node_drop", "ratio": 0.1}}, "identity and node_drop"),
-        ({"first": "subgraph", "second": "random4"}, "subgraph and random4"),
-    ],
-)
-def test_other_views_chosen_for_such_a_method(views, got):
-    line = f"`views` must be identity with method simgrace, which takes the original graphs; got {got}."
-    assert messages({"method": "simgrace", "views": views}) == [line]
 
 
 def test_nested_augmentations_are_built():
@@ -141,10 +116,3 @@ def test_loss_and_method_follow_each_other_where_only_one_is_named():
 
 def test_every_setting_is_described():
     assert all(field.description for field in Config.model_fields.values())
-
-
-def test_differences():
-    old = {"lr": 0.1, "out": "a", "loss": {"name": "dcl", "gone": 1}}
-    new = {"lr": 0.2, "out": "b", "loss": {"name": "dcl", "come": 1}}
-    expected = ["`lr` was 0.1 and is 0.2", "`loss.gone` was removed", "`loss.come` is new"]
-    assert differences(old, new, RUNTIME_SETTINGS) == expected

@@ -66,17 +66,12 @@ def job(folder, name, words, kill_when=None):
 if __name__ == "__main__":
     dataset, folder = sys.argv[1], Path(sys.argv[2])
     common, run = ["--dataset", dataset, *WORDS], folder / "run"
-    found = {
-        "mistake": job(folder, "mistake", [*common, "--batch-size", "3", "--out", str(folder / "mistake")]),
-        "nodes": job(
-            folder, "nodes", [*common, "--dataset", "sbm-400", "--method", "dgi", "--out", str(folder / "nodes")]
-        ),
-        "whole": job(folder, "whole", [*common, "--epochs", "2", "--out", str(folder / "whole")]),
-        "killed": job(
-            folder,
-            "killed",
-            [*common, "--epochs", "100000", "--resume", str(run)],
-            lambda: list(run.glob("checkpoints/seed-0/step-*.pt")),
-        ),
+    words = {
+        "mistake": ["--batch-size", "3"],
+        "nodes": ["--dataset", "sbm-400", "--method", "dgi"],
+        "whole": ["--epochs", "2"],
     }
+    found = {name: job(folder, name, [*common, *more, "--out", str(folder / name)]) for name, more in words.items()}
+    endless, saved = [*common, "--epochs", "100000", "--resume", str(run)], "checkpoints/seed-0/step-*.pt"
+    found["killed"] = job(folder, "killed", endless, lambda: list(run.glob(saved)))
     print(json.dumps(found))

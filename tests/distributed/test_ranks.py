@@ -1,6 +1,6 @@
 """Test losses, methods, training and collectives on 2 and 4 ranks.
 
-The tests report the `CHECKS` in `losses.py`, `methods.py`, `nodes.py`, `training.py` and `whole.py`. Losses and methods
+The tests report the `CHECKS` in `losses.py`, `methods.py`, `training.py` and `whole.py`. Losses and methods
 are compared with one process that has the global batch.
 """
 
@@ -19,12 +19,12 @@ def test_on_two_ranks(group, stem, name):
     assert group(stem, 2)[name] is None
 
 
-@pytest.mark.parametrize("stem", ["nodes", "training", "whole"])
+@pytest.mark.parametrize("stem", ["training", "whole"])
 def test_all_on_two_ranks(group, stem):
     assert {name: each for name, each in group(stem, 2).items() if each is not None} == {}
 
 
 @pytest.mark.several
-@pytest.mark.parametrize("stem", ["losses", "methods", "nodes", "training", "whole"])
+@pytest.mark.parametrize("stem", ["losses", "methods", "training", "whole"])
 def test_all_on_four_ranks(group, stem):
     assert {name: each for name, each in group(stem, 4).items() if each is not None} == {}

@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from functools import partial
 from unittest import mock
 
 import torch
@@ -11,34 +12,47 @@ import graphcl.training.checkpoint
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.distributed import ranks
+from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
 from graphcl.experiment.build import make_method, make_model
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
-from graphcl.methods import TwoViews
+from graphcl.methods import GRACE, TwoViews
+from graphcl.models.node_gcn import node_gcn
+from graphcl.models.nodes import NodeModel
 from graphcl.training.checkpoint import Checkpoints
 from tests.conftest import small_graphs
+from tests.methods.nodes import node_views
+from tests.methods.small import seeded
 from tests.training.helpers import StopAfter, equal, figures, train_seed
 
-DATA = load_dataset(small_graphs(48))
+CLOSE = {"rtol": 1e-9, "atol": 1e-10}
+GRAPHS = load_dataset(small_graphs(48))
 SMALL = {"encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}, "batch_size": 16, "epochs": 2}
+NODES = {"dataset": "sbm-400", "method": "grace", "epochs": 4, "optimizer": "sgd", "deterministic": True}
+NODES["encoder"] = {"name": "node_gcn", "hidden_channels": 8, "out_channels": 8, "norm": "batch_norm"}
 
 
-def trained(settings, folder=None, looks=1000, loss=None):
-    """Train on all ranks and return method and history.
+def trained(settings, folder=None, looks=1000, loss=None, hook=None, alone=False, resume=True):
+    """Train on all ranks, or on each `alone`; return method and history.
 
-    With `folder`, the last rank stops the run at every `looks`-th opportunity, and the run is resumed until it ends.
+    With `folder`, the last rank stops the run at every `looks`-th opportunity; with `resume`, it is resumed until it
+    ends, else None is returned.
     """
-    config = make_config({**SMALL, **settings})
-    with ranks.across(dist.group.WORLD):
+    config = make_config(settings if "dataset" in settings else {**SMALL, **settings})
+    data = load_dataset("sbm-400", nodes=True) if "dataset" in settings else GRAPHS
+    with ranks.across(None if alone else dist.group.WORLD):
         while True:
-            model = make_model(config, DATA)
-            method = make_method(config, DATA, model) if loss is None else TwoViews(model, loss)
+            model = make_model(config, data)
+            method = make_method(config, data, model) if loss is None else TwoViews(model, loss)
+            if hook is not None:
+                method.register_forward_pre_hook(hook)
             kept = None if folder is None else Checkpoints(folder, stop=StopAfter(looks, rank=ranks.size() - 1))
             try:
-                return method, train_seed(config, DATA, model, method=method, checkpoints=kept)
+                return method, train_seed(config, data, model, method=method, checkpoints=kept)
             except Stopped:
-                assert folder is not None
+                if not resume:
+                    return None
 
 
 def assert_equal_on_all_ranks(method):
@@ -52,18 +66,14 @@ def shared_folder():
         return ranks.broadcast_object(tempfile.mkdtemp())
 
 
-def resumes(settings):
-    """Return a check that training stopped and resumed after every epoch equals uninterrupted training."""
-
-    def check():
-        settings["deterministic"] = True
-        whole, history = trained(settings)
-        resumed, found = trained(settings, shared_folder(), 1)
-        assert equal(resumed, whole)
-        assert figures(found) == figures(history)
-        assert_equal_on_all_ranks(resumed)
-
-    return check
+def resumes(settings, looks=1):
+    """Training that is stopped and resumed after every `looks` epochs equals uninterrupted training."""
+    settings = {**settings, "deterministic": True}
+    whole, history = trained(settings)
+    resumed, found = trained(settings, shared_folder(), looks)
+    assert equal(resumed, whole)
+    assert figures(found) == figures(history)
+    assert_equal_on_all_ranks(resumed)
 
 
 def resumes_within_an_epoch():
@@ -75,22 +85,12 @@ def resumes_within_an_epoch():
 
 
 def all_reduce_of_ddp():
-    """DDP's all-reduce and the sum in rank order agree up to rounding."""
+    """DDP's all-reduce and the sum in rank order agree up to rounding; one process draws other views."""
     (plain, history), (_, ordered) = (trained({"deterministic": each}) for each in (False, True))
     for one, other in zip(history, ordered, strict=True):
         assert math.isclose(one.loss, other.loss, rel_tol=1e-3)
     assert_equal_on_all_ranks(plain)
-
-
-def plain_differs():
-    """Each rank draws its own views, so the result differs from training on one process."""
-    method, history = trained({"steps": 3})
-    config = make_config({**SMALL, "steps": 3})
-    model = make_model(config, DATA)
-    train_seed(config, DATA, model)
-    assert not torch.equal(next(method.parameters()), next(model.parameters()))
-    assert len(history) == 1
-    assert_equal_on_all_ranks(method)
+    assert not torch.equal(next(plain.parameters()), next(trained({}, alone=True)[0].parameters()))
 
 
 class NonFiniteOnOne:
@@ -108,14 +108,7 @@ class NonFiniteOnOne:
 
 
 def all_ranks_skip():
-    method, history = trained({"non_finite": "skip", "epochs": 1}, loss=NonFiniteOnOne())
-    assert history[0].diagnostics["skipped"] == 2
-    assert_equal_on_all_ranks(method)
-
-
-def all_ranks_skip_what_one_has_not_sent():
-    """One rank has NaN in rows that it does not send before the next collective."""
-    config = make_config({**SMALL, "non_finite": "skip", "epochs": 1, "method": "moco"})
+    """All ranks skip a step with NaN on one rank, also in rows that it does not send before the next collective."""
     calls = []
 
     def corrupt(module, views):
@@ -123,23 +116,72 @@ def all_ranks_skip_what_one_has_not_sent():
         if len(calls) == 2 and ranks.rank() == 0:
             views[0].x = views[0].x * torch.nan
 
+    for skipped, settings, more in ((2, {}, {"loss": NonFiniteOnOne()}), (1, {"method": "moco"}, {"hook": corrupt})):
+        method, history = trained({"non_finite": "skip", "epochs": 1, **settings}, **more)
+        assert history[0].diagnostics["skipped"] == skipped
+        assert_equal_on_all_ranks(method)
+
+
+# -- nodes: the ranks divide the nodes of the same views ---------------------------------------------------------------
+
+
+def build(loss, nodes_per_step):
+    """Return `grace` in float64 with fixed initial weights; its encoder has BatchNorm."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        model = NodeModel(node_gcn(5, hidden_channels=8, out_channels=6, norm="batch_norm"), projector="elu").double()
+    return GRACE(model, loss, nodes_per_step=nodes_per_step).train()
+
+
+def one_process(loss, nodes, drawn=None, alone=None):
+    """Compare loss, gradients and running statistics; one process contrasts `alone` nodes, by default `drawn`."""
+    views = node_views(nodes)
+    single, shared = build(loss, alone or drawn), build(loss, drawn)
+    expected = single(*views, generator=seeded(5)).loss
+    expected.backward()
     with ranks.across(dist.group.WORLD):
-        model = make_model(config, DATA)
-        method = make_method(config, DATA, model)
-        method.register_forward_pre_hook(corrupt)
-        history = train_seed(config, DATA, model, method=method)
-    assert history[0].diagnostics["skipped"] == 1
-    assert_equal_on_all_ranks(method)
+        together = data_parallel(shared, torch.device("cpu"))  # averages gradients as long as it exists
+        found = together(*views, generator=seeded(5))
+        found.loss.backward()
+        assert found.z1.size(0) == (drawn or nodes) // ranks.size(), "a rank contrasts its part of the nodes"
+        value = ranks.sum_over_ranks(found.loss.detach()) / ranks.size()
+    torch.testing.assert_close(value, expected.detach(), **CLOSE)
+    for one, other in zip(shared.parameters(), single.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, **CLOSE)
+    for one, other in zip(shared.buffers(), single.buffers(), strict=True):
+        torch.testing.assert_close(one, other, **CLOSE)
+
+
+def nodes_as_one_process():
+    """A run on all ranks, also one that a single process began, equals the run of one process up to rounding."""
+    single, history = trained(NODES, alone=True)
+    folder = shared_folder()
+    if dist.get_rank() == 0:
+        assert trained(NODES, folder, 2, alone=True, resume=False) is None
+    dist.barrier()
+    for options in ({}, {"folder": folder}):
+        together, found = trained(NODES, **options)
+        assert len(found) == len(history)
+        for one, other in zip(found, history, strict=True):
+            assert math.isclose(one.loss, other.loss, rel_tol=1e-5), (one, other)
+        for one, other in zip(together.parameters(), single.parameters(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+        assert_equal_on_all_ranks(together)
 
 
 CHECKS = {
-    "two_views": resumes({}),
-    "moco": resumes({"loss": "moco", "method": {"name": "moco", "queue_size": 24}}),
-    "memory_bank": resumes({"loss": "instance_nce", "method": {"name": "memory_bank", "warmup": 1}}),
-    "sync_batchnorm": resumes({"sync_batchnorm": True}),
+    "two_views": partial(resumes, {}),
+    "moco": partial(resumes, {"loss": "moco", "method": {"name": "moco", "queue_size": 24}}),
+    "memory_bank": partial(resumes, {"loss": "instance_nce", "method": {"name": "memory_bank", "warmup": 1}}),
+    "sync_batchnorm": partial(resumes, {"sync_batchnorm": True}),
     "within_epoch": resumes_within_an_epoch,
     "all_reduce": all_reduce_of_ddp,
-    "plain_differs": plain_differs,
     "skip": all_ranks_skip,
-    "skip_unseen": all_ranks_skip_what_one_has_not_sent,
+    "nodes": partial(one_process, Loss("nt_xent"), 12),
+    "nodes_tiled": partial(one_process, Loss("nt_xent", engine="tiled"), 24),
+    "nodes_whole_batch_statistics": partial(one_process, Loss("barlow_twins"), 24),
+    "drawn_nodes": partial(one_process, Loss("infonce"), 20, drawn=8),
+    "a_remainder_of_nodes_is_omitted": partial(one_process, Loss("infonce"), 21, alone=20),
+    "nodes_as_one_process": nodes_as_one_process,
+    "nodes_resume": partial(resumes, NODES, 2),
 }

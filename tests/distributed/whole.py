@@ -2,6 +2,7 @@
 
 import copy
 import math
+from functools import partial
 from unittest import mock
 
 import torch
@@ -86,44 +87,32 @@ def without_across_losses_are_local():
     assert torch.equal(infonce(z1, z2), alone)
 
 
+LOSSES = infonce, barlow_twins, vicreg, partial(infonce, engine="tiled")
+
+
 @check
-def different_batch_sizes_are_refused_by_all():
+def a_mistake_of_one_rank_is_refused_by_all():
+    """Batches of different sizes or widths, and rows that are not finite."""
     rank, size = dist.get_rank(), dist.get_world_size()
     sizes = ", ".join(str(4 + number) for number in range(size))
     expected = f"all ranks must have equally many graphs in a batch, got {sizes} by rank; "
     expected += "make_loader(..., shard=(rank, ranks)) cuts equal shards."
-    with across():
-        for _ in range(2):  # the first call stores the number of rows
-            for loss in (infonce, barlow_twins, vicreg, lambda a, b: infonce(a, b, engine="tiled")):
-                assert message_of(lambda loss=loss: loss(numbers(4 + rank), numbers(4 + rank))) == expected
-                loss(numbers(4), numbers(4))
-
-
-@check
-def different_widths_are_refused_by_all():
-    rank, size = dist.get_rank(), dist.get_world_size()
-    with across():
-        wide = numbers(4, 20 + rank)
-        for engine in ("dense", "tiled"):
-            message = message_of(lambda engine=engine: infonce(wide, wide, engine=engine))
-            assert message.startswith("all ranks must have rows of one shape, got [4, ")
-            assert message.endswith("by rank; they must train the same model.")
-            assert f"{20 + size - 1}" in message
-
-
-@check
-def a_bad_value_on_one_rank_is_refused_by_all():
-    rank = dist.get_rank()
-    bad = numbers(4)
+    wide, bad = numbers(4, 20 + rank), numbers(4)
     if rank == 1:
         bad[2, 1] = math.nan
     with across():
-        for loss in (infonce, barlow_twins, vicreg, lambda a, b: infonce(a, b, engine="tiled")):
-            message = message_of(lambda loss=loss: loss(numbers(4), bad), NonFiniteInputError)
-            assert "not finite" in message
-        own = message_of(lambda: infonce(numbers(4), bad), NonFiniteInputError)
+        for loss in 2 * LOSSES:  # the first call stores the number of rows
+            assert message_of(partial(loss, numbers(4 + rank), numbers(4 + rank))) == expected
+            loss(numbers(4), numbers(4))
+            assert "not finite" in message_of(partial(loss, numbers(4), bad), NonFiniteInputError)
+        own = message_of(partial(infonce, numbers(4), bad), NonFiniteInputError)
         assert (own == "`z2` is not finite in row 2.") == (rank == 1)
         assert "of the other ranks" in own or rank == 1
+        for engine in ("dense", "tiled"):
+            message = message_of(partial(infonce, wide, wide, engine=engine))
+            assert message.startswith("all ranks must have rows of one shape, got [4, ")
+            assert message.endswith("by rank; they must train the same model.")
+            assert f"{20 + size - 1}" in message
 
 
 @check
@@ -207,21 +196,13 @@ def norm_check(encoder):
 
 
 @check
-def norm_of_gin():
+def norm_of_encoders():
     norm_check(GIN(4, hidden_channels=8, num_layers=2))
-
-
-@check
-def norm_of_gin_with_both_views_in_one_pass():
-    # By their numbers of nodes ranks would take one pass or two, and their collectives would not match.
+    norm_check(Pooled(pyg.GIN(4, 8, 2, norm="batch_norm"), readout="sum"))
+    # By their numbers of nodes ranks would take one pass for both views or two, and their collectives would not match.
     limit = 10**9 if dist.get_rank() == 0 else 0
     with mock.patch.object(stack, "_gin", None), mock.patch("graphcl.models.contrastive.ONE_PASS", limit):
         norm_check(GIN(4, hidden_channels=8, num_layers=2, readout="mean"))
-
-
-@check
-def norm_of_pyg():
-    norm_check(Pooled(pyg.GIN(4, 8, 2, norm="batch_norm"), readout="sum"))
 
 
 @check

@@ -1,4 +1,4 @@
-"""`graphcl sweep`: output files, resuming, failing cells, concurrent sweeps, error messages."""
+"""`graphcl sweep`: output files, resuming, failing cells, executors, concurrent sweeps, error messages."""
 
 import io
 import json
@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from filelock import FileLock
 from torch_geometric.data import InMemoryDataset
@@ -20,40 +21,35 @@ import graphcl
 from graphcl.errors import InputError
 from graphcl.run import main as run
 from graphcl.sweep import command as module
-from graphcl.sweep import make_plan, sweep
+from graphcl.sweep import executors, make_plan, sweep
 from graphcl.sweep.cell import run_cell
 from graphcl.sweep.command import main
+from graphcl.sweep.executors import default_workers, make_executor
 from graphcl.sweep.folder import SweepFolder
 from graphcl.sweep.progress import Progress
+from graphcl.system.processes import LocalExecutor, worker_device
 from tests.conftest import small_graphs
+from tests.sweep.conftest import QUICK
 
-QUICK = ["--epochs", "1", "--batch-size", "16", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
-QUICK += ["--encoder.hidden_channels", "8"]
 FOLDS = {"accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2, "inner_folds": 2}
 SCORED = {"scores": {"svm": {"seed": 0, **FOLDS}}, "seconds": {}}
 AXES = ["--loss", "infonce", "dcl", "--seeds", "0-1"]
-
-
-@pytest.fixture
-def inline(monkeypatch):
-    """Run cells in a thread of this process, which is faster than starting a worker process."""
-    module = sys.modules["graphcl.sweep.sweep"]  # `graphcl.sweep.sweep` is the function
-    monkeypatch.setattr(module, "make_executor", lambda name, workers: ThreadPoolExecutor(1))
-
-
-def command(*words):
-    root = str(Path(graphcl.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "graphcl.sweep", *words]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(graphcl.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
 def finished(folder):
-    return len(list((folder / "cells").glob("[!.]*.json"))) if (folder / "cells").is_dir() else 0
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("cells/[!.]*.json")}
 
 
 def table(folder):
     return (folder / "table.md").read_text(), (folder / "table.tex").read_text()
+
+
+@pytest.fixture
+def planned(saved_graphs):
+    settings = {"dataset": saved_graphs(), "seeds": [0], "epochs": 1, "encoder": {"name": "gin", "hidden_channels": 8}}
+    settings |= {"evaluation.folds": 3, "evaluation.inner_folds": 2}
+    return make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": settings})
 
 
 def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
@@ -67,19 +63,19 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
     assert len(shown.strip().split("\n")) == 6
     assert {path.name for path in whole.iterdir()} >= {"sweep.yaml", "cells", "table.md", "table.tex", "cells.csv"}
 
-    process = command(*words, "--out", str(broken), "--workers", "1")
+    command = [sys.executable, "-m", "graphcl.sweep", *words, "--out", str(broken), "--workers", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
     deadline = time.time() + 120
-    while finished(broken) < 2 and time.time() < deadline:
+    while len(finished(broken)) < 2 and time.time() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)  # returns only after the worker, which holds the pipes too, has ended
-    before = {path.name: path.stat().st_mtime_ns for path in (broken / "cells").glob("*.json")}
+    before = finished(broken)
     assert 2 <= len(before) < 6
     # `--out` alone resumes the sweep, and finished cells are not run again.
     assert main(["--out", str(broken), "--workers", "2"]) == 0
     assert table(broken) == table(whole)
-    after = {path.name: path.stat().st_mtime_ns for path in (broken / "cells").glob("*.json")}
-    assert all(after[name] == stamp for name, stamp in before.items())
+    assert before.items() <= finished(broken).items()
 
     # A larger sweep in the same folder runs only the new cells.
     capfd.readouterr()
@@ -90,17 +86,16 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
 
     # The file of a cell is a configuration; `graphcl run` with it gives the same scores.
     cell = next(path for path in (whole / "cells").iterdir() if '"loss": "dcl"' in path.read_text())
-    record = json.loads(cell.read_text())
     assert run(["--config", str(cell), "--out", str(tmp_path / "again")]) == 0
     result = json.loads((tmp_path / "again" / "result.json").read_text())
-    assert result["scores"]["svm"]["per_seed"][0]["trained"]["accuracy"] == record["scores"]["svm"]["accuracy"]
-    capfd.readouterr()
+    accuracy = json.loads(cell.read_text())["scores"]["svm"]["accuracy"]
+    assert result["scores"]["svm"]["per_seed"][0]["trained"]["accuracy"] == accuracy
 
     # Other settings for a finished cell are listed before anything runs.
+    capfd.readouterr()
     assert main([*words, "--lr", "0.5", "--out", str(whole)]) == 2
-    assert "holds a cell `infonce, " in (error := capfd.readouterr().err)
-    assert "with other settings, run by graphcl" in error
-    assert "`lr` was 0.01 and is 0.5. Pass another --out" in error
+    error = r"holds a cell `infonce, .* with other settings, run by graphcl .*`lr` was 0\.01 and is 0\.5\. Pass another"
+    assert re.search(error, capfd.readouterr().err)
 
 
 def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
@@ -126,19 +121,16 @@ def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
 
 def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):
     """Paths are relative to the folder in which the sweep was started: data set, recipe, data folder, mirror."""
-    start, other = tmp_path / "start", tmp_path / "other"
-    start.mkdir()
-    other.mkdir()
-    InMemoryDataset.save(small_graphs(), str(start / "own.pt"))
-    InMemoryDataset.save(small_graphs(n=12), str(other / "own.pt"))
+    start, other, out = (tmp_path / name for name in ("start", "other", "sweep"))
+    for folder, n in ((start, 36), (other, 12)):
+        folder.mkdir()
+        InMemoryDataset.save(small_graphs(n), str(folder / "own.pt"))
     (start / "mine.yaml").write_text("lr: 0.02\n")
-    out = tmp_path / "sweep"
     monkeypatch.chdir(start)
     words = ["--dataset", "own.pt", "--recipe", "mine.yaml", *QUICK, "--seeds", "0", "--out", "../sweep"]
     assert main(words) == 0
     files, whole = set(out.rglob("*.json")), table(out)
-    cell = next(path for path in out.rglob("*.json") if '"lr": 0.02' in path.read_text())
-    cell.unlink()
+    next(path for path in files if '"lr": 0.02' in path.read_text()).unlink()
     monkeypatch.chdir(other)
     assert main(["--out", "../sweep"]) == 0
     assert Path.cwd() == other
@@ -151,13 +143,12 @@ def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):
     assert "2 finished" in capfd.readouterr().out
 
 
-def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path, capfd):
+def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path, capfd, monkeypatch):
     out = tmp_path / "sweep"
     words = ["--dataset", saved_graphs(), *QUICK, "--seeds", "0", "--lr", "0.01", "1e30", "--epochs", "3"]
     assert main([*words, "--out", str(out), "--workers", "1"]) == 1
     printed, error = capfd.readouterr()
-    assert "failed: " in error
-    assert "became NaN or infinite" in error
+    assert re.search("failed: .*became NaN or infinite", error)
     assert "1 of 3 cells failed; the same command runs them again." in error
     assert "Traceback" not in error
     assert "| failed" in printed
@@ -166,145 +157,82 @@ def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path,
     assert main(["--out", str(out), "--dry-run"]) == 0
     assert "2 finished" in capfd.readouterr().out
 
+    def stop(*arguments, **options):
+        raise RuntimeError("one\n  two")
 
-def test_a_cell_of_an_earlier_version(tmp_path):
-    """A finished cell without a setting counts as run with its default; a cell with another value is an error."""
-    plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
-    (cell,) = plan.cells
-    (tmp_path / "cells").mkdir()
-
-    def keep(change):
-        config = cell.config.model_dump()
-        change(config)
-        record = {"status": "done", "coordinates": dict(cell.coordinates), "config": config, **SCORED}
-        (tmp_path / "cells" / "earlier.json").write_text(json.dumps(record))
-        return SweepFolder(tmp_path).records(plan)
-
-    assert cell.key in keep(lambda config: config["encoder"].pop("readout"))
-    assert cell.key in keep(lambda config: config.pop("steps"))
-    with pytest.raises(InputError, match=r"with other settings, run by graphcl \?: `lr` was 0\.1 and is 0\.01\. Pass"):
-        keep(lambda config: config.update(lr=0.1))
-    with pytest.raises(InputError, match=r"`momentum` was removed"):
-        keep(lambda config: config.update(momentum=0.9))
-    # A failed record of an earlier version does not replace the record of a finished cell.
-    record = {"coordinates": dict(cell.coordinates), "config": cell.config.model_dump(), **SCORED}
-    (tmp_path / "cells" / f"{cell.key}.json").write_text(json.dumps({**record, "status": "done"}))
-    del record["config"]["steps"]
-    for name in ("0", "earlier", "z"):  # these file names sort before and after the finished cell's
-        (tmp_path / "cells" / f"{name}.json").write_text(json.dumps({**record, "status": "failed", "error": "why"}))
-    assert SweepFolder(tmp_path).records(plan)[cell.key]["status"] == "done"
-
-
-def test_one_sweep_at_a_time(tmp_path, capfd):
-    out = tmp_path / "sweep"
-    (out / "cells").mkdir(parents=True)
-    (out / "sweep.yaml").write_text("axes: {loss: [dcl]}\n")
-    with FileLock(out / ".lock"):
-        assert main(["--out", str(out)]) == 2
-    assert capfd.readouterr().err == f"graphcl: {out} is in use by another sweep; wait for it, or pass another --out.\n"
+    monkeypatch.setattr("graphcl.sweep.cell._load", stop)
+    (cell,) = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0], "data_root": "nowhere"}}).cells
+    assert run_cell(cell.config, "cpu")["error"] == "RuntimeError: one two"
 
 
 def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch):
-    out = tmp_path / "sweep"
+    out, before = tmp_path / "sweep", signal.getsignal(signal.SIGTERM)
 
     def show(self, cell, records):
         if len(records) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(module.Progress, "__call__", show)
-    before = signal.getsignal(signal.SIGTERM)
     try:
         assert main(["--dataset", saved_graphs(), *QUICK, *AXES, "--out", str(out)]) == 130
     finally:
         signal.signal(signal.SIGTERM, before)
     error = capfd.readouterr().err
     assert f"stopped; finished cells are in {out}; the same command resumes the sweep." in error
-    assert 2 <= finished(out) < 6
+    assert 2 <= len(finished(out)) < 6
     assert (out / "table.md").exists()
 
 
-def test_a_data_set_that_cannot_be_scored_stops_the_sweep(saved_graphs, tmp_path, capfd):
-    path = saved_graphs(labelled=False)
-    assert main([*AXES, "--dataset", path, "--out", str(tmp_path / "s")]) == 2
-    assert capfd.readouterr().err == (
-        f"graphcl: {Path(path).stem} has no class labels, so a sweep cannot score it; use graphcl run.\n"
-    )
-    assert not (tmp_path / "s").exists()
+# -- records -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--losss", "dcl", "hcl", "--out", "x"], "`--losss` is not a known option"),
-        (["--mu", "0", "1", "--out", "x"], "`--mu` is not a known option; did you mean --loss.mu? see --help all."),
-        (["--loss", "dcl", "hcl"], "`--out` must name the folder of the sweep"),
-        (["--out", "nothing"], "nothing holds no sweep to resume"),
-        (["nowhere.yaml", "--out", "x"], "sweep 'nowhere.yaml' not found; choose from: published, or pass a file."),
-        (["--loss", "dcl", "hcl", "--out", "x", "--workers", "none"], "`workers` must be a whole number, got 'none'."),
-        (["--loss", "dcl", "hcl", "--out", "here"], "here is not empty and not a sweep folder"),
-        (["list.yaml", "--out", "x"], "`settings` must be a mapping, got [1, 2]"),
-        (["bad.yaml", "--out", "x"], "is not readable as YAML"),
-        (["--loss", "dcl", "hcl", "--device", "cuda:63", "--out", "x"], "`device` is cuda:63, but torch sees"),
-        (["old.yaml", "--out", "x"], "`settings`: unknown setting `tau`"),
-    ],
-)
-def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "precious").write_text("x")
-    (tmp_path / "bad.yaml").write_text("a: [")
-    (tmp_path / "list.yaml").write_text("settings: [1, 2]")
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump({"axes": {"loss": ["dcl"]}, "settings": {"tau": 1}}))
-    assert main(words) == 2
-    error = capfd.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.yaml", "here", "list.yaml", "old.yaml"]
-
-
-def test_invalid_records_are_ignored(tmp_path):
+@pytest.fixture
+def keep(tmp_path):
+    """Return a cell, its record, and a function that writes a record's text to a file and reads the records."""
     plan = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0]}})
     (cell,) = plan.cells
-    good = {"status": "done", "coordinates": dict(cell.coordinates), "config": cell.config.model_dump(), **SCORED}
-    cells = tmp_path / "cells"
-    cells.mkdir()
+    (tmp_path / "cells").mkdir()
 
-    def known(text):
-        (cells / f"{cell.key}.json").write_text(text)
-        return cell.key in SweepFolder(tmp_path).records(plan)
+    def records(text, name=cell.key):
+        (tmp_path / "cells" / f"{name}.json").write_text(text if isinstance(text, str) else json.dumps(text))
+        return SweepFolder(tmp_path).records(plan)
 
-    assert known(json.dumps(good))
-    assert known(json.dumps({**good, "status": "failed", "error": "why"}))
-    for text in ("", "{", "[]", "null", '"done"', "?{}", "[" * 10**6, "9" * 10**5, "\0", '{"coordinates": {"a": []}}'):
-        assert not known(text)
+    record = {"status": "done", "coordinates": dict(cell.coordinates), "config": cell.config.model_dump(), **SCORED}
+    return cell, record, records
+
+
+def test_a_cell_of_an_earlier_version(keep):
+    """A finished cell without a setting counts as run with its default; a cell with another value is an error."""
+    cell, record, records = keep
+    config = record["config"]
+    encoder = {key: value for key, value in config["encoder"].items() if key != "readout"}
+    without_steps = {key: value for key, value in config.items() if key != "steps"}
+    for changed in ({**config, "encoder": encoder}, without_steps):
+        assert cell.key in records({**record, "config": changed}, "earlier")
+    with pytest.raises(InputError, match=r"with other settings, run by graphcl \?: `lr` was 0\.1 and is 0\.01\. Pass"):
+        records({**record, "config": {**config, "lr": 0.1}}, "earlier")
+    with pytest.raises(InputError, match=r"`momentum` was removed"):
+        records({**record, "config": {**config, "momentum": 0.9}}, "earlier")
+    # A failed record of an earlier version does not replace the record of a finished cell.
+    failed = {**record, "config": without_steps, "status": "failed", "error": "why"}
+    records(failed, "earlier")
+    records(record)
+    for name in ("0", "z"):  # these file names sort before and after the finished cell's
+        found = records(failed, name)
+    assert found[cell.key]["status"] == "done"
+
+
+def test_invalid_records_are_ignored(keep):
+    cell, good, records = keep
+    texts = ["", "{", "[]", "null", '"done"', "?{}", "[" * 10**6, "9" * 10**5, "\0", '{"coordinates": {"a": []}}']
     for key in good:
-        assert not known(json.dumps({each: value for each, value in good.items() if each != key}))
-        assert not known(json.dumps({**good, key: 3}))
-    assert not known(json.dumps({**good, "scores": {"svm": {}}}))
-    assert not known(json.dumps({**good, "scores": {"knn": good["scores"]["svm"]}}))
-    assert not known(json.dumps({**good, "scores": {"svm": {**good["scores"]["svm"], "accuracy": None}}}))
-
-
-def test_folders_that_cannot_be_used(tmp_path, capfd, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("x")
-    for out in ("file", "file/below"):
-        assert main(["--loss", "dcl", "hcl", "--out", out]) == 2
-        assert f"cannot create the folder {out}: Not a directory; pass another --out." in capfd.readouterr().err
-    # A sweep that was killed at its start leaves a folder of cells without sweep.yaml.
-    (tmp_path / "started" / "cells").mkdir(parents=True)
-    (tmp_path / "started" / "table.md").write_text("")
-    with SweepFolder(tmp_path / "started"):
-        pass
-
-
-def test_an_error_is_one_line(monkeypatch):
-    def stop(*arguments, **options):
-        raise RuntimeError("one\n  two")
-
-    monkeypatch.setattr("graphcl.sweep.cell._load", stop)
-    (planned,) = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0], "data_root": "nowhere"}}).cells
-    assert run_cell(planned.config, "cpu")["error"] == "RuntimeError: one two"
+        texts += [{each: value for each, value in good.items() if each != key}, {**good, key: 3}]
+    scores = good["scores"]["svm"]
+    texts += [
+        {**good, "scores": each} for each in ({"svm": {}}, {"knn": scores}, {"svm": {**scores, "accuracy": None}})
+    ]
+    assert all(cell.key in records(text) for text in (good, {**good, "status": "failed", "error": "why"}))
+    assert [text for text in texts if cell.key in records(text)] == []
 
 
 @pytest.mark.parametrize("name", [".lock", "cells", "figures"])
@@ -314,10 +242,8 @@ def test_links_in_a_folder_are_not_written_through(name, tmp_path):
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep" / "sweep.yaml").write_text("axes: {loss: [infonce]}\n")
     (tmp_path / "sweep" / name).symlink_to(tmp_path / "precious")
-    with (
-        pytest.raises(InputError, match="is a link, and nothing is written through it; remove it"),
-        SweepFolder(tmp_path / "sweep"),
-    ):
+    message = "is a link, and nothing is written through it; remove it"
+    with pytest.raises(InputError, match=message), SweepFolder(tmp_path / "sweep"):
         pass
     assert (tmp_path / "precious").read_text() == "kept"
 
@@ -332,3 +258,138 @@ def test_progress_lines():
     lines = stream.getvalue().split("\n")
     assert re.fullmatch(r"\[2/3, \d+ s left\] infonce, synthetic, seed 0: svm 85\.00 % in 0\.0 s", lines[0])
     assert re.fullmatch(r"\[3/3, 0 s left\] dcl, synthetic, seed 0: failed: why", lines[1])
+
+
+TWO = "--loss dcl hcl"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--losss dcl hcl --out x", "`--losss` is not a known option"),
+        ("--mu 0 1 --out x", "`--mu` is not a known option; did you mean --loss.mu? see --help all."),
+        (TWO, "`--out` must name the folder of the sweep"),
+        ("--out nothing", "nothing holds no sweep to resume"),
+        ("nowhere.yaml --out x", "sweep 'nowhere.yaml' not found; choose from: published, or pass a file."),
+        (f"{TWO} --out x --workers none", "`workers` must be a whole number, got 'none'."),
+        (f"{TWO} --out here", "here is not empty and not a sweep folder"),
+        (f"{TWO} --out here/precious", "cannot create the folder here/precious: Not a directory; pass another --out."),
+        ("list.yaml --out x", "`settings` must be a mapping, got [1, 2]"),
+        ("bad.yaml --out x", "is not readable as YAML"),
+        (f"{TWO} --device cuda:63 --out x", "`device` is cuda:63, but torch sees"),
+        ("old.yaml --out x", "`settings`: unknown setting `tau`"),
+        ("--loss dcl --dataset bare.pt --out x", "bare has no class labels, so a sweep cannot score it; use graphcl"),
+        ("--out used", "used is in use by another sweep; wait for it, or pass another --out."),
+    ],
+)
+def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    InMemoryDataset.save(small_graphs(labelled=False), "bare.pt")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "used" / "cells").mkdir(parents=True)
+    files = {"here/precious": "x", "bad.yaml": "a: [", "list.yaml": "settings: [1, 2]"}
+    files |= {"old.yaml": yaml.safe_dump({"axes": {"loss": ["dcl"]}, "settings": {"tau": 1}})}
+    for name, text in {**files, "used/sweep.yaml": "axes: {loss: [dcl]}\n"}.items():
+        (tmp_path / name).write_text(text)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    with FileLock("used/.lock"):
+        assert main(words.split()) == 2
+    error = capfd.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+# -- executors ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
+    pool = LocalExecutor(1)
+    try:
+        tasks = {"a": (pow, 2, 3), "killed": (signal.raise_signal, signal.SIGKILL), "b": (pow, 2, 4)}
+        tasks |= {"exit": (os._exit, 3), "device": (worker_device,), "process": (os.getpid,)}
+        futures = {name: pool.submit(*task) for name, task in tasks.items()}
+        for name, code in (("killed", "SIGKILL"), ("exit", "EXIT")):
+            with pytest.raises(BrokenExecutor, match=rf"{code}\("):
+                futures[name].result()
+        assert [futures[name].result() for name in ("a", "b")] == [8, 16]
+        expected = {f"cuda:{number}" for number in range(torch.cuda.device_count())} or {"cpu"}
+        assert futures["device"].result() in expected
+        os.kill(futures["process"].result(), signal.SIGKILL)  # between two tasks
+        time.sleep(1)
+        process = pool.submit(os.getpid).result()
+        running, waiting = pool.submit(time.sleep, 100), pool.submit(time.sleep, 100)
+    finally:
+        pool.shutdown(wait=False)
+    assert running.done()
+    assert waiting.cancelled()
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
+def test_processes_know_what_a_script_and_its_modules_register(tmp_path):
+    register = "from graphcl.registry import losses\nlosses.register({!r})(lambda z1, z2: z1)\n"
+    (tmp_path / "beside.py").write_text(register.format("theirs"))
+    (tmp_path / "script.py").write_text(f"""import beside
+from graphcl.config import make_config
+from graphcl.system.processes import LocalExecutor
+{register.format("mine")}
+if __name__ == "__main__":
+    pool = LocalExecutor(1)
+    print([pool.submit(make_config, {{"loss": name}}).result().loss["name"] for name in ("mine", "theirs")])
+    pool.shutdown()
+""")
+    command = [sys.executable, tmp_path / "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ENVIRONMENT)
+    assert done.stdout == "['mine', 'theirs']\n", done.stderr
+
+
+def test_as_many_workers_as_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(executors.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("joblib.cpu_count", lambda: 4)
+    assert [default_workers(cells) for cells in (0, 1, 1000)] == [1, 1, 4]
+    for available, workers in ((16_000_000, 4), (3_500_000, 2), (100, 1)):
+        executors.MEMINFO.write_text(f"MemFree: 100 kB\nMemAvailable:   {available} kB\nOdd: 0\n")
+        assert default_workers(1000) == workers
+
+
+def test_an_executor_by_its_name(monkeypatch):
+    assert isinstance(make_executor("concurrent.futures:ThreadPoolExecutor", 3), ThreadPoolExecutor)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for name, message in [
+        ("locky", "`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got 'locky'"),
+        ("os:sep", "`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got 'os:sep'"),
+        ("nowhere:make", "`executor` nowhere:make cannot be imported: No module named 'nowhere'"),
+        ("dask:x", r"`executor` dask:x needs Dask .*; pip install 'graphcl\[cluster\]'\."),
+    ]:
+        with pytest.raises(InputError, match=message):
+            make_executor(name, 1)
+
+
+class Dead(Executor):
+    """An executor whose workers die."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        return ThreadPoolExecutor(1).submit(self.die)
+
+    def die(self):
+        raise BrokenExecutor("killed\n by the system")
+
+
+def test_cells_of_a_dead_worker_fail_and_are_run_again(planned, tmp_path):
+    found = sweep(planned, tmp_path / "sweep", executor=Dead())
+    assert set(found.failed.values()) == {"the worker died: killed by the system"}
+    assert len(found.failed) == 3
+    with ThreadPoolExecutor(1) as pool:
+        assert not sweep(planned, tmp_path / "sweep", executor=pool).failed
+
+
+def test_a_dask_cluster_that_loses_a_worker_gives_the_same_table(planned, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+        sweep(planned, tmp_path / "dask", executor=make_executor(f"dask:{cluster.scheduler_address}", 1))
+    with ThreadPoolExecutor(1) as pool:
+        sweep(planned, tmp_path / "here", executor=pool)
+    assert table(tmp_path / "dask") == table(tmp_path / "here")

@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,23 +43,22 @@ def test_a_failed_write_leaves_the_earlier_file(tmp_path):
 
 
 def test_text_is_bounded_and_has_one_kind_of_line_end(tmp_path):
-    (tmp_path / "f").write_bytes(b"\xef\xbb\xbfa\r\nb\rc")
-    assert read_text(tmp_path / "f") == "a\nb\nc"
-    assert read_text(tmp_path / "f", 10) == "a\nb\nc"
-    with pytest.raises(InputError, match=r"f is larger than 8 bytes\."):
-        read_text(tmp_path / "f", 8)
-    with pytest.raises(InputError, match=r"larger than 1000 bytes"):
-        read_text(type(tmp_path)("/dev/zero"), 1000)
-    (tmp_path / "f").write_bytes(b"a\xff")
+    file = tmp_path / "f"
+    file.write_bytes(b"\xef\xbb\xbfa\r\nb\rc")
+    assert read_text(file) == read_text(file, 9) == "a\nb\nc"
+    for path, most, says in [
+        (file, 8, r"f is larger than 8 bytes\."),
+        (Path("/dev/zero"), 1000, "larger than 1000 byt"),
+    ]:
+        with pytest.raises(InputError, match=says):
+            read_text(path, most)
+    for text in ("", "{", "[" * 10**6, "9" * 10**5, '{"a": }'):
+        file.write_text(text)
+        with pytest.raises(InputError, match=r"f is not JSON \("):
+            read_json(file)
+    file.write_bytes(b"a\xff")
     with pytest.raises(InputError, match=r"f is not UTF-8 text: invalid start byte at byte 1\."):
-        read_text(tmp_path / "f")
-
-
-@pytest.mark.parametrize("text", ["", "{", "[" * 10**6, "9" * 10**5, '{"a": }'])
-def test_invalid_json(text, tmp_path):
-    (tmp_path / "f").write_text(text)
-    with pytest.raises(InputError, match=r"f is not JSON \("):
-        read_json(tmp_path / "f")
+        read_text(file)
 
 
 def npz(save=np.savez, **arrays):
@@ -80,11 +80,7 @@ def header(descr, shape):
 
 
 def test_arrays_come_back(tmp_path):
-    arrays = {
-        "h": np.arange(6.0).reshape(2, 3),
-        "f": np.asfortranarray(np.arange(6).reshape(2, 3)),
-        "e": np.zeros((0, 2)),
-    }
+    arrays = {"h": np.arange(6.0).reshape(2, 3), "f": np.asfortranarray(np.ones((2, 3))), "e": np.zeros((0, 2))}
     for save in (np.savez, np.savez_compressed):
         (tmp_path / "f.npz").write_bytes(npz(save, **arrays))
         found = read_arrays(tmp_path / "f.npz")
@@ -92,7 +88,9 @@ def test_arrays_come_back(tmp_path):
         assert all(np.array_equal(found[key], arrays[key]) and found[key].dtype == arrays[key].dtype for key in arrays)
 
 
+SOUND = npz(h=np.ones(50))
 HOSTILE = {
+    "damaged": (SOUND[:300] + bytes([SOUND[300] ^ 1]) + SOUND[301:], "Bad CRC-32"),
     "bomb": (npz(np.savez_compressed, h=np.zeros(10**8, np.uint8)), "would unpack to 1000001"),
     "objects": (npz(h=np.array([{}], object)), "allow_pickle=False"),
     "large-header": (member("h.npy", header("<f8", (10**12,)) + bytes(8)), "f.npz cannot be read"),
@@ -101,10 +99,7 @@ HOSTILE = {
     "no-array": (member("h.npy", b"text"), "does not hold arrays"),
     "no-archive": (b"PK", "File is not a zip file"),
     "an-array": (header("<f8", ()) + bytes(8), "File is not a zip file"),
-    "encrypted": (
-        npz(h=np.ones(2)).replace(b"PK\x01\x02-\x03-\x00\x00\x00", b"PK\x01\x02-\x03-\x00\x01\x00"),
-        "cannot be read",
-    ),
+    "encrypted": (npz(h=np.ones(2)).replace(b"PK\1\2-\3-\0\0\0", b"PK\1\2-\3-\0\1\0"), "cannot be read"),
     "cut-off": (npz(h=np.ones(200))[:400], "File is not a zip file"),
 }
 
@@ -117,14 +112,6 @@ def test_hostile_arrays(content, says, tmp_path):
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
     assert found[0] < 32 * 2**20
-
-
-def test_a_damaged_byte_is_noticed(tmp_path):
-    content = bytearray(npz(h=np.ones(50)))
-    content[300] ^= 1
-    (tmp_path / "f.npz").write_bytes(content)
-    with pytest.raises(InputError, match="Bad CRC-32"):
-        read_arrays(tmp_path / "f.npz")
 
 
 def test_messages_hold_no_control_characters():

@@ -33,19 +33,6 @@ def test_ogb_is_imported_without_its_version_check(variable, monkeypatch):
     monkeypatch.delitem(sys.modules, "ogb")
 
 
-@needs_ogb
-def test_a_plain_import_does_check(monkeypatch):
-    for name in [name for name in sys.modules if name in ("ogb", "ogb.version")]:
-        monkeypatch.delitem(sys.modules, name)
-    started = []
-    monkeypatch.setattr(threading.Thread, "start", lambda thread: started.append(thread))
-    monkeypatch.setenv("OUTDATED_IGNORE", "1")
-    import ogb.version
-
-    assert ogb.version.check_outdated is not None
-    assert started
-
-
 def test_a_missing_package_gives_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "ogb", None)
     with pytest.raises(InputError, match=r"data sets need the package ogb .*; pip install 'graphcl\[ogb\]'"):

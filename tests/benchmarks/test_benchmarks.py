@@ -1,0 +1,88 @@
+"""Import every benchmark and study, plan the studies' sweeps, and run the suite on tiny sets."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Batch
+
+from graphcl.losses import infonce
+from graphcl.registry import methods
+from graphcl.sweep import make_plan
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+SCRIPTS = sorted(path for path in BENCHMARKS.rglob("*.py") if "results" not in path.parts)
+SWEEPS = {"adaptive", "adnce_weights", "batch_size", "dro", "leaderboard", "precision", "published", "recipes"}
+SWEEPS |= {"temperature"}
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
+    """Find imports as a script does; restore the registry, threads and modules afterwards."""
+    for folder in ("studies", "."):
+        monkeypatch.syspath_prepend(str(BENCHMARKS / folder))
+    before, loaded, threads = set(methods), set(sys.modules), torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    for name in set(methods) - before:
+        for known in (methods._targets, methods._arguments, methods._facts):
+            known.pop(name)
+    for name in set(sys.modules) - loaded:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
+            del sys.modules[name]
+
+
+class PlannedError(Exception):
+    """Raised in place of running."""
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_is_imported_and_its_sweep_is_planned(path, monkeypatch, tmp_path):
+    content = runpy.run_path(str(path))
+    if path.parent.name != "studies" or path.stem not in SWEEPS:
+        return
+    import study
+
+    def plan(self, part, axes, table=None, of=None, **settings):
+        settings = {"epochs": 20, "seeds": [0, 1], **settings}
+        assert make_plan({"axes": axes, "settings": settings, "table": table or {}}).cells
+        raise PlannedError
+
+    monkeypatch.setattr(study.Study, "run", plan)
+    monkeypatch.setattr(sys, "argv", [path.stem, "--docs", str(tmp_path)])
+    with pytest.raises(PlannedError):
+        content["main"]()
+
+
+def test_the_suite_runs_on_tiny_sets(tmp_path):
+    import gpu
+    import pipelines
+    import suite
+    import timing
+
+    clock = timing.clock
+    words = ["--quick", "--sets", "molpcba", "--threads", "1", "--cpu-time", "--linear", "--no-memory"]
+    suite.main([*words, "--out", str(tmp_path / "tiny")])
+    timing.clock = clock
+    for row in json.loads((tmp_path / "tiny.json").read_text())["sets"]:
+        assert all(0 < row[f"{name}_data"] < row[name] for name in pipelines.PIPELINES)
+    assert "| molpcba (generated) | 400 |" in (tmp_path / "tiny.md").read_text()
+    found = gpu.main(["--dry-run", "--sets", "proteins", "--batch-sizes", "32", "--out", str(tmp_path)])
+    assert [(row["amp"], row["graphs_per_s"] > 0) for row in found["rows"]] == [("no", True), ("yes", True)]
+
+
+def test_the_compared_pipelines_have_the_same_encoder_and_loss():
+    import pyg_pipeline
+    import shapes
+    from ours import Ours
+
+    dataset = shapes.generate("proteins", 40)
+    ours, theirs = Ours(dataset), pyg_pipeline.PyGModel(dataset.num_features)
+    theirs.load_state_dict(ours.model.state_dict(), strict=False)
+    batch = Batch.from_data_list(list(dataset))
+    z1, z2 = ours.model(batch), theirs(batch)
+    torch.testing.assert_close(z1, z2, rtol=0, atol=1e-4 * float(z2.detach().abs().max()))  # sums over whole graphs
+    torch.testing.assert_close(infonce(z1, z2.flip(0)), pyg_pipeline.info_nce(z1, z2.flip(0)))
