@@ -27,8 +27,8 @@ from graphcl.sweep.executors import default_workers
 from graphcl.sweep.folder import Records, SweepFolder
 from graphcl.sweep.plan import Cell, Plan, make_plan
 from graphcl.sweep.progress import Progress
+from graphcl.sweep.run import SweepResult, known_data, other_data, sweep
 from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
-from graphcl.sweep.sweep import SweepResult, known_data, other_data, sweep
 from graphcl.sweep.write import to_markdown
 
 

@@ -1,4 +1,3 @@
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -12,8 +11,7 @@ ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
 @pytest.fixture
 def inline(monkeypatch):
     """Run cells in a thread of this process, which is faster than starting a worker process."""
-    module = sys.modules["graphcl.sweep.sweep"]  # `graphcl.sweep.sweep` is the function
-    monkeypatch.setattr(module, "make_executor", lambda name, workers: ThreadPoolExecutor(1))
+    monkeypatch.setattr("graphcl.sweep.run.make_executor", lambda name, workers: ThreadPoolExecutor(1))
 
 
 def record(rng, cell, mean, folds=10):
