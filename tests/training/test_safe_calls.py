@@ -22,7 +22,7 @@ IMPORTED_BY_NAME = {
     "graphcl/system/processes.py": "of modules that the starting process has imported",
     "graphcl/losses/__init__.py": "of the package",
     "graphcl/evaluate/__init__.py": "of the package",
-    "graphcl/experiment/tracking/tracker.py": "of the trackers",
+    "graphcl/experiment/record/tracking/tracker.py": "of the trackers",
     "docs/site/docstrings.py": "of the package",
     "docs/site/hooks.py": "of the commands",
 }
