@@ -59,8 +59,8 @@ def test_a_run_keeps_everything(go):
     code, printed, err, out = go("--loss", "adnce", "--loss.mu", "0.5", "--report", "true")
     assert (code, err) == (0, "")
     assert sorted(path.name for path in out.iterdir() if path.name != ".lock") == [
-        "config.yaml", "embeddings.npz", "encoder.pt", "metrics.csv", "metrics.jsonl", "report.html", "report.npz",
-        "result.json",
+        "config.yaml", "data.json", "embeddings.npz", "encoder.pt", "metrics.csv", "metrics.jsonl", "report.html",
+        "report.npz", "result.json",
     ]  # fmt: skip
 
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -169,30 +169,12 @@ def test_the_kept_configuration_repeats_the_run(go, tmp_path):
     assert np.array_equal(first, second)
 
 
-def test_nothing_is_overwritten(go, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "precious").write_text("x")
-    code, printed, err, out = go()
-    assert code == 2
-    assert err == f"graphcl: {out} exists already and is never overwritten; pass another folder with --out.\n"
-    assert printed == ""
-    assert [path.name for path in out.iterdir()] == ["precious"]
-
-
 def test_without_out_folders_are_numbered(saved_graphs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = saved_graphs()
     for _ in range(2):
         assert main(["--dataset", path, *QUICK, "--epochs", "1"]) == 0
     assert sorted(folder.name for folder in (tmp_path / "runs").iterdir()) == ["own-infonce-1", "own-infonce-2"]
-
-
-def test_an_encoder_beyond_the_memory_is_refused_before_it_is_allocated(go):
-    code, _, error, out = go("--encoder.hidden_channels", "16384", "--encoder.num_layers", "1000")
-    assert code == 2
-    assert error.startswith("graphcl: encoder `gin` needs 8")
-    assert error.endswith(" GB; lower --encoder.hidden_channels or --encoder.num_layers.\n")
-    assert not out.exists()
 
 
 def test_unlabelled_graphs_are_embedded_and_not_scored(go):
@@ -215,24 +197,29 @@ def test_a_class_smaller_than_the_folds(go):
 @pytest.mark.parametrize(
     ("words", "options", "line"),
     [
-        (["--dataset", "PROTEIN"], {}, "PROTEINS"),
-        (["--encoder", "gine"], {}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
-        (["--device", "cuda:99"], {}, "`device` is cuda:99, but torch sees"),
-        (["--out", "/dev/null/x"], {}, "cannot create the folder /dev/null/x"),
-        (["--lr", "1e30", "--epochs", "5"], {}, "became"),
-        ([], {"n": 1}, "graph"),
-        ([], {"n": 3, "classes": 2}, "`y` must leave 2 graphs of every class in each training part, got 1 of class 1."),
-        ([], {"n": 9, "classes": 1}, "`y` must have two classes or more, got [0]."),
+        ("--dataset PROTEIN", {}, "PROTEINS"),
+        ("--encoder gine", {}, "encoder `gine` needs `edge_attr`, which own lacks; use gin."),
+        (
+            "--encoder.hidden_channels 16384 --encoder.num_layers 1000",
+            {},
+            "encoder `gin` needs 8.* GB; lower --encoder",
+        ),
+        ("--device cuda:99", {}, "`device` is cuda:99, but torch sees"),
+        ("--out /dev/null/x", {}, "cannot create the folder /dev/null/x"),
+        ("--out .", {}, r"\. exists already and is never overwritten; pass another folder with --out\."),
+        ("--lr 1e30 --epochs 5", {}, "became"),
+        ("", {"n": 1}, "graph"),
+        ("", {"n": 3, "classes": 2}, "`y` must leave 2 graphs of every class in each training part, got 1 of class 1."),
+        ("", {"n": 9, "classes": 1}, r"`y` must have two classes or more, got \[0\]\."),
     ],
 )
-def test_mistakes_get_lines_and_code_2(go, words, options, line):
-    code, _, err, out = go(*words, **options)
+def test_mistakes_get_one_line_and_code_2(go, words, options, line):
+    code, _, err, out = go(*words.split(), **options)
     assert code == 2
-    assert line in err
+    assert re.search(line, err)
     assert "Traceback" not in err
     assert all(each.startswith("graphcl: ") for each in err.strip().split("\n"))
-    if line != "became":
-        assert not out.exists()
+    assert out.exists() == (line == "became")
 
 
 def test_a_run_that_stops_keeps_what_finished(go, monkeypatch):
