@@ -99,7 +99,7 @@ def run_seed(
     embeddings = reference_embeddings(config, dataset, model, whole, seed, wanted)
     context.start_training(method, embeddings.get("untrained"))
     epoch_scores: dict[int, dict[str, FoldScores]] = {}
-    on_epoch = score_epochs(epoch_scores, config, dataset, model, whole, seed, "trained" in wanted, context)
+    add_scores = score_epochs(epoch_scores, config, dataset, model, whole, seed, "trained" in wanted, context)
     with context.training(method, seed, device):
         history = train(
             synchronise(method) if config.sync_batchnorm else method,
@@ -107,7 +107,7 @@ def run_seed(
             first,
             second,
             generator=generator,
-            callbacks=[context.on_epoch, on_epoch],
+            callbacks=[context.on_epoch, add_scores],
             checkpoints=context.checkpoints,
             **config.training(),
         )
@@ -119,4 +119,4 @@ def run_seed(
         embeddings["trained"] = h
     scores = score_rows(config, dataset, embeddings, seed, context)
     context.end(scores)
-    return SeedResult(model, history, h, y, scores, epoch_scores, context.seconds)
+    return SeedResult(model, history, h, y, scores, epoch_scores, context.clock.seconds)
