@@ -61,7 +61,7 @@ class Context:
     def __init__(
         self, group: Group | None = None, checkpoints: Checkpoints | None = None, workers: int | None = None
     ) -> None:
-        self.group, self.checkpoints, self.workers, self._clock = group or Group(), checkpoints, workers, Clock()
+        self.group, self.checkpoints, self.workers, self.clock = group or Group(), checkpoints, workers, Clock()
 
     def before_training(self, method: Method, h: Tensor | None) -> None:
         """Handle the start of training; `h [n, H]` are the untrained embeddings, None if they are not computed."""
@@ -75,26 +75,21 @@ class Context:
     def on_scores(self, scores: Scores) -> None:
         """Handle the scores: evaluator -> row -> score."""
 
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Stage -> wall time in seconds."""
-        return self._clock.seconds
-
     def start_training(self, method: Method, h: Tensor | None) -> None:
         """Call `before_training`, and record the time of the stages."""
-        self._clock.lap("embed")
+        self.clock.lap("embed")
         self.before_training(method, h)
-        self._clock.lap("report")
+        self.clock.lap("report")
 
     def end_training(self, method: Method, h: Tensor) -> None:
         """Call `after_training`, and record the time of the stages."""
-        self._clock.lap("embed")
+        self.clock.lap("embed")
         self.after_training(method, h)
-        self._clock.lap("report")
+        self.clock.lap("report")
 
     def end(self, scores: Scores) -> None:
         """Call `on_scores`, and record the time of the stages."""
-        self._clock.lap("evaluate")
+        self.clock.lap("evaluate")
         self.on_scores(scores)
 
     def draws(self, method: Method, seed: int, device: torch.device) -> tuple[Shard, torch.Generator, torch.Generator]:
@@ -115,7 +110,7 @@ class Context:
             stack.enter_context(reproducible(seed + rank * _RANK_SEEDS, device))
             stack.enter_context(_one_line_for_nondeterministic())
             yield
-        self._clock.lap("train")
+        self.clock.lap("train")
 
 
 @contextmanager

@@ -69,11 +69,7 @@ def benchmark_of(dataset: GraphDataset) -> Benchmark:
 
 
 def check_labels(dataset: GraphDataset) -> None:
-    """Raise InputError if the metric is undefined on the validation or test part, for example with a single class.
-
-    Raises:
-        InputError: the metric is undefined on a part; see also `benchmark_of`.
-    """
+    """Raise InputError if the metric is undefined on the validation or test part; see also `benchmark_of`."""
     benchmark = benchmark_of(dataset)
     for part in ("valid", "test"):
         targets = dataset.y[benchmark.split[part]].numpy()
@@ -125,9 +121,7 @@ def finetune(
     dropout: float = 0.5,
     callbacks: Iterable[Callable[[dict[str, float]], Any]] = (),
 ) -> FoldScores:
-    """Fine-tune an encoder and its output layer on a benchmark, and return the test score.
-
-    The epoch with the best metric on the validation part is selected, and its weights are scored on the test part.
+    """Fine-tune an encoder and its output layer on a benchmark, and return the test score of the selected epoch.
 
     Args:
         model: model from `with_outputs`, trained in place on its device; ends with the selected epoch's weights.

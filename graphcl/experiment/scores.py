@@ -109,43 +109,30 @@ def calibrated(
     return calibrate(model, make_loader(dataset, size, True, order, device, config.shuffle_window, like=like))
 
 
-class EpochScores:
-    """Scores of the encoder during training, every `score_every` epochs.
+def score_epochs(
+    found: dict[int, dict[str, FoldScores]],
+    config: Config,
+    dataset: GraphDataset,
+    model: ContrastiveModel,
+    whole: Iterable[Batch],
+    seed: int,
+    scores: bool,
+    context: Context,
+) -> Callable[[Epoch], None]:
+    """Return a callback that embeds and scores the graphs every `score_every` epochs; training keeps its state.
 
-    Args:
-        config: settings of the run.
-        dataset: graphs to embed and score.
-        model: model in training.
-        whole: loader of all graphs in the order of the data set.
-        seed: seed of the folds.
-        scores: whether this process scores; ranks that do not still embed, as calibration may ask all ranks.
-        context: surroundings of the seed.
-
-    Attributes:
-        found: epoch -> evaluator -> score.
+    The callback adds epoch -> evaluator -> score to `found`. On ranks without `scores` it still embeds, as calibration
+    may need all ranks. For the other arguments, see `reference_embeddings` and `score_rows`.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        dataset: GraphDataset,
-        model: ContrastiveModel,
-        whole: Iterable[Batch],
-        seed: int,
-        scores: bool,
-        context: Context,
-    ) -> None:
-        self._given = config, dataset, model, whole, seed, scores, context
-        self.found: dict[int, dict[str, FoldScores]] = {}
-
-    def add(self, epoch: Epoch) -> None:
-        """Embed and score the graphs if `score_every` divides the number of the epoch; training keeps its state."""
-        config, dataset, model, whole, seed, scores, context = self._given
+    def add(epoch: Epoch) -> None:
         if config.score_every and epoch.epoch % config.score_every == 0:
             h, _ = embed(calibrated(config, dataset, model, seed, whole) if config.precise_bn else model, whole)
             if scores:
-                found = score_rows(config, dataset, {"trained": h}, seed, context)
-                self.found[epoch.epoch] = {name: each["trained"] for name, each in found.items()}
+                rows = score_rows(config, dataset, {"trained": h}, seed, context)
+                found[epoch.epoch] = {name: each["trained"] for name, each in rows.items()}
+
+    return add
 
 
 def score_rows(

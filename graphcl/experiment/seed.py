@@ -30,7 +30,7 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.scores import EMBED_BATCH, EpochScores, calibrated, reference_embeddings, score_rows
+from graphcl.experiment.scores import EMBED_BATCH, calibrated, reference_embeddings, score_epochs, score_rows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
@@ -98,7 +98,8 @@ def run_seed(
     wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
     embeddings = reference_embeddings(config, dataset, model, whole, seed, wanted)
     context.start_training(method, embeddings.get("untrained"))
-    epoch_scores = EpochScores(config, dataset, model, whole, seed, "trained" in wanted, context)
+    epoch_scores: dict[int, dict[str, FoldScores]] = {}
+    add_scores = score_epochs(epoch_scores, config, dataset, model, whole, seed, "trained" in wanted, context)
     with context.training(method, seed, device):
         history = train(
             synchronise(method) if config.sync_batchnorm else method,
@@ -106,7 +107,7 @@ def run_seed(
             first,
             second,
             generator=generator,
-            callbacks=[context.on_epoch, epoch_scores.add],
+            callbacks=[context.on_epoch, add_scores],
             checkpoints=context.checkpoints,
             **config.training(),
         )
@@ -118,4 +119,4 @@ def run_seed(
         embeddings["trained"] = h
     scores = score_rows(config, dataset, embeddings, seed, context)
     context.end(scores)
-    return SeedResult(model, history, h, y, scores, epoch_scores.found, context.seconds)
+    return SeedResult(model, history, h, y, scores, epoch_scores, context.clock.seconds)

@@ -23,7 +23,7 @@ from graphcl.run import main
 from graphcl.sweep.command import main as sweep
 
 OF_NODES = [name for name in methods if methods.facts(name).get("rows") == "nodes"]
-QUICK = ["--epochs", "3", "--encoder.hidden_channels", "16", "--encoder.out", "8", "--seeds", "0"]
+QUICK = ["--epochs", "3", "--encoder.hidden_channels", "16", "--encoder.out_channels", "8", "--seeds", "0"]
 
 
 def go(tmp_path, *words, folder="run"):
@@ -83,7 +83,9 @@ def test_commands_of_graphs_refuse_nodes(command, words, tmp_path, monkeypatch, 
 
 def test_training_learns_the_blocks(tmp_path):
     words = ["--epochs", "60", "--lr", "0.01", "--loss.temperature", "0.5", "--eval", "public_split"]
-    found = go(tmp_path, *words, "--encoder.hidden_channels", "32", "--encoder.out", "16")["scores"]["public_split"]
+    found = go(tmp_path, *words, "--encoder.hidden_channels", "32", "--encoder.out_channels", "16")["scores"][
+        "public_split"
+    ]
     assert found["trained"]["mean"] > found["untrained"]["mean"] + 5
     assert found["propagated"]["mean"] > found["raw"]["mean"] + 5
 

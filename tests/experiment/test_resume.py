@@ -1,5 +1,6 @@
-"""`--resume`: a run that was killed or stopped at any point ends with the results of an uninterrupted run."""
+"""`--resume`: an interrupted run ends with the results of an uninterrupted run; an unusable folder gets one line."""
 
+import contextlib
 import json
 import os
 import re
@@ -8,16 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 from torch_geometric.data import InMemoryDataset
 
 import graphcl
-from graphcl.config import make_config, read_config
+from graphcl.config import read_config
 from graphcl.errors import InputError
 from graphcl.experiment import seed as experiment
 from graphcl.experiment.record import run_folder
@@ -25,22 +26,11 @@ from graphcl.models.saved import load_encoder, read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
 from tests.conftest import small_graphs
+from tests.memory import peak
 
-ARGUMENTS = [
-    "--epochs",
-    "4",
-    "--seeds",
-    "0",
-    "1",
-    "--batch-size",
-    "16",
-    "--encoder.hidden_channels",
-    "8",
-    "--eval",
-    "knn",
-]
-ARGUMENTS += ["--evaluation.folds", "3", "--evaluation.inner-folds", "2", "--checkpoint.epochs", "1"]
-ARGUMENTS += ["--report", "false"]
+ARGUMENTS = ["--epochs", "4", "--seeds", "0", "1", "--batch-size", "16", "--encoder.hidden_channels", "8"]
+ARGUMENTS += ["--eval", "knn", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
+ARGUMENTS += ["--checkpoint.epochs", "1", "--report", "false"]
 TIMES = ("seconds", "epoch_seconds", "data_share", "finished", "command", "checksums")
 
 
@@ -60,6 +50,20 @@ def unbroken(graphs, tmp_path_factory):
     out = tmp_path_factory.mktemp("unbroken") / "run"
     assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 0
     return out
+
+
+@pytest.fixture
+def copy(unbroken, graphs, tmp_path):
+    yield shutil.copytree(unbroken, tmp_path / "copy")
+    InMemoryDataset.save(small_graphs(), graphs)
+
+
+@pytest.fixture
+def default_signals():
+    """Set the default handlers, as nohup ignores SIGHUP and a run respects that; a run must restore them."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    assert [signal.signal(number, each) for number, each in before.items()] == [signal.SIG_DFL] * 2
 
 
 def outcome(folder):
@@ -83,207 +87,27 @@ def assert_same(one, other):
         assert all(np.array_equal(found[key], wanted[key]) for key in wanted)
 
 
-@contextmanager
-def at_epochs(before=None, after=None):
-    """Call `before` and `after` with (folder, seed, epoch) around each new row in the log."""
+def after_epoch(act):
+    """Return a function of a monkeypatch: after each new row in the log, `act(folder, (seed, epoch))` is called."""
     honest = run_folder.RunFolder.add_epoch
 
     def add_epoch(self, seed, epoch):
-        if before:
-            before(self, seed, epoch.epoch)
         honest(self, seed, epoch)
-        if after:
-            after(self, seed, epoch.epoch)
+        act(self.path, (seed, epoch.epoch))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
-        yield patch
+    return lambda patch: patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
 
 
-@pytest.mark.parametrize(
-    "name", ["config.yaml", "data.json", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json"]
-)
-def test_killed_at_any_write_it_ends_the_same(name, graphs, unbroken, tmp_path, monkeypatch):
-    """The process is killed when a file is half written, or after the file is written."""
-    out, deaths = tmp_path / "run", {0: "before", 1: "after", 3: "before"}
-    modules = (graphcl.system.files, graphcl.training.checkpoint, run_folder)
-    honest, count, kills = graphcl.system.files.write_whole, [0], [0]
-
-    def write_whole(path, write):
-        when = deaths.get(count[0]) if path.name.startswith(name) else None
-        count[0] += path.name.startswith(name)
-        kills[0] += when is not None
-        if when == "before":
-            path.with_name(f".{path.name}.partial").write_bytes(b"half")
-            raise Killed
-        honest(path, write)
-        if when == "after":
-            raise Killed
-
-    for module in modules:
-        monkeypatch.setattr(module, "write_whole", write_whole)
-    while True:
-        before = kills[0]
-        try:
-            assert main(["--dataset", graphs, *ARGUMENTS, "--resume", str(out)]) == 0
-            break
-        except Killed:
-            assert kills[0] == before + 1
-    assert kills[0] >= 1
-    assert_same(out, unbroken)
+def killed_in_a_line(folder, place):
+    if place == (1, 3):
+        for name in ("metrics.jsonl", "metrics.csv"):
+            with (folder / name).open("a") as file:
+                file.write('{"seed": 1, "epo')
+        raise Killed
 
 
-def test_half_a_line_of_the_metrics(graphs, unbroken, tmp_path):
-    out = tmp_path / "run"
-
-    def die(folder, seed, epoch):
-        if (seed, epoch) == (1, 3):
-            for name in ("metrics.jsonl", "metrics.csv"):
-                with (folder.path / name).open("a") as file:
-                    file.write('{"seed": 1, "epo')
-            raise Killed
-
-    with at_epochs(before=die), pytest.raises(Killed):
-        main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)])
-    assert main(["--resume", str(out)]) == 0  # the settings are those in the folder
-    assert_same(out, unbroken)
-
-
-def test_a_finished_run_is_only_summarised(unbroken, capfd):
-    names = [path.name for path in unbroken.iterdir() if path.name not in ("report.html", "metrics.csv")]
-    before = {name: (unbroken / name).read_bytes() for name in names}
-    assert main(["--resume", str(unbroken), "--threads", "1", "--report", "false"]) == 0
-    printed = capfd.readouterr().out
-    assert "seed 0: finished before\nseed 1: finished before" in printed
-    assert "trained encoder" in printed
-    assert {name: (unbroken / name).read_bytes() for name in names} == before
-
-
-def test_a_missing_folder_alone_is_refused(tmp_path, capfd):
-    assert main(["--resume", str(tmp_path / "runn")]) == 2
-    assert f"folder {tmp_path}/runn not found; check the path, or give `--dataset`" in capfd.readouterr().err
-    assert not (tmp_path / "runn").exists()
-
-
-def test_a_run_without_a_finished_seed_has_no_encoder(graphs, tmp_path):
-    (tmp_path / "config.yaml").touch()
-    with pytest.raises(InputError, match=f"no seed of {tmp_path} is finished; run: graphcl run --resume"):
-        load_encoder(tmp_path)
-
-
-def test_a_run_is_extended_by_seeds(graphs, unbroken, tmp_path, capfd):
-    out = tmp_path / "run"
-    words = ["--dataset", graphs, *ARGUMENTS, "--resume", str(out)]
-    assert main([*words, "--seeds", "0"]) == 0
-    printed = capfd.readouterr().out
-    assert f"{out} did not exist: this is a new run\n" in printed
-    assert re.search(r"knn, trained encoder +\S+ +- +\S+\n", printed)  # one seed has no deviation
-    assert f"one seed of five: graphcl run --resume {out} --seeds 0-4 adds the others" in printed
-    assert main(["--resume", str(out), "--seeds", "0-1"]) == 0
-    printed = capfd.readouterr().out
-    assert "seed 0: finished before\n" in printed
-    assert "new run" not in printed
-    assert_same(out, unbroken)
-
-
-def refused(arguments, message, capfd):
-    assert main(arguments) == 2
-    err = capfd.readouterr().err
-    assert message in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--lr", "0.5", "--loss", "dcl"], "`loss.name` was 'infonce' and is 'dcl'; "),
-        (["--seeds", "1-2"], "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings, pass another"),
-        (["--out", "elsewhere"], "run and elsewhere; give one."),
-        (["--resume"], "`--resume` takes one value, got 0."),
-    ],
-)
-def test_mistakes_get_one_message(arguments, message, unbroken, capfd):
-    refused(["--resume", str(unbroken), *arguments], message, capfd)
-
-
-def test_folders_that_cannot_be_resumed(unbroken, graphs, tmp_path, capfd):
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").touch()
-    other = ["--dataset", graphs, "--resume", str(tmp_path / "other")]
-    refused(other, "is not a run folder, it contains thesis.tex;", capfd)
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in unbroken.iterdir():
-        if path.name != ".lock":
-            (copy / path.name).write_bytes(path.read_bytes())
-    resume = ["--resume", str(copy)]
-    with run_folder.RunFolder(make_config({**read_config(copy / "config.yaml"), "out": str(copy), "resume": True})):
-        refused(resume, "another run uses", capfd)
-    whole = (copy / "embeddings.npz").read_bytes()
-    for name, content in [
-        ("embeddings.npz", b""),
-        ("embeddings.npz", whole[: len(whole) // 2]),
-        ("encoder.pt", b"PK"),
-        ("result.json", b'{"seeds": 1}'),
-        ("result.json", (copy / "result.json").read_bytes().replace(b'"accuracy"', b'"accurac_"', 1)),
-    ]:
-        intact = (copy / name).read_bytes()
-        (copy / name).write_bytes(content)
-        refused(resume, "cannot be resumed, a file is damaged: ", capfd)
-        (copy / name).write_bytes(intact)
-
-
-@pytest.mark.parametrize("rows", [0, 3])
-def test_lost_metrics_of_a_finished_seed_are_reported(rows, graphs, unbroken, tmp_path, capfd):
-    """A damaged line costs this line only; all other results stay."""
-    copy = shutil.copytree(unbroken, tmp_path / "copy")
-    before = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
-    kept = [*before[:2], "{damaged\n", *before[3:]] if rows else []
-    (copy / "metrics.jsonl").write_text("".join(kept))
-    assert main(["--resume", str(copy)]) == 0
-    err = capfd.readouterr().err
-    for seed in (0,) if rows else (0, 1):
-        assert f"metrics.jsonl lacks epochs of the finished seed {seed}, or they changed; its scores, weights" in err
-    assert err.count("\n") == (1 if rows else 2)
-    assert (copy / "metrics.jsonl").read_text() == "".join(each for each in kept if "damaged" not in each)
-    assert (copy / "result.json").read_bytes() == (unbroken / "result.json").read_bytes()
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda data: data[::-1], "`dataset.digest` was "),
-    (lambda data: data[:-2], "`dataset.graphs` was 36 and is 34; "),
-])  # fmt: skip
-def test_other_data_is_refused(change, message, tmp_path, capfd):
-    path, out = tmp_path / "own.pt", tmp_path / "run"
-    InMemoryDataset.save(small_graphs(), str(path))
-    assert main(["--dataset", str(path), *ARGUMENTS, "--seeds", "0", "--out", str(out)]) == 0
-    settings = (out / "config.yaml").read_bytes()
-    InMemoryDataset.save(change(small_graphs()), str(path))
-    refused(["--resume", str(out), "--seeds", "0", "1"], f"{out} holds a run on other data: {message}", capfd)
-    assert (out / "config.yaml").read_bytes() == settings
-    InMemoryDataset.save(small_graphs(), str(path))
-    (out / "config.yaml").write_bytes(settings.replace(b"lr: 0.01", b"lr: 0.02"))
-    refused(["--resume", str(out)], "config.yaml was changed after a seed was finished: `lr` was 0.01 and is", capfd)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_saves_and_exits_with_75(number, graphs, unbroken, tmp_path, capfd, request):
-    inherited = signal.signal(number, signal.SIG_DFL)  # nohup ignores SIGHUP, and a run respects that
-    request.addfinalizer(lambda: signal.signal(number, inherited))
-    out, before = tmp_path / "run", signal.SIG_DFL
-
-    def send(folder, seed, epoch):
-        if (seed, epoch) == (1, 2):
-            os.kill(os.getpid(), number)
-
-    with at_epochs(after=send):
-        assert main(["--dataset", graphs, *ARGUMENTS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
-    err = capfd.readouterr().err
-    assert f"graphcl: {signal.Signals(number).name}: saving and stopping." in err
-    assert f"graphcl: stopped; everything is saved; `--resume {out}` continues the run." in err
-    assert signal.getsignal(number) == before
-    assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
-    assert outcome(out) == outcome(unbroken)
+def send(number):
+    return after_epoch(lambda folder, place: os.kill(os.getpid(), number) if place == (1, 2) else None)
 
 
 class Closed:
@@ -304,38 +128,84 @@ class Closed:
         return False
 
 
-@pytest.mark.parametrize("signalled", [False, True])
-def test_a_run_whose_output_nobody_reads_is_saved(signalled, graphs, unbroken, tmp_path):
+def closed(patch):
     """In `graphcl run ... 2>&1 | tee log`, Ctrl-C also ends tee, so the run cannot print any more."""
-    out = tmp_path / "run"
-
-    def send(folder, seed, epoch):
-        if signalled and (seed, epoch) == (1, 2):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with at_epochs(after=send) as patch:
-        patch.setattr(sys, "stdout", Closed("epoch", 5))
-        patch.setattr(sys, "stderr", Closed("", 0))
-        assert main(["--dataset", graphs, *ARGUMENTS, "--checkpoint.epochs", "1000", "--out", str(out)]) == 75
-    assert len(list(out.glob("checkpoints/seed-1/step-*.pt"))) == 1
-    assert main(["--resume", str(out), "--checkpoint.epochs", "1"]) == 0
-    assert outcome(out)["metrics"] == outcome(unbroken)["metrics"]
+    patch.setattr(sys, "stdout", Closed("epoch", 5))
+    patch.setattr(sys, "stderr", Closed("", 0))
 
 
-def test_a_signal_during_evaluation_stops_at_once(graphs, tmp_path, monkeypatch, capfd):
+def closed_and_signalled(patch):
+    closed(patch)
+    send(signal.SIGTERM)(patch)
+
+
+def signalled_in_evaluation(patch):
     def score_rows(*arguments, **options):
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)
         raise AssertionError("not reached")
 
-    out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        patch.setattr(experiment, "score_rows", score_rows)
-        assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 75
+    patch.setattr(experiment, "score_rows", score_rows)
+
+
+def killed_at_writes(name):
+    """The process is killed when a file is half written, or after it is written, at three writes of `name`."""
+    deaths, count = {0: "before", 1: "after", 3: "before"}, [0]
+    honest = graphcl.system.files.write_whole
+
+    def write_whole(path, write):
+        when = deaths.get(count[0]) if path.name.startswith(name) else None
+        count[0] += path.name.startswith(name)
+        if when == "before":
+            path.with_name(f".{path.name}.partial").write_bytes(b"half")
+            raise Killed
+        honest(path, write)
+        if when == "after":
+            raise Killed
+
+    def interrupt(patch):
+        for module in (graphcl.system.files, graphcl.training.checkpoint, run_folder):
+            patch.setattr(module, "write_whole", write_whole)
+
+    return interrupt
+
+
+STOPPED = "stopped; {} saved; `--resume {{out}}` continues the run."
+SAVED, FINISHED = STOPPED.format("everything is"), STOPPED.format("finished results are")
+WRITES = ("config.yaml", "data.json", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json")
+INTERRUPTIONS = {
+    "half a line": (after_epoch(killed_in_a_line), Killed, ()),
+    "SIGTERM": (send(signal.SIGTERM), 75, ("SIGTERM: saving and stopping.", SAVED)),
+    "SIGHUP": (send(signal.SIGHUP), 75, ("SIGHUP: saving and stopping.", SAVED)),
+    "closed output": (closed, 75, ()),
+    "closed output, SIGTERM": (closed_and_signalled, 75, ()),
+    "evaluation": (signalled_in_evaluation, 75, ("SIGTERM: stopping.", FINISHED)),
+    **{name: (killed_at_writes(name), Killed, ()) for name in WRITES},
+}  # fmt: skip
+"""Name -> function that prepares the interruption, how the run ends, and what it prints on stderr."""
+
+
+@pytest.mark.parametrize("name", INTERRUPTIONS)
+def test_a_run_resumed_after_an_interruption_ends_the_same(
+    name, graphs, unbroken, tmp_path, capfd, monkeypatch, default_signals
+):
+    interrupt, end, lines = INTERRUPTIONS[name]
+    out, ends = tmp_path / "run", []
+    rule = ["--checkpoint.epochs", "1000"] if end == 75 else []  # the stop alone saves
+    while not ends or ends[-1] != 0:
+        with monkeypatch.context() as patch:
+            if name in WRITES or not ends:
+                interrupt(patch)
+            try:
+                # the settings of a later attempt are those in the folder, if it has them
+                words = [] if (out / "config.yaml").exists() else ["--dataset", graphs, *ARGUMENTS, *rule]
+                ends.append(main([*words, "--resume", str(out)]))
+            except Killed:
+                ends.append(Killed)
+    assert set(ends[:-1]) == {end}
     err = capfd.readouterr().err
-    assert "graphcl: SIGTERM: stopping." in err
-    assert f"stopped; finished results are saved; `--resume {out}` continues the run." in err
-    assert main(["--resume", str(out)]) == 0
+    assert all(f"graphcl: {line.format(out=out)}" in err for line in lines)
+    assert_same(out, unbroken)
 
 
 @pytest.mark.several
@@ -369,29 +239,25 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def fill(disk):
-    with (disk / "filler").open("wb", buffering=0) as file:
-        while True:
-            try:
-                file.write(bytes(512))
-            except OSError:
-                return
-
-
-def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd):
+def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd, monkeypatch):
     """If the disk is full at a checkpoint, the run warns and goes on; at a log entry, it ends and can be resumed."""
-    out = small_disk / "run"
+    out, filler, honest = small_disk / "run", small_disk / "filler", run_folder.RunFolder.add_epoch
 
-    def before(folder, seed, epoch):
-        (small_disk / "filler").unlink(missing_ok=True)
-        if (seed, epoch) == (1, 4):
-            fill(small_disk)
+    def fill():
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(512))
 
-    def after(folder, seed, epoch):
-        if (seed, epoch) == (1, 2):
-            fill(small_disk)
+    def add_epoch(self, seed, epoch):
+        filler.unlink(missing_ok=True)
+        if (seed, epoch.epoch) == (1, 4):
+            fill()
+        honest(self, seed, epoch)
+        if (seed, epoch.epoch) == (1, 2):
+            fill()
 
-    with at_epochs(before, after):
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 2
     err = capfd.readouterr().err
     assert "no checkpoint at step 6: No space left on device" in err
@@ -400,9 +266,161 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd):
     )
     assert "Traceback" not in err
     assert json.loads((out / "result.json").read_text())["seeds"] == [0]
-    (small_disk / "filler").unlink()
+    filler.unlink()
     assert main(["--resume", str(out)]) == 0
     assert_same(out, unbroken)
+
+
+def test_a_finished_run_is_only_summarised(unbroken, capfd):
+    names = [path.name for path in unbroken.iterdir() if path.name not in ("report.html", "metrics.csv")]
+    before = {name: (unbroken / name).read_bytes() for name in names}
+    assert main(["--resume", str(unbroken), "--threads", "1", "--report", "false"]) == 0
+    printed = capfd.readouterr().out
+    assert "seed 0: finished before\nseed 1: finished before" in printed
+    assert "trained encoder" in printed
+    assert {name: (unbroken / name).read_bytes() for name in names} == before
+
+
+def test_a_run_is_extended_by_seeds(graphs, unbroken, tmp_path, capfd):
+    out = tmp_path / "run"
+    assert main(["--dataset", graphs, *ARGUMENTS, "--resume", str(out), "--seeds", "0"]) == 0
+    printed = capfd.readouterr().out
+    assert f"{out} did not exist: this is a new run\n" in printed
+    assert re.search(r"knn, trained encoder +\S+ +- +\S+\n", printed)  # one seed has no deviation
+    assert f"one seed of five: graphcl run --resume {out} --seeds 0-4 adds the others" in printed
+    assert main(["--resume", str(out), "--seeds", "0-1"]) == 0
+    printed = capfd.readouterr().out
+    assert "seed 0: finished before\n" in printed
+    assert "new run" not in printed
+    assert_same(out, unbroken)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_lost_metrics_of_a_finished_seed_are_reported(rows, unbroken, copy, capfd):
+    """A damaged line costs this line only; all other results stay."""
+    before = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    kept = [*before[:2], "{damaged\n", *before[3:]] if rows else []
+    (copy / "metrics.jsonl").write_text("".join(kept))
+    assert main(["--resume", str(copy)]) == 0
+    err = capfd.readouterr().err
+    for seed in (0,) if rows else (0, 1):
+        assert f"metrics.jsonl lacks epochs of the finished seed {seed}, or they changed; its scores, weights" in err
+    assert err.count("\n") == (1 if rows else 2)
+    assert (copy / "metrics.jsonl").read_text() == "".join(each for each in kept if "damaged" not in each)
+    assert (copy / "result.json").read_bytes() == (unbroken / "result.json").read_bytes()
+
+
+def write(name, change):
+    """Return a function that replaces the content of the file `name` by `change`, bytes or a function of bytes."""
+    return lambda folder: (folder / name).write_bytes(
+        change((folder / name).read_bytes()) if callable(change) else change
+    )
+
+
+def other_graphs(change):
+    return lambda folder: InMemoryDataset.save(change(small_graphs()), read_config(folder / "config.yaml")["dataset"])
+
+
+def foreign(folder):
+    (folder / "config.yaml").unlink()
+    (folder / "A.tex").touch()
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("pwned",)
+
+
+def bomb(folder):
+    np.savez_compressed(folder / "embeddings.npz", seeds=[0], h=np.zeros((1, 10**8), np.uint8))
+
+
+def code_in_a_checkpoint(folder):
+    (folder / "result.json").unlink()
+    (folder / "checkpoints" / "seed-0").mkdir(parents=True)
+    state = {"format": "graphcl training", "version": 2, "state": Evil()}
+    torch.save(state, folder / "checkpoints" / "seed-0" / "step-000000001.pt")
+
+
+def link(name):
+    """Replace `name` by a link to files elsewhere."""
+
+    def damage(folder):
+        (folder / name).unlink(missing_ok=True)
+        precious = folder.parent / "precious"
+        (folder / name).symlink_to(precious if name == "checkpoints" else precious / "step-000000001.pt")
+
+    return damage
+
+
+DAMAGED = "cannot be resumed, a file is damaged: "
+REFUSED = {
+    "settings": (None, "--lr 0.5 --loss dcl", "`loss.name` was 'infonce' and is 'dcl'; "),
+    "seeds": (None, "--seeds 1-2", "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings, pass another"),
+    "two folders": (None, "--out elsewhere", "copy and elsewhere; give one."),
+    "no value": (None, "--resume", "`--resume` takes one value, got 0."),
+    "missing": (shutil.rmtree, "", "copy not found; check the path, or give `--dataset`"),
+    "foreign": (foreign, "--dataset synthetic", "is not a run folder, it contains A.tex;"),
+    "locked": (lambda folder: FileLock(folder / ".lock").acquire(), "", "another run uses"),
+    "edited": (write("config.yaml", lambda text: text.replace(b"lr: 0.01", b"lr: 0.02")), "",
+               "config.yaml was changed after a seed was finished: `lr` was 0.01 and is"),
+    "order": (other_graphs(lambda data: data[::-1]), "", "copy holds a run on other data: `dataset.digest` was "),
+    "fewer": (other_graphs(lambda data: data[:-2]), "--seeds 0-2", "`dataset.graphs` was 36 and is 34; "),
+    "no arrays": (write("embeddings.npz", b""), "", DAMAGED),
+    "half": (write("embeddings.npz", lambda whole: whole[: len(whole) // 2]), "", DAMAGED),
+    "archive": (write("embeddings.npz", b"PK\3\4"), "", DAMAGED),
+    "bomb": (bomb, "", DAMAGED),
+    "weights": (write("encoder.pt", b"PK"), "", DAMAGED),
+    "code": (lambda folder: torch.save({"weights": Evil()}, folder / "encoder.pt"), "", DAMAGED),
+    "seed": (write("result.json", b'{"seeds": 1}'), "", DAMAGED),
+    "seeds in a mapping": (write("result.json", b'{"seeds": {"a": []}}'), "", DAMAGED),
+    "list": (write("result.json", b"[1]"), "", DAMAGED),
+    "brackets": (write("result.json", b"[" * 10**6), "", DAMAGED),
+    "one letter": (write("result.json", lambda text: text.replace(b'"accuracy"', b'"accurac_"', 1)), "", DAMAGED),
+    "metrics": (write("metrics.jsonl", b"\xff"), "", DAMAGED),
+    "code in a checkpoint": (code_in_a_checkpoint, "", "holds pickled code (posix.mkdir), which is never run",
+                             "none of the 1 checkpoints"),
+    **{name: (link(name), "", f"{name} is a link, and nothing is written through it; remove it.")
+       for name in (".lock", "checkpoints", "metrics.jsonl", "metrics.csv")},
+}  # fmt: skip
+"""Name -> damage to a run folder, further arguments, and one text for each line of the message."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_unusable_folder_is_refused(name, copy, tmp_path, capfd, monkeypatch):
+    """Nothing is written outside the folder, no code is run, and memory is bounded."""
+    monkeypatch.chdir(tmp_path)
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    for each in (".a.partial", "step-000000001.pt"):
+        (precious / each).write_text("kept")
+    damage, words, *expected = REFUSED[name]
+    lock = damage(copy) if damage else None
+    settings = (copy / "config.yaml").read_bytes() if (copy / "config.yaml").exists() else None
+    capfd.readouterr()
+    with peak() as found:
+        assert main(["--resume", str(copy), *words.split()]) == 2
+    del lock
+    err = capfd.readouterr().err
+    lines = err.splitlines()
+    assert len(lines) == len(expected)
+    for line, each in zip(lines, expected, strict=True):
+        assert line.startswith("graphcl: ")
+        assert line.isprintable()
+        assert each in line
+    assert found[0] < 100 * 2**20
+    assert settings is None or (copy / "config.yaml").read_bytes() == settings
+    assert copy.exists() == (name != "missing")
+    assert {path.name: path.read_text() for path in precious.iterdir()} == dict.fromkeys(
+        (".a.partial", "step-000000001.pt"), "kept"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir() if path != copy) == ["precious"]
+
+
+def test_a_run_without_a_finished_seed_has_no_encoder(tmp_path):
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(InputError, match=f"no seed of {tmp_path} is finished; run: graphcl run --resume"):
+        load_encoder(tmp_path)
 
 
 def test_a_signal_that_is_ignored_stays_ignored():

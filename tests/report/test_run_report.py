@@ -12,7 +12,7 @@ import yaml
 from torch_geometric.data import Data, InMemoryDataset
 
 from graphcl.commands.show import main as show
-from graphcl.experiment.record.snapshot import EDGES
+from graphcl.report.run_files import EDGES
 from graphcl.report.run_report import _command, compare_with_defaults
 from graphcl.report.similarities import density
 from graphcl.report.summary import ROWS
@@ -52,14 +52,9 @@ def words(element):
 def test_the_page_is_well_formed_and_loads_nothing(folder):
     text, root = page_of(folder)
     assert sections(root) == [
-        "Scores",
-        "Training",
-        "Map of the embeddings",
-        "Similarity of positives and negatives",
-        "Weight of a negative by its cosine",
-        "Time",
-        "Settings",
-    ]
+        "Scores", "Training", "Map of the embeddings", "Similarity of positives and negatives",
+        "Weight of a negative by its cosine", "Time", "Settings",
+    ]  # fmt: skip
     assert not re.search(r"https?:|src=|@import|<link|<script", text)
     ids = re.findall(r'\bid="([^"]*)"', text)
     assert len(set(ids)) == len(ids)
@@ -136,21 +131,18 @@ def test_the_page_is_drawn_again_from_the_files(copy, tmp_path, capsys):
     assert (tmp_path / "precious").read_text() == "kept"
 
 
-@pytest.mark.parametrize(
-    ("missing", "left"),
-    [
+def test_a_missing_file_leaves_out_its_sections(copy):
+    for missing, left in [
         (["report.npz"], ["Scores", "Training", "Map of the embeddings", "Time", "Settings"]),
-        (["report.npz", "result.json", "embeddings.npz"], ["Training", "Settings"]),
-        (["report.npz", "result.json", "embeddings.npz", "metrics.jsonl"], ["Settings"]),
-    ],
-)
-def test_a_missing_file_leaves_out_its_sections(copy, missing, left):
-    for name in missing:
-        (copy / name).unlink()
-    assert show([str(copy)]) == 0
-    text, root = page_of(copy)
-    assert sections(root) == left
-    assert ("This run has no result yet" in text) == ("result.json" in missing)
+        (["result.json", "embeddings.npz"], ["Training", "Settings"]),
+        (["metrics.jsonl"], ["Settings"]),
+    ]:
+        for name in missing:
+            (copy / name).unlink()
+        assert show([str(copy)]) == 0
+        text, root = page_of(copy)
+        assert sections(root) == left
+        assert ("This run has no result yet" in text) == (not (copy / "result.json").exists())
 
 
 @pytest.mark.parametrize(("classes", "line"), [(0, "no class labels"), (40, "5 further classes")])
@@ -208,17 +200,10 @@ def test_a_falling_error_is_a_gain(copy):
     assert "class 0" not in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shown"),
-    [
-        (["/x/graphcl/run.py", "--loss", "dcl"], "python -m graphcl.run --loss dcl"),
-        (["/x/bin/graphcl", "run", "--out", "a b"], "graphcl run --out 'a b'"),
-        (["mine.py"], "mine.py"),
-        ([], ""),
-    ],
-)
-def test_the_command_is_shown_as_typed(arguments, shown):
-    assert _command(arguments) == shown
+def test_the_command_is_shown_as_typed():
+    assert _command(["/x/graphcl/run.py", "--loss", "dcl"]) == "python -m graphcl.run --loss dcl"
+    assert _command(["/x/bin/graphcl", "run", "--out", "a b"]) == "graphcl run --out 'a b'"
+    assert (_command(["mine.py"]), _command([])) == ("mine.py", "")
 
 
 def change_result(change):
@@ -244,6 +229,7 @@ def change_arrays(name, **changes):
 
 
 DAMAGE = {
+    "sweep": (lambda folder: (folder / "config.yaml").rename(folder / "sweep.yaml"), "use graphcl sweep for a sweep"),
     "no config": (lambda folder: (folder / "config.yaml").unlink(), "is not a run folder; pass one with"),
     "half a result": (write("result.json", "{"), "result.json is not JSON"),
     "scores": (write("result.json", '{"scores": 3}'), "its files do not fit together"),
@@ -267,12 +253,6 @@ def test_a_damaged_folder_gets_one_line(damage, line, copy, capsys):
     assert error.count("\n") == 1
     assert line in error
     assert not (copy / "report.html").exists()
-
-
-def test_other_folders_are_refused_with_a_hint(copy, tmp_path, capsys):
-    (tmp_path / "sweep.yaml").touch()
-    assert show([str(tmp_path)]) == 2
-    assert "use graphcl sweep for a sweep" in capsys.readouterr().err
 
 
 def test_text_of_a_folder_is_escaped(copy):

@@ -22,7 +22,7 @@ from graphcl.losses import Loss
 from graphcl.methods import TwoViews
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
-from graphcl.training.checkpoint import Checkpoints, OtherTrainingError, read_checkpoint
+from graphcl.training.checkpoint import Checkpoints, read_checkpoint
 from graphcl.training.loop import NonFiniteLossError, train
 from graphcl.training.randomness import Generators
 from tests.conftest import small_graphs
@@ -30,12 +30,8 @@ from tests.methods.small import OF_GRAPHS, spec
 from tests.training.helpers import StopAfter, equal, figures, train_seed
 
 DATA = load_dataset(small_graphs(40))
-SMALL = {
-    "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2},
-    "batch_size": 8,
-    "epochs": 3,
-    "diagnostics": True,
-}
+ENCODER = {"name": "gin", "hidden_channels": 8, "num_layers": 2}
+SMALL = {"encoder": ENCODER, "batch_size": 8, "epochs": 3, "diagnostics": True}
 PER_EPOCH = 6
 """Looks at the stop in an epoch of five steps."""
 
@@ -105,10 +101,8 @@ def test_a_stop_within_an_epoch_keeps_its_steps(looks, at_once, unbroken, tmp_pa
     assert len(history) == 3
     assert read_checkpoint(Checkpoints(tmp_path).files()[0])["steps"] == 15
     assert equal(method, unbroken[0]) == (looks == 5)  # look 5 is the last step of an epoch
-    line = (
-        f"resumed within epoch {1 + looks // PER_EPOCH}, after step {looks % PER_EPOCH}: the other steps of this epoch"
-    )
-    assert capsys.readouterr().err.count(line) == (looks != 5)
+    place = f"resumed within epoch {1 + looks // PER_EPOCH}, after step {looks % PER_EPOCH}"
+    assert capsys.readouterr().err.count(f"{place}: the other steps of this epoch") == (looks != 5)
     before = (looks - 1) // PER_EPOCH
     assert figures(history[:before]) == figures(unbroken[1][:before])
 
@@ -266,9 +260,7 @@ def state_of(change):
 DAMAGE = {
     "empty": bytes_of(lambda data: b""),
     "half": bytes_of(lambda data: data[: len(data) // 2]),
-    "bit": bytes_of(
-        lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :]
-    ),
+    "bit": bytes_of(lambda data: bytes(each ^ (i == len(data) // 2) for i, each in enumerate(data))),
     "text": bytes_of(lambda data: b"hello"),
     "code": state_of(lambda state: {**state, "epoch": Evil()}),
     "nothing": state_of(lambda state: {"format": state["format"], "version": state["version"]}),
@@ -305,16 +297,22 @@ def test_a_damaged_newest_is_removed_by_the_next_one(two, at_once):
     assert [each.name for each in stop(two, 1)] == ["step-000000006.pt", before.name]
 
 
-def test_if_none_can_be_read_nothing_is_trained_anew(two):
-    for path in Checkpoints(two).files():
+def unreadable(folder):
+    for path in Checkpoints(folder).files():
         path.write_bytes(b"PK")
-    with pytest.raises(InputError, match=r"none of the 2 checkpoints in .*kept can be read; delete that folder"):
-        trained({}, two, 1000)
+    trained({}, folder, 1000)
 
 
-def test_another_training_is_refused_with_what_differs(two):
-    with pytest.raises(OtherTrainingError, match=r"training run: `lr` is 0.01 there, `clip_norm` is None there"):
-        trained({"lr": 0.1, "clip_norm": 1.0}, two, 1000)
+@pytest.mark.parametrize(("call", "message"), [
+    (unreadable, r"none of the 2 checkpoints in .*kept can be read; delete that folder"),
+    (lambda folder: trained({"lr": 0.1, "clip_norm": 1.0}, folder, 1000),
+     r"belongs to another training run: `lr` is 0.01 there, `clip_norm` is None there"),
+    (lambda folder: Checkpoints(folder, epochs=0), "`epochs` between checkpoints must be at least 1, got 0"),
+    (lambda folder: Checkpoints(folder, minutes=0), "`minutes` between checkpoints must be above 0, got 0"),
+])  # fmt: skip
+def test_messages(call, message, two):
+    with pytest.raises(InputError, match=message):
+        call(two)
 
 
 def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch, capsys, unbroken):
@@ -325,15 +323,6 @@ def test_a_full_disk_costs_a_warning(tmp_path, monkeypatch, capsys, unbroken):
     method, _ = trained({}, tmp_path / "kept", 1000)
     assert equal(method, unbroken[0])
     assert "no checkpoint at step 15: No space left on device" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("rules", "message"), [
-    ({"epochs": 0}, "`epochs` between checkpoints must be at least 1, got 0"),
-    ({"minutes": 0}, "`minutes` between checkpoints must be above 0, got 0"),
-])  # fmt: skip
-def test_arguments(rules, message):
-    with pytest.raises(InputError, match=message):
-        Checkpoints("kept", **rules)
 
 
 def test_views_saved_on_another_type_of_device_are_drawn_anew(capsys):

@@ -1,6 +1,7 @@
 """Test the training loop: learning, reproducibility, non-finite steps, clipping, bfloat16, encoders and loaders."""
 
 import copy
+import functools
 import math
 
 import pytest
@@ -31,19 +32,13 @@ def run(data, epochs=4, model=None, **options):
     return model, history
 
 
-def test_it_learns():
-    _, history = run(graphs(40), epochs=20, view=NodeDrop(0.1))
+def test_it_learns_and_calls_back_after_each_epoch():
+    seen = []
+    _, history = run(graphs(40), epochs=20, view=NodeDrop(0.1), callbacks=[seen.append])
+    assert seen == history
     assert history[-1].loss < 0.85 * history[0].loss
     assert [record.epoch for record in history] == list(range(1, 21))
     assert all(0 < record.data_seconds < record.seconds for record in history)
-
-
-def test_a_model_is_not_a_method_and_a_data_set_is_not_a_loader():
-    model, data = make_model(), graphs(4)
-    with pytest.raises(InputError, match=r'got ContrastiveModel; pass a method, such as TwoViews\(model, "infonce"\)'):
-        train(model, ResidentLoader(data, 4), "identity", "identity")
-    with pytest.raises(InputError, match=r"`loader` must give batches, got \w+; use ResidentLoader\(dataset, 1024\)"):
-        embed(model, load_dataset("synthetic"))
 
 
 def test_embed_drops_the_projector_and_keeps_the_order():
@@ -58,11 +53,6 @@ def test_embed_drops_the_projector_and_keeps_the_order():
     assert embed(model, ResidentLoader([Data(x=g.x, edge_index=g.edge_index) for g in data], 7))[1] is None
 
 
-def test_nothing_to_embed():
-    with pytest.raises(InputError, match=r"^`loader` gave no batch; it must give all batches each time it is iterated"):
-        embed(make_model(), iter([]))
-
-
 def test_embed_restores_the_mode_and_keeps_the_statistics():
     model, _ = run(graphs(40))
     model.train()
@@ -71,31 +61,6 @@ def test_embed_restores_the_mode_and_keeps_the_statistics():
     assert model.training
     assert not h.requires_grad
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
-
-
-def test_callbacks_see_every_epoch():
-    seen = []
-    _, history = run(graphs(40), callbacks=[seen.append])
-    assert seen == history
-
-
-def test_a_non_finite_loss_stops_with_step_and_graphs():
-    data = graphs(40)
-    data[5].x[0, 0] = float("inf")
-    with pytest.raises(
-        NonFiniteLossError,
-        match=r"the projections became NaN or infinite \(`z1` is not finite in row \d+\) at epoch 1, step \d of 3, "
-        r"graphs \d+, .*try a smaller",
-    ):
-        run(data)
-
-
-def test_a_non_finite_loss_of_finite_projections_stops():
-    def overflows(z1, z2):
-        return infonce(z1, z2) * torch.inf
-
-    with pytest.raises(NonFiniteLossError, match=r"the loss became inf at epoch 1, step 1 of 3, graphs \d+, "):
-        run(graphs(40), loss=overflows)
 
 
 class NonFinite:
@@ -157,26 +122,6 @@ def test_a_skipped_step_changes_no_momentum_encoder_and_no_queue():
     assert all(torch.equal(one, other) for one, other in zip(method.parameters(), wanted.parameters(), strict=True))
 
 
-INVALID = {
-    "non_finite": ("ignore", r"`non_finite` must be 'stop' or 'skip', got 'ignore'\."),
-    "clip_norm": (-1.0, r"`clip_norm` must be in \(0, inf\), got -1\.0\."),
-    "lr": (-1, r"`lr` must be in \(0, inf\), got -1"),
-    "weight_decay": (float("nan"), r"`weight_decay` must be in \[0, inf\), got nan\."),
-    "schedule": ("step", r"`schedule` must be 'constant' or 'cosine', got 'step'\."),
-    "optimizer": ("lbfgs", r"`optimizer` must be 'adam', 'adamw' or 'sgd', got 'lbfgs'\."),
-    "warmup": (1.0, r"`warmup` must be in \[0, 1\), got 1\.0\."),
-    "view": (random4, r"`second` must be an augmentation; call random4, as in random4\(\)\."),
-    "momentum": (0.9, r"`train` has no argument `momentum`; .*choose from: "),
-}
-
-
-@pytest.mark.parametrize("name", INVALID)
-def test_invalid_arguments(name):
-    value, line = INVALID[name]
-    with pytest.raises(InputError, match=f"^{line}"):
-        run(graphs(40), **{name: value})
-
-
 def rates_of(**options):
     """Return the learning rate of each step, and the number of epochs."""
     rates = []
@@ -197,8 +142,6 @@ def test_the_learning_rate_rises_and_falls():
     wanted = [0.1 * (1 + math.cos(math.pi * step / 9)) / 2 for step in range(9)]
     assert rates == pytest.approx([0.1 / 3, 0.2 / 3, 0.1, *wanted])
     assert rates_of(steps=4, warmup=0.5)[0] == pytest.approx([0.05, 0.1, 0.1, 0.1])
-    with pytest.raises(InputError, match=r"^`schedule` and `warmup` need a loader with a length; pass `steps`"):
-        train(TwoViews(make_model(), infonce), iter([]), "identity", "identity", warmup=0.5)
 
 
 def test_patience_counts_epochs_without_a_lower_loss():
@@ -230,28 +173,6 @@ def test_names_stand_for_losses_and_augmentations():
     by_name = run(graphs(40), loss="infonce", view="node_drop")[0].state_dict()
     by_object = run(graphs(40), loss=Loss("infonce"), view=NodeDrop())[0].state_dict()
     assert all(torch.equal(by_name[key], by_object[key]) for key in by_object)
-    with pytest.raises(InputError, match="`loss` must be a Loss, its name, or a function"):
-        TwoViews(make_model(), Loss)
-
-
-def test_an_embedding_that_is_not_finite_is_refused():
-    data = graphs(8)
-    data[5].x[0, 0] = 1e38
-    model = make_model()
-    for parameter in model.parameters():
-        parameter.data.mul_(100)
-    with pytest.raises(InputError, match="the embedding of graph 5 is NaN or infinite; look for NaN or very large"):
-        embed(model, ResidentLoader(data, 4))
-
-
-def test_an_epoch_of_skipped_steps_stops():
-    with pytest.raises(NonFiniteLossError, match=r"all 3 steps of the epoch were skipped, .* at epoch 1"):
-        run(graphs(40), loss=NonFinite(1, 2, 3), non_finite="skip")
-
-
-def test_a_non_finite_gradient_stops_at_the_end_of_the_epoch():
-    with pytest.raises(NonFiniteLossError, match=r"the gradient, and with it the weights, became NaN .* at epoch 1, "):
-        run(graphs(40), loss=NonFinite(3, gradient=True))
 
 
 def test_clipping_bounds_the_gradient():
@@ -281,18 +202,6 @@ def test_bfloat16_trains_and_the_loss_stays_float32():
     assert history[-1].loss < history[0].loss
 
 
-def test_a_node_encoder_is_refused():
-    model = ContrastiveModel(torch_geometric.nn.GCN(4, 6, 2, 6))
-    with pytest.raises(InputError, match=r"one row per graph, got \[\d+, 6\] for 16 graphs; .*Pooled\(GCN"):
-        run(graphs(40), model=model)
-
-
-def test_an_exhausted_loader_is_refused():
-    once = iter(list(ResidentLoader(graphs(40), 16)))
-    with pytest.raises(InputError, match="`loader` gave no batch in epoch 2"):
-        train(TwoViews(make_model(), infonce), once, Identity(), Identity(), epochs=2)
-
-
 def test_zero_epochs_change_nothing():
     model = make_model()
     before = copy.deepcopy(model.state_dict())
@@ -318,8 +227,73 @@ def test_any_pyg_encoder_and_loader():
     history = train(TwoViews(model, Loss("adnce")), loader, NodeDrop(0.2), random4(), epochs=2)
     assert len(history) == 2
     assert embed(model, DataLoader(graphs(40), batch_size=16))[0].shape == (40, 6)
-    with pytest.raises(InputError, match=r"MeanGCN has no `out_channels`; pass it: Contrastive.*, out_channels=64\)"):
-        ContrastiveModel(MeanGCN())
+
+
+def infinite_feature():
+    data = graphs(40)
+    data[5].x[0, 0] = float("inf")
+    return run(data)
+
+
+def infinite_embedding():
+    data, model = graphs(8), make_model()
+    data[5].x[0, 0] = 1e38
+    for parameter in model.parameters():
+        parameter.data.mul_(100)
+    return embed(model, ResidentLoader(data, 4))
+
+
+def of(loader, **options):
+    return train(TwoViews(make_model(), infonce), loader, "identity", "identity", **options)
+
+
+REFUSED = {
+    "a model": (lambda: train(make_model(), [], "identity", "identity"),
+                r"got ContrastiveModel; pass a method, such as TwoViews\(model, \"infonce\"\)"),
+    "a data set": (lambda: embed(make_model(), load_dataset("synthetic")),
+                   r"`loader` must give batches, got \w+; use ResidentLoader\(dataset, 1024\)"),
+    "a class": (lambda: TwoViews(make_model(), Loss), "`loss` must be a Loss, its name, or a function"),
+    "an encoder of nodes": (lambda: run(graphs(40), model=ContrastiveModel(torch_geometric.nn.GCN(4, 6, 2, 6))),
+                            r"one row per graph, got \[\d+, 6\] for 16 graphs; .*Pooled\(GCN"),
+    "no width": (lambda: ContrastiveModel(MeanGCN()),
+                 r"MeanGCN has no `out_channels`; pass it: Contrastive.*, out_channels=64\)"),
+    "nothing to embed": (lambda: embed(make_model(), iter([])),
+                         r"^`loader` gave no batch; it must give all batches each time it is iterated"),
+    "an exhausted loader": (lambda: of(iter(list(ResidentLoader(graphs(40), 16))), epochs=2),
+                            "`loader` gave no batch in epoch 2"),
+    "no length": (lambda: of(iter([]), warmup=0.5),
+                  r"^`schedule` and `warmup` need a loader with a length; pass `steps`"),
+    "infinite embedding": (infinite_embedding, "the embedding of graph 5 is NaN or infinite; look for NaN or very lar"),
+    "infinite feature": (infinite_feature,
+                         r"the projections became NaN or infinite \(`z1` is not finite in row \d+\) at epoch 1, "
+                         r"step \d of 3, graphs \d+, .*try a smaller"),
+    "infinite loss": (lambda: run(graphs(40), loss=NonFinite(1)),
+                      r"the loss became inf at epoch 1, step 1 of 3, graphs \d+, "),
+    "non-finite gradient": (lambda: run(graphs(40), loss=NonFinite(3, gradient=True)),
+                            r"the gradient, and with it the weights, became NaN .* at epoch 1, "),
+    "all skipped": (lambda: run(graphs(40), loss=NonFinite(1, 2, 3), non_finite="skip"),
+                    r"all 3 steps of the epoch were skipped, .* at epoch 1"),
+}  # fmt: skip
+for name, value, line in [
+    ("non_finite", "ignore", r"`non_finite` must be 'stop' or 'skip', got 'ignore'\."),
+    ("clip_norm", -1.0, r"`clip_norm` must be in \(0, inf\), got -1\.0\."),
+    ("lr", -1, r"`lr` must be in \(0, inf\), got -1"),
+    ("weight_decay", float("nan"), r"`weight_decay` must be in \[0, inf\), got nan\."),
+    ("schedule", "step", r"`schedule` must be 'constant' or 'cosine', got 'step'\."),
+    ("optimizer", "lbfgs", r"`optimizer` must be 'adam', 'adamw' or 'sgd', got 'lbfgs'\."),
+    ("warmup", 1.0, r"`warmup` must be in \[0, 1\), got 1\.0\."),
+    ("view", random4, r"`second` must be an augmentation; call random4, as in random4\(\)\."),
+    ("momentum", 0.9, r"`train` has no argument `momentum`; .*choose from: "),
+]:
+    REFUSED[name] = (functools.partial(run, graphs(40), **{name: value}), f"^{line}")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_mistakes_and_non_finite_values_get_one_line(name):
+    call, line = REFUSED[name]
+    with pytest.raises(InputError, match=line) as caught:
+        call()
+    assert isinstance(caught.value, NonFiniteLossError) == ("epoch 1" in line)
 
 
 @pytest.mark.cuda

@@ -32,13 +32,10 @@ def test_the_mean_push_of_an_anchor_is_one(name):
     assert cosine.shape == push.shape
     assert torch.allclose(push.mean(dim=1), torch.ones(len(push), dtype=push.dtype))
     assert weight is None or torch.allclose(weight.mean(dim=1), torch.ones(len(push), dtype=push.dtype))
-
-
-@pytest.mark.parametrize("name", ["infonce", "dcl", "flatnce", "nt_xent", "debiased", "dclw"])
-def test_losses_that_weight_all_negatives_equally(name):
-    _, push, weight = pushes(Loss(name, temperature=0.5), *two_sides())
-    assert torch.allclose(weight, torch.ones_like(weight))
-    assert push.max() > 2
+    if name in ("infonce", "dcl", "flatnce", "nt_xent", "debiased", "dclw"):  # which weight all negatives equally
+        _, push, weight = pushes(Loss(name, temperature=0.5), *two_sides())
+        assert torch.allclose(weight, torch.ones_like(weight))
+        assert push.max() > 2
 
 
 @pytest.mark.parametrize("sigma", [0.2, 1.0])
