@@ -25,8 +25,8 @@ def run(name, h, y, **arguments):
 
 def test_every_evaluator_has_a_file_and_a_test():
     for name in EVALUATORS:
-        assert EVALUATORS[name].__module__ == f"graphcl.evaluate.{name}"
-        assert (Path(__file__).parent / f"test_{name}.py").is_file()
+        assert EVALUATORS[name].__module__ == f"graphcl.evaluate.graphs.{name}"
+        assert (Path(__file__).parent / f"graphs/test_{name}.py").is_file()
 
 
 @every
@@ -226,7 +226,7 @@ def test_dots_of_equal_rows_are_equal_and_symmetric():
 @pytest.mark.parametrize("margin", [0.5, 0.99])
 def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(margin, monkeypatch):
     """For a small C, `_certain_class` predicts one class without fitting an SVM; the result equals that of the fit."""
-    module, sure = sys.modules["graphcl.evaluate.svm"], []
+    module, sure = sys.modules["graphcl.evaluate.graphs.svm"], []
     certain = module._certain_class
     for seed in range(3):
         for sizes in [(12, 13), (12, 28), (10, 11, 12)]:
@@ -246,4 +246,4 @@ def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(margin, monkey
 )
 def test_the_shortcut_ends_where_the_bound_does(sizes, c, expected):
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    assert sys.modules["graphcl.evaluate.svm"]._certain_class(labels, c) == expected
+    assert sys.modules["graphcl.evaluate.graphs.svm"]._certain_class(labels, c) == expected

@@ -8,9 +8,8 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from graphcl.errors import InputError
 from graphcl.evaluate import NODE_EVALUATORS, FoldScores, paired_test
-from graphcl.evaluate.nodes.ari import ari
-from graphcl.evaluate.nodes.nmi import nmi
-from graphcl.evaluate.nodes.probe import unit_rows
+from graphcl.evaluate.folds import unit_rows
+from graphcl.evaluate.nodes.clustering import ari, nmi
 from graphcl.evaluate.nodes.public_split import public_split
 from graphcl.evaluate.nodes.random_splits import random_splits
 from tests.evaluate.data import blobs

@@ -174,15 +174,15 @@ DAMAGE = {
     ),
     "arguments": (
         changed(encoder={"name": "gin", "arguments": {"hidden_channels": 0}}),
-        ["`encoder.arguments.hidden` must be in [1, 16384], got 0."],
+        ["`encoder.arguments.hidden_channels` must be in [1, 16384], got 0."],
     ),
     "wide": (
         changed(encoder={"name": "gin", "arguments": {"hidden_channels": 16_000}}),
-        ["is corrupted: `hidden` is 16000, but no weight is that large."],
+        ["is corrupted: `hidden_channels` is 16000, but no weight is that large."],
     ),
     "deep": (
         changed(encoder={"name": "gin", "arguments": {"num_layers": 10**9}}),
-        ["`encoder.arguments.layers` must be in [1, 1000], got 1000000000."],
+        ["`encoder.arguments.num_layers` must be in [1, 1000], got 1000000000."],
     ),
     "more-layers": (
         changed(encoder={"name": "gin", "arguments": {"num_layers": 32}}),

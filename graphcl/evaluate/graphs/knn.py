@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, FoldCount, Seed
-from graphcl.evaluate.folds import OnFold, Part, checked, make_folds, pair_dots
+from graphcl.evaluate.folds import OnFold, Part, checked, make_folds, pair_dots, unit_rows
 from graphcl.evaluate.scores import FoldScores
 
 TEMPERATURE = 0.07  # the value of Wu et al. (2018)
@@ -70,7 +70,7 @@ def knn(
     section 3.4.
     """
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
-    similarity = _cosines(data.h, data.workers)
+    similarity = pair_dots(unit_rows(data.h), data.workers)  # equal rows have exactly equal cosines
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
 
     def accuracies(part: Part, candidates: Sequence[int]) -> list[float]:
@@ -82,17 +82,6 @@ def knn(
         return [float(np.mean(votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held])) for k in candidates]
 
     return data.scores(grid, accuracies)
-
-
-def _cosines(h: np.ndarray, workers: int) -> np.ndarray:
-    """Return the cosines `[n, n]` of all pairs of rows of `h`; equal rows have exactly equal cosines."""
-    return pair_dots(unit_rows(h), workers)
-
-
-def unit_rows(h: np.ndarray) -> np.ndarray:
-    """Return the rows of `h` divided by their Euclidean norms; rows of zeros stay zero."""
-    length = np.linalg.norm(h, axis=1, keepdims=True)
-    return h / np.where(length > 0, length, 1)
 
 
 def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:

@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, Seed
-from graphcl.evaluate.folds import checked, embedding
-from graphcl.evaluate.graphs.knn import TEMPERATURE, unit_rows
+from graphcl.evaluate.folds import checked, embedding, unit_rows
+from graphcl.evaluate.graphs.knn import TEMPERATURE
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
 

@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from graphcl.evaluate.graphs import logreg
+from graphcl.evaluate import logreg
 from tests.evaluate.data import blobs
 
 GRID = (1e-3, 1e-1, 1e2)

@@ -17,7 +17,7 @@ from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, paired_gain, summarise, svm
 from tests.evaluate.data import blobs
 
-MODULE = sys.modules["graphcl.evaluate.svm"]  # the attribute `graphcl.evaluate.svm` is the function
+MODULE = sys.modules["graphcl.evaluate.graphs.svm"]  # the attribute `graphcl.evaluate.svm` is the function
 FOLDS = sys.modules["graphcl.evaluate.folds"]
 GRID = (1e-2, 1.0, 1e2)
 FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
