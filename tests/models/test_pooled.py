@@ -92,10 +92,6 @@ def test_any_aggregation_of_pyg():
     assert ContrastiveModel(encoder).encode(BATCH).shape == (12, 16)
 
 
-def test_graphs_without_a_node_at_the_end_keep_their_rows():
-    assert Pooled(pyg.GCN(3, 8, 2))(BATCH.x, BATCH.edge_index, BATCH.batch, size=14).shape == (14, 8)
-
-
 def differs(encoder, **more):
     """Return True if updating the batch with the attributes `more` changes the embeddings."""
     model = seeded(lambda: ContrastiveModel(encoder())).eval()
