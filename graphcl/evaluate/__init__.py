@@ -24,7 +24,7 @@ from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, b
 
 def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:
     """Return the public functions `NAME(h, y, ...)` that the files of `package` define, by name."""
-    found = {}
+    found: dict[str, Callable[..., FoldScores]] = {}
     for file in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         for name, each in inspect.getmembers(importlib.import_module(file.name), inspect.isfunction):
             own = each.__module__ == file.name and not name.startswith("_")
