@@ -45,21 +45,11 @@ def knn(
 
     Memory: about 12 n^2 bytes.
 
+    For the other arguments, the result and the errors, see `svm`; `inner_folds` choose k.
+
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
-        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the folds and of the order of equal cosines.
-        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
-        inner_folds: number of inner folds, which choose k, at least 2; reduced if a class is too small.
         grid: candidates for k, at least 1; the first of equally good candidates is chosen.
-        workers: number of threads; one per available core by default. The result does not depend on it.
-        on_fold: called with the finished and the total number of inner folds, for a progress bar.
-
-    Returns:
-        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds k.
-
-    Raises:
-        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
 
     Example:
         >>> h, y = np.tile([[0.0, 1.0], [1.0, 0.0]], (6, 1)), np.tile([0, 1], 6)
