@@ -6,7 +6,7 @@ import torch
 from graphcl import make_loader
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.evaluate.graphs import svm
+from graphcl.evaluate import svm
 from graphcl.experiment.context import Context
 from graphcl.experiment.scores import REFERENCES, calibrated
 from graphcl.experiment.seed import run_seed
