@@ -11,7 +11,7 @@ import torch
 from graphcl.commands.pack import main as pack
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
-from graphcl.evaluate.graphs import ogb
+from graphcl.evaluate import ogb
 from graphcl.experiment import run as experiment_run
 from graphcl.experiment.build import dry_run
 from graphcl.models.molecule import MoleculeGINE

@@ -1,8 +1,7 @@
 """Evaluate frozen embeddings. scikit-learn is imported at the first call.
 
-A file `graphs/NAME.py` that defines a function `NAME(h, y, ...)` provides the evaluator `NAME`. The function passes
-a fitting function to `make_folds(...).scores`. An evaluator with the argument `split` uses a benchmark's split and
-metric instead of folds.
+A public function `NAME(h, y, ...)` in a file of `graphs/` or `nodes/` is the evaluator `NAME`. It passes a fitting
+function to `make_folds(...).scores`. With the argument `split`, it uses a given split and metric instead.
 """
 
 import importlib
@@ -24,22 +23,26 @@ from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, b
 
 
 def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:
-    """Return the functions `NAME(h, y, ...)` of the files `NAME.py` in `package`."""
-    found = {}
-    for file in pkgutil.iter_modules(package.__path__):
-        named = vars(importlib.import_module(f"{package.__name__}.{file.name}")).get(file.name)
-        if callable(named) and [*inspect.signature(named).parameters][:2] == ["h", "y"]:
-            found[file.name] = named
+    """Return the public functions `NAME(h, y, ...)` that the files of `package` define, by name."""
+    found: dict[str, Callable[..., FoldScores]] = {}
+    for file in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for name, each in inspect.getmembers(importlib.import_module(file.name), inspect.isfunction):
+            own = each.__module__ == file.name and not name.startswith("_")
+            if own and [*inspect.signature(each).parameters][:2] == ["h", "y"]:
+                found[name] = each
     return found
 
 
-_found: dict[bool, dict[str, Callable[..., FoldScores]]] = {False: {}, True: {}}
-for _name, _function in _functions(graphs).items():
-    _found["split" in inspect.signature(_function).parameters][_name] = _function
+def _of_graphs(on_split: bool) -> Mapping[str, Callable[..., FoldScores]]:
+    named = _functions(graphs).items()
+    return MappingProxyType(
+        {key: each for key, each in named if ("split" in inspect.signature(each).parameters) == on_split}
+    )
 
-EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_found[False])
+
+EVALUATORS: Mapping[str, Callable[..., FoldScores]] = _of_graphs(False)
 """The evaluators on folds, by name."""
-SPLIT_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_found[True])
+SPLIT_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = _of_graphs(True)
 """The evaluators on the split of a benchmark, by name."""
 NODE_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_functions(nodes))
 """The evaluators of nodes only, by name; one with the argument `split` needs a public split."""

@@ -179,6 +179,13 @@ def embedding(h: Tensor | np.ndarray) -> np.ndarray:
     return h
 
 
+def unit_rows(h: np.ndarray) -> np.ndarray:
+    """Return the rows of `h` scaled to norm 1; rows of zeros stay."""
+    length = np.linalg.norm(h, axis=1, keepdims=True)
+    scaled: np.ndarray = h / np.where(length > 0, length, 1)
+    return scaled
+
+
 def class_indices(y: Tensor | np.ndarray, n: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted class values, and the class index of each graph `[n]`; raise InputError if `y` is invalid."""
     y = as_array("y", y, "biufUSO", "whole numbers or strings")

@@ -34,28 +34,23 @@ def task_mean(name: str, truth: np.ndarray, predicted: np.ndarray) -> float:
         >>> task_mean("acc", np.array([[1.0, 0.0], [0.0, np.nan]]), np.array([[1.0, 1.0], [0.0, 0.0]]))
         50.0
     """
-    metric = _metric(name)
-    found = []
-    for labels, outputs in zip(truth.T, predicted.T, strict=True):
-        known = ~np.isnan(labels)
-        if len(np.unique(labels[known])) > (name in ("rocauc", "ap")):
-            found.append(float(metric(labels[known], outputs[known])))
-    if not found:
-        needed = "both classes" if name in ("rocauc", "ap") else "a label"
-        raise InputError(f"{METRICS[name]} is undefined: no task has {needed} among these {len(truth)} graphs.")
-    return float(np.mean(found)) * (1 if name in LOWER else 100)
-
-
-def _metric(name: str) -> Metric:
     from sklearn import metrics
 
-    known = {
+    known_metrics: dict[str, Metric] = {
         "rocauc": metrics.roc_auc_score,
         "ap": metrics.average_precision_score,
         "acc": metrics.accuracy_score,
         "rmse": metrics.root_mean_squared_error,
         "mae": metrics.mean_absolute_error,
     }
-    if name not in known:
-        raise InputError(f"unknown metric `{name}`; known: {', '.join(known)}.")
-    return known[name]
+    if name not in known_metrics:
+        raise InputError(f"unknown metric `{name}`; known: {', '.join(known_metrics)}.")
+    found = []
+    for labels, outputs in zip(truth.T, predicted.T, strict=True):
+        known = ~np.isnan(labels)
+        if len(np.unique(labels[known])) > (name in ("rocauc", "ap")):
+            found.append(float(known_metrics[name](labels[known], outputs[known])))
+    if not found:
+        needed = "both classes" if name in ("rocauc", "ap") else "a label"
+        raise InputError(f"{METRICS[name]} is undefined: no task has {needed} among these {len(truth)} graphs.")
+    return float(np.mean(found)) * (1 if name in LOWER else 100)

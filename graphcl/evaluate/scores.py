@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -56,10 +56,8 @@ class FoldScores:
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> FoldScores:
         """Return the `FoldScores` with the fields in `kept`, for example a dict read from JSON."""
-        accuracy, chosen, inner = (tuple(kept[key]) for key in ("accuracy", "chosen", "inner"))
-        metric = kept.get("metric", "accuracy")
-        ratio = kept.get("test_ratio")
-        return cls(kept["seed"], accuracy, chosen, inner, kept["folds"], kept["inner_folds"], metric, ratio)
+        known = {field.name: kept[field.name] for field in fields(cls) if field.name in kept}
+        return cls(**known | {key: tuple(kept[key]) for key in ("accuracy", "chosen", "inner")})
 
     @classmethod
     def joined(cls, parts: Sequence[FoldScores]) -> FoldScores:
@@ -138,13 +136,6 @@ def best_row(rows: Mapping[str, Sequence[FoldScores]]) -> str:
     return (min if lower else max)(rows, key=lambda name: summarise(rows[name]).mean)
 
 
-def check_same_splits(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> None:
-    """Raise InputError if `after` and `before` differ in seeds, folds or their order, or if both are empty."""
-    splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]
-    if splits[0] != splits[1] or not splits[0]:
-        raise InputError(f"`before` must have the (seed, folds) of `after`, {splits[0]}, got {splits[1]}.")
-
-
 def paired_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Gain:
     """Return the gain of `after` over `before`, paired by fold, so that the effect of the folds cancels.
 
@@ -157,7 +148,9 @@ def paired_gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> Ga
 
 def gains_by_fold(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> list[np.ndarray]:
     """Return the gain of `after` over `before` in each fold, one array per seed; see `paired_gain`."""
-    check_same_splits(after, before)
+    splits = [[(score.seed, score.folds) for score in scores] for scores in (after, before)]
+    if splits[0] != splits[1] or not splits[0]:
+        raise InputError(f"`before` must have the (seed, folds) of `after`, {splits[0]}, got {splits[1]}.")
     metrics = {score.metric for score in (*after, *before)}
     if len(metrics) > 1:
         raise InputError(f"scores by different metrics cannot be compared, got {', '.join(sorted(metrics))}.")

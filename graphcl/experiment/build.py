@@ -25,7 +25,7 @@ from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
 from graphcl.methods.method import explain_single_row
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.interface import OwnEncoder, make_encoder, own_encoder, takes_categories
+from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder, takes_categories
 from graphcl.models.nodes import MODELS
 from graphcl.models.saved import EncoderDescription, EncoderName
 from graphcl.registry import encoders, methods
@@ -234,7 +234,7 @@ def describe(
         encoder=name,
         in_channels=dataset.num_features,
         out_channels=model.width,
-        edge_dim=(dataset.num_edge_features or None) if model.accepts("edge_attr") else None,
+        edge_dim=(dataset.num_edge_features or None) if accepts(model.encoder, "edge_attr") else None,
         dataset=dataset.name,
         features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,

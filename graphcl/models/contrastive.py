@@ -65,7 +65,7 @@ class ContrastiveModel(nn.Module):
             raise InputError(f"`projection` must be at least 1, got {projection}.")
         self.encoder, self.width, self.projection, self._form = encoder, width, projection, projector
         self.projector = self.new_projector()
-        self._optional = [name for name in ("size", "edge_attr", "edge_weight", "parts") if self.accepts(name)]
+        self._optional = [name for name in ("size", "edge_attr", "edge_weight", "parts") if accepts(encoder, name)]
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the projections z `[B, D]` of the graphs in `batch`."""
@@ -142,13 +142,9 @@ class ContrastiveModel(nn.Module):
             )
         return with_nodes
 
-    def accepts(self, argument: str) -> bool:
-        """Return whether the encoder's `forward` uses the argument named `argument`."""
-        return accepts(self.encoder, argument)
-
     def require(self, argument: str) -> None:
         """Raise InputError unless the encoder's `forward` uses the argument named `argument`."""
-        if not self.accepts(argument):
+        if not accepts(self.encoder, argument):
             raise InputError(f"{self._name} takes no `{argument}`; use gin, or add it to its forward.")
 
     @property

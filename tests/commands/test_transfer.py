@@ -11,7 +11,7 @@ from graphcl.commands.transfer import main, untrained_encoder
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.evaluate.graphs import svm
+from graphcl.evaluate import svm
 from graphcl.experiment.build import describe, make_model
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs

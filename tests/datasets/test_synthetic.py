@@ -15,7 +15,7 @@ from graphcl.augment import random4
 from graphcl.datasets import load_dataset
 from graphcl.datasets.synthetic import CORE_KINDS, FAMILIES, synthetic
 from graphcl.errors import InputError
-from graphcl.evaluate.graphs import svm
+from graphcl.evaluate import svm
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import infonce
 from graphcl.methods import TwoViews

@@ -25,8 +25,8 @@ def run(name, h, y, **arguments):
 
 def test_every_evaluator_has_a_file_and_a_test():
     for name in EVALUATORS:
-        assert EVALUATORS[name].__module__ == f"graphcl.evaluate.{name}"
-        assert (Path(__file__).parent / f"test_{name}.py").is_file()
+        assert EVALUATORS[name].__module__ == f"graphcl.evaluate.graphs.{name}"
+        assert (Path(__file__).parent / f"graphs/test_{name}.py").is_file()
 
 
 @every
@@ -133,6 +133,28 @@ def test_the_order_of_rows_does_not_move_the_score(name):
 
 
 @every
+def test_the_first_of_equal_candidates_wins(name):
+    h, y = blobs(noise=0.01)  # every candidate classifies all rows
+    for grid in ((1, 3), (3, 1)):
+        assert set(run(name, h, y, grid=grid).chosen) == {grid[0]}
+
+
+@pytest.mark.parametrize("name", ["random_splits", *SPLIT_EVALUATORS, "public_split"])
+def test_no_test_row_of_a_split_reaches_the_choice(name):
+    (h, y), order = blobs(n=200, noise=1.0), np.random.default_rng(0).permutation(200)
+    split = dict(zip(["train", "valid", "test"], np.split(order, [20, 40]), strict=True))
+    arguments = {"splits": 1} if name == "random_splits" else {"split": split}
+    arguments |= {"eval_metric": "rocauc"} if name in SPLIT_EVALUATORS else {}
+    column = (slice(None), None) if name in SPLIT_EVALUATORS else slice(None)
+    before = ALL[name](h, y[column], **arguments)
+    h[split["test"]] = 1e3 * np.random.default_rng(5).normal(size=(160, 5))
+    y[split["test"]] = 1 - y[split["test"]]
+    after = ALL[name](h, y[column], **arguments)
+    assert (before.chosen, before.inner) == (after.chosen, after.inner)
+    assert before.accuracy != after.accuracy
+
+
+@every
 def test_every_inner_fold_is_reported(name):
     seen = []
     run(name, *blobs(), on_fold=lambda done, total: seen.append((done, total)))
@@ -226,7 +248,7 @@ def test_dots_of_equal_rows_are_equal_and_symmetric():
 @pytest.mark.parametrize("margin", [0.5, 0.99])
 def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(margin, monkeypatch):
     """For a small C, `_certain_class` predicts one class without fitting an SVM; the result equals that of the fit."""
-    module, sure = sys.modules["graphcl.evaluate.svm"], []
+    module, sure = sys.modules["graphcl.evaluate.graphs.svm"], []
     certain = module._certain_class
     for seed in range(3):
         for sizes in [(12, 13), (12, 28), (10, 11, 12)]:
@@ -246,4 +268,4 @@ def test_a_c_so_small_that_the_classes_decide_is_what_libsvm_says(margin, monkey
 )
 def test_the_shortcut_ends_where_the_bound_does(sizes, c, expected):
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    assert sys.modules["graphcl.evaluate.svm"]._certain_class(labels, c) == expected
+    assert sys.modules["graphcl.evaluate.graphs.svm"]._certain_class(labels, c) == expected

@@ -82,7 +82,7 @@ def assert_as_exact_as_the_modules(encoder, batch, training=True):
         assert error <= 2 * usual_error + 1e-4 * scale + 1e-4
 
 
-@pytest.mark.parametrize("readout", ["sum", "log_sum"])
+@pytest.mark.parametrize("readout", ["sum", "mean", "log_sum"])
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(
     ("sizes", "width", "hidden", "layers"),

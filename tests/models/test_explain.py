@@ -6,10 +6,10 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.explain import CaptumExplainer, Explainer, GNNExplainer
 from torch_geometric.explain.metric import fidelity
-from torch_geometric.nn import GINConv, GINEConv, global_add_pool
 
 from graphcl import GIN, GINE
 from tests.conftest import small_graphs
+from tests.models.reference import Reference
 
 GRAPHS = small_graphs(6, edge_attr=True)
 BATCH = Batch.from_data_list(GRAPHS)
@@ -23,25 +23,6 @@ class Classifier(nn.Module):
     def forward(self, x, edge_index, batch=None, edge_attr=None):  # captum passes arguments by position
         more = {} if edge_attr is None else {"edge_attr": edge_attr}
         return self.head(self.encoder(x, edge_index, batch=batch, **more))
-
-
-class Reference(nn.Module):
-    """GIN or GINE made of PyG's layers, with the weights of `encoder`."""
-
-    def __init__(self, encoder):
-        super().__init__()
-        kinds = [GINConv(each.nn) if each.lin is None else GINEConv(each.nn, edge_dim=2) for each in encoder.convs]
-        for layer, each in zip(kinds, encoder.convs, strict=True):
-            layer.load_state_dict(each.state_dict(), strict=False)
-        self.convs, self.norms, self.out_channels = nn.ModuleList(kinds), encoder.norms, encoder.out_channels
-
-    def forward(self, x, edge_index, batch=None, edge_attr=None):
-        batch = edge_index.new_zeros(len(x)) if batch is None else batch
-        pools, attributes = [], () if edge_attr is None else (edge_attr,)
-        for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = norm(conv(x, edge_index, *attributes).relu())
-            pools.append(global_add_pool(x, batch))
-        return torch.cat(pools, dim=1)
 
 
 @pytest.fixture(params=["gin", "gine"])

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, FoldCount, Seed
-from graphcl.evaluate.folds import OnFold, Part, checked, make_folds, pair_dots
+from graphcl.evaluate.folds import OnFold, Part, checked, make_folds, pair_dots, unit_rows
 from graphcl.evaluate.scores import FoldScores
 
 TEMPERATURE = 0.07  # the value of Wu et al. (2018)
@@ -45,21 +45,11 @@ def knn(
 
     Memory: about 12 n^2 bytes.
 
+    For the other arguments, the result and the errors, see `svm`; `inner_folds` choose k.
+
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
-        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the folds and of the order of equal cosines.
-        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
-        inner_folds: number of inner folds, which choose k, at least 2; reduced if a class is too small.
         grid: candidates for k, at least 1; the first of equally good candidates is chosen.
-        workers: number of threads; one per available core by default. The result does not depend on it.
-        on_fold: called with the finished and the total number of inner folds, for a progress bar.
-
-    Returns:
-        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds k.
-
-    Raises:
-        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
 
     Example:
         >>> h, y = np.tile([[0.0, 1.0], [1.0, 0.0]], (6, 1)), np.tile([0, 1], 6)
@@ -70,7 +60,7 @@ def knn(
     section 3.4.
     """
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
-    similarity = _cosines(data.h, data.workers)
+    similarity = pair_dots(unit_rows(data.h), data.workers)  # equal rows have exactly equal cosines
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
 
     def accuracies(part: Part, candidates: Sequence[int]) -> list[float]:
@@ -82,17 +72,6 @@ def knn(
         return [float(np.mean(votes[:, min(k, len(train)) - 1].argmax(1) == data.labels[held])) for k in candidates]
 
     return data.scores(grid, accuracies)
-
-
-def _cosines(h: np.ndarray, workers: int) -> np.ndarray:
-    """Return the cosines `[n, n]` of all pairs of rows of `h`; equal rows have exactly equal cosines."""
-    return pair_dots(unit_rows(h), workers)
-
-
-def unit_rows(h: np.ndarray) -> np.ndarray:
-    """Return the rows of `h` divided by their Euclidean norms; rows of zeros stay zero."""
-    length = np.linalg.norm(h, axis=1, keepdims=True)
-    return h / np.where(length > 0, length, 1)
 
 
 def _most_similar_first(similarity: np.ndarray, ties: np.ndarray) -> np.ndarray:

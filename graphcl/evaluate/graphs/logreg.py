@@ -38,21 +38,7 @@ def logreg(
     of the classes. For two classes, W has one row, and the logistic function replaces the softmax. Implemented by
     scikit-learn's `LogisticRegression`; the fit for each C starts from the optimum of the next smaller C.
 
-    Args:
-        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
-        y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
-        seed: seed of the outer and the inner folds.
-        folds: number of outer folds, at least 2; reduced to the size of the smallest class.
-        inner_folds: number of inner folds, which choose C, at least 2; reduced if a class is too small.
-        grid: candidates for C, in [1e-100, 1e100]; the first of equally good candidates is chosen.
-        workers: number of threads; one per available core by default. The result does not depend on it.
-        on_fold: called with the finished and the total number of inner folds, for a progress bar.
-
-    Returns:
-        `FoldScores` in the fold order of `StratifiedKFold(folds, shuffle=True, random_state=seed)`; `chosen` holds C.
-
-    Raises:
-        InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
+    For the arguments, the result and the errors, see `svm`; `inner_folds` choose C, and columns are always scaled.
 
     Example:
         >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)

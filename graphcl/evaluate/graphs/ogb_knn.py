@@ -9,8 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, Seed
-from graphcl.evaluate.folds import checked, embedding
-from graphcl.evaluate.graphs.knn import TEMPERATURE, unit_rows
+from graphcl.evaluate.folds import checked, embedding, unit_rows
+from graphcl.evaluate.graphs.knn import TEMPERATURE
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
 
@@ -36,20 +36,11 @@ def ogb_knn(
     determines. If the metric is accuracy, the class with the largest sum of weights is predicted. If fewer than k
     graphs have a label, all of them vote.
 
+    For the other arguments, the result and the errors, see `ogb`.
+
     Args:
-        h: embedding `[n, D]`, any float dtype, any device; converted to float64 on the CPU.
-        y: targets `[n, tasks]`; NaN marks a missing label.
-        split: indices of the graphs in the parts `train`, `valid` and `test`.
-        eval_metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
         seed: seed of the order of equal cosines.
         grid: candidates for k, at least 1; the first of equally good candidates is chosen.
-        workers: number of threads, which score different tasks; one per available core by default.
-
-    Returns:
-        `FoldScores` with one fold: `accuracy` holds the test score, `chosen` k, and `inner` the validation score.
-
-    Raises:
-        InputError: an argument is invalid, or the metric is undefined on a part.
 
     Reference: Z. Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance Discrimination", CVPR 2018,
     section 3.4, for classes.

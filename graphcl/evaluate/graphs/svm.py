@@ -43,7 +43,7 @@ from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds, pa
 from graphcl.evaluate.scores import FoldScores
 
 try:
-    from graphcl.evaluate import _svm  # type: ignore[attr-defined]
+    from graphcl.evaluate.graphs import _svm  # type: ignore[attr-defined]
 except ImportError:  # no C compiler or no AVX2, so `SVC` is used
     _svm = None
 

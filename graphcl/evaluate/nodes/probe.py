@@ -11,13 +11,6 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 TOLERANCE = 1e-4  # scikit-learn's default; a tighter one takes twice as long and moves accuracies by hundredths
 
 
-def unit_rows(h: np.ndarray) -> np.ndarray:
-    """Return the rows of `h` scaled to norm 1; rows of zeros stay."""
-    length = np.linalg.norm(h, axis=1, keepdims=True)
-    scaled: np.ndarray = h / np.where(length > 0, length, 1)
-    return scaled
-
-
 def linear_probe(h: np.ndarray, labels: np.ndarray, parts: Parts, grid: Sequence[float]) -> tuple[float, float, float]:
     r"""Return the test accuracy in percent, the chosen C and the validation accuracy of logistic regression.
 

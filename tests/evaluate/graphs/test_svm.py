@@ -1,4 +1,4 @@
-"""Test the SVM score against scikit-learn's GridSearchCV on the same outer folds, and summaries against numbers."""
+"""Test the SVM score against scikit-learn's GridSearchCV on the same outer folds."""
 
 import sys
 import warnings
@@ -14,10 +14,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, Summary, paired_gain, summarise, svm
+from graphcl.evaluate import svm
 from tests.evaluate.data import blobs
 
-MODULE = sys.modules["graphcl.evaluate.svm"]  # the attribute `graphcl.evaluate.svm` is the function
+MODULE = sys.modules["graphcl.evaluate.graphs.svm"]  # the attribute `graphcl.evaluate.svm` is the function
 FOLDS = sys.modules["graphcl.evaluate.folds"]
 GRID = (1e-2, 1.0, 1e2)
 FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
@@ -41,10 +41,6 @@ def pooled(seed=0):
     """Return an embedding like a sum readout, with columns and rows of very different scale, and the classes."""
     h, y = blobs(seed=seed)
     return h * np.random.default_rng(seed).gamma(1, 20, (len(h), 1)) * [1, 10, 100, 0.1, 0.0], y
-
-
-def scores(seed=0, accuracy=(50.0, 70.0), folds=2):
-    return FoldScores(seed, accuracy, (1.0,) * len(accuracy), accuracy, folds, 2)
 
 
 CASES = {
@@ -109,12 +105,6 @@ def test_equals_grid_search_on_anything(seed, n, features, classes, step, scale,
         except InputError:
             reject()
     assert (result.accuracy, result.chosen) == grid_search(h, y, **arguments)
-
-
-def test_first_of_equals_wins_in_the_order_of_the_grid():
-    h, y = blobs(noise=0.01)
-    assert set(svm(h, y, **{**FAST, "grid": (1.0, 10.0)}).chosen) == {1.0}
-    assert set(svm(h, y, **{**FAST, "grid": (10.0, 1.0)}).chosen) == {10.0}
 
 
 def test_a_margin_of_zero_is_left_to_libsvm():
@@ -238,36 +228,3 @@ def test_no_embedding_of_the_test_fold_reaches_the_scale():
         other = h.copy()
         other[test] = 1e3 * np.random.default_rng(0).normal(size=(len(test), 5))
         assert svm(other, y, **arguments).chosen[fold] == right.chosen[fold]
-
-
-def test_summary_by_hand():
-    summary = summarise([scores(3, (50.0, 70.0)), scores(5, (64.0, 64.0)), scores(4, (70.0, 66.0))])
-    # Means 60, 64, 68; within-seed deviations 10, 0, 2.
-    assert summary == Summary(64.0, pytest.approx((32 / 3) ** 0.5), 4.0, (3, 5, 4))
-    assert str(summary) == "64.00 ± 3.27"
-
-
-@pytest.mark.parametrize(("seeds", "shown"), [([], r"\[\]"), ([1, 2, 1], r"\[1, 2, 1\]")])
-def test_summary_refuses(seeds, shown):
-    with pytest.raises(InputError, match=rf"^`scores` must hold one score or more, .* got seeds {shown}\.$"):
-        summarise([scores(seed) for seed in seeds])
-
-
-def test_paired_gain_by_hand():
-    before = [scores(0, (50.0, 70.0)), scores(1, (60.0, 60.0)), scores(2, (80.0, 90.0))]
-    after = [scores(0, (58.0, 70.0)), scores(1, (58.0, 62.0)), scores(2, (81.0, 93.0))]
-    gain = paired_gain(after, before)  # per seed: 4, 0, 2
-    assert (gain.mean, gain.positive, gain.seeds) == (2.0, pytest.approx(2 / 3), (0, 1, 2))
-    assert gain.std_seeds == pytest.approx((8 / 3) ** 0.5)
-    back = paired_gain(before, after)
-    assert (back.mean, back.std_seeds, back.positive) == (-2.0, gain.std_seeds, 0.0)
-
-
-@pytest.mark.parametrize(
-    "before",
-    [[scores(1)], [scores(0), scores(1)], [scores(0, (50.0, 60.0, 70.0), folds=3)]],
-    ids=["seed", "number", "folds"],
-)
-def test_paired_gain_refuses_other_splits(before):
-    with pytest.raises(InputError, match=r"^`before` must have the \(seed, folds\) of `after`, \[\(0, 2\)\], got \["):
-        paired_gain([scores(0)], before)

@@ -1,4 +1,4 @@
-"""Score the rows of nodes by the normalised mutual information of k-means clusters and classes."""
+"""Score the rows of nodes by the agreement of k-means clusters and classes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Seed
-from graphcl.evaluate.folds import checked, class_indices, embedding
-from graphcl.evaluate.nodes.probe import unit_rows
+from graphcl.evaluate.folds import checked, class_indices, embedding, unit_rows
 from graphcl.evaluate.scores import FoldScores
 
 STARTS = 10
@@ -39,13 +38,29 @@ def nmi(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: Seed = 0) -> Fo
     """
     from sklearn.metrics import normalized_mutual_info_score
 
-    return of_clusters(h, y, seed, "nmi", normalized_mutual_info_score)
+    return _agreement(h, y, seed, "nmi", normalized_mutual_info_score)
 
 
-def of_clusters(
+@checked
+def ari(h: Tensor | np.ndarray, y: Tensor | np.ndarray, *, seed: Seed = 0) -> FoldScores:
+    r"""Return the adjusted Rand index in percent of k-means clusters with the classes.
+
+    $$\frac{R - \mathbb E R}{1 - \mathbb E R}$$
+
+    where R is the fraction of pairs of nodes on which clusters and classes agree, and its expectation is over random
+    clusters of the same sizes. 0 is chance and 100 is equality. For the clusters, arguments and result, see `nmi`.
+
+    References:
+        Hubert and Arabie, "Comparing Partitions", Journal of Classification 1985.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    return _agreement(h, y, seed, "ari", adjusted_rand_score)
+
+
+def _agreement(
     h: Tensor | np.ndarray, y: Tensor | np.ndarray, seed: int, metric: str, compare: Callable[..., float]
 ) -> FoldScores:
-    """Return the agreement `compare(classes, clusters)` in percent of k-means clusters and classes, see `nmi`."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
