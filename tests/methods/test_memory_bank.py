@@ -38,10 +38,14 @@ FIT = [name for name in losses if Loss(name).accepts("queue") and Loss(name).acc
 
 
 class Spy(Loss):
-    """Loss that stores its arguments."""
+    """Loss that stores its arguments; copies with other settings add to the same list."""
+
+    def __init__(self, name, **arguments):
+        super().__init__(name, **arguments)
+        self.calls = []
 
     def forward(self, z1, z2, **others):
-        self.__dict__.setdefault("calls", []).append({"z1": z1.detach(), "z2": z2.detach(), **others})
+        self.calls.append({"z1": z1.detach(), "z2": z2.detach(), **self.arguments, **others})
         return super().forward(z1, z2, **others)
 
 

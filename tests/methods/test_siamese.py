@@ -91,7 +91,7 @@ def test_steps_against_a_plain_loop(kind, steps):
 
 
 @pytest.mark.parametrize("kind", [BYOL, SimSiam, BGRL])
-@pytest.mark.parametrize("hidden_channels", [None, 3, 11])
+@pytest.mark.parametrize("hidden", [None, 3, 11])
 def test_the_predictors_width(kind, hidden):
     options = {} if hidden is None else {"hidden_channels": hidden}
     method = build(kind, Loss("byol"), **options)
