@@ -134,7 +134,7 @@ def test_the_commands_of_a_page_parse(page, parse, tmp_path):
         ("-m graphcl.sweep --loss.temperatur 0.1 0.2 --out x", "temperatur"),
         ("-m graphcl pack --dataset MUTAG --into x", "--into"),
         ("-m graphcl embed runs/x --datset MUTAG --out h.npz", "datset"),
-        ("-m graphcl transfer runs/x --dataset MUTAG --mode probe --layers 5", "num_layers"),
+        ("-m graphcl transfer runs/x --dataset MUTAG --mode probe --layers 5", "layers"),
         ("benchmarks/suite.py --mirrors x", "unknown option --mirrors"),
         ("benchmarks/sweet.py", "not found"),
     ],

@@ -146,7 +146,7 @@ def make_method(config: Config, dataset: GraphDataset, model: ContrastiveModel, 
 
 def check_method(config: Config, dataset: GraphDataset) -> None:
     """Raise InputError if the method contrasts nodes and `dataset` holds whole graphs, or the reverse."""
-    nodes = dataset.rows == "nodes"
+    nodes = getattr(dataset, "rows", "graphs") == "nodes"  # GraphGym has no data set here
     if contrasts_nodes(vars(config)) != nodes:
         contrasted, held, usual = (
             ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")

@@ -149,7 +149,7 @@ def test_messages_of_a_command(words, line):
         (["--loss", "infonce", "dcl"], "`--loss` takes one value, got 2; graphcl sweep compares several."),
         (
             ["--hidden", "1"],
-            "`--hidden` is not a known option; did you mean --encoder.hidden_channels or --method.hidden_channels? see",
+            "`--hidden` is not a known option; did you mean --encoder.hidden-channels or --method.hidden-channels? see",
         ),
         (["--learning-rate", "1"], "`--learning-rate` is not a known option; did you mean --lr? see"),
         (["--loss", "ADNCE"], "`loss`: unknown loss 'ADNCE'; did you mean adnce? choose from: adnce, alpha_cl,"),

@@ -72,7 +72,8 @@ def logreg(
         scaler = StandardScaler().fit(data.h[train])
         fit, test = scaler.transform(data.h[train]), scaler.transform(data.h[held])
         # Newton needs fewer steps than lbfgs. But scikit-learn < 1.6 fits it one-vs-rest, so use it for 2 classes only.
-        solver = "newton-cholesky" if data.labels.max() == 1 else "lbfgs"
+        # On a constant embedding, Newton's line search would warn.
+        solver = "newton-cholesky" if data.labels.max() == 1 and fit.any() else "lbfgs"
         model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
         found = {}
         with config_context(assume_finite=True, skip_parameter_validation=True):

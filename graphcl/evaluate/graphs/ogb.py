@@ -72,8 +72,9 @@ def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric
     if metric in LOWER:
         found = [Ridge(alpha=1 / c).fit(z, targets).predict for c in candidates]
         return lambda rows: [predict(rows) for predict in found]
-    # chosen as in `logreg`, for speed; fingerprints are too wide for Newton's D x D matrices
-    solver = "lbfgs" if metric == "acc" or z.shape[1] > 1000 else "newton-cholesky"
+    # chosen as in `logreg`, for speed; fingerprints are too wide for Newton's D x D matrices, and Newton's line search
+    # warns on a constant embedding
+    solver = "lbfgs" if metric == "acc" or z.shape[1] > 1000 or not z.any() else "newton-cholesky"
     model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
     fitted = []
     with config_context(assume_finite=True, skip_parameter_validation=True):

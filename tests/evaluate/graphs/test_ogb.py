@@ -114,6 +114,12 @@ def test_neighbours_equal_those_of_scikit_learn(metric, model):
     assert ogb_knn(h, y, split=SPLIT, eval_metric=metric, grid=(500,)).chosen == (500,)  # more than there are
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_constant_embedding_scores_as_a_guess():
+    for seed in range(5):
+        assert ogb(np.ones((N, 2)), data(1, seed)[1], split=SPLIT, eval_metric="rocauc").mean == 50
+
+
 def test_no_test_graph_chooses_anything():
     h, y = data(2)
     first = ogb(h, y, split=SPLIT, eval_metric="rocauc")
