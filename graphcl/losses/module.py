@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,6 +62,12 @@ class Loss(nn.Module):
         pairs, own, given = loss.compare(z1, z2, **arguments)
         with torch.autocast(z1.device.type, enabled=False):
             return total(loss.formula(pairs, **own), pairs, given)
+
+    def with_settings(self, **settings: Any) -> Loss:
+        """Return a copy with these settings, checked here and not again in each call."""
+        changed = copy.copy(self)
+        changed.arguments = Loss(self.name, **self.arguments | settings).arguments
+        return changed
 
     def accepts(self, argument: str) -> bool:
         """Return whether the loss takes `argument`, a setting or a tensor (`queue`, `weight`, `labels`)."""

@@ -60,6 +60,7 @@ class InfoGraph(Method):
             )
         model.node_encoder()
         self.local = model.new_projector()
+        self._one_sided = self.loss_with(negatives="queue", symmetric=False)
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -74,7 +75,7 @@ class InfoGraph(Method):
         queue = torch.cat([graphs, ranks.others(graphs)]) if ranks.size() > 1 else graphs
         others = {"queue": queue, "ids": view1.batch, "queue_ids": torch.arange(queue.size(0), device=h.device)}
         own = graphs.index_select(0, view1.batch)
-        value = self.loss(anchors, own, negatives="queue", symmetric=False, **others)
+        value = self._one_sided(anchors, own, **others)
         value = ranks.part_of_mean(value, nodes.size(0))
         first = number.new_full((view1.num_graphs,), nodes.size(0) - 1).scatter_reduce_(0, view1.batch, number, "amin")
         return Outcome(value, h, anchors.index_select(0, first), graphs)

@@ -85,6 +85,7 @@ class JOAO(Method):
         super().__init__(model, loss)
         require_repulsion(self.loss, self.name)
         _require_terms(self.loss, self.name)
+        self._terms = self.loss_with(reduction="none")
         self.gamma, self.step_size = gamma, step_size
         self._given = as_augmentation(first, "first"), as_augmentation(second, "second")
         self._views = tuple(LearnedPool(each) if isinstance(each, OneOf) else each for each in self._given)
@@ -118,7 +119,7 @@ class JOAO(Method):
         drawn = {number: self._drawn(views[number]) for number in self._pools}
         h, other = self.model.encode_views(view1, view2)
         z1, z2 = self.project(h, 0, drawn.get(0)), self.project(other, 1, drawn.get(1))
-        terms: Tensor = self.loss(z1, z2, reduction="none")
+        terms: Tensor = self._terms(z1, z2)
         if terms.dim() != 1 or terms.numel() % h.size(0):
             raise InputError(
                 f"the loss must return one term per anchor for {h.size(0)} graphs, got {list(terms.shape)}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
@@ -20,6 +21,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 Passes = Annotated[int, interval("[0, inf)")]
+_ONE_SIDED = {"negatives": "queue", "symmetric": False}
 
 
 @methods.register("memory_bank")
@@ -80,6 +82,7 @@ class MemoryBank(Method):
         self.log_z: float | None = None
         self._visits = 0
         self._new: tuple[Tensor, Tensor, float | None] | None = None
+        self._made: tuple[float | None, Callable[..., Tensor]] = None, self.loss_with(**_ONE_SIDED)
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -97,15 +100,14 @@ class MemoryBank(Method):
         entries, drawn = self.bank[ids], self._draw(generator)
         noise = self.bank[drawn]
         others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
-        others |= {"negatives": "queue", "symmetric": False}
         log_z = self.log_z
-        if isinstance(self.loss, Loss) and self.loss.name == "instance_nce" and self.setting("log_z") is None:
-            if log_z is None and self._visits >= self.warmup * self.num_graphs:
-                pairs = compare(z[0].detach(), entries, **others)
-                (total,) = pairs.logsumexp(linear(1 / self.setting("temperature")))
-                log_z = float(log_mean_exp(pairs, total))
-            others["log_z"] = log_z
-        value = torch.stack([self.loss(each, entries, **others) for each in z]).mean()
+        estimated = isinstance(self.loss, Loss) and self.loss.name == "instance_nce" and self.setting("log_z") is None
+        if estimated and log_z is None and self._visits >= self.warmup * self.num_graphs:
+            pairs = compare(z[0].detach(), entries, "queue", False, **others)
+            (total,) = pairs.logsumexp(linear(1 / self.setting("temperature")))
+            log_z = float(log_mean_exp(pairs, total))
+        loss = self._one_sided(log_z)
+        value = torch.stack([loss(each, entries, **others) for each in z]).mean()
         # `after_step` stores these values, so that a skipped step changes nothing.
         self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0), log_z
         return Outcome(value, h[0], z[0], entries)
@@ -125,6 +127,12 @@ class MemoryBank(Method):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore `state`, a result of `get_extra_state`."""
         self.log_z, self._visits = state["log_z"], state["visits"]
+
+    def _one_sided(self, log_z: float | None) -> Callable[..., Tensor]:
+        """Return the loss of one view and the bank, made once for each normaliser."""
+        if self._made[0] != log_z:
+            self._made = log_z, self.loss_with(**_ONE_SIDED | ({} if log_z is None else {"log_z": log_z}))
+        return self._made[1]
 
     def _draw(self, generator: torch.Generator | None) -> Tensor:
         device = self.bank.device

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -92,6 +93,10 @@ class Method(nn.Module, ABC):
     def setting(self, argument: str, otherwise: Any = None) -> Any:
         """Return the loss's value of `argument`, or `otherwise` if the loss has no such argument or is a function."""
         return self.loss.setting(argument, otherwise) if isinstance(self.loss, Loss) else otherwise
+
+    def loss_with(self, **settings: Any) -> Callable[..., Tensor]:
+        """Return the loss with fixed `settings`, so that a training step checks none."""
+        return self.loss.with_settings(**settings) if isinstance(self.loss, Loss) else partial(self.loss, **settings)
 
     def after_step(self) -> None:
         """Update the method's state. Training calls this after each optimiser step."""

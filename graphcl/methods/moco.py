@@ -58,6 +58,7 @@ class MoCo(Method):
     ) -> None:
         super().__init__(model, loss)
         require_arguments(self.loss, ("queue", "symmetric"), "moco")
+        self._one_sided = self.loss_with(symmetric=False)
         self.momentum = momentum
         self.momentum_model = momentum_copy(model)
         self.queue = KeyQueue(queue_size, model.projection)
@@ -92,7 +93,7 @@ class MoCo(Method):
 
     def _compare(self, query: Tensor, key: Tensor, ids: Tensor | None) -> Tensor:
         known = {} if ids is None or not len(self.queue) else {"ids": ids, "queue_ids": self.queue.ids}
-        value: Tensor = self.loss(query, key, queue=self.queue.keys, symmetric=False, **known)
+        value: Tensor = self._one_sided(query, key, queue=self.queue.keys, **known)
         return value
 
 

@@ -67,14 +67,6 @@ def test_value_and_slope(exponent):
     assert exponent.degree == max(len(exponent.free), len(exponent.frozen)) - 1
 
 
-def test_the_frozen_part_has_no_gradient():
-    c = torch.tensor(C, requires_grad=True)
-    assert not Exponent((), (0.0, 3.0, 1.0))(c).requires_grad
-    both = Exponent((0.0, 2.0), (0.0, 3.0, 1.0), 0.3)
-    (slope,) = torch.autograd.grad(both(c).sum(), c)
-    assert (slope == 2).all()
-
-
 def test_dtype_and_shape_stay():
     c = torch.linspace(-1, 1, 12).view(3, 4)
     for exponent in (linear(5.0), gaussian(0.7, 0.5), gaussian(0.7, 0.5, frozen=False), Exponent(()), Exponent((1.0,))):

@@ -29,6 +29,11 @@ from graphcl.losses.engine.tiled import Sums, tiles
 needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
+
+def on_cuda(test):
+    return pytest.mark.cuda(needs_cuda(needs_triton(test)))
+
+
 ROOT = Path(__file__).parents[2]
 N, Q, D = 37, 19, 20  # not multiples of a block size
 QUARTIC = Exponent((), (0.0, 0.0, 0.0, 0.0, -2.0), center=1.0)
@@ -224,33 +229,23 @@ def check_loss(loss, *, device, negatives="all", by_id=True, count=N, keys=Q, wi
 
 def checks():
     """Return all checks by name. Each takes the argument `device`."""
-    result = {}
-    for who, (what, exponents) in product(PAIRS, EXPONENTS.items()):
-        # Test all comparisons with two exponents, and the most complex comparison with all exponents.
-        if what == "frozen" or who == "cross and queue by ids, symmetric":
-            result[f"{who}: {what}"] = partial(check_sums, PAIRS[who], exponents, False, tolerance=tolerance_of(what))
-    for who, (what, exponents) in product(("cross", "all and queue, symmetric", "queue by ids"), EXPECTED.items()):
-        if what == "quartic" or who == "queue by ids":
-            result[f"{who}: {what}, expected"] = partial(
-                check_sums, PAIRS[who], exponents, True, tolerance=tolerance_of(what)
-            )
-    result["dot products"] = partial(check_sums, PAIRS["all, symmetric"], (linear(3.0),), False, similarity="dot")
-    for wanted in ([True, False, False], [False, True, False], [False, False, True]):
-        result[f"wanted: {wanted}"] = partial(
-            check_sums, PAIRS["all and queue, symmetric"], EXPONENTS["linear"], False, wanted=wanted
-        )
-    for sizes in ((2, 1, 1), (16, 16, 16), (17, 33, 70), (5, 40, 3)):
-        result[f"sizes: {sizes}"] = partial(
-            check_sums, PAIRS["all and queue, symmetric"], EXPONENTS["linear"], False, sizes=sizes
-        )
-    for who, others in product(("all, symmetric", "cross and queue by ids, symmetric"), ("beside", "instead")):
-        result[f"{who}: other ranks' keys {others}"] = partial(
-            check_sums, PAIRS[who], EXPONENTS["frozen"], False, others=others
-        )
-    result["lonely"] = check_lonely
-    result["repeatable"] = check_repeatable
-    for name, loss in LOSSES.items():
-        result[f"loss: {name}"] = partial(check_loss, loss, tolerance=tolerance_of(name))
+    full, by_ids = "all and queue, symmetric", "cross and queue by ids, symmetric"
+    # Each row: pairs, exponents, whether means are compared, other arguments. All comparisons take two exponents; the
+    # most complex one takes all exponents.
+    rows = [(who, what, False, {}) for who, what in product(PAIRS, EXPONENTS) if what == "frozen" or who == by_ids]
+    rows += [(who, what, True, {}) for who, what in product(("cross", full, "queue by ids"), EXPECTED)
+             if what == "quartic" or who == "queue by ids"]  # fmt: skip
+    rows += [("all, symmetric", "three times", False, {"similarity": "dot"})]
+    rows += [(full, "linear", False, {"wanted": [number == one for number in range(3)]}) for one in range(3)]
+    rows += [(full, "linear", False, {"sizes": size}) for size in ((2, 1, 1), (16, 16, 16), (17, 33, 70), (5, 40, 3))]
+    rows += [(who, "frozen", False, {"others": others})
+             for who, others in product(("all, symmetric", by_ids), ("beside", "instead"))]  # fmt: skip
+    tables, result = (EXPONENTS | {"three times": (linear(3.0),)}, EXPECTED), {}
+    for who, what, expected, own in rows:
+        check = partial(check_sums, PAIRS[who], tables[expected][what], expected, tolerance=tolerance_of(what), **own)
+        result[f"{who}: {what}, expected {expected}, {own}"] = check
+    result |= {"lonely": check_lonely, "repeatable": check_repeatable}
+    result |= {f"loss: {name}": partial(check_loss, LOSSES[name], tolerance=tolerance_of(name)) for name in LOSSES}
     result["loss: of the queue alone"] = partial(check_loss, infonce, negatives="queue", by_id=False)
     result["loss: of columns"] = partial(check_loss, infonce, strided=True)
     return result
@@ -366,9 +361,7 @@ def test_the_kernels_compile(precision, tmp_path, monkeypatch):
 # -- on a device -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.cuda
-@needs_cuda
-@needs_triton
+@on_cuda
 def test_on_cuda_the_tiles_are_tritons():
     from graphcl.losses.engine import triton_tiles
 
@@ -376,18 +369,14 @@ def test_on_cuda_the_tiles_are_tritons():
     assert tiles(torch.zeros(2, 2, device="cuda", dtype=torch.float64)) is torch_tiles
 
 
-@pytest.mark.cuda
-@needs_cuda
-@needs_triton
+@on_cuda
 @pytest.mark.parametrize("name", CHECKS)
 def test_on_cuda(precision, name):
     precision("highest")
     CHECKS[name](device="cuda")
 
 
-@pytest.mark.cuda
-@needs_cuda
-@needs_triton
+@on_cuda
 @pytest.mark.parametrize(("level", "tolerance"), [("highest", 1e-5), ("high", 1e-4), ("medium", 1e-2)])
 @pytest.mark.parametrize("width", [128, 300])
 def test_precisions_on_cuda(precision, level, tolerance, width):
@@ -395,27 +384,14 @@ def test_precisions_on_cuda(precision, level, tolerance, width):
     check_loss(infonce, device="cuda", count=1100, keys=700, width=width, tolerance=tolerance)
 
 
-@pytest.mark.cuda
-@needs_cuda
-@needs_triton
-@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
-def test_as_the_dense_engine_on_cuda(precision, loss):
-    """Both engines run in float32."""
+@on_cuda
+@pytest.mark.parametrize("name", LOSSES)
+def test_as_the_dense_engine_on_cuda(precision, name):
     precision("highest")
-    rows = torch.randn(2, 2000, 64, generator=torch.Generator().manual_seed(0)).cuda()
-    results = []
-    for engine in ("tiled", "dense"):
-        z1, z2 = (z.clone().requires_grad_() for z in rows)
-        value = loss(z1, z2, negatives="all", engine=engine)
-        value.backward()
-        results.append([value.detach(), z1.grad, z2.grad])
-    for got, right in zip(*results, strict=True):
-        agree(got, right, 1e-4)
+    check_loss(LOSSES[name], device="cuda", count=2000, width=64, tolerance=10 * tolerance_of(name))
 
 
-@pytest.mark.cuda
-@needs_cuda
-@needs_triton
+@on_cuda
 def test_twenty_thousand_graphs_on_cuda(precision):
     """Compare with PyTorch's tiles in float64. A similarity matrix would take 1.6 GB."""
     precision("highest")
@@ -434,9 +410,7 @@ def test_twenty_thousand_graphs_on_cuda(precision):
         agree(got, right)
 
 
-@pytest.mark.cuda
-@needs_cuda
-@needs_triton
+@on_cuda
 def test_the_kernels_do_not_wait_for_cuda():
     from graphcl.losses.engine import triton_tiles
 
@@ -459,21 +433,17 @@ def test_the_kernels_do_not_wait_for_cuda():
 # -- what is chosen ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_on_the_cpu_the_tiles_are_pytorchs(dtype):
-    assert tiles(torch.zeros(2, 2, dtype=dtype)) is torch_tiles
-
-
 @pytest.mark.parametrize(
-    ("dtype", "found", "name"),
+    ("cuda", "dtype", "found", "name"),
     [
-        (torch.float32, object(), "triton_tiles"),
-        (torch.float64, object(), "torch_tiles"),
-        (torch.float32, None, "torch_tiles"),
+        (True, torch.float32, object(), "triton_tiles"),
+        (True, torch.float64, object(), "torch_tiles"),
+        (True, torch.float32, None, "torch_tiles"),
+        (False, torch.float32, object(), "torch_tiles"),
     ],
 )
-def test_the_choice_for_a_device(dtype, found, name):
-    some = mock.Mock(is_cuda=True, dtype=dtype)
+def test_the_choice_for_a_device(cuda, dtype, found, name):
+    some = mock.Mock(is_cuda=cuda, dtype=dtype)
     with mock.patch("importlib.util.find_spec", return_value=found):
         assert tiles(some).__name__ == f"graphcl.losses.engine.{name}"
 

@@ -10,12 +10,17 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment import NodeDrop, two_views
+from graphcl.losses import Loss, explicit
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
-from graphcl.registry import methods
+from graphcl.registry import losses, methods
 
 OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
 """Registered methods that contrast graphs; the others contrast nodes."""
+
+FIT = [name for name in losses if Loss(name).accepts("queue") and Loss(name).accepts("symmetric")]
+"""Losses that take a queue of negatives."""
+WITH_TERMS = ["infonce", "moco", "dcl", "adnce", "hcl", "mean_variance", "triplet"]
 
 _FOLDER = tempfile.TemporaryDirectory()
 
@@ -128,6 +133,20 @@ def unit(row):
 
 def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+def explicit_terms(name, anchors, positives, negatives):
+    """Return the terms of the loss `name`; `negatives` has the rows of each anchor, `[M_i, D]`."""
+    rows = zip(anchors, positives, negatives, strict=True)
+    return torch.cat([losses[name].terms(explicit(a[None], b[None], keys)) for a, b, keys in rows])
+
+
+def assert_value_and_gradient(got, expected, mine, theirs):
+    """Assert that two scalars are close, and so are their gradients in two modules."""
+    got.backward()
+    expected.backward()
+    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
+    assert_close_parameters(mine, theirs, gradients=True)
 
 
 def unit_rows(rows):

@@ -169,8 +169,11 @@ def test_form(name):
 
 
 @each_name
-def test_the_outcome(name):
-    """Without labels, for the method's own loss and another one, and at the ends of the momentum's range."""
+def test_the_outcome(name, monkeypatch):
+    """Without labels, for the method's own loss and another one, at the ends of the momentum's range.
+
+    A step checks no settings: they are checked when the method is made.
+    """
     data, ids = graphs(N), list(range(8))
     for graph in data:
         del graph.y
@@ -178,7 +181,10 @@ def test_the_outcome(name):
     cases += [(None, {"momentum": end}) for end in (0, 1) if "momentum" in ENTRIES[name].wrong]
     for loss, arguments in cases:
         method = build(name, loss, **arguments)
-        outcome = method(*views_of(method, ids, 0, data), ids=torch.tensor(ids), generator=seeded(0))
+        views = views_of(method, ids, 0, data)
+        with monkeypatch.context() as patch:
+            patch.setattr("graphcl.arguments.BaseModel.model_validate", None)
+            outcome = method(*views, ids=torch.tensor(ids), generator=seeded(0))
         assert isinstance(outcome, Outcome)
         assert outcome.loss.dim() == 0
         assert outcome.loss.isfinite()
@@ -197,9 +203,9 @@ def test_it_learns(name):
 
     The value of a game need not fall: `test_ad_gcl.py` tests each player.
     """
-    values = [record.loss for record in trained(name, 12)[1]]
+    values = [record.loss for record in trained(name, 8)[1]]
     first = values[1] if name in ("moco", "memory_bank") else values[0]
-    assert statistics.median(values[-6:]) < first - 0.02 * abs(first), values
+    assert statistics.median(values[-4:]) < first - 0.02 * abs(first), values
 
 
 @each_name
@@ -318,7 +324,7 @@ def test_bad_losses_get_one_line(name):
 
 # -- the command line --------------------------------------------------------------------------------------------------
 
-QUICK = ["--epochs", "2", "--seeds", "0", "--eval", "knn", "--evaluation.folds", "3", "--evaluation.inner-folds", "2"]
+QUICK = ["--epochs", "2", "--seeds", "0", "--eval", "knn", "--evaluation.folds", "3"]
 QUICK += ["--encoder.hidden_channels", "8", "--batch-size", "8", "--report", "false"]
 
 

@@ -9,13 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphcl.errors import InputError
-from graphcl.losses import Loss, explicit
+from graphcl.losses import Loss
 from graphcl.methods import KeyQueue, MoCo
-from graphcl.registry import losses
 from tests.methods.small import (
+    FIT,
+    WITH_TERMS,
     Summed,
     assert_close_parameters,
     assert_same_state,
+    assert_value_and_gradient,
+    explicit_terms,
     graphs,
     make_model,
     schedule,
@@ -28,8 +31,6 @@ from tests.methods.small import (
 )
 
 DATA = graphs(dtype=torch.float64)
-FIT = [name for name in losses if Loss(name).accepts("queue") and Loss(name).accepts("symmetric")]
-WITH_TERMS = ["adnce", "dcl", "hcl", "mean_variance", "triplet", "infonce", "moco"]
 
 
 def build(loss, model=None, **options):
@@ -128,19 +129,12 @@ def test_the_loss_of_chosen_negatives(name):
         method = build(Loss(name, symmetric=False), momentum=1.0, queue_size=30)
         queue = list(zip(of, fill(method, of), strict=True)) if of else []
         ids, views = [2, 5, 9, 13], views_of(DATA, [2, 5, 9, 13], 4)
-        got = method(*views, ids=torch.tensor(ids)).loss
-        got.backward()
-        model = copy.deepcopy(method.model)
-        model.zero_grad()
-        q, k, terms = model(views[0]), model(views[1]).detach(), []
+        got, model = method(*views, ids=torch.tensor(ids)).loss, copy.deepcopy(method.model)
+        q, k, negatives = model(views[0]), model(views[1]).detach(), []
         for i, graph in enumerate(ids):
-            negatives = [] if name == "moco" and of else [k[j] for j in range(4) if j != i]
-            negatives += [key for of_graph, key in queue if of_graph != graph]
-            terms.append(losses[name].terms(explicit(q[i : i + 1], k[i : i + 1], torch.stack(negatives))))
-        expected = torch.cat(terms).mean()
-        expected.backward()
-        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-        assert_close_parameters(method.model, model, gradients=True)
+            rows = [] if name == "moco" and of else [k[j] for j in range(4) if j != i]
+            negatives.append(torch.stack(rows + [key for of_graph, key in queue if of_graph != graph]))
+        assert_value_and_gradient(got, explicit_terms(name, q, k, negatives).mean(), method.model, model)
 
 
 def test_any_function_of_queries_keys_and_queue():

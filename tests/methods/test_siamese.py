@@ -91,13 +91,13 @@ def test_steps_against_a_plain_loop(kind, steps):
 
 
 @pytest.mark.parametrize("kind", [BYOL, SimSiam, BGRL])
-@pytest.mark.parametrize("hidden_channels", [None, 3, 11])
-def test_the_predictors_width(kind, hidden_channels):
-    options = {} if hidden_channels is None else {"hidden_channels": hidden_channels}
+@pytest.mark.parametrize("hidden", [None, 3, 11])
+def test_the_predictors_width(kind, hidden):
+    options = {} if hidden is None else {"hidden_channels": hidden}
     method = build(kind, Loss("byol"), **options)
     layers = [each for each in method.predictor if isinstance(each, nn.Linear)]
     width = method.model.projection
-    wanted = hidden_channels or (512 if kind is BGRL else width)
+    wanted = hidden or (512 if kind is BGRL else width)
     assert [(each.in_features, each.out_features) for each in layers] == [(width, wanted), (wanted, width)]
 
 

@@ -5,13 +5,10 @@ import copy
 import pytest
 import torch
 
-from graphcl.augment import Identity, NodeDrop
 from graphcl.errors import InputError
-from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, infonce, supcon
 from graphcl.methods import TwoViews
 from graphcl.registry import losses
-from graphcl.training.loop import train
 from tests.methods.small import assert_close_parameters, graphs, make_model, seeded, views_of
 
 DATA, IDS = graphs(dtype=torch.float64), list(range(10))
@@ -55,19 +52,6 @@ def test_supcon_takes_the_batchs_labels():
     z1, z2 = model(view1), model(view2)
     assert torch.equal(value, supcon(z1, z2, labels=y, temperature=0.3))
     assert not torch.equal(value, supcon(z1, z2, labels=torch.arange(10), temperature=0.3))
-
-
-def test_supcon_trains_with_the_labels_of_a_shuffled_loader():
-    states, misled = [], graphs()
-    for number, graph in enumerate(misled):
-        graph.y = torch.tensor([number % 3])
-    for data in (graphs(), misled):
-        method = TwoViews(make_model(), Loss("supcon"), labels=True)
-        loader = ResidentLoader(data, 8, shuffle=True, generator=seeded(0))
-        history = train(method, loader, Identity(), NodeDrop(0.1), epochs=6, generator=seeded(1))
-        assert history[-1].loss < history[0].loss or data is misled
-        states.append(method.state_dict())
-    assert any(not torch.equal(states[1][key], value) for key, value in states[0].items())
 
 
 def test_labels_are_not_used_by_accident():

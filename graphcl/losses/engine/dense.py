@@ -75,42 +75,40 @@ class ExplicitPairs(DensePairs):
 def similarity_matrix(comparison: Comparison) -> Row:
     """Return the similarities of all anchors to their negatives, as a `Row` of A anchors."""
     known: dict[tuple[int, int], Tensor] = {}
-    values, kept = [], []
-    for anchors, key_sets in enumerate(comparison.key_sets):
-        blocks = []
-        for keys, mask in key_sets:
-            if (keys, anchors) in known:  # reuse the transpose, so that two directions cost one matrix
-                block = known[keys, anchors].T
-            else:
-                block = similarities(comparison.sets[anchors], comparison.sets[keys], comparison.similarity)
-                known[anchors, keys] = block
-            blocks.append(off_diagonal(block) if mask == "diagonal" else block)
-            if mask == "ids":
-                in_batch = sum(block.size(1) for block in blocks[:-1])
-                kept.append(torch.nn.functional.pad(~comparison.same_ids(), (in_batch, 0), value=True))
-        values.append(torch.cat(blocks, dim=1))
-    return Row(torch.cat(values), torch.cat(kept) if kept else None)
+    rows = [similarity_rows(comparison, anchors, known=known) for anchors in range(len(comparison.key_sets))]
+    kept = [row.kept for row in rows if row.kept is not None]
+    return Row(torch.cat([row.value for row in rows]), torch.cat(kept) if kept else None)
 
 
-def similarity_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
-    """Return the similarities of a slice `rows` of the anchors in set `anchors` to their negatives, as a `Row`."""
-    x = comparison.sets[anchors][rows]
+def similarity_rows(
+    comparison: Comparison,
+    anchors: int,
+    rows: slice = slice(0, None),
+    known: dict[tuple[int, int], Tensor] | None = None,
+) -> Row:
+    """Return the similarities of a slice `rows` of the anchors in set `anchors` to their negatives, as a `Row`.
+
+    `known` collects the similarities of whole sets, so that two directions cost one matrix.
+    """
+    x, start = comparison.sets[anchors][rows], rows.start
     values: list[Tensor] = []
     earlier: list[Tensor] = []
     kept = None
     for keys, mask in comparison.key_sets[anchors]:
         y = comparison.sets[keys]
-        if mask == "diagonal":
-            # Start with the key at `rows.start`, so that the excluded pairs lie on the diagonal. The earlier keys are
+        if mask == "diagonal" and start:
+            # Start with the key at `start`, so that the excluded pairs lie on the diagonal. The earlier keys are
             # appended at the end, which keeps the cyclic order.
-            values.append(off_diagonal(similarities(x, y[rows.start :], comparison.similarity)))
-            if rows.start:
-                earlier.append(similarities(x, y[: rows.start], comparison.similarity))
-        else:
-            values.append(similarities(x, y, comparison.similarity))
+            earlier.append(similarities(x, y[:start], comparison.similarity))
+            y = y[start:]
+        block = known.get((keys, anchors)) if known is not None else None
+        block = similarities(x, y, comparison.similarity) if block is None else block.T
+        if known is not None:
+            known[anchors, keys] = block
+        values.append(off_diagonal(block) if mask == "diagonal" else block)
         if mask == "ids":
-            in_batch = sum(value.size(1) for value in values[:-1])
-            kept = torch.nn.functional.pad(~comparison.same_ids(rows), (in_batch, 0), value=True)
+            before = sum(value.size(1) for value in values[:-1])
+            kept = torch.nn.functional.pad(~comparison.same_ids(rows), (before, 0), value=True)
     if kept is not None and earlier:
         kept = torch.nn.functional.pad(kept, (0, sum(value.size(1) for value in earlier)), value=True)
     values += earlier
