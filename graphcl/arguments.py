@@ -117,6 +117,8 @@ _SYNONYMS = {
     "simclr": ("ntxent", "twoviews"),
     "tau": ("temperature",),
     "p": ("ratio",),
+    "hidden": ("hiddenchannels",),
+    "layers": ("numlayers",),
     "graphsage": ("sage",),
     "augmentation": ("first", "second"),
     "aug": ("first", "second"),

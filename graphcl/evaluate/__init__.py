@@ -1,18 +1,17 @@
 """Evaluate frozen embeddings. scikit-learn is imported at the first call.
 
-A file `NAME.py` in this package that defines a function `NAME(h, y, ...)` provides the evaluator `NAME`. The function
-passes a fitting function to `make_folds(...).scores`. An evaluator with the argument `split` uses a benchmark's split
-and metric instead of folds.
+A file `graphs/NAME.py` that defines a function `NAME(h, y, ...)` provides the evaluator `NAME`. The function passes
+a fitting function to `make_folds(...).scores`. An evaluator with the argument `split` uses a benchmark's split and
+metric instead of folds.
 """
 
 import importlib
 import inspect
 import pkgutil
-import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 
-from graphcl.evaluate import nodes
+from graphcl.evaluate import graphs, nodes
 from graphcl.evaluate.compare import PairedTest, holm, paired_test
 from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.graphs.knn import knn
@@ -35,7 +34,7 @@ def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:
 
 
 _found: dict[bool, dict[str, Callable[..., FoldScores]]] = {False: {}, True: {}}
-for _name, _function in _functions(sys.modules[__name__]).items():
+for _name, _function in _functions(graphs).items():
     _found["split" in inspect.signature(_function).parameters][_name] = _function
 
 EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_found[False])
