@@ -1,7 +1,7 @@
 """Test damaged variants of each kind of input file: each is read or raises a one-line InputError, with little memory.
 
-Planetoid files have a fuzz test of their own, tests/datasets/test_named_nodes.py. Known malicious files are tested with
-the module that reads them.
+Planetoid files have a fuzz test of their own, tests/datasets/nodes/test_named_nodes.py. Known malicious files are
+tested with the module that reads them.
 """
 
 import gzip
