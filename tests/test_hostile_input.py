@@ -1,10 +1,10 @@
 """Test damaged variants of each kind of input file: each is read or raises a one-line InputError, with little memory.
 
-Known malicious files are tested elsewhere: tests/datasets/test_tu.py, test_ogb.py, test_named_nodes.py,
-test_own_hostile.py and test_on_disk.py, tests/system/, tests/models/test_saved.py, tests/config/test_files.py,
-tests/experiment/.
+Planetoid files have a fuzz test of their own, tests/datasets/nodes/test_named_nodes.py. Known malicious files are
+tested with the module that reads them.
 """
 
+import gzip
 import io
 
 import numpy as np
@@ -20,10 +20,12 @@ from graphcl.report.run_files import read_run
 from graphcl.system.torch_file import read_torch_file
 from tests.conftest import small_graphs
 from tests.datasets.conftest import files_of, write_zip
+from tests.datasets.ogb_files import files_of as files_of_ogb
+from tests.datasets.ogb_files import make_molecules, write_archive
 from tests.memory import peak
 
 CONFIG = (
-    b"dataset: MUTAG\nlr: 1e-3\nseeds: [0, 1]\nloss: {name: adnce, mu: 0.7}\nviews: {first: &v subgraph, second: *v}\n"
+    b"dataset: MUTAG\nlr: 1e-3\nseeds: [0, 1]\nloss: {name: adnce, mu: 0.7}\nviews: {first: &v subgraph, second: *v}"
 )
 TOKENS = [b"\0", b"\xff", b"-1", b"9" * 30, b"1e999", b"nan", b"\r\n", b"[" * 2000, b"{", b"*a", b"<<: ", b"", b"R"]
 TOKENS += [b"\x85"]
@@ -47,6 +49,7 @@ def npz_bytes(folder):
 
 def use(dataset):
     assert sum(batch.num_graphs for batch in ResidentLoader(dataset, 4)) == len(dataset)
+    assert all(graph.validate() for graph in dataset)
 
 
 def read_zip(path, root):
@@ -75,6 +78,12 @@ def packed_bytes(name):
     return make
 
 
+def read_ogb(path, root):
+    pytest.importorskip("ogb", reason="ogb is not installed")
+    archive = write_archive(root / "mirror", {**OGB, f"raw/{path.name}.gz": gzip.compress(path.read_bytes())})
+    use(load_dataset("ogbg-molhiv", root, archive))
+
+
 def read_folder(path, root):
     if path.name != "config.yaml":
         (path.parent / "config.yaml").write_text("loss: {name: infonce}\nviews: {}\n")
@@ -83,10 +92,13 @@ def read_folder(path, root):
 
 METRICS = b'{"seed": 0, "epoch": 1, "loss": 2.5, "alignment": 0.1}\n{"seed": 0, "epoch": 2, "loss": NaN}\n'
 RESULT = b'{"scores": {"svm": {"gain": {"mean": 1.0, "seeds": [0]}}}, "seconds": {"train": 1.5}, "commit": null}'
+OGB = files_of_ogb(make_molecules(10))
 KINDS = {
     "archive": ("TINY.zip", zip_bytes, read_zip),
     "edges": ("TINY_A.txt", lambda folder: files_of("TINY")["TINY_A.txt"].encode(), read_part),
     "graph-labels": ("TINY_graph_labels.txt", lambda folder: b"1\n-1\n1\n", read_part),
+    "ogb-edges": ("edge.csv", lambda folder: gzip.decompress(OGB["raw/edge.csv.gz"]), read_ogb),
+    "ogb-labels": ("graph-label.csv", lambda folder: gzip.decompress(OGB["raw/graph-label.csv.gz"]), read_ogb),
     "graphs": ("f.pt", torch_bytes, lambda path, root: use(load_dataset(path, root))),
     "values": ("f.pt", torch_bytes, lambda path, root: read_torch_file(path, "save it again")),
     "encoder": ("f.pt", torch_bytes, lambda path, root: load_encoder(path)),

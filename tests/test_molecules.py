@@ -9,19 +9,8 @@ from graphcl.__main__ import main
 
 pytest.importorskip("rdkit", reason="rdkit is not installed")
 
-SMALL = [
-    "--encoder.hidden_channels",
-    "8",
-    "--encoder.num_layers",
-    "2",
-    "--batch-size",
-    "16",
-    "--epochs",
-    "1",
-    "--seeds",
-    "0",
-]
-SMALL += ["--report", "false"]
+LINE = "--encoder.hidden_channels 8 --encoder.num_layers 2 --batch-size 16 --epochs 1 --seeds 0 --report false"
+SMALL = LINE.split()
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +54,15 @@ def test_classes_without_a_split_are_scored_on_folds(folder):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--target", "size"], "`target` size holds several tasks, numbers or missing cells, which"),
-        (["--target", "sise"], "has no column 'sise'; did you mean size or smiles?"),
-        (["--target", "alcohol", "--invalid", "stop"], "1 row holds no valid molecule: line 52 'C(('; correct"),
-        (["--encoder", "gin"], "use encoder molecule_gine, or features degree"),
+        ("--target size", "`target` size holds several tasks, numbers or missing cells, which"),
+        ("--target sise", "has no column 'sise'; did you mean size or smiles?"),
+        ("--target alcohol --invalid stop", "atoms: line 52 'C(('; correct"),
+        ("--encoder gin", "use encoder molecule_gine, or features degree"),
     ],
 )
 def test_a_mistake_is_one_line_and_writes_nothing(folder, capsys, words, message):
     out = folder / "none"
-    assert main(["run", "--dataset", str(folder / "m.csv"), *words, *SMALL, "--out", str(out)]) == 2
+    assert main(["run", "--dataset", str(folder / "m.csv"), *words.split(), *SMALL, "--out", str(out)]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("graphcl: ")]
     assert len(lines) == 1
     assert message in lines[0]

@@ -92,18 +92,27 @@ def test_test_labels_change_nothing_but_the_score(place, where, tmp_path, monkey
     assert test_flipped == pytest.approx([100 - test[0]])
 
 
+def test_regression_prints_an_error(where, tmp_path, capsys):
+    words = ["--dataset", "ogbg-molesol", *where, *SMALL, "--seeds", "0", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "                                    RMSE   ± seeds\n" in printed
+    scores = json.loads((tmp_path / "run" / "result.json").read_text())["scores"]["ogb"]
+    assert scores["gain"]["mean"] == pytest.approx(scores["untrained"]["mean"] - scores["trained"]["mean"])
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--eval", "svm"], "`eval` svm does not fit ogbg-molhiv, which is scored on its own split; pass --eval ogb."),
-        (["--encoder", "gin"], "encoder `gin` needs real numbers in `x`, but the `x` of ogbg-molhiv"),
-        (["--dataset", "own", "--eval", "ogb"], "`eval` ogb does not fit own, which has no split of its own; pass"),
-        (["--dataset", "own", "--encoder", "molecule_gine"], "encoder `molecule_gine` needs `edge_attr`"),
+        ("--eval svm", "`eval` svm does not fit ogbg-molhiv, which is scored on its own split; pass --eval ogb."),
+        ("--encoder gin", "encoder `gin` needs real numbers in `x`, but the `x` of ogbg-molhiv"),
+        ("--dataset own --eval ogb", "`eval` ogb does not fit own, which has no split of its own; pass"),
+        ("--dataset own --encoder molecule_gine", "encoder `molecule_gine` needs `edge_attr`"),
     ],
 )
 def test_what_does_not_fit_is_one_line(words, line, where, tmp_path, saved_graphs, capsys):
     out = tmp_path / "run"
-    words = [saved_graphs() if word == "own" else word for word in words]
+    words = [saved_graphs() if word == "own" else word for word in words.split()]
     given = [] if "--dataset" in words else ["--dataset", "ogbg-molhiv"]
     assert main([*given, *where, *words, "--out", str(out)]) == 2
     assert f"graphcl: {line}" in capsys.readouterr().err
@@ -114,13 +123,8 @@ def test_other_features_take_an_encoder_of_numbers():
     assert make_config({"dataset": "ogbg-molhiv", "features": "degree"}).encoder["name"] == "gin"
     assert make_config({"dataset": "ogbg-ppa"}).encoder["name"] == "gin"
     named = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8}})
-    assert named.encoder == {
-        "name": "molecule_gine",
-        "hidden_channels": 8,
-        "num_layers": 5,
-        "readout": "mean",
-        "jk": "last",
-    }
+    facts = {"num_layers": 5, "readout": "mean", "jk": "last"}
+    assert named.encoder == {"name": "molecule_gine", "hidden_channels": 8, **facts}
     assert make_config({"dataset": "PROTEINS"}).eval == ["svm"]
 
 
@@ -130,20 +134,6 @@ def test_every_method_takes_it(name, place):
     settings = {"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8}}
     config = make_config({**settings, "method": spec(name, len(dataset))})
     dry_run(config, dataset)
-
-
-def test_packed_it_gives_the_same_also_without_ogb(where, tmp_path, monkeypatch, capsys):
-    assert pack(["--dataset", "ogbg-molesol", *where, "--out", str(tmp_path / "packed")]) == 0
-    common = [*SMALL, "--seeds", "0"]
-    assert main(["--dataset", "ogbg-molesol", *where, *common, "--out", str(tmp_path / "a")]) == 0
-    assert "                                    RMSE   ± seeds\n" in capsys.readouterr().out
-    monkeypatch.setitem(sys.modules, "ogb", None)
-    chosen = ["--encoder", "molecule_gine", "--eval", "ogb"]
-    assert main(["--dataset", str(tmp_path / "packed"), *chosen, *common, "--out", str(tmp_path / "b")]) == 0
-    one, other = (json.loads((tmp_path / name / "result.json").read_text())["scores"] for name in "ab")
-    assert one == other
-    scores = one["ogb"]
-    assert scores["gain"]["mean"] == pytest.approx(scores["untrained"]["mean"] - scores["trained"]["mean"])
 
 
 def test_a_sweep_over_sets_of_both_kinds(place):
@@ -164,3 +154,10 @@ def test_a_sweep_over_sets_of_both_kinds(place):
     assert "in the metric's unit, a lower error is a gain (p):" in text
     assert "Seeds: 2; the benchmark's split. " in text
     assert "p: two-sided paired t-test over seeds" in text
+
+
+def test_a_packed_set_is_read_and_scored_without_ogb(where, tmp_path, monkeypatch):
+    assert pack(["--dataset", "ogbg-molhiv", *where, "--out", str(tmp_path / "packed")]) == 0
+    monkeypatch.setitem(sys.modules, "ogb", None)
+    words = ["--dataset", f"{tmp_path}/packed", "--encoder", "molecule_gine", *SMALL, "--eval", "ogb", "--seeds", "0"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0

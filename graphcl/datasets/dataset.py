@@ -48,11 +48,7 @@ class GraphDataset(InMemoryDataset):
     Args:
         data: all graphs, collated.
         slices: attribute -> index of each graph's first row, and the number of rows, `[n + 1]`; `None` for one graph.
-        name: see above.
-        features: see above.
-        classes: see above.
-        degree_columns: see above.
-        benchmark: see above.
+        name: see above, like the others.
 
     >>> from graphcl.datasets import load_dataset
     >>> pair = torch.tensor([[0, 1], [1, 0]])

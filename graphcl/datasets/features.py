@@ -54,13 +54,8 @@ def node_features(
         data: all graphs, collated; node indices in `edge_index` start at 0 in each graph.
         edge_slices: index of the first edge of each graph, and the number of edges, `[n + 1]`.
         ptr: index of the first node of each graph, and the number of nodes N, `[n + 1]`.
-        features: a name in the table above.
-        max_degree: degrees of `max_degree` and more share a column.
+        features: see the table above, and `load_dataset`, also for `max_degree`, `degree_columns` and `categories`.
         what: the name of the data set, for messages.
-        degree_columns: number of degree columns; larger degrees share the last column. Default: as many as these
-            graphs need, at most `max_degree + 1`.
-        categories: True keeps integers in `x`, as category indices for embedding tables; False converts integers to
-            floating point and warns if any is not 0 or 1.
 
     Returns:
         `x [N, F]` in torch's default floating type (or as category indices), `features` with `auto` resolved, and the

@@ -26,7 +26,7 @@ from graphcl.datasets.ogb import is_ogb, load_ogb
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
 from graphcl.datasets.pyg import Collated
 from graphcl.datasets.store import check_finite, check_store
-from graphcl.datasets.tu import load_folder, load_tu
+from graphcl.datasets.tu.load import load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.registry import datasets
 
@@ -167,12 +167,9 @@ def prepare(
         given: all graphs, collated, as in `InMemoryDataset._data`.
         slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         name: name of the data set.
-        features: see `load_dataset`.
-        max_degree: see `load_dataset`.
-        degree_columns: see `load_dataset`.
+        features: see `load_dataset`, like `max_degree`, `degree_columns` and `categories`.
         benchmark: split and metric of a benchmark's data set; if given, `y` becomes floating-point targets instead of
             class indices.
-        categories: whether to keep integers in `x` as category indices, see `load_dataset`.
 
     Raises:
         InputError: a class in `y` is a string; see also `check_store` and `node_features`.

@@ -29,11 +29,6 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
     `x`, the edge attribute "edge_attr" a row of `edge_attr`, and the graph attributes "y" and "id" become `y` and `id`.
     Other attributes are dropped, those of edges and graphs with a warning.
 
-    Args:
-        graphs: networkx graphs, directed or not.
-        what: a name for the graphs, for messages.
-        features: see `load_dataset`.
-
     Raises:
         InputError: "x" or "edge_attr" differs in length within a graph, is not numeric, or is missing on some nodes or
             edges; "y" is not numeric; or nodes have attributes but no "x", unless `features` is "constant" or "degree".
@@ -97,13 +92,11 @@ def _fill_edgeless(graphs: Sequence[Data]) -> None:
 
 
 def _numbers(values: object, name: str, advice: str = "") -> torch.Tensor:
-    hint = f"; {advice}" if advice else ""
     try:
         array = np.asarray(values)
-        if array.dtype.kind not in "biuf":
-            raise InputError(f"{name} must be numbers, the same count each; got {str(values)[:60]}{hint}.")
-        return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64))
+        if array.dtype.kind in "biuf":
+            return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64))
+        why = f"got {str(values)[:60]}"
     except (ValueError, TypeError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{name} must be numbers, the same count each; {reason(error)}{hint}.") from None
+        why = reason(error)
+    raise InputError(f"{name} must be numbers, the same count each; {why}{advice and f'; {advice}'}.")

@@ -45,11 +45,6 @@ def is_ogb(source: object) -> bool:
 def load_ogb(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> tuple[Collated, Benchmark]:
     """Return the graphs, split and metric of the OGB set `name`, from the cache under `root` or from its archive.
 
-    Args:
-        name: name of the set, such as "ogbg-molhiv".
-        root: absolute path of the folder of all data sets.
-        mirror: folder or URL that holds the archive under OGB's file name (such as `hiv.zip`); it is only read.
-
     Raises:
         InputError: the name is unknown or not supported, ogb is not installed, or the files cannot be fetched or read.
     """

@@ -26,10 +26,7 @@ _MAX_SORTED = 50_000_000
 def collate_graphs(graphs: Sequence[object], what: str, least: int = 2) -> Collated:
     """Return `graphs` in PyG's collated form.
 
-    Args:
-        graphs: `Data` objects that all have the same attributes.
-        what: a name for the graphs, for messages.
-        least: least number of graphs; 1 if nodes are contrasted.
+    `what` names the graphs in messages. At least `least` graphs are needed: 1 if nodes are contrasted.
 
     Raises:
         InputTypeError: an entry is not a `Data` (a `HeteroData`, a `Batch`, ...).

@@ -71,7 +71,11 @@ def _complete_slices(
     """Return the checked slices of the attributes of `data`, and the number of graphs."""
     stated = getattr(data, "_num_nodes", None)
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
-    flat = {key: cut.cpu() for key, cut in cuts.items() if _is_cut(cut)}
+    flat = {
+        key: cut.cpu()
+        for key, cut in cuts.items()
+        if isinstance(cut, Tensor) and cut.dim() == 1 and len(cut) > 0 and cut.dtype == torch.long
+    }
     sizes = [cut.numel() - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
     num_graphs = 1 if slices is None else max(sizes, default=0)
     if num_graphs < least:
@@ -90,16 +94,10 @@ def _complete_slices(
             size = len(value) if isinstance(value, list | tuple) else 1
         if cut.numel() != num_graphs + 1 or cut[0] != 0 or cut[-1] != size or (cut.diff() < 0).any():
             raise InputError(f"{what}: the slices of `{key}` do not fit its {size} entries and {num_graphs} graphs.")
-    for key in ("x", "pos", "edge_attr", "edge_weight"):
+    for key in ("x", "pos", "edge_attr", "edge_weight", "edge_index"):
         if isinstance(data.get(key), Tensor) and key not in flat:
             raise InputError(f"{what}: slices of `{key}` not found; save the graphs with InMemoryDataset.save.")
-    if "edge_index" not in flat:
-        raise InputError(f"{what}: slices of `edge_index` not found; save the graphs with InMemoryDataset.save.")
     return {**cuts, **flat}, num_graphs
-
-
-def _is_cut(cut: object) -> bool:
-    return isinstance(cut, Tensor) and cut.dim() == 1 and len(cut) > 0 and cut.dtype == torch.long
 
 
 def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:

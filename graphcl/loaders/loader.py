@@ -49,10 +49,10 @@ def make_loader(
         InputError: a size is out of range, or a rank would get fewer than two graphs of a batch.
     """
     device = torch.device(device)
+    batches = EpochBatches(len(dataset), batch_size, shuffle, generator, window, shard)
     if isinstance(like, ResidentLoader):
-        return like.reordered(batch_size, shuffle, generator, window, shard)
+        return like.with_batches(batches)
     if not_resident(dataset):
-        batches = EpochBatches(len(dataset), batch_size, shuffle, generator, window, shard)
         return DataLoader(dataset, batch_sampler=batches)
     if device.type == "cuda":
         streams = num_bytes(dataset) > _free_memory(device) / 2

@@ -102,17 +102,10 @@ class ResidentLoader:
         self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
         self.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, shard)
 
-    def reordered(
-        self,
-        batch_size: int,
-        shuffle: bool = False,
-        generator: torch.Generator | None = None,
-        window: int | None = None,
-        shard: Shard = WHOLE,
-    ) -> ResidentLoader:
-        """Return a loader with batches of its own that shares this loader's tensors; arguments as above."""
+    def with_batches(self, batches: EpochBatches) -> ResidentLoader:
+        """Return a loader of `batches` that shares this loader's tensors."""
         other = copy.copy(self)
-        other.batch_sampler = EpochBatches(self._num_nodes.numel(), batch_size, shuffle, generator, window, shard)
+        other.batch_sampler = batches
         return other
 
     def __len__(self) -> int:

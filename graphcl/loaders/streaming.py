@@ -56,13 +56,7 @@ class StreamingLoader:
         return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
-        """Yield the batches of a new epoch in chunks `(chunk, sizes)`.
-
-        `chunk` is one `Batch` with the graphs of several batches, and `sizes` holds the number of graphs of each batch.
-
-        Args:
-            least: number of graphs at which a chunk is complete, see `ResidentLoader.chunks`.
-        """
+        """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
         return self._moved(self._loader.chunks_of(self.batch_sampler.draw(), least))
 
     def _moved(self, cut: Iterator[tuple[Batch, list[int]]]) -> Iterator[tuple[Batch, list[int]]]:

@@ -1,8 +1,21 @@
-"""Helpers: graphs with chosen attributes, and PyG data sets of given graphs."""
+"""Helpers: graphs with chosen attributes, PyG data sets of given graphs, and one check of messages."""
 
+import pytest
 from torch_geometric.data import InMemoryDataset
 
+from graphcl.errors import InputError
 from tests.strategies import make_graph, path
+
+
+def one_line(call, *words, kind=InputError):
+    """Assert that `call()` raises an error `kind` of one line that contains all `words`, and return the line."""
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message, message
+    return message
 
 
 class Held(InMemoryDataset):

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from graphcl.datasets import FEATURES, load_dataset
+from graphcl.errors import InputError
+from tests.datasets.graphs import one_line
 
 STAR = torch.tensor([[0, 0, 0, 1, 2, 3, 1], [1, 2, 3, 0, 0, 0, 1]])  # a star of 3 leaves, one with a self-loop
 X = torch.arange(8.0).view(4, 2)
@@ -43,13 +45,6 @@ def test_degrees_as_in_a_loop(graphs, max_degree):
         assert torch.equal(graph.x, torch.cat([own.x, expected], dim=1))
 
 
-def test_a_star():
-    dataset = load_dataset(two(num_nodes=4), features="degree")
-    assert dataset[0].x.tolist() == [[0, 0, 0, 1], [0, 1, 0, 0], [0, 1, 0, 0], [0, 1, 0, 0]]
-    assert dataset[1].x.tolist() == [[1, 0, 0, 0]] * 4
-    assert load_dataset(two(num_nodes=4), features="degree", max_degree=2).num_features == 3
-
-
 @pytest.mark.parametrize(("columns", "last"), [(2, [0, 1]), (4, [0, 0, 0, 1]), (6, [0, 0, 0, 1, 0, 0])])
 def test_a_fixed_number_of_degree_columns(columns, last):
     """With `degree_columns`, larger degrees share the last column, extra columns are 0, `max_degree` is ignored."""
@@ -83,23 +78,15 @@ def test_every_choice_is_a_float_matrix(features):
     assert dataset.features in set(FEATURES) - {"auto", "auto+degree"}
 
 
-@pytest.mark.parametrize("features", ["labels", "labels+degree"])
-def test_labels_that_are_not_there(features):
-    with pytest.raises(ValueError, match=r"`features` is .*, but own has no node labels \(no `x`\); choose 'constant'"):
-        load_dataset(two(num_nodes=4), features=features)
-
-
-@pytest.mark.parametrize("features", ["degrees", None, 3])
-def test_unknown_choice(features):
-    with pytest.raises(ValueError, match=r"`features` must be one of 'auto', 'labels', .*, got"):
-        load_dataset(two(x=X), features=features)
-
-
-@pytest.mark.parametrize("name", ["max_degree", "degree_columns"])
-@pytest.mark.parametrize("value", [0, -1, 2.0, True, "3"])
-def test_numbers_of_degrees(name, value):
-    with pytest.raises(ValueError, match=rf"`{name}` must be"):
-        load_dataset(two(x=X), **{name: value})
-    if not isinstance(value, int) or value is True:
-        with pytest.raises(TypeError):
-            load_dataset(two(x=X), **{name: value})
+@pytest.mark.parametrize(
+    ("options", "kind", "says"),
+    [
+        *(({"features": each}, InputError, "but own has no node labels (no `x`); choose 'constant'")
+          for each in ("labels", "labels+degree")),
+        *(({"features": each}, InputError, "`features` must be one of 'auto', ") for each in ("degrees", None)),
+        *(({name: value}, kind, f"`{name}` must be") for name in ("max_degree", "degree_columns")
+          for value, kind in ((0, InputError), (2.0, TypeError), (True, TypeError), ("3", TypeError))),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(options, kind, says):
+    one_line(lambda: load_dataset(two(num_nodes=4), **options), says, kind=kind)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from graphcl.datasets import load_dataset, write_on_disk
-from graphcl.errors import InputError
 from graphcl.loaders.loader import _free_memory, make_loader
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.loaders.streaming import StreamingLoader, ahead_of
 from tests.conftest import small_graphs
+from tests.datasets.graphs import one_line
 from tests.strategies import assert_same_batch, needs_cuda, seeded
 
 
@@ -39,6 +39,17 @@ ORDERS = {"in-order": {}, "shuffled": {"shuffle": True}, "window": {"shuffle": T
 each_order = pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
 
 
+def assert_same_epochs(ahead, resident, chunks=(1, 10, 1000)):
+    for got, expected in zip(ahead, resident, strict=True):
+        assert_same_batch(got, expected)
+    for least in chunks:
+        for (got, sizes), (expected, wanted) in zip(ahead.chunks(least), resident.chunks(least), strict=True):
+            assert sizes == wanted
+            assert_same_batch(got, expected)
+        for one, other in zip(ahead.batch_sampler.current, resident.batch_sampler.current, strict=True):
+            assert torch.equal(one, other)
+
+
 @each_order
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
 def test_batches_equal_those_of_the_resident_loader(order, batch_size, dataset):
@@ -46,15 +57,7 @@ def test_batches_equal_those_of_the_resident_loader(order, batch_size, dataset):
     ahead = streaming(dataset, batch_size, generator=seeded(0), **order)
     assert len(ahead) == len(resident)
     for _ in range(2):
-        for got, expected in zip(ahead, resident, strict=True):
-            assert_same_batch(got, expected)
-    for least in (1, 10, 1000):
-        pairs = list(zip(ahead.chunks(least), resident.chunks(least), strict=True))
-        for (got, got_sizes), (expected, sizes) in pairs:
-            assert got_sizes == sizes
-            assert_same_batch(got, expected)
-        told = [graphs.tolist() for graphs in ahead.batch_sampler.current]
-        assert told == [graphs.tolist() for graphs in resident.batch_sampler.current]
+        assert_same_epochs(ahead, resident)
 
 
 def test_the_order_is_drawn_by_the_caller(dataset):
@@ -70,10 +73,8 @@ def test_a_set_on_disk_streams_on_the_cpu(tmp_path, dataset):
     mapped = write_on_disk(dataset, tmp_path / "graphs")
     assert isinstance(make_loader(mapped, 4), StreamingLoader)
     assert isinstance(make_loader(dataset, 4), ResidentLoader)
-    with pytest.raises(InputError, match="`ahead` must be at least 1, got 0"):
-        StreamingLoader(ResidentLoader(dataset, 4), ahead=0)
-    for got, expected in zip(make_loader(mapped, 4, True, seeded(0)), make_loader(dataset, 4, True, seeded(0))):  # noqa: B905
-        assert_same_batch(got, expected)
+    one_line(lambda: StreamingLoader(ResidentLoader(dataset, 4), ahead=0), "`ahead` must be at least 1, got 0")
+    assert_same_epochs(*(make_loader(each, 4, True, seeded(0)) for each in (mapped, dataset)))
 
 
 # -- the thread --------------------------------------------------------------------------------------------------------
@@ -86,16 +87,12 @@ def test_an_iterator_that_is_closed_or_forgotten_ends_its_thread(dataset):
         break
     gc.collect()
     assert threads() == []
-    batches = loader.chunks(1)
+    batches, unused = loader.chunks(1), (iter(loader), loader.chunks())
+    assert threads() == []  # an unused iterator starts no thread
     next(batches)
     batches.close()
     assert threads() == []
-
-
-def test_an_unused_iterator_starts_no_thread(dataset):
-    iterators = [iter(streaming(dataset, 4)), streaming(dataset, 4).chunks()]
-    assert threads() == []
-    del iterators
+    del unused
 
 
 def test_an_exception_is_raised_in_order():
@@ -133,12 +130,9 @@ def test_batches_on_cuda_equal_those_on_the_cpu(order, dataset):
     on_cpu = ResidentLoader(dataset, 4, generator=seeded(0), **order)
     on_cuda = StreamingLoader(ResidentLoader(dataset, 4, generator=seeded(0), **order), "cuda")
     for _ in range(3):
-        for got, expected in zip(on_cuda, on_cpu, strict=True):
-            assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))
-            assert_same_batch(got, expected)
-        for (got, sizes), (expected, expected_sizes) in zip(on_cuda.chunks(8), on_cpu.chunks(8), strict=True):
-            assert sizes == expected_sizes
-            assert_same_batch(got, expected)
+        assert_same_epochs(on_cuda, on_cpu, (8,))
+        assert all(value.is_cuda for value in next(iter(on_cuda))._store.values() if isinstance(value, torch.Tensor))
+        list(on_cpu)
 
 
 @pytest.mark.cuda

@@ -57,15 +57,10 @@ def write_on_disk(
         source: any source of `load_dataset`; or an iterable or generator of `Data`, batches or PyG data sets, read one
             at a time. A PyG `OnDiskDataset` is read in pieces too.
         folder: path of the new folder, which must not exist.
-        data_root: see `load_dataset`.
-        mirror: see `load_dataset`.
-        features: see `load_dataset`. An iterable cannot have degrees, as they need all graphs at once.
-        max_degree: see `load_dataset`.
+        features: see `load_dataset`, as for the other arguments that it has. An iterable cannot have degrees, as they
+            need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
-        categories: see `load_dataset`.
         smiles: see `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
-        target: see `load_dataset`.
-        invalid: see `load_dataset`.
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
 
     Returns:
@@ -168,17 +163,11 @@ class _Writer:
                     _append(file, graphs)
                     _flush(file)
         try:
-            meta = Meta.model_validate(
-                {
-                    "name": self._name,
-                    "features": self._features,
-                    "degree_columns": self._degree_columns,
-                    "num_graphs": self._num_graphs,
-                    "classes": None if self._classes is None else self._classes.tolist(),
-                    "attributes": cut_as,
-                    "benchmark": benchmark,
-                }
-            )
+            classes = None if self._classes is None else self._classes.tolist()
+            meta = Meta.model_validate({
+                "name": self._name, "features": self._features, "degree_columns": self._degree_columns,
+                "num_graphs": self._num_graphs, "classes": classes, "attributes": cut_as, "benchmark": benchmark,
+            })  # fmt: skip
         except ValidationError as error:
             raise InputError(problems(error, lambda _: Meta.model_fields)[0]) from None
         with (self._folder / META).open("x") as text:
@@ -209,14 +198,7 @@ class _Column:
         self._cut.write(bytes(HEADER + 8))  # 8 bytes of zeros after the header: the first graph starts at 0
 
     def add(self, value: Tensor, cut: Tensor, first: int, on_write: Callable[[int], object]) -> None:
-        """Append the values of consecutive graphs.
-
-        Args:
-            value: values of the graphs, concatenated along `dim`; entries from `cut[-1]` on are ignored.
-            cut: start of each graph in `value`, and the end of the last graph, `[graphs + 1]`.
-            first: index of the first graph, for messages.
-            on_write: see `write_on_disk`.
-        """
+        """Append consecutive graphs, of which `first` is the first: `value` along `dim`, cut at `cut [graphs + 1]`."""
         size = int(cut[-1])
         expected = (*self._before, value.size(self._dim) if value.dim() > self._dim else 0, *self._after)
         if value.shape != expected or value.dtype != self._dtype:

@@ -38,13 +38,7 @@ def load_molecules(
     Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules.graphs`), `smiles`, `id` and, with
     targets, `y`. The `id` is the index of the row in the table, including invalid rows.
 
-    Args:
-        source: see `read_table`.
-        smiles: see `read_table`.
-        target: see `read_table`.
-        invalid: "skip" leaves invalid rows out with a warning, "stop" raises InputError.
-        split: "random", "stratified" or "scaffold", see `split_molecules`; None: no benchmark.
-        metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`; default: `default_metric`.
+    The arguments are those of `load_dataset`.
 
     Raises:
         InputError: the table cannot be used, or no row holds a molecule.

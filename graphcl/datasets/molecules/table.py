@@ -61,7 +61,11 @@ def is_molecules(source: object, smiles: str | None = None) -> bool:
     if not isinstance(source, list | tuple) and smiles is None:
         return False
     first = next(iter(source), None) if isinstance(source, Iterable) else None
-    return isinstance(first, str) or _is_rdkit(first) or (smiles is not None and isinstance(first, Data))
+    return (
+        isinstance(first, str)
+        or type(first).__module__.startswith("rdkit.")
+        or (smiles is not None and isinstance(first, Data))
+    )
 
 
 def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = ()) -> Table:
@@ -237,7 +241,3 @@ def _number(cell: str) -> float | None:
     except ValueError:
         return {"true": 1.0, "false": 0.0}.get(cell.lower())
     return value if np.isfinite(value) else None
-
-
-def _is_rdkit(value: object) -> bool:
-    return type(value).__module__.startswith("rdkit.")

@@ -72,8 +72,7 @@ def load_nodes(
         source: see above.
         root: absolute path of the folder of all data sets.
         mirror: folder or URL of the files of a named set.
-        features: see `graphcl.datasets.load.load_dataset`.
-        max_degree: see `load_dataset`.
+        features: see `load_dataset`, like `max_degree`.
 
     Raises:
         InputError: the name is unknown, `y` is not one class per node, or a graph is invalid.
@@ -81,7 +80,10 @@ def load_nodes(
     split: Mapping[str, Tensor] | None = None
     name = source if isinstance(source, str) else getattr(source, "name", None) or "own"
     if is_node_name(source) or (isinstance(source, str) and source.startswith("ogbn-")):
-        data, split = _named(source, root, mirror)
+        if source in (*PLANETOID_NAMES, *PYG_NAMES):
+            data = load_pyg_nodes(source, root, mirror)
+        else:
+            data, split = load_ogb_nodes(source, root, mirror) if source.startswith("ogbn-") else sbm(source)
         graphs: Sequence[Data] = [data]
     elif isinstance(source, Data):
         graphs = [source]
@@ -94,13 +96,6 @@ def load_nodes(
         graphs = _graphs(source)
         name = Path(source).stem if isinstance(source, str) else name
     return prepare_nodes(graphs, str(name), split, features, max_degree)
-
-
-def _named(name: str, root: Path, mirror: str | os.PathLike[str] | None) -> tuple[Data, Mapping[str, Tensor] | None]:
-    """Return the graph of a named set, and its public split if it is not that of the graph's masks."""
-    if name in (*PLANETOID_NAMES, *PYG_NAMES):
-        return load_pyg_nodes(name, root, mirror), None
-    return load_ogb_nodes(name, root, mirror) if name.startswith("ogbn-") else sbm(name)
 
 
 def _graphs(source: Any) -> list[Data]:
@@ -120,11 +115,7 @@ def _graphs(source: Any) -> list[Data]:
 
 
 def prepare_nodes(
-    graphs: Sequence[Data],
-    name: str,
-    split: Mapping[str, Tensor] | None = None,
-    features: str = "auto",
-    max_degree: int = 64,
+    graphs: Sequence[Data], name: str, split: Mapping[str, Tensor] | None, features: str, max_degree: int
 ) -> NodeDataset:
     """Check graphs and return them as a `NodeDataset`; the split is `split`, else that of the graphs' masks.
 

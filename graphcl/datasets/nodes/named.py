@@ -43,10 +43,7 @@ def load_pyg_nodes(name: str, root: Path, mirror: str | os.PathLike[str] | None 
 
     `Cora` is `Planetoid(root, "Cora")`, `Amazon-Photo` is `Amazon(root / "Amazon-Photo", "Photo")`.
 
-    Args:
-        name: name of the class, and its argument `name` after a dash; or a set of `Planetoid`.
-        root: absolute path of the folder of all data sets.
-        mirror: folder or URL of the raw files; by default, Planetoid's server, else PyG downloads them.
+    By default, the raw files are from Planetoid's server, else PyG downloads them.
 
     Raises:
         InputError: a file cannot be downloaded or read, or holds code.

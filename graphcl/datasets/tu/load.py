@@ -73,11 +73,6 @@ class _Reader(Reader, TUDataset):
 def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> Collated:
     """Return the graphs of the TU set `name`: from the cache under `root`, else from `mirror` or the public server.
 
-    Args:
-        name: name of the set.
-        root: absolute path of the folder of all data sets.
-        mirror: folder or URL that holds `NAME.zip`; it is only read.
-
     Raises:
         InputError: the name is unknown, the archive cannot be fetched, or its files are invalid.
     """
@@ -101,10 +96,6 @@ def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
 
     The cache is `root/NAME-<digest of the text files>`, so nothing is written into `folder`, and edited files are read
     again.
-
-    Args:
-        folder: folder that holds `NAME_A.txt`, `NAME_graph_indicator.txt` and so on, for a single NAME.
-        root: absolute path of the folder of all data sets.
 
     Raises:
         InputError: the files are not found, belong to several sets, or are invalid.

@@ -18,6 +18,7 @@ from scipy.sparse import csr_matrix
 from graphcl.datasets import load_dataset
 from graphcl.datasets.names import PYG_NAMES
 from graphcl.errors import InputError
+from tests.datasets.graphs import one_line
 from tests.datasets.ogb_files import gz, write_archive
 
 N = 30
@@ -83,12 +84,12 @@ class Code:
 OUT_OF_RANGE = csr_matrix(np.eye(2, dtype=np.float32))
 OUT_OF_RANGE.indices[0] = 9
 DAMAGE = [
-    ({"graph": Code()}, r"ind.citeseer.graph is damaged, or not a file of Planetoid: it needs \w+\.mkdir, which"),
+    ({"graph": Code()}, f"ind.citeseer.graph is damaged, or not a file of Planetoid: it needs {os.name}.mkdir, which"),
     *(({"graph": f"c{name}\n.".replace(" ", "\n").encode()}, f"it needs {name.replace(' ', '.')}, which")
       for name in ("builtins eval", "numpy load", "scipy.sparse.csr _load", "numpy.core.multiarray scalar")),
-    *(({part: damage}, "CiteSeer|ind.citeseer") for part in ("x", "allx", "ty", "graph")
-      for damage in (b"", b"nonsense", b"\x80\x02]q\x00.")),
-    ({"tx": OUT_OF_RANGE}, r"ind.citeseer.tx is damaged"),
+    *(({part: damage}, f"ind.citeseer.{part} is damaged") for part in ("x", "graph") for damage in (b"", b"nonsense")),
+    *(({part: b"\x80\x02]q\x00."}, "cannot prepare CiteSeer") for part in ("x", "allx", "ty", "graph")),
+    ({"tx": OUT_OF_RANGE}, "ind.citeseer.tx is damaged"),
     ({"graph": {0: [510]}}, "CiteSeer"),
     ({"test.index": b"509\n505\nx\n"}, "cannot prepare CiteSeer: invalid literal for int"),
 ]  # fmt: skip
@@ -98,9 +99,7 @@ DAMAGE = [
 def test_damaged_planetoid(changes, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_planetoid(tmp_path, **changes)
-    with pytest.raises(InputError, match=message) as caught:
-        load_planetoid(tmp_path)
-    assert "\n" not in str(caught.value)
+    one_line(lambda: load_planetoid(tmp_path), message)
     assert not (tmp_path / "pwned").exists()
     assert not (tmp_path / "data" / "CiteSeer").exists()
 
@@ -165,19 +164,17 @@ def test_every_name_is_a_class_of_pyg(name):
 @pytest.mark.parametrize(
     ("name", "mirror", "message"),
     [
-        ("Amazon-Photo", None, r"^cannot prepare Amazon-Photo: .*Name or service not known"),
-        ("CiteSeer", None, r"^cannot download https://github.com/kimiyoung/.*: .*pass its folder as `mirror`"),
-        ("WikiCS", "nowhere", r"nowhere' is not a folder with data\.json"),
-        ("CitationFull-DBLP", ".", r"^cannot prepare CitationFull-DBLP: .*get its files again"),
-        ("ogbn-mag", None, r"^'ogbn-mag' is not supported; sets of one class per node: ogbn-arxiv, ogbn-"),
-        ("Amazon-Phot", None, r"^'Amazon-Phot' is not a known .* did you mean Amazon-Photo or .*Known: Cora, "),
+        ("Amazon-Photo", None, ["cannot prepare Amazon-Photo: ", "Name or service not known"]),
+        ("CiteSeer", None, ["cannot download https://github.com/kimiyoung/", "pass its folder as `mirror`"]),
+        ("WikiCS", "nowhere", ["nowhere' is not a folder with data.json"]),
+        ("CitationFull-DBLP", ".", ["cannot prepare CitationFull-DBLP: ", "get its files again"]),
+        ("ogbn-mag", None, ["'ogbn-mag' is not supported; sets of one class per node: ogbn-arxiv, ogbn-"]),
+        ("Amazon-Phot", None, ["'Amazon-Phot' is not a known", "did you mean Amazon-Photo or", "Known: Cora, "]),
     ],
 )
 def test_sets_that_cannot_be_loaded_get_one_line(name, mirror, message, tmp_path):
     (tmp_path / "dblp.npz").write_bytes(b"text")
-    with pytest.raises(InputError, match=message) as caught:
-        load_dataset(name, tmp_path / "data", mirror and tmp_path / mirror, nodes=True)
-    assert "\n" not in str(caught.value)
+    one_line(lambda: load_dataset(name, tmp_path / "data", mirror and tmp_path / mirror, nodes=True), *message)
 
 
 def test_ogbn(tmp_path):

@@ -1,18 +1,15 @@
 """Test TU sets: what is read, the cache, and damaged files, each of which is read or refused with one line."""
 
 import shutil
-import zipfile
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch_geometric.datasets import TUDataset
 
 from graphcl.datasets import load_dataset
-from graphcl.errors import InputError
-from tests.datasets.conftest import files_of, write_zip
 from tests.datasets.conftest import write_folder as write
+from tests.datasets.conftest import write_zip
+from tests.datasets.graphs import one_line
 
 
 def assert_tiny(dataset):
@@ -64,16 +61,13 @@ def test_regression_is_kept_but_not_labelled(numbers, kept, root, tmp_path):
 DAMAGE = [
     ({"A": "1, 2\n2, 1\n3, 4\n"}, "TINY_A.txt line 3: an edge must join two of the nodes 1 to 8, in one graph"),
     ({"A": "1, 2\n0, 1\n"}, "TINY_A.txt line 2"),
-    ({"A": "1, 2\n2, 1\n1, 9\n"}, "TINY_A.txt line 3"),
     ({"A": "1, 2\n2; 1\n"}, "TINY_A.txt: "),
     ({"A": "1, 2\n2, 1, 3\n"}, "TINY_A.txt: the number of columns changed from 2 to 3 at row 2"),
     ({"A": "1\n2\n"}, "cannot prepare TINY"),
     ({"A": "\n"}, "TINY_A.txt: loadtxt: input contained no data"),
-    ({"A": None}, "TINY_A.txt"),
     ({"graph_indicator": None}, "TINY_graph_indicator.txt"),
     ({"graph_indicator": "1\n1\n1\n2\n2\n1\n2\n3\n"}, "graph_indicator.txt line 6: graphs must be numbered from 1 in"),
     ({"graph_indicator": "1\n1\n1\n3\n3\n4\n4\n4\n"}, "graph_indicator.txt line 4"),
-    ({"graph_indicator": "0\n0\n0\n1\n1\n2\n2\n2\n"}, "graph_indicator.txt line 1"),
     ({"graph_indicator": "1\n1.5\n"}, "TINY_graph_indicator.txt: could not convert string '1.5' to int64 at row 1"),
     ({"graph_labels": "1\n0\n"}, "the slices of `y` do not fit its 2 entries and 3 graphs"),
     ({"graph_labels": "1\nyes\n1\n"}, "cannot prepare TINY: invalid literal for int() with base 10: 'yes'"),
@@ -139,47 +133,11 @@ def test_archive_of_another_set(refused, mirror):
     refused("OTHER", "is not an archive of OTHER", "TINY/TINY_A.txt", mirror=mirror)
 
 
-def packed(tmp, text):
-    with zipfile.ZipFile(tmp / "TINY.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in text.items():
-            archive.writestr(f"TINY/{name}", content)
-    return (tmp / "TINY.zip").read_bytes()
-
-
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(changes=st.lists(st.tuples(st.integers(0, 10**4), st.integers(0, 255)), min_size=1), text=st.booleans())
-def test_changed_bytes_are_read_or_refused(changes, text, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fuzz")
-    files = {name: content.encode() for name, content in files_of().items()}
-    for position, value in changes if text else ():
-        name = sorted(files)[position % len(files)]
-        place = position % len(files[name])
-        files[name] = files[name][:place] + bytes([value]) + files[name][place + 1 :]
-    content = bytearray(packed(folder, files))
-    for position, value in () if text else changes:
-        content[position % len(content)] = value
-    (folder / "TINY.zip").write_bytes(content)
-    try:
-        dataset = load_dataset("TINY", folder / "root", folder)
-    except InputError as error:
-        assert "\n" not in str(error)  # noqa: PT017
-    else:
-        assert all(graph.validate() for graph in dataset)
-        if not text:
-            assert_tiny(dataset)
-
-
 @pytest.mark.parametrize("folder", ["a[1]", "a*", "a::b"])
 def test_root_that_pyg_would_expand(folder, mirror, tmp_path):
-    with pytest.raises(ValueError, match=r"must not hold"):
-        load_dataset("TINY", tmp_path / folder, mirror)
+    one_line(lambda: load_dataset("TINY", tmp_path / folder, mirror), "must not hold")
 
 
-@pytest.mark.parametrize("name", ["..", "", ".hidden", "a\\b", "x" * 200])
+@pytest.mark.parametrize("name", ["..", "", ".hidden", "a\\b", "x" * 200, "/TINY", "a/../../TINY"])
 def test_names_stay_under_root(name, mirror, refused):
-    refused(name, "data set name", mirror=mirror)
-
-
-@pytest.mark.parametrize("name", ["/TINY", "a/../../TINY"])
-def test_names_with_separators_are_paths(name, mirror, refused):
-    refused(name, "file or folder", "not found", mirror=mirror)
+    refused(name, f"file or folder '{name}' not found" if "/" in name else "data set name", mirror=mirror)
