@@ -103,6 +103,8 @@ def _check_pickle(path: Path) -> None:
             found = _Unpickler(file, encoding="latin1").load()
         if hasattr(found, "check_format"):
             found.check_format(full_check=True)
+        if isinstance(found, dict) and max(map(max, filter(None, found.values())), default=0) >= len(found):
+            raise InputError("an edge joins a node that is not in the file")  # PyG would allocate one row per number
     except Exception as error:  # a damaged pickle can raise any exception
         raise InputError(f"{path.name} is damaged, or not a file of Planetoid: {error}") from None
 

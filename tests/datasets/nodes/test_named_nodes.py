@@ -90,7 +90,7 @@ DAMAGE = [
     *(({part: damage}, f"ind.citeseer.{part} is damaged") for part in ("x", "graph") for damage in (b"", b"nonsense")),
     *(({part: b"\x80\x02]q\x00."}, "cannot prepare CiteSeer") for part in ("x", "allx", "ty", "graph")),
     ({"tx": OUT_OF_RANGE}, "ind.citeseer.tx is damaged"),
-    ({"graph": {0: [510]}}, "CiteSeer"),
+    ({"graph": {0: [2**60], 1: [0]}}, "an edge joins a node that is not in the file"),
     ({"test.index": b"509\n505\nx\n"}, "cannot prepare CiteSeer: invalid literal for int"),
 ]  # fmt: skip
 
