@@ -1,3 +1,4 @@
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,16 @@ def few(tmp_path_factory):
         return files[name]
 
     return save
+
+
+@contextmanager
+def restored(*registries):
+    """Forget within registries what the block registers."""
+    tables = [each for registry in registries for each in (registry._targets, registry._arguments, registry._facts)]
+    before = [dict(each) for each in tables]
+    try:
+        yield
+    finally:
+        for each, kept in zip(tables, before, strict=True):
+            each.clear()
+            each.update(kept)

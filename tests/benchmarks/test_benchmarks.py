@@ -10,8 +10,9 @@ import torch
 from torch_geometric.data import Batch
 
 from graphcl.losses import infonce
-from graphcl.registry import methods
+from graphcl.registry import losses, methods
 from graphcl.sweep import make_plan
+from tests.conftest import restored
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(path for path in BENCHMARKS.rglob("*.py") if "results" not in path.parts)
@@ -24,12 +25,11 @@ def scripts(monkeypatch):
     """Find imports as a script does; restore the registry, threads and modules afterwards."""
     for folder in ("studies", "."):
         monkeypatch.syspath_prepend(str(BENCHMARKS / folder))
-    before, loaded, threads = set(methods), set(sys.modules), torch.get_num_threads()
-    yield
+    assert {*methods, *losses}  # found before the block
+    loaded, threads = set(sys.modules), torch.get_num_threads()
+    with restored(methods, losses):
+        yield
     torch.set_num_threads(threads)
-    for name in set(methods) - before:
-        for known in (methods._targets, methods._arguments, methods._facts):
-            known.pop(name)
     for name in set(sys.modules) - loaded:
         if str(getattr(sys.modules[name], "__file__", "")).startswith(str(BENCHMARKS)):
             del sys.modules[name]

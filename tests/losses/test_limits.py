@@ -39,6 +39,7 @@ from graphcl.losses import (
     vicreg,
 )
 from graphcl.registry import losses
+from tests.conftest import restored
 from tests.losses import loops, table
 from tests.losses.loops import SWITCHES
 
@@ -508,11 +509,8 @@ def test_the_study_loss_adnce_auto():
     path = Path(__file__).parents[2] / "benchmarks" / "studies" / "adnce_auto.py"
     spec = importlib.util.spec_from_file_location("adnce_auto", path)
     module = importlib.util.module_from_spec(spec)
-    before = [dict(each) for each in (losses._targets, losses._arguments, losses._facts)]
-    spec.loader.exec_module(module)
-    for each, kept in zip((losses._targets, losses._arguments, losses._facts), before, strict=True):
-        each.clear()
-        each.update(kept)
+    with restored(losses):
+        spec.loader.exec_module(module)
     z = torch.ones(5, 3)
     for rule in ("quantile", "radius", "tilt"):
         torch.testing.assert_close(module.adnce_auto(z, z, rule=rule), dcl(z, z))

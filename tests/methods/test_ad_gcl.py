@@ -151,7 +151,7 @@ def test_each_player_alone_gets_its_way(player, sign):
 
 
 def test_training_finds_graphs_again_and_a_higher_price_keeps_more_edges():
-    """The training loss can rise because of the adversary, so measure that on randomly dropped edges; means of 3 seeds."""
+    """The training loss can rise because of the adversary, so measure that of randomly dropped edges; 3 seeds."""
     batch = pick(graphs(), range(24))
     dropped = (torch.rand(batch.num_edges, generator=seeded(9)) < 0.7).float()
 

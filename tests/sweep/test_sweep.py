@@ -112,7 +112,7 @@ def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
     err = capfd.readouterr().err
     assert err.startswith(f"graphcl: {message}")
     assert "own.pt.graphs` was 36 and is 12; " in err
-    assert finished(out) == 3
+    assert len(finished(out)) == 3
     record["data"]["dataset"]["graphs"] = 12
     cell.write_text(json.dumps(record))
     with pytest.raises(InputError, match=rf"^cells/{cell.stem}\.json: {message}"):
