@@ -8,8 +8,8 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
 from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.formulas.dcl import dcl
 
 
 @pairwise("flatnce")
@@ -46,8 +46,7 @@ def flatnce(
         Chen et al., "Simpler, Faster, Stronger: Breaking The log-K Curse On Contrastive Learners With FlatNCE",
         2021, Eq. 9 (arXiv 2107.01152).
     """
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    gap = total - pairs.positive / temperature
+    gap = dcl.formula(pairs, temperature=temperature)
     if form == "log":
         return gap
     ratio = (gap - gap.detach()).exp()

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.formulas.infonce import infonce
 
 
 @pairwise("moco", method="moco", negatives="queue", symmetric=False)
@@ -35,5 +35,4 @@ def moco(pairs: Pairs, *, temperature: Temperature = 0.07) -> Tensor:
         He et al., "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020, Eq. 1 (arXiv
         1911.05722). Chen et al., "Improved Baselines with Momentum Contrastive Learning", 2020 (arXiv 2003.04297).
     """
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    return softplus(total - pairs.positive / temperature)
+    return infonce.formula(pairs, temperature=temperature)

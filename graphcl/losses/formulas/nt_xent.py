@@ -6,8 +6,8 @@ from torch import Tensor
 
 from graphcl.arguments import Temperature
 from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.formulas.infonce import infonce
 
 
 @pairwise("nt_xent", fixed={"negatives": "all", "symmetric": True})
@@ -36,5 +36,4 @@ def nt_xent(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
         Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations", ICML 2020, Eq. 1 (arXiv
         2002.05709).
     """
-    (total,) = pairs.logsumexp(linear(1 / temperature))
-    return softplus(total - pairs.positive / temperature)
+    return infonce.formula(pairs, temperature=temperature)
