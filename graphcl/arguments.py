@@ -314,6 +314,11 @@ class Arguments:
         return guarded  # type: ignore[return-value]
 
 
+def checked(function: F) -> F:
+    """Return a wrapper of `function` that raises InputError for an invalid setting, see `Arguments.guard`."""
+    return Arguments(function).guard(function)
+
+
 def _input_error(error: ValidationError, names: Iterable[str]) -> InputError:
     """Return a failed validation of arguments as one error; `names` are the valid names."""
     types = any(item["type"].endswith(("_type", "_instance_of")) for item in error.errors())

@@ -33,16 +33,13 @@ def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:
     return found
 
 
-def _of_graphs(on_split: bool) -> Mapping[str, Callable[..., FoldScores]]:
-    named = _functions(graphs).items()
-    return MappingProxyType(
-        {key: each for key, each in named if ("split" in inspect.signature(each).parameters) == on_split}
-    )
-
-
-EVALUATORS: Mapping[str, Callable[..., FoldScores]] = _of_graphs(False)
+_of_graphs = _functions(graphs)
+_on_split = {name: each for name, each in _of_graphs.items() if "split" in inspect.signature(each).parameters}
+EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(
+    {name: each for name, each in _of_graphs.items() if name not in _on_split}
+)
 """The evaluators on folds, by name."""
-SPLIT_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = _of_graphs(True)
+SPLIT_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_on_split)
 """The evaluators on the split of a benchmark, by name."""
 NODE_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_functions(nodes))
 """The evaluators of nodes only, by name; one with the argument `split` needs a public split."""

@@ -12,26 +12,20 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Arguments, FoldCount, shown
+from graphcl.arguments import FoldCount, checked, shown
 from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate.scores import FoldScores
 
-F = TypeVar("F", bound=Callable[..., Any])
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 Part = tuple[np.ndarray, np.ndarray]  # indices of the training rows, and of the held-out rows
 Accuracies = Callable[[Part, Sequence[Any]], list[float]]
 OnFold = Callable[[int, int], object]
 """Function called with the number of finished inner folds and the total number of inner folds."""
-
-
-def checked(function: F) -> F:
-    """Return a wrapper of an evaluator that raises InputError for an invalid setting, see `graphcl.arguments`."""
-    return Arguments(function).guard(function)
 
 
 @dataclass(frozen=True)

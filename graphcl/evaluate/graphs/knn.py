@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Count, Counts, FoldCount, Seed
-from graphcl.evaluate.folds import OnFold, Part, checked, make_folds, pair_dots, unit_rows
+from graphcl.arguments import Count, Counts, FoldCount, Seed, checked
+from graphcl.evaluate.folds import OnFold, Part, make_folds, pair_dots, unit_rows
 from graphcl.evaluate.scores import FoldScores
 
 TEMPERATURE = 0.07  # the value of Wu et al. (2018)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, FoldCount, Seed
-from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds
+from graphcl.arguments import Costs, Count, FoldCount, Seed, checked
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds
 from graphcl.evaluate.scores import FoldScores
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import FoldCount, Seed
-from graphcl.evaluate.folds import checked, class_indices, make_folds
+from graphcl.arguments import FoldCount, Seed, checked
+from graphcl.evaluate.folds import class_indices, make_folds
 from graphcl.evaluate.scores import FoldScores
 
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, Seed
-from graphcl.evaluate.folds import C_GRID, checked, embedding
+from graphcl.arguments import Costs, Count, Seed, checked
+from graphcl.evaluate.folds import C_GRID, embedding
 from graphcl.evaluate.scores import LOWER, FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
 

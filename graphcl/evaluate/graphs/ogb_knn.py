@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Count, Counts, Seed
-from graphcl.evaluate.folds import checked, embedding, unit_rows
+from graphcl.arguments import Count, Counts, Seed, checked
+from graphcl.evaluate.folds import embedding, unit_rows
 from graphcl.evaluate.graphs.knn import TEMPERATURE
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts

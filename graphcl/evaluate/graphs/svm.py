@@ -38,8 +38,8 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, FoldCount, Seed
-from graphcl.evaluate.folds import C_GRID, OnFold, Part, checked, make_folds, pair_dots
+from graphcl.arguments import Costs, Count, FoldCount, Seed, checked
+from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
 try:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Seed
-from graphcl.evaluate.folds import checked, class_indices, embedding, unit_rows
+from graphcl.arguments import Seed, checked
+from graphcl.evaluate.folds import class_indices, embedding, unit_rows
 from graphcl.evaluate.scores import FoldScores
 
 STARTS = 10

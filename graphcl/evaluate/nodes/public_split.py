@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Seed
-from graphcl.evaluate.folds import C_GRID, checked, class_indices, embedding, unit_rows
+from graphcl.arguments import Costs, Seed, checked
+from graphcl.evaluate.folds import C_GRID, class_indices, embedding, unit_rows
 from graphcl.evaluate.nodes.probe import linear_probe
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import split_parts

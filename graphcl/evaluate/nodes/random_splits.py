@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from torch import Tensor
 
-from graphcl.arguments import Costs, Count, Seed
+from graphcl.arguments import Costs, Count, Seed, checked
 from graphcl.errors import InputError
-from graphcl.evaluate.folds import C_GRID, OnFold, checked, class_indices, embedding, unit_rows, worker_count
+from graphcl.evaluate.folds import C_GRID, OnFold, class_indices, embedding, unit_rows, worker_count
 from graphcl.evaluate.nodes.probe import Parts, linear_probe
 from graphcl.evaluate.scores import FoldScores
 

@@ -20,13 +20,12 @@ mean over its anchors. (SimCLR's code instead adds the means of the two directio
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from graphcl.arguments import Arguments
+from graphcl.arguments import checked
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
@@ -35,7 +34,6 @@ from graphcl.losses.engine.dense import DensePairs, ExplicitPairs
 from graphcl.losses.engine.ring import RingPairs, rows_of_others
 from graphcl.losses.engine.tiled import TiledPairs, tiles
 
-F = TypeVar("F", bound=Callable[..., Any])
 Negatives = Literal["cross", "all", "queue"]
 Engine = Literal["auto", "dense", "tiled"]
 
@@ -45,11 +43,6 @@ SHORTEST = 1e-12
 """A row with no larger entry counts as a zero row. Equals the epsilon of `torch.nn.functional.normalize`."""
 GATHER_LIMIT = 2**26
 """Largest number of key entries that `auto` gathers: 256 MB in float32, two views `[262_144, 128]` in total."""
-
-
-def checked(function: F) -> F:
-    """Return a wrapper of `function` that checks the settings among its arguments."""
-    return Arguments(function).guard(function)
 
 
 @checked

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from graphcl.arguments import nearest
+from graphcl.arguments import checked, nearest
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import check_weight
 from graphcl.losses.engine.comparison import Pairs, Similarity
-from graphcl.losses.engine.pairs import Engine, Negatives, checked, compare
+from graphcl.losses.engine.pairs import Engine, Negatives, compare
 from graphcl.registry import losses
 
 Reduction = Literal["mean", "none"]
