@@ -97,20 +97,24 @@ class Context:
 
         The order of the graphs is equal on all ranks, but the views of different graphs differ.
         """
-        shard = WHOLE if method.divides_nodes else (self.group.rank, self.group.size)
+        shard = self._shard(method)
         order = torch.Generator().manual_seed(2 * seed)
         return shard, order, torch.Generator(device).manual_seed(2 * seed + 1 + shard[0] * _RANK_SEEDS)
 
     @contextmanager
     def training(self, method: Method, seed: int, device: torch.device) -> Iterator[None]:
         """Within the block, losses see the batches of all ranks, and torch's global generators start from `seed`."""
-        rank = 0 if method.divides_nodes else self.group.rank
+        rank, _ = self._shard(method)
         with ExitStack() as stack:
             stack.enter_context(across(self.group.process_group))
             stack.enter_context(reproducible(seed + rank * _RANK_SEEDS, device))
             stack.enter_context(_one_line_for_nondeterministic())
             yield
         self.clock.lap("train")
+
+    def _shard(self, method: Method) -> Shard:
+        """Return this rank's shard of each batch; a method that divides the nodes itself takes whole batches."""
+        return WHOLE if method.divides_nodes else (self.group.rank, self.group.size)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -46,6 +47,11 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file atomically, replacing an earlier file."""
     write_whole(path, lambda file: file.write(text.encode()))
+
+
+def digest(value: object) -> str:
+    """Return a digest of a value's JSON text, in 16 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
 def remove_partial(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.errors import InputError
-from graphcl.system.files import MAX_METRICS, parse_json, read_text, write_text
+from graphcl.system.files import MAX_METRICS, digest, parse_json, read_text, write_text
 from graphcl.training.epoch import Epoch
 
 FILES = ("metrics.jsonl", "metrics.csv")
@@ -46,7 +45,7 @@ class EpochLog:
     def digest(self, seed: int) -> str:
         """Return a digest of the rows of `seed`, to notice on resume that rows are missing or damaged."""
         rows = [row for (each, _), row in self._rows.items() if each == seed]
-        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]
+        return digest(rows)
 
     def flush(self) -> None:
         """Flush the files to disk, so that no row is lost in a power failure."""

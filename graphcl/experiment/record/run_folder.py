@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -20,7 +19,7 @@ from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILES, EpochLog
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
-from graphcl.system.files import read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
+from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
@@ -226,7 +225,7 @@ class RunFolder:
 def _digest(result: Mapping[str, Any]) -> str:
     """Return a digest of the content of `result.json` without its checksums."""
     content = {key: value for key, value in result.items() if key != "checksums"}
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+    return digest(content)
 
 
 def name_of(config: Config) -> str:
