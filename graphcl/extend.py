@@ -1,4 +1,4 @@
-"""What an extension of the library imports: see docs/extending.md.
+"""Gather the names that extensions of the library import: see docs/extending.md.
 
 | to write | use |
 |---|---|

@@ -84,7 +84,7 @@ Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), _must_be("one or
 
 
 class Place(Settings):
-    """Where data sets are kept."""
+    """Folder and mirror of the data sets."""
 
     data_root: Annotated[str, Field(title="FOLDER")] = "datasets"
     """folder of downloaded and processed data sets"""
@@ -124,7 +124,7 @@ class SplitTable(Table):
 
 
 class Hardware(Settings):
-    """Where a command computes."""
+    """Device and threads of a command."""
 
     device: Annotated[
         str,
@@ -146,7 +146,7 @@ class Views(Settings):
 
 
 class Contrast(Settings):
-    """What is contrasted, by which encoder, method and loss."""
+    """Encoder, method, loss, views and batches of a run."""
 
     views: Views = Views()
     """the augmentations `first` and `second`"""
@@ -181,7 +181,7 @@ class Evaluation(Settings):
 
 
 class Scoring(Settings):
-    """Which embeddings are scored, and how."""
+    """Seeds, evaluators and folds of a run."""
 
     seeds: Seeds = [0, 1, 2, 3, 4]
     """seeds, as 0 1 2 or 0-4; one training each"""

@@ -36,7 +36,7 @@ class GraphDataset(InMemoryDataset):
     """PyG data set of graphs in memory; indexing, slicing, `DataLoader` and `transform` work as usual.
 
     Attributes:
-        rows: what an embedding has rows of: "graphs" or "nodes".
+        rows: kind of the rows of an embedding: "graphs" or "nodes".
         name: name of the data set.
         features: kind of node features in `x`: "labels", "constant", "degree" or "labels+degree".
         labelled: whether every graph has one class `y`, a whole number.

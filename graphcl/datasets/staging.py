@@ -76,7 +76,7 @@ def _read_cached(home: Path, read: Callable[[Path, bool], T]) -> T | None:
 
 @contextmanager
 def _staged(home: Path) -> Iterator[Path]:
-    """Yield a new hidden folder beside `home`, which is removed at the end; one process at a time enters the block."""
+    """Yield a new hidden folder next to `home`, and remove it at the end; one process at a time enters the block."""
     home.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(home.with_name(f".{home.name}.lock"))
     try:

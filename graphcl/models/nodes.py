@@ -26,4 +26,4 @@ class NodeModel(ContrastiveModel):
 
 
 MODELS: dict[str, type[ContrastiveModel]] = {"graphs": ContrastiveModel, "nodes": NodeModel}
-"""What an embedding has rows of -> class of the model."""
+"""Kind of the rows of an embedding -> class of the model."""

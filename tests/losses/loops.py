@@ -179,7 +179,7 @@ def differences(function, z1, z2, h=1e-4):
 def agree(loss, entry, z1, z2, *, engines=("dense", "tiled"), rtol=1e-10, **arguments):
     """Assert that terms, mean and gradient of `loss` equal those of the reference in `entry`, on all `engines`.
 
-    An engine None is for losses without this argument. A reference may return one number, if there are no terms.
+    `engine=None` is for losses without this argument. A reference may return one number, if there are no terms.
     """
     lists = {name: value.tolist() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()}
     weight = lists.pop("weight", None)

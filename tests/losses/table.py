@@ -17,7 +17,7 @@ from tests.losses.loops import log_sum_exp, of_cosines, of_rows
 
 @dataclass(frozen=True)
 class Entry:
-    """What the contract needs to know about a loss.
+    """Entry of a loss in the contract.
 
     Args:
         reference: slow loss, see `loops`; with `whole`, a function `(z1, z2, **arguments)` of the terms or the value.

@@ -1,1 +1,1 @@
-"""What a run leaves behind: folder, logs, checkpoints, snapshots, printed lines."""
+"""Write and read the folder, logs, checkpoints, snapshots and printed lines of a run."""
