@@ -19,6 +19,7 @@ from graphcl.cli.run_command import RUN
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
 from graphcl.training import diagnostics
+from tests.conftest import restored
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,12 +50,12 @@ def options(page: Path) -> list[str]:
 
 
 @pytest.fixture
-def own_names(monkeypatch):
+def own_names():
     """Restore the registries after the test."""
-    for each in (registry.losses, registry.augmentations, registry.encoders, registry.methods):
-        len(each)  # imports all modules that register names
-        for kept in ("_targets", "_arguments", "_facts"):
-            monkeypatch.setattr(each, kept, dict(getattr(each, kept)))
+    every = (registry.losses, registry.augmentations, registry.encoders, registry.methods)
+    assert all(map(len, every))  # imports all modules that register names
+    with restored(*every):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -116,36 +117,35 @@ def names_of_script(words: list[str]) -> None:
         assert not word.startswith("--") or f'"{word}"' in sources, f"{words[0]}: unknown option {word}"
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
-def test_the_commands_of_a_page_parse(page, parse, tmp_path):
-    for text in blocks(page, "yaml"):
-        (tmp_path / "study.yaml").write_text(text)
-    for words in commands(page):
-        try:
-            parse([*words, *NEW_RUN] if "--resume" in words and "--dataset" not in words else words)
-        except InputError as error:
-            pytest.fail(f"{shlex.join(words)}: {error}")
+def test_the_commands_of_the_pages_parse(parse, tmp_path):
+    for page in PAGES:
+        for text in blocks(page, "yaml"):
+            (tmp_path / "study.yaml").write_text(text)
+        for words in commands(page):
+            try:
+                parse([*words, *NEW_RUN] if "--resume" in words and "--dataset" not in words else words)
+            except InputError as error:
+                pytest.fail(f"{page.name}: {shlex.join(words)}: {error}")
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["-m graphcl.run --los adnce", "-m graphcl.sweep --loss.temperatur 1 2 --out x", "benchmarks/suite.py --mirrors x",
-     "benchmarks/sweet.py"],
-)  # fmt: skip
-def test_a_wrong_command_fails(parse, words):
-    with pytest.raises((InputError, AssertionError), match=r"--los|temperatur|unknown option --mirrors|not found"):
-        parse(["python", *words.split()])
+def test_a_wrong_command_fails(parse):
+    wrong = {
+        "-m graphcl.run --los adnce": "--los", "-m graphcl.sweep --loss.temperatur 1 2 --out x": "temperatur",
+        "benchmarks/suite.py --mirrors x": "unknown option --mirrors", "benchmarks/sweet.py": "not found",
+    }  # fmt: skip
+    for words, says in wrong.items():
+        with pytest.raises((InputError, AssertionError), match=says):
+            parse(["python", *words.split()])
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if options(page)], ids=name)
-def test_the_options_in_the_text_exist(page):
+def test_the_options_in_the_text_exist():
     """Options of `graphcl.run` are parsed with their values; other options must occur in the package's source."""
-    programs = "".join(each.read_text() for each in (ROOT / "graphcl").rglob("*.py"))
+    programs = SWEEP.help() + "".join(each.read_text() for each in (ROOT / "graphcl").rglob("*.py"))
     text = RUN.help(True)
-    for option in options(page):
+    for option in (option for page in PAGES for option in options(page)):
         key, *values = shlex.split(option)
         if f"  {key.split('.')[0]} " not in text:
-            assert re.search(rf"{key}\b", SWEEP.help() + programs), f"{page.name}: no program has {key}"
+            assert re.search(rf"{key}\b", programs), f"no program has {key}"
         elif values and key != "--config":
             RUN.parse([key, *values, *NEW_RUN] if key == "--resume" else [key, *values])
 
@@ -156,33 +156,29 @@ def slug(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name)
-def test_links_resolve(page):
-    text = BLOCK.sub("", page.read_text())
-    for target in re.findall(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", text):
-        path, _, anchor = next(filter(None, target)).partition("#")
-        if path.startswith(("http:", "https:")):
-            continue
-        file = Path(os.path.normpath(page.parent / path)) if path else page
-        assert file.exists(), f"{page.name}: {path}"
-        if anchor:
-            headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", file.read_text()), re.M)
-            assert anchor in [slug(each) for each in headings], f"{page.name}: {path}#{anchor}"
+def headings(page: Path) -> list[str]:
+    return [slug(each) for each in re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text()), re.M)]
 
 
-@pytest.mark.parametrize("module", [graphcl, losses, augment, methods, datasets, evaluate, diagnostics])
-def test_the_reference_has_every_public_name(module):
+def test_links_resolve():
+    for page in (*PAGES, ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", BLOCK.sub("", page.read_text())):
+            path, _, anchor = next(filter(None, target)).partition("#")
+            file = Path(os.path.normpath(page.parent / path)) if path else page
+            if not path.startswith(("http:", "https:")):
+                assert file.exists(), f"{page.name}: {path}"
+                assert not anchor or anchor in headings(file), f"{page.name}: {path}#{anchor}"
+
+
+def test_the_reference_has_every_public_name():
     pages = "\n".join(expand(page.read_text()) for page in (ROOT / "docs" / "reference").glob("*.md"))
     paths = [line.rpartition(".") for line in re.findall(r"^::: (.*)$", pages, re.M)]
-    assert [
-        path for path in paths if not hasattr(importlib.import_module(path[0]), path[2])
-    ] == []  # names that are gone
-    told = {name for _, _, name in paths}
-    public = getattr(module, "__all__", None) or [
-        name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__
-    ]
-    missing = set(public) - told - {"__version__", "losses"}
-    assert not missing, f"add a line `::: module.name` to a page in docs/reference/ for each of {sorted(missing)}"
+    assert [path for path in paths if not hasattr(importlib.import_module(path[0]), path[2])] == []  # gone names
+    told = {name for _, _, name in paths} | {"__version__", "losses"}
+    for module in (graphcl, losses, augment, methods, datasets, evaluate, diagnostics):
+        own = [name for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__]
+        missing = set(getattr(module, "__all__", own)) - told
+        assert not missing, f"add a line `::: module.name` to a page in docs/reference/ for each of {sorted(missing)}"
 
 
 def results(page: Path, mark: str) -> dict[tuple[str, str], str]:
@@ -200,9 +196,9 @@ def test_the_results_in_the_readme_are_those_of_the_page():
     assert all(measured[place] == cell for place, cell in short.items())
 
 
-@pytest.mark.parametrize("kind", ["methods", "augmentations"])
-def test_the_tables_name_only_what_exists(kind):
-    page = (ROOT / "docs" / f"{kind}.md").read_text()
-    table = "\n".join(line.split(" | ")[0] for line in page.split("\n") if line.startswith("| `"))
-    assert table.count("\n") > 5
-    assert set(re.findall(r"`(\w+)`", table)) <= set(getattr(registry, kind))
+def test_the_tables_name_only_what_exists():
+    for kind in ("methods", "augmentations"):
+        page = (ROOT / "docs" / f"{kind}.md").read_text()
+        table = "\n".join(line.split(" | ")[0] for line in page.split("\n") if line.startswith("| `"))
+        assert table.count("\n") > 5
+        assert set(re.findall(r"`(\w+)`", table)) <= set(getattr(registry, kind))

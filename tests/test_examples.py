@@ -18,6 +18,7 @@ from graphcl.datasets.synthetic import synthetic
 from graphcl.registry import losses
 from graphcl.run import main
 from graphcl.run import run as run_from_python
+from tests.conftest import restored
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -35,13 +36,10 @@ def quick(monkeypatch):
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     """Yield a function that runs an example as a script; then restore the registry and torch's random state."""
-    before, state = set(losses), torch.get_rng_state()
     monkeypatch.chdir(tmp_path)
-    yield lambda name, **options: runpy.run_path(str(EXAMPLES / name), **options)
-    for name in set(losses) - before:
-        for known in (losses._targets, losses._arguments, losses._facts):
-            known.pop(name)
-    torch.set_rng_state(state)
+    assert losses  # imports all losses
+    with restored(losses), torch.random.fork_rng(devices=[]):
+        yield lambda name, **options: runpy.run_path(str(EXAMPLES / name), **options)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +65,7 @@ def test_an_example_prints_what_it_promises(name, words, figure, count, most, ru
     if name == "retrieval.py":
         monkeypatch.setattr("graphcl.datasets.synthetic.synthetic", synthetic)  # all graphs
     monkeypatch.setattr(sys, "argv", [name, *words.split()])
-    with torch.random.fork_rng(devices=[]):
-        run(name, run_name="__main__")
+    run(name, run_name="__main__")
     found = list(map(float, re.findall(r"([\d.]+) %" if figure == "gain" else figure, capsys.readouterr().out)))
     if figure == "gain":
         untrained, trained = found

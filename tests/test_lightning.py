@@ -1,6 +1,7 @@
 """Test that Lightning's trainer gives the same numbers as `graphcl.train`."""
 
 import copy
+import importlib
 import sys
 import warnings
 
@@ -95,16 +96,16 @@ def test_embeddings_with_a_resident_loader_and_a_checkpoint(tmp_path):
 
 
 def test_other_batches_are_rejected():
-    method = TwoViews(ContrastiveModel(GIN(3, 8, 2)), infonce)
-    module = ContrastiveModule(method, NodeDrop(0.2), NodeDrop(0.2))
+    module = ContrastiveModule(TwoViews(ContrastiveModel(GIN(3, 8, 2)), infonce), NodeDrop(0.2), NodeDrop(0.2))
     run = trainer(max_epochs=1, enable_checkpointing=False)
     with pytest.raises(InputTypeError, match=r"^expected a .*Batch of whole graphs, got Data; use"):
         run.fit(module, torch.utils.data.DataLoader(GRAPHS, batch_size=None))
 
 
-def test_the_error_without_lightning(monkeypatch):
-    for name in ("lightning", "lightning.pytorch", "pytorch_lightning"):
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "graphcl.lightning")
-    with pytest.raises(ImportError, match=r'^graphcl\.lightning needs Lightning: pip install "graphcl\[lightning\]"$'):
-        import graphcl.lightning  # noqa: F401
+@pytest.mark.parametrize(("name", "needs"), [("lightning", "Lightning"), ("graphgym", "yacs and Lightning")])
+def test_the_error_without_the_extra(name, needs, monkeypatch):
+    for missing in ("lightning", "lightning.pytorch", "pytorch_lightning", "yacs.config"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.delitem(sys.modules, f"graphcl.{name}", raising=False)
+    with pytest.raises(ImportError, match=rf'^graphcl\.{name} needs {needs}: pip install "graphcl\[{name}\]"$'):
+        importlib.import_module(f"graphcl.{name}")
