@@ -118,7 +118,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
             encoder = encoder.to(device)
             if settings.mode == "probe":
-                with fold_bar(f"seed {seed}") as show:
+                with fold_bar(seed) as show:
                     found[row].append(_probe(config, encoder, dataset, seed, show, row))
             else:
                 found[row].append(_finetune(settings, encoder, dataset, seed, row, folder))

@@ -35,19 +35,14 @@ def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[G
         raise InputError(
             f"{dataset.name} needs 3 folds and 3 graphs of every class, for training, validation and test."
         )
-    for test in range(len(parts)):
-        valid = (test + 1) % len(parts)
-        train = torch.cat([part for k, part in enumerate(parts) if k not in (valid, test)]).sort().values
-        split = {"train": train, "valid": parts[valid], "test": parts[test]}
-        yield with_split(dataset, Benchmark(split, "classification", "acc", 1))
-
-
-def with_split(dataset: GraphDataset, benchmark: Benchmark) -> GraphDataset:
-    """Return a copy of the data set with the split and metric of `benchmark`; its `y` is float `[n, tasks]`."""
-    found, found._data = copy.copy(dataset), copy.copy(dataset._data)
-    found._data.y = dataset.y.reshape(len(dataset), -1).float()
-    found.benchmark, found._data_list = benchmark, None
-    return found
+    for k, test in enumerate(parts):
+        valid = (k + 1) % len(parts)
+        train = torch.cat([part for j, part in enumerate(parts) if j not in (k, valid)]).sort().values
+        split = {"train": train, "valid": parts[valid], "test": test}
+        found, found._data = copy.copy(dataset), copy.copy(dataset._data)
+        found._data.y = dataset.y[:, None].float()  # as in a benchmark's data set
+        found.benchmark, found._data_list = Benchmark(split, "classification", "acc", 1), None
+        yield found
 
 
 def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDataset:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.report.style import MUTED, TRAINED, panel, picture
+from graphcl.report.style import MUTED, TRAINED, panel, style
 
 
-@picture
+@style()
 def curves(title: str, by_seed: Mapping[int, Sequence[float]]) -> Any:
     """Return a figure of a metric over the epochs: a line per seed, and the mean over seeds.
 

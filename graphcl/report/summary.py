@@ -21,15 +21,14 @@ from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summari
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
-    packages = ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb")
-    found = {}
-    for package in packages:
+    versions = {"python": platform.python_version()}
+    for package in ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb"):
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
+            versions[package] = "not installed"
     return {
-        "versions": {"python": platform.python_version(), **found},
+        "versions": versions,
         "commit": _commit(),
         "hardware": {
             "machine": platform.machine(),
@@ -134,18 +133,16 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
         result: content of `result.json`.
         split_chooses: name of the setting that is selected on the validation part, such as `C` or `epoch`.
     """
-    if "folds" in result:
-        of_nodes = list(dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS))
-        on_folds = [name for name in result["scores"] if name not in SPLITS]
-        if not on_folds:
-            return "; ".join(of_nodes)
-        if result["inner_folds"] is None:
-            return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
+    if "folds" not in result:
+        train, valid, test = result["split"].values()
+        return f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+    if result["inner_folds"] is None:
+        return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
+    parts = list(dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS))
+    if on_folds := [name for name in result["scores"] if name not in SPLITS]:
         chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in on_folds))
-        folds = f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
-        return "; ".join([*of_nodes, folds])
-    train, valid, test = result["split"].values()
-    return f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+        parts.append(f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid")
+    return "; ".join(parts)
 
 
 def protocol(folds: int, inner_folds: int | None, benchmark: Benchmark | None) -> dict[str, Any]:
@@ -163,16 +160,15 @@ def unit(metric: str) -> str:
 @functools.cache  # every cell of a sweep calls it, and the commit of the loaded code does not change
 def _commit() -> str | None:
     """Return the git commit of this package, plus `-dirty` if tracked files are modified; None outside a checkout."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)
-        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    tracked = ("ls-files", "--error-unmatch", Path(__file__).name)
+    found = ""
+    for words in (tracked, ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")):
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        except (OSError, subprocess.SubprocessError):
+            return None
+    return found
 
 
 def _processor() -> str:

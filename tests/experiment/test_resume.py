@@ -21,7 +21,7 @@ import graphcl
 from graphcl.config import read_config
 from graphcl.errors import InputError
 from graphcl.experiment import seed as experiment
-from graphcl.experiment.record import run_folder
+from graphcl.experiment.record import epoch_log, run_folder
 from graphcl.models.saved import load_encoder, read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
@@ -89,13 +89,13 @@ def assert_same(one, other):
 
 def after_epoch(act):
     """Return a function of a monkeypatch: after each new row in the log, `act(folder, (seed, epoch))` is called."""
-    honest = run_folder.RunFolder.add_epoch
+    honest = epoch_log.EpochLog.add
 
-    def add_epoch(self, seed, epoch):
+    def add(self, seed, epoch):
         honest(self, seed, epoch)
-        act(self.path, (seed, epoch.epoch))
+        act(self.folder, (seed, epoch.epoch))
 
-    return lambda patch: patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
+    return lambda patch: patch.setattr(epoch_log.EpochLog, "add", add)
 
 
 def killed_in_a_line(folder, place):
@@ -241,14 +241,14 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd, monkeypatch):
     """If the disk is full at a checkpoint, the run warns and goes on; at a log entry, it ends and can be resumed."""
-    out, filler, honest = small_disk / "run", small_disk / "filler", run_folder.RunFolder.add_epoch
+    out, filler, honest = small_disk / "run", small_disk / "filler", epoch_log.EpochLog.add
 
     def fill():
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(512))
 
-    def add_epoch(self, seed, epoch):
+    def add(self, seed, epoch):
         filler.unlink(missing_ok=True)
         if (seed, epoch.epoch) == (1, 4):
             fill()
@@ -257,7 +257,7 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd, monkeypa
             fill()
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
+        patch.setattr(epoch_log.EpochLog, "add", add)
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 2
     err = capfd.readouterr().err
     assert "no checkpoint at step 6: No space left on device" in err

@@ -67,14 +67,11 @@ def test_observers_see_the_seed_in_order(graphs):
     seen = []
 
     class Log(Context):
-        def before_training(self, method, h):
-            seen.append("before" if h is not None else "before, no embedding")
+        def on_embeddings(self, when, method, whole, h):
+            seen.append(when if h is not None else f"{when}, no embedding")
 
         def on_epoch(self, epoch):
             seen.append(epoch.epoch)
-
-        def after_training(self, method, h):
-            seen.append("after")
 
         def on_scores(self, scores):
             seen.append(sorted(scores))

@@ -27,6 +27,7 @@ class EpochLog:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._lines, self._table = (folder / name for name in FILES)
         self._rows: dict[tuple[int, int], Row] = {}
 

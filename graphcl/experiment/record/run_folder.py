@@ -20,9 +20,6 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILES, EpochLog
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
-from graphcl.system.signals import Stop
-from graphcl.training.checkpoint import Checkpoints
-from graphcl.training.epoch import Epoch
 
 
 class RunFolder:
@@ -30,9 +27,7 @@ class RunFolder:
 
     The folder contains `config.yaml`, `data.json` (the fingerprint of the data), `metrics.jsonl`, `metrics.csv`,
     `encoder.pt`, `embeddings.npz`, `result.json`, and `report.npz`, the input of `report.html`. Rows are appended to
-    the metrics; all other files are written atomically. A finished seed is written before the next seed starts. The
-    checkpoints of an unfinished seed are in `checkpoints/`. If the process is killed, the operating system releases the
-    lock.
+    the metrics; all other files are written atomically. The checkpoints of an unfinished seed are in `checkpoints/`.
 
     Args:
         config: settings of the run, written to a new folder immediately. The folder must not exist; with
@@ -46,6 +41,7 @@ class RunFolder:
     Attributes:
         path: path of the folder.
         is_new: whether the folder did not exist before.
+        epochs: log of the metrics.
         result: content of `result.json` for the finished seeds; empty if no seed is finished.
     """
 
@@ -54,11 +50,8 @@ class RunFolder:
         self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
         self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
-        if config.out is not None and not self.is_new:
-            self.path = Path(config.out)
-        else:
-            self.path = new_folder(config.out, name_of(config))
-        self._epochs = EpochLog(self.path)
+        self.path = new_folder(config.out, name_of(config)) if self.is_new else Path(str(config.out))
+        self.epochs = EpochLog(self.path)
         refuse_links(self.path, ".lock", "checkpoints", *FILES)
         self._lock = FileLock(self.path / ".lock")
         try:
@@ -90,19 +83,6 @@ class RunFolder:
         kept = self.result.get("scores", {}).get(evaluator, {}).get("per_seed", [])
         return {row: [FoldScores.of(each[row]) for each in kept] for row in (kept[0] if kept else ())}
 
-    def history(self) -> list[Epoch]:
-        """Return the epochs of the finished seeds."""
-        return self._epochs.history(self.finished)
-
-    def checkpoints(self, config: Config, seed: int, stop: Stop) -> Checkpoints:
-        """Return the checkpoints of `seed`, which are written at the interval `config.checkpoint`."""
-        rule = config.checkpoint
-        return Checkpoints(self.path / "checkpoints" / f"seed-{seed}", rule.epochs, rule.minutes, stop)
-
-    def add_epoch(self, seed: int, epoch: Epoch) -> None:
-        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`, see `EpochLog.add`."""
-        self._epochs.add(seed, epoch)
-
     def add_seed(
         self,
         seed: int,
@@ -111,11 +91,7 @@ class RunFolder:
         h: torch.Tensor,
         y: torch.Tensor | None,
     ) -> None:
-        """Add a seed's encoder to `encoder.pt` and its embeddings to `embeddings.npz`.
-
-        `encoder.pt` holds the encoders of all seeds so far, see `graphcl.load_encoder`. `embeddings.npz` holds
-        `h [seeds, n, H]`, `seeds` and, if the graphs are labelled, `y [n]`.
-        """
+        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to the arrays `h`, `seeds` and `y` on disk."""
         self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
         self._embeddings[seed] = h.numpy()
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
@@ -124,20 +100,11 @@ class RunFolder:
         write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
 
-    def add_snapshots(self, **snapshots: Mapping[str, np.ndarray]) -> None:
-        """Write `report.npz`, with the arrays `before_NAME` and `after_NAME`.
-
-        Args:
-            **snapshots: `before` and `after`, results of `report_arrays` before and after training.
-        """
-        arrays: dict[str, Any] = {f"{at}_{name}": each for at, kept in snapshots.items() for name, each in kept.items()}
-        write_whole(self.path / "report.npz", lambda file: np.savez_compressed(file, **arrays))
-
     def add_result(self, result: Mapping[str, Any]) -> None:
         """Write `result`, with checksums of it and of each seed's metrics, to `result.json`, replacing a former one."""
-        self._epochs.flush()
+        self.epochs.flush()
         metrics = self.result.get("checksums", {}).get("metrics", {})
-        metrics = {str(seed): metrics.get(str(seed)) or self._epochs.digest(seed) for seed in result["seeds"]}
+        metrics = {str(seed): metrics.get(str(seed)) or self.epochs.digest(seed) for seed in result["seeds"]}
         self.result = {**result, "checksums": {"result": _digest(result), "metrics": metrics}}
         write_text(self.path / "result.json", json.dumps(self.result, indent=2))
 
@@ -164,14 +131,15 @@ class RunFolder:
             self._read()
         except Exception as error:  # a damaged file can raise any exception
             raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
-        self._check_finished(wanted)
+        if self.finished:
+            self._check_finished(wanted)
         self._check_data(data)
         if more:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
 
     def _read(self) -> None:
         """Read the results of the finished seeds, and all metrics; an unfinished seed resumes from its checkpoints."""
-        self._epochs.read()
+        self.epochs.read()
         if (file := self.path / "result.json").exists():
             self.result = read_json(file)
         if not self.finished:
@@ -185,7 +153,7 @@ class RunFolder:
             if seed not in weights or seed not in embeddings:
                 raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
             self._weights[seed], self._embeddings[seed] = weights[seed], embeddings[seed]
-            if checksums and checksums["metrics"][str(seed)] != self._epochs.digest(seed):
+            if checksums and checksums["metrics"][str(seed)] != self.epochs.digest(seed):
                 print(
                     f"graphcl: {self.path / FILES[0]} lacks epochs of the finished seed {seed}, or they changed; its "
                     "scores, weights and embeddings are kept, its curves and times are incomplete.",
@@ -194,10 +162,7 @@ class RunFolder:
 
     def _check_finished(self, wanted: Mapping[str, Any]) -> None:
         """Raise InputError if the finished seeds have other settings than `wanted`, as `config.yaml` was edited."""
-        if not self.finished:
-            return
-        before = make_config(self.result["config"]).model_dump()
-        changed = differences(before, wanted, (*RUNTIME_SETTINGS, "seeds"))
+        changed = differences(make_config(self.result["config"]).model_dump(), wanted, (*RUNTIME_SETTINGS, "seeds"))
         changed += [f"finished seed {seed} is not in `seeds`" for seed in self.finished if seed not in wanted["seeds"]]
         if changed:
             raise InputError(
@@ -224,8 +189,7 @@ class RunFolder:
 
 def _digest(result: Mapping[str, Any]) -> str:
     """Return a digest of the content of `result.json` without its checksums."""
-    content = {key: value for key, value in result.items() if key != "checksums"}
-    return digest(content)
+    return digest({key: value for key, value in result.items() if key != "checksums"})
 
 
 def name_of(config: Config) -> str:
@@ -265,9 +229,3 @@ def new_folder(out: str | None, name: str) -> Path:
                 continue
             raise InputError(f"cannot create the folder {path}: {error.strerror}; pass another with --out.") from None
         return path
-
-
-def check_folder(config: Config) -> None:
-    """Raise InputError if the output folder exists and is not to be resumed."""
-    if not config.resume:
-        free_folder(config.out, name_of(config))

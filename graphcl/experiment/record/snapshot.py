@@ -81,17 +81,17 @@ def snapshot(
 
 
 def report_arrays(
-    config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0
-) -> dict[str, np.ndarray]:
+    config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0, like: object = None
+) -> Arrays:
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
     The map consists of two arrays: `map [m, 2]` holds the first two principal components of the m graphs that
     `graphcl.evaluate.pca.plot_indices` selects, and `shares [2]` the explained variance ratio of each component.
-    Separate generators are used, so training is not affected.
+    Separate generators are used, so training is not affected. A loader `like` of the data set shares its tensors.
     """
     device = next(method.parameters()).device
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
-    loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window)
+    loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window, like=like)
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     found = snapshot(method, loader, *make_augmentations(config), views)
     return {**found, "map": points.astype(np.float32), "shares": shares}
