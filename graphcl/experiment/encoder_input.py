@@ -44,10 +44,10 @@ def load_for(
 
     Args:
         description: description of the encoder.
-        source: see `load_dataset`; a list of one graph is also accepted.
-        data_root: see `load_dataset`.
-        mirror: see `load_dataset`.
-        **molecules: `smiles`, `target`, `invalid`, `split` and `metric`, see `load_dataset`.
+        source: see `load_dataset`, like the other arguments; a list of one graph is also accepted.
+        data_root: folder of downloaded data sets.
+        mirror: source of downloads.
+        **molecules: `smiles`, `target`, `invalid`, `split` and `metric`.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.

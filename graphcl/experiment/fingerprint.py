@@ -38,11 +38,9 @@ class KnownData:
         self._known: dict[object, Any] = {}
 
     def changes(self, record: Mapping[str, Any]) -> list[str]:
-        """Return one phrase per difference between the data of a cell and of earlier cells that load the same data.
+        """Return one phrase per difference between the data in the `record` of a cell and that of earlier cells.
 
-        Args:
-            record: record of the cell, with `config` and `data`, a result of `data_fingerprint`. Records of earlier
-                versions lack `data` and are ignored.
+        Cells are compared if they load the same data. Records of earlier versions lack `data` and are ignored.
         """
         return [
             phrase

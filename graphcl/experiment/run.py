@@ -20,7 +20,7 @@ from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.record.output import open_output
 from graphcl.experiment.record.run_folder import free_folder, name_of
-from graphcl.experiment.record.tracking import check_trackers
+from graphcl.experiment.record.tracking import TRACKERS
 from graphcl.experiment.scores import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 
@@ -95,7 +95,8 @@ def _load(config: Config, group: Group) -> GraphDataset:
     if group.is_main:
         if not config.resume:
             free_folder(config.out, name_of(config))
-        check_trackers(config.track)
+        for name in config.track:
+            TRACKERS[name].library()  # report a missing library before any work
         print(f"loading {config.dataset} ...", flush=True)
     else:
         group.barrier()

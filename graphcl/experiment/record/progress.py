@@ -19,34 +19,32 @@ _FOLDS = "{desc} {n_fmt}/{total_fmt} {bar} {elapsed}"
 def fold_bar(seed: int) -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function `show(row, done, total)` that shows how many inner folds of a row are finished.
 
-    On a terminal, the function updates a bar such as "seed 0: svm, untrained 3/50". Otherwise, the first call prints
-    one line.
+    On a terminal, it updates a bar such as "seed 0: svm, untrained 3/50". Otherwise, the first call prints one line.
     """
-    bar: Any = None
-    shown = ""
-    terminal = sys.stderr.isatty()
+    bars: dict[str, Any] = {}
 
     def show(row: str, done: int, total: int) -> None:
-        nonlocal bar, shown
-        if not terminal:
-            if not shown:
+        if not sys.stderr.isatty():
+            if not bars:
                 print(f"seed {seed}: scoring ...", flush=True)
-            shown = row
+            bars[row] = None
             return
         from tqdm import tqdm
 
-        if row != shown:
+        if row not in bars:
+            close()
+            bars[row] = tqdm(desc=f"seed {seed}: {row}", total=total, leave=False, mininterval=0, bar_format=_FOLDS)
+        bars[row].update(done - bars[row].n)
+
+    def close() -> None:
+        for bar in bars.values():
             if bar is not None:
                 bar.close()
-            bar = tqdm(desc=f"seed {seed}: {row}", total=total, leave=False, mininterval=0, bar_format=_FOLDS)
-            shown = row
-        bar.update(done - bar.n)
 
     try:
         yield show
     finally:
-        if bar is not None:
-            bar.close()
+        close()
 
 
 @contextmanager

@@ -42,11 +42,7 @@ class Tracker(ABC):
 
     @classmethod
     def library(cls) -> Any:
-        """Import and return the tracker's library.
-
-        Raises:
-            InputError: the library is not installed; the message gives the command that installs it.
-        """
+        """Import and return the tracker's library; InputError, with the command to install it, if it is missing."""
         return optional(cls.module, f"tracking with {cls.name} needs its library", cls.name)
 
     def __init__(self, folder: str | Path, seed: int = 0, settings: Mapping[str, Any] | None = None) -> None:
@@ -85,16 +81,15 @@ class Tracker(ABC):
         """Close the log; `failed` is whether the run ended with an exception."""
 
     def _attempt(self, write: Callable[[], Any]) -> None:
-        if self._failed:
-            return
-        try:
-            write()
-        except Exception as error:  # a failing log must not stop training
-            self._failed = True
-            warn_failed(self.name, error)
+        self._failed = self._failed or not attempt(self.name, write)
 
 
-def warn_failed(name: str, error: Exception) -> None:
-    """Print a warning on stderr that the tracker `name` has failed and that the run continues without it."""
-    message = one_line(f"{type(error).__name__}: {error}", 300)
-    print(f"graphcl: {name} has failed ({message}); the run continues without it.", file=sys.stderr)
+def attempt(name: str, write: Callable[[], Any]) -> bool:
+    """Call `write` and return True; if it fails, print a warning on stderr, as the run continues, and return False."""
+    try:
+        write()
+    except Exception as error:
+        message = one_line(f"{type(error).__name__}: {error}", 300)
+        print(f"graphcl: {name} has failed ({message}); the run continues without it.", file=sys.stderr)
+        return False
+    return True
