@@ -68,7 +68,7 @@ def setup_runtime(config: Config, local_rank: int | None = None) -> torch.device
 def make_model(
     config: Config, dataset: GraphDataset, seed: int = 0, encoder: OwnEncoder | None = None
 ) -> ContrastiveModel:
-    """Return an untrained model on the CPU, without changing the state of torch's global generator.
+    """Return an untrained model on the CPU, without changing torch's global generator.
 
     Args:
         config: settings of the encoder and the projector.
@@ -110,13 +110,9 @@ def _check_size(make: Callable[[], nn.Module], name: str) -> None:
 
 
 def make_method(config: Config, dataset: Sized, model: ContrastiveModel, seed: int = 0) -> Method:
-    """Return the method that trains `model`, without changing the state of torch's global generator.
+    """Return the method that trains `model`, on its device, without changing torch's global generator.
 
-    Args:
-        config: settings of the method, the loss and the views.
-        dataset: graphs to train on; only their number is used.
-        model: model to train; the method is moved to its device.
-        seed: seed of the initial weights of the method.
+    Of `dataset`, only the number of graphs is used. `seed` is that of the method's initial weights.
 
     Raises:
         InputError: the method does not accept the loss.
@@ -150,11 +146,7 @@ def training_loader(
 def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
     """Compute the loss of a few graphs, to detect incompatible settings before a run writes any file.
 
-    Args:
-        config: settings of the run.
-        dataset: graphs to train on.
-        encoder: see `make_model`.
-        ranks: number of processes that train together.
+    The `encoder` is that of `make_model`; `ranks` is the number of processes that train together.
 
     Raises:
         InputError: loss, method, views, encoder, data set and ranks are incompatible, or the features contain NaN.

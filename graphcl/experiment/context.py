@@ -28,14 +28,7 @@ _RANK_SEEDS = 2**41
 
 
 class Clock:
-    """Stopwatch that adds up the wall time of each stage, in seconds.
-
-    Example:
-        >>> clock = Clock()
-        >>> clock.lap("load")
-        >>> list(clock.seconds)
-        ['load']
-    """
+    """Stopwatch that adds up the wall time of each stage, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -67,11 +60,7 @@ class Context:
     def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
         """Record the time of embedding. Override to handle the embeddings `before` and `after` training.
 
-        Args:
-            when: `before` or `after`.
-            method: method before or after training.
-            whole: loader of all graphs in the order of the data set.
-            h: embeddings `[n, H]`; None if the untrained ones are not computed.
+        `whole` is the loader of all graphs. `h [n, H]` is None if the untrained embeddings are not computed.
         """
         self.clock.lap("embed")
 

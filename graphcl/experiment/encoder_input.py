@@ -42,12 +42,8 @@ def load_for(
     Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
     already has all of the encoder's columns (labels and degrees) are used unchanged.
 
-    Args:
-        description: description of the encoder.
-        source: see `load_dataset`, like the other arguments; a list of one graph is also accepted.
-        data_root: folder of downloaded data sets.
-        mirror: source of downloads.
-        **molecules: `smiles`, `target`, `invalid`, `split` and `metric`.
+    All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
+    `invalid`, `split` and `metric`. A list of one graph is also accepted as `source`.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.

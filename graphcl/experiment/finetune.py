@@ -29,10 +29,9 @@ from graphcl.training.randomness import seeded
 
 
 def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
-    """Return `encoder` with a linear output layer for the benchmark of `dataset`.
+    """Return `encoder` with a linear output layer, initialised with `seed`, for the benchmark of `dataset`.
 
-    The layer is initialised with `seed`. It has one output per task; if the metric is accuracy, one output per
-    class in the training part.
+    The layer has one output per task; if the metric is accuracy, one per class in the training part.
 
     Raises:
         InputError: see `benchmark_of`.

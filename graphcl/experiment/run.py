@@ -19,7 +19,7 @@ from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.record.output import open_output
-from graphcl.experiment.record.run_folder import free_folder, name_of
+from graphcl.experiment.record.run_folder import name_of, new_folder
 from graphcl.experiment.record.tracking import TRACKERS
 from graphcl.experiment.scores import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
@@ -94,7 +94,7 @@ def _load(config: Config, group: Group) -> GraphDataset:
     """Load and return the data set; rank 0 loads it first, so that only rank 0 downloads."""
     if group.is_main:
         if not config.resume:
-            free_folder(config.out, name_of(config))
+            new_folder(config.out, name_of(config), create=False)
         for name in config.track:
             TRACKERS[name].library()  # report a missing library before any work
         print(f"loading {config.dataset} ...", flush=True)

@@ -105,7 +105,7 @@ def score_rows(
         dataset: data set with labels.
         embeddings: row of `ROWS` -> embeddings `[n, H]`. With `statistics` or `raw`, the majority class is scored too.
         seed: seed of the folds.
-        context: its `workers` are the threads of the evaluators, and its `on_fold` is called after every inner fold.
+        context: holds the threads of the evaluators, `workers`, and `on_fold`, called after every inner fold.
     """
     if not dataset.scored or not embeddings:
         return {}

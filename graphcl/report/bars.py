@@ -24,13 +24,7 @@ def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, 
     """Return a figure whose bars extend from the untrained encoder's score to the trained encoder's mean score.
 
     The length of a bar is the gain, so the axis need not start at zero. Dots are seeds, whiskers show one standard
-    deviation over seeds.
-
-    Args:
-        columns: label of a column -> one `Bar` per row.
-        rows: labels of the rows.
-        title: title above all plots.
-        label: label of the score axis.
+    deviation over seeds. `columns` maps the label of each plot to one `Bar` per row.
     """
     from matplotlib.lines import Line2D
 

@@ -22,10 +22,7 @@ KINDS = {
 def similarities(title: str, counts: Mapping[str, np.ndarray], top: float | None = None) -> Any:
     """Return a figure of the densities of cosines: one curve of area 1 per kind of pair.
 
-    Args:
-        title: title of the figure.
-        counts: key of `KINDS` -> number of pairs in each bin of `EDGES`, `[K]`.
-        top: upper limit of the density axis; pass the same value for figures that are to be compared.
+    `counts` maps keys of `KINDS` to the number of pairs in each bin of `EDGES`, `[K]`; `top` is the limit of the axis.
     """
     figure, axis = panel(title)
     for kind, (_, colour, line) in KINDS.items():
@@ -41,13 +38,8 @@ def similarities(title: str, counts: Mapping[str, np.ndarray], top: float | None
 def weights(title: str, negatives: np.ndarray, sums: np.ndarray, label: str) -> Any:
     """Return a figure of the mean weight of negatives by cosine, with a band of one standard deviation.
 
-    The density of the negatives is drawn in the background.
-
-    Args:
-        title: title of the figure.
-        negatives: number of negatives in each bin of `EDGES`, `[K]`.
-        sums: number, sum and sum of squares of the weights in each bin `[3, K]`.
-        label: label of the weight axis.
+    The density of the negatives, `[K]` over the bins of `EDGES`, is drawn in the background. `sums [3, K]` holds the
+    number of weights in each bin, their sum, and the sum of their squares.
     """
     figure, axis = panel(title)
     mean, deviation = mean_weight(sums)

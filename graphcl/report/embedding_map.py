@@ -14,16 +14,10 @@ CLASSES = len(COLOURS) * len(MARKERS)
 
 @style()
 def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndarray | None = None) -> Any:
-    """Return a scatter plot of graphs along the first two principal components of their embeddings.
+    """Return a scatter plot of `points [n, 2]`, the first two principal components of embeddings with classes `y [n]`.
 
     Points far outside the 1st to 99th percentile of a component are moved to the border, so that outliers do not
-    compress the other points.
-
-    Args:
-        title: title of the figure.
-        points: coordinates of the graphs `[n, 2]`.
-        shares: fraction of the variance in each component `[2]`.
-        y: class numbers `[n]`, from 0; None for unlabelled graphs.
+    compress the other points. `shares [2]` is the fraction of the variance in each component.
     """
     figure, axis = panel(title, height=2.9)
     low, high = np.percentile(points, [1, 99], axis=0)

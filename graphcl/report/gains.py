@@ -13,13 +13,7 @@ from graphcl.report.style import MUTED, TRAINED, UNTRAINED, panel, style
 
 @style()
 def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
-    """Return a figure with each seed's untrained and trained mean score joined by a line; faint dots are folds.
-
-    Args:
-        title: name of the evaluator.
-        untrained: scores of the untrained encoder, one per seed.
-        trained: scores of the trained encoder, for the same seeds in the same order.
-    """
+    """Return a figure with each seed's untrained and trained mean score joined by a line; faint dots are folds."""
     figure, axis = panel(title, height=2.6)
     for before, after in zip(untrained, trained, strict=True):
         axis.plot([0, 1], [before.mean, after.mean], color=MUTED, lw=1, zorder=3)
@@ -39,10 +33,7 @@ def gains(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldSco
 
 @style()
 def gain_by_seed(title: str, untrained: Sequence[FoldScores], trained: Sequence[FoldScores]) -> Any:
-    """Return a figure of each seed's gain, with the mean gain and a band of one standard deviation.
-
-    The arguments are those of `gains`.
-    """
+    """Return a figure of each seed's gain, with the mean gain and a band of one standard deviation."""
     figure, axis = panel(title, height=2.6)
     gained = np.array([paired_gain([after], [before]).mean for after, before in zip(trained, untrained, strict=True)])
     mean, deviation = gained.mean(), gained.std()

@@ -46,10 +46,7 @@ Section = dict[str, Any] | None
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write `report.html` into a run folder, replacing an earlier report, and return the path of the file.
-
-    Args:
-        folder: run folder of `python -m graphcl.run`; the run may be unfinished.
+    """Write `report.html` into the folder of a run, finished or not, and return the path of the file.
 
     Raises:
         InputError: `folder` is not a run folder, or a file in it cannot be read or written.

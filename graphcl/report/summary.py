@@ -60,10 +60,7 @@ ROWS = {
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
     """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`.
 
-    The gains are over `untrained` and over the best row that needs no training.
-
-    Args:
-        rows: row -> one score per seed; contains `trained` and `untrained`.
+    The gains are over `untrained` and over the best row that needs no training. `rows` has one score per row and seed.
     """
     references = {name: scores for name, scores in rows.items() if name != "trained"}
     best = best_row(references)
@@ -90,12 +87,7 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
-    """Return the lines of the table of scores: for each evaluator, the rows, then the gains.
-
-    Args:
-        result: content of `result.json`.
-        rows: row -> label; rows without scores are left out.
-    """
+    """Return the lines of the table of scores: for each evaluator, the `rows` (row -> label), then the gains."""
     on_folds = "folds" in result
     metric = METRICS[next(iter(result["scores"].values()))["metric"]]
     lines = [f"{'':36}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
@@ -127,12 +119,7 @@ SPLITS = {
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
-    """Return the evaluation protocol in one line.
-
-    Args:
-        result: content of `result.json`.
-        split_chooses: name of the setting that is selected on the validation part, such as `C` or `epoch`.
-    """
+    """Return the evaluation protocol in one line; the validation part selects `split_chooses`, such as `epoch`."""
     if "folds" not in result:
         train, valid, test = result["split"].values()
         return f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"

@@ -42,10 +42,7 @@ def css_colour(colour: str) -> str:
 def inline(figure: Any, prefix: str, label: str) -> str:
     """Return `figure` as an `<svg>` element that uses the page's colours and font, and fills its container's width.
 
-    Args:
-        figure: matplotlib figure.
-        prefix: prefix of all ids in the element, unique on the page.
-        label: label for screen readers.
+    All ids in the element begin with `prefix`, unique on the page; `label` is for screen readers.
     """
     figure.patch.set_visible(False)
     text = to_svg(figure)

@@ -73,12 +73,7 @@ class Output:
 class RunOutput(Output):
     """Output of rank 0, which writes the run folder, prints lines, and logs to trackers.
 
-    Args:
-        config: settings of the run.
-        dataset: graphs of the run.
-        device: device of the model.
-        group: ranks that train together.
-        seconds: stage -> wall time so far in seconds.
+    `seconds` maps each stage so far to its wall time.
     """
 
     rows = tuple(ROWS)

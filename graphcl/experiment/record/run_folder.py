@@ -118,7 +118,13 @@ class RunFolder:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
             self._check_data(data)
             return
-        kept, wanted = make_config(read_config(file)).model_dump(), config.model_dump()
+        remove_partial(self.path)
+        try:
+            self._read()
+        except Exception as error:  # a damaged file can raise any exception
+            raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
+        # the settings of the finished seeds, as `config.yaml` may have been edited since
+        kept, wanted = make_config(self.result.get("config") or read_config(file)).model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
         if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
             seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
@@ -126,13 +132,6 @@ class RunFolder:
                 f"{self.path} holds a run with other settings: {'; '.join(changed)}. Resume it with its own settings, "
                 f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
             )
-        remove_partial(self.path)
-        try:
-            self._read()
-        except Exception as error:  # a damaged file can raise any exception
-            raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
-        if self.finished:
-            self._check_finished(wanted)
         self._check_data(data)
         if more:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
@@ -159,16 +158,6 @@ class RunFolder:
                     "scores, weights and embeddings are kept, its curves and times are incomplete.",
                     file=sys.stderr,
                 )
-
-    def _check_finished(self, wanted: Mapping[str, Any]) -> None:
-        """Raise InputError if the finished seeds have other settings than `wanted`, as `config.yaml` was edited."""
-        changed = differences(make_config(self.result["config"]).model_dump(), wanted, (*RUNTIME_SETTINGS, "seeds"))
-        changed += [f"finished seed {seed} is not in `seeds`" for seed in self.finished if seed not in wanted["seeds"]]
-        if changed:
-            raise InputError(
-                f"{self.path / 'config.yaml'} was changed after a seed was finished: {'; '.join(changed)}. Restore "
-                "it, or pass another folder."
-            )
 
     def _check_data(self, data: Mapping[str, Any] | None) -> None:
         """Raise InputError if the run in the folder used other data than `data`; in a new folder, record `data`."""
@@ -197,35 +186,24 @@ def name_of(config: Config) -> str:
     return f"{Path(config.dataset).stem}-{config.name or config.loss['name']}"
 
 
-def free_folder(out: str | None, name: str) -> Path:
-    """Return the path `out`, or the first free `runs/NAME-N` if `out` is None; do not create the folder.
-
-    Raises:
-        InputError: `out` exists.
-    """
-    if out is not None:
-        path = Path(out)
-        if os.path.lexists(path):
-            raise InputError(f"{path} exists already and is never overwritten; pass another folder with --out.")
-        return path
-    number = 1
-    while os.path.lexists(path := Path("runs") / f"{name}-{number}"):
-        number += 1
-    return path
-
-
-def new_folder(out: str | None, name: str) -> Path:
-    """Create the folder that `free_folder` returns, and return its path.
+def new_folder(out: str | None, name: str, create: bool = True) -> Path:
+    """Create the folder `out`, by default the first free `runs/NAME-N`, and return its path; or only return the path.
 
     Raises:
         InputError: the folder exists, or cannot be created.
     """
+    number = 1
     while True:
-        path = free_folder(out, name)
-        try:
-            path.mkdir(parents=True)
-        except OSError as error:
-            if os.path.lexists(path):  # another run created it first, so try the next number
-                continue
-            raise InputError(f"cannot create the folder {path}: {error.strerror}; pass another with --out.") from None
-        return path
+        path = Path("runs") / f"{name}-{number}" if out is None else Path(out)
+        if not os.path.lexists(path):
+            try:
+                if create:
+                    path.mkdir(parents=True)
+                return path
+            except OSError as error:
+                if not os.path.lexists(path):  # else another run has just created it
+                    why = f"{error.strerror}; pass another with --out."
+                    raise InputError(f"cannot create the folder {path}: {why}") from None
+        if out is not None:
+            raise InputError(f"{path} exists already and is never overwritten; pass another folder with --out.")
+        number += 1

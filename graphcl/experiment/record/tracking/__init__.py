@@ -7,10 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from graphcl.experiment.record.tracking.mlflow import MLflow
-from graphcl.experiment.record.tracking.tensorboard import TensorBoard
-from graphcl.experiment.record.tracking.tracker import Tracker, attempt
-from graphcl.experiment.record.tracking.wandb import WandB
+from graphcl.experiment.record.tracking.tracker import MLflow, TensorBoard, Tracker, WandB, attempt
 
 __all__ = ["TRACKERS", "MLflow", "TensorBoard", "Tracker", "WandB", "tracking"]
 
