@@ -15,10 +15,7 @@ from graphcl.experiment.encoder_input import load_arguments
 
 
 def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
-    """Return `dataset`, the result of `GraphDataset.fingerprint`, and `files`, path -> digest.
-
-    The files are those that an argument of the method names, such as the `vectors` of `clip`.
-    """
+    """Return the fingerprint of the data set, and the digests of the files that an argument of the method names."""
     return {
         "dataset": dataset.fingerprint(),
         "files": {path: _file_digest(Path(path).expanduser()) for path in method_files(config)},
@@ -65,11 +62,7 @@ def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]
 
 
 def _file_digest(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}.") from None
-    return digest.hexdigest()[:16]

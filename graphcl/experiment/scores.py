@@ -57,13 +57,8 @@ def reference_embeddings(
 ) -> dict[str, Tensor]:
     """Compute reference embeddings, which need no training, and return name -> embeddings `[n, columns]`.
 
-    Args:
-        config: settings of the run.
-        dataset: graphs to embed.
-        model: untrained model.
-        whole: loader of all graphs in the order of the data set.
-        seed: seed of the shuffle for calibration.
-        rows: rows of `ROWS` to compute. Those that do not fit are skipped, such as `calibrated` without BatchNorm.
+    `whole` is a loader of all graphs in the order of the data set, and `seed` that of the shuffle for calibration. Of
+    the `rows`, those that do not fit are skipped, such as `calibrated` without BatchNorm.
     """
     found = {
         name: reference(whole, config.max_degree)
@@ -98,14 +93,10 @@ def calibrated(
 def score_rows(
     config: Config, dataset: GraphDataset, embeddings: Mapping[str, Tensor], seed: int, context: Context
 ) -> Scores:
-    """Score the embeddings of a seed with every evaluator, and return evaluator -> row -> score; {} without labels.
+    """Score the embeddings (row -> `[n, H]`) with every evaluator; return evaluator -> row -> score, {} without labels.
 
-    Args:
-        config: settings of the evaluators and their protocol.
-        dataset: data set with labels.
-        embeddings: row of `ROWS` -> embeddings `[n, H]`. With `statistics` or `raw`, the majority class is scored too.
-        seed: seed of the folds.
-        context: holds the threads of the evaluators, `workers`, and `on_fold`, called after every inner fold.
+    With the embeddings `statistics` or `raw`, the majority class is scored too. `context` holds the number of threads
+    of the evaluators, `workers`, and `on_fold`, which is called after every inner fold.
     """
     if not dataset.scored or not embeddings:
         return {}

@@ -22,7 +22,7 @@ _LETTERS = 60.0
 _COLUMNS = 5
 """Maximum number of drawings in a row."""
 _SPRINGS = 150
-"""Graphs with more nodes get a spring layout, as the Kamada-Kawai layout would take seconds."""
+"""Number of nodes above which a spring layout is used, as the Kamada-Kawai layout would take seconds."""
 Pair = tuple[int, int]
 
 
@@ -90,13 +90,8 @@ def augmentations(
 ) -> tuple[Any, list[tuple[str, str, Change]]]:
     """Draw each graph and its view under each augmentation, and return the figure and the differences.
 
-    Each graph has a row: first the original, then its views, with the nodes at the same positions.
-
-    Args:
-        graphs: title -> graph with `x`.
-        views: name -> augmentation; each draws from its own generator.
-        seed: seed of the views.
-        dataset: name of the data set, to show names of node labels, such as the atoms of MUTAG.
+    Each graph (title -> graph with `x`) has a row: first the original, then its views, with the nodes at the same
+    positions. Each view draws from its own generator. The name of the data set gives node labels their names.
 
     Returns:
         The figure, and a tuple for each view: title of the graph, name of the augmentation, difference.

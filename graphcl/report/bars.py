@@ -55,8 +55,8 @@ def _draw(axis: Any, place: int, bar: Bar) -> None:
     if bar.untrained is not None:
         axis.plot([bar.untrained] * 2, [place - 0.5, place + 0.5], color=UNTRAINED, lw=1.6, zorder=2)
     if not bar.seeds:
-        across = axis.get_yaxis_transform()
-        axis.text(0.5, place, "not finished", color=MUTED, transform=across, va="center", ha="center")
+        where: dict[str, Any] = {"transform": axis.get_yaxis_transform(), "va": "center", "ha": "center"}
+        axis.text(0.5, place, "not finished", color=MUTED, **where)
         return
     mean, deviation = float(np.mean(bar.seeds)), float(np.std(bar.seeds))
     if bar.untrained is not None:

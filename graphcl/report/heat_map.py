@@ -41,8 +41,8 @@ def heat_map(
                 colour = PAPER if value < (low + high) / 2 else "#000000"
                 axis.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=8, color=colour)
         below = (untrained or {}).get(label)
-        title = label if below is None else f"{label}\nuntrained {below:.1f}"
-        axis.set(title=title, xlabel=axes[0], ylabel=axes[1])
+        heading = label if below is None else f"{label}\nuntrained {below:.1f}"
+        axis.set(title=heading, xlabel=axes[0], ylabel=axes[1])
         axis.set_xticks(range(len(xs)), xs)
         axis.set_yticks(range(len(ys)), ys)
         axis.grid(False)

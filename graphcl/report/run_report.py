@@ -231,17 +231,17 @@ def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
 
 def _weights(run: Run) -> Section:
     loss, kind = run.config["loss"], _weighting(run.snapshots)
-    figures = []
+    rows = []
     for name in ("push", "weight") if kind == "unequal" else ("push",):
+        row = []
         for when, kept in run.snapshots.items():
             if name in kept:
-                title, axis = f"{name}, {when} training", f"{name} (mean of an anchor: 1)"
-                negatives = kept["negative"] + kept.get("same_class", 0)
-                figures.append((name, (title, weights(title, negatives, kept[name], axis))))
-    if not figures:
+                title, negatives = f"{name}, {when} training", kept["negative"] + kept.get("same_class", 0)
+                row.append((title, weights(title, negatives, kept[name], f"{name} (mean of an anchor: 1)")))
+        rows += [row] if row else []
+    if not rows:
         return None
     numbers = [f"{key} {value}" for key, value in loss.items() if type(value) in (int, float)]
-    rows = [[figure for each, figure in figures if each == name] for name in dict.fromkeys(name for name, _ in figures)]
     return {"figures": rows, "kind": kind, "loss": loss["name"] + (f" ({', '.join(numbers)})" if numbers else "")}
 
 

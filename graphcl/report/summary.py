@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -53,8 +54,7 @@ ROWS = {
     "descriptors": "RDKit descriptors",
     "trained": "trained encoder",
 }
-"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training;
-`ecfp4` and `descriptors` are of molecules that were read from SMILES."""
+"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training."""
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
@@ -160,8 +160,7 @@ def _commit() -> str | None:
 
 def _processor() -> str:
     try:
-        lines: Sequence[str] = Path("/proc/cpuinfo").read_text().splitlines()
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        return platform.processor()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+        found = None
+    return found[1].strip() if found else platform.processor()

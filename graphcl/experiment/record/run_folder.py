@@ -30,13 +30,12 @@ class RunFolder:
     the metrics; all other files are written atomically. The checkpoints of an unfinished seed are in `checkpoints/`.
 
     Args:
-        config: settings of the run, written to a new folder immediately. The folder must not exist; with
-            `config.resume`, it may contain a run with the same settings.
+        config: settings of the run, written to a new folder; with `config.resume`, the folder may hold the same run.
         data: fingerprint of the data, see `graphcl.experiment.fingerprint`; None if unknown.
 
     Raises:
-        InputError: the folder exists, or cannot be created. When resuming: the folder contains a run with other
-            settings, on other data or with a damaged file, or another process uses the folder.
+        InputError: the folder exists, cannot be created, or is in use; or, when resuming, it holds a run with other
+            settings, on other data or with a damaged file.
 
     Attributes:
         path: path of the folder.

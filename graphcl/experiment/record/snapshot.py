@@ -166,9 +166,6 @@ def _measure(method: Method, z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays
 
 
 def _counts(cosine: Tensor, weights: Tensor | None = None) -> np.ndarray:
-    """Return the histogram of cosines over the bins of `EDGES`, optionally weighted.
-
-    Cosines are clamped to [-1, 1], as rounding may push them out of the range of the bins.
-    """
+    """Return the histogram of cosines over the bins of `EDGES`; rounding may push a cosine out of [-1, 1]."""
     values = cosine.detach().flatten().double().clamp(-1, 1).cpu().numpy()
     return np.histogram(values, EDGES, weights=None if weights is None else weights.flatten().cpu().numpy())[0]
