@@ -58,9 +58,9 @@ class Context:
         self.group, self.checkpoints, self.workers, self.clock = group or Group(), checkpoints, workers, Clock()
 
     def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
-        """Record the time of embedding. Override to handle the embeddings `before` and `after` training.
+        """Record the time of embedding. Override to handle the embeddings `h [n, H]` `before` and `after` training.
 
-        `whole` is the loader of all graphs. `h [n, H]` is None if the untrained embeddings are not computed.
+        `whole` is the loader of all graphs; `h` is None if the untrained embeddings are not computed.
         """
         self.clock.lap("embed")
 

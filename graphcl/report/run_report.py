@@ -1,8 +1,4 @@
-"""Write `report.html`, a self-contained page about a run, from the files in the run folder.
-
-The page is rendered from `report.html.jinja`. Each function that returns a `Section` computes one section of the page,
-or None if its files are missing.
-"""
+"""Write `report.html`, a self-contained page about a run, from the files in the run folder."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ _MEASURES = {
 _NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds")
 _PROGRAMS = {"graphcl/run.py": "python -m graphcl.run", "graphcl/__main__.py": "graphcl", "bin/graphcl": "graphcl"}
 Section = dict[str, Any] | None
-"""Content of a section of the page. Its figures are pairs of a label for screen readers and a figure."""
+"""Content of a section of the page, None if its files are missing. Figures have a label for screen readers."""
 
 
 def write_report(folder: str | Path) -> Path:

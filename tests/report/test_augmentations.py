@@ -72,8 +72,7 @@ def test_a_view_does_not_depend_on_the_others():
 
 def test_kinds_of_nodes():
     assert node_kinds(path()).tolist() == [0, 1, 0, 1, 0, 2]
-    assert node_kinds(path(torch.rand(6, 2))) is None
-    assert node_kinds(path(torch.ones(6, 1))) is None
+    assert node_kinds(path(torch.rand(6, 2))) is node_kinds(path(torch.ones(6, 1))) is None
 
 
 def test_layout_of_small_large_and_disconnected_graphs():
