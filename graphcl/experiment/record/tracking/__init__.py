@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,12 @@ TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (TensorBoard, 
 @contextmanager
 def tracking(names: Sequence[str], folder: Path, seed: int, settings: Mapping[str, Any]) -> Iterator[list[Tracker]]:
     """Yield the opened trackers of a seed, and close them afterwards; trackers that fail to open are skipped."""
+    trackers: list[Tracker] = []
     with ExitStack() as stack:
-        trackers: list[Tracker] = []
+
+        def start(name: str) -> None:
+            trackers.append(stack.enter_context(TRACKERS[name](folder, seed, settings)))
+
         for name in names:
-            attempt(name, lambda of=TRACKERS[name]: trackers.append(stack.enter_context(of(folder, seed, settings))))
+            attempt(name, partial(start, name))
         yield trackers
