@@ -109,13 +109,13 @@ def test_bars_on_a_terminal(monkeypatch):
     monkeypatch.setenv("LINES", "40")
     monkeypatch.setattr(sys, "stderr", screen := io.StringIO())
     monkeypatch.setattr(screen, "isatty", lambda: True)
-    with progress.epoch_bar("seed 0", make_config({"epochs": 20}), Stop()) as show:
+    with progress.epoch_bar(0, make_config({"epochs": 20}), Stop()) as show:
         show(Epoch(7, 0.5, 0.25, -1.0, 2.0, 1.0))  # not epoch 1, as in a resumed run
     (line,) = [line for line in screen.getvalue().split("\r") if "7/20" in line]
     assert line.startswith("seed 0, epoch 7/20 ")
     assert ", loss 0.5000, alignment 0.250, uniformity -1.000, " in line
     assert len(re.search(r"20 (.*), loss", line)[1]) >= 10
-    with progress.fold_bar("seed 0") as show:
+    with progress.fold_bar(0) as show:
         show("svm, trained", 3, 3)
     assert "seed 0: svm, trained 3/3 " in screen.getvalue()
 

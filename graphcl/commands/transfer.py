@@ -41,7 +41,7 @@ from graphcl.experiment.context import OnFold
 from graphcl.experiment.encoder_input import contrasts_nodes, load_for
 from graphcl.experiment.finetune import check_labels, finetune, with_outputs
 from graphcl.experiment.record.progress import fold_bar
-from graphcl.experiment.record.run_folder import free_folder, new_folder
+from graphcl.experiment.record.run_folder import new_folder
 from graphcl.experiment.scores import score, with_usable_evaluation
 from graphcl.experiment.split import fold_splits, with_label_rate
 from graphcl.loaders.loader import make_loader
@@ -90,7 +90,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     """
     start = time.perf_counter()
     name = f"{Path(settings.dataset).stem}-{settings.mode}"
-    free_folder(settings.out, name)
+    new_folder(settings.out, name, create=False)
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
     description, weights = read_saved(settings.encoder)
@@ -118,7 +118,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
             encoder = encoder.to(device)
             if settings.mode == "probe":
-                with fold_bar(f"seed {seed}") as show:
+                with fold_bar(seed) as show:
                     found[row].append(_probe(config, encoder, dataset, seed, show, row))
             else:
                 found[row].append(_finetune(settings, encoder, dataset, seed, row, folder))

@@ -38,11 +38,7 @@ _BYTES_PER_WEIGHT = 16
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the torch device called `name`; `auto` is CUDA if available, else the CPU.
-
-    Raises:
-        InputError: the CUDA device is not available.
-    """
+    """Return the torch device called `name`; `auto` is CUDA if available. InputError if the device is not available."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     device = torch.device(name)
@@ -55,16 +51,13 @@ def pick_device(name: str) -> torch.device:
 def setup_runtime(config: Config, local_rank: int | None = None) -> torch.device:
     """Set the number of threads and deterministic mode of this process, and return its device.
 
-    Args:
-        config: settings of the run.
-        local_rank: index of this process on its machine, which selects the CUDA device; None for a single process.
+    The `local_rank` of this process on its machine selects the CUDA device; it is None for a single process.
     """
     device = pick_device(config.device)
     if local_rank is not None and device.type == "cuda":
         device = pick_device(f"cuda:{local_rank}")
         torch.cuda.set_device(device)
-    # The default is one thread: two threads are 20 % faster on small graphs, but 100 times slower on busy cores, where
-    # they wait for each other. With one thread, results also do not depend on the number of cores.
+    # the default is one thread: on busy cores, threads wait for each other
     torch.set_num_threads(config.threads)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads this at its first use
@@ -75,43 +68,39 @@ def setup_runtime(config: Config, local_rank: int | None = None) -> torch.device
 def make_model(
     config: Config, dataset: GraphDataset, seed: int = 0, encoder: OwnEncoder | None = None
 ) -> ContrastiveModel:
-    """Return an untrained model on the CPU, without changing the state of torch's global generator.
+    """Return an untrained model on the CPU, without changing torch's global generator.
 
     Args:
         config: settings of the encoder and the projector.
-        dataset: data set with the numbers of node and edge columns.
+        dataset: data set, whose `x` and `edge_attr` the encoder must fit.
         seed: seed of the initial weights.
         encoder: module to copy, or function from the number of columns to a module; default: the encoder in `config`.
 
     Raises:
-        InputError: the encoder needs edge attributes but the graphs have none, or `x` holds categories but the encoder
-            needs real numbers.
+        InputError: the encoder does not fit the data set, or needs more memory than the machine has.
     """
     name, columns, edge_dim = config.encoder["name"], dataset.num_features, dataset.num_edge_features or None
-    if encoder is None and not dataset[0].x.is_floating_point() and not takes_categories(name):
+    if encoder is not None:
+        make = partial(own_encoder, encoder, columns)
+    elif not dataset[0].x.is_floating_point() and not takes_categories(name):
         raise InputError(
             f"encoder `{name}` needs real numbers in `x`, but the `x` of {dataset.name} holds categories; use "
             "encoder molecule_gine, or features degree."
         )
-    if encoder is None and edge_dim is None and "edge_dim" in encoders.arguments(name).required:
+    elif edge_dim is None and "edge_dim" in encoders.arguments(name).required:
         raise InputError(f"encoder `{name}` needs `edge_attr`, which {dataset.name} lacks; use gin.")
-    if encoder is None:
+    else:
         make = partial(make_encoder, name, arguments_of(config.encoder), columns, edge_dim)
         _check_size(make, name)
-    else:
-        make = partial(own_encoder, encoder, columns)
     with seeded(seed):
         return MODELS[dataset.rows](make(), config.projection, config.projector)
 
 
 def _check_size(make: Callable[[], nn.Module], name: str) -> None:
     """Raise InputError if training the encoder that `make` returns needs more memory than the machine has."""
-    # An encoder that reads its weights in its constructor cannot be built on the meta device, so it is not checked.
-    with (
-        contextlib.suppress(NotImplementedError, RuntimeError),
-        torch.random.fork_rng(devices=[]),
-        torch.device("meta"),
-    ):
+    # an encoder that reads its weights in its constructor cannot be built on the meta device, so it is not checked
+    refused = contextlib.suppress(NotImplementedError, RuntimeError)
+    with refused, torch.random.fork_rng(devices=[]), torch.device("meta"):
         needed = _BYTES_PER_WEIGHT * sum(each.numel() for each in make().parameters())
         if needed > (memory := total_memory()):
             raise InputError(
@@ -121,13 +110,9 @@ def _check_size(make: Callable[[], nn.Module], name: str) -> None:
 
 
 def make_method(config: Config, dataset: Sized, model: ContrastiveModel, seed: int = 0) -> Method:
-    """Return the method that trains `model`, without changing the state of torch's global generator.
+    """Return the method that trains `model`, on its device, without changing torch's global generator.
 
-    Args:
-        config: settings of the method, the loss and the views.
-        dataset: graphs to train on; only their number is used.
-        model: model to train; the method is moved to its device.
-        seed: seed of the initial weights of the method.
+    Of `dataset`, only the number of graphs is used. `seed` is that of the method's initial weights.
 
     Raises:
         InputError: the method does not accept the loss.
@@ -144,37 +129,6 @@ def make_method(config: Config, dataset: Sized, model: ContrastiveModel, seed: i
     return method.to(device)
 
 
-def check_method(config: Config, dataset: GraphDataset) -> None:
-    """Raise InputError if the method contrasts nodes and `dataset` holds whole graphs, or the reverse."""
-    nodes = dataset.rows == "nodes"
-    if contrasts_nodes(vars(config)) != nodes:
-        contrasted, held, usual = (
-            ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")
-        )
-        raise InputError(
-            f"method `{config.method['name']}` contrasts {contrasted}, but the data set is one of {held}; use {usual}."
-        )
-
-
-def check_neighbours(config: Config, dataset: GraphDataset) -> None:
-    """Raise InputError if `neighbours` are to be sampled in whole graphs, or cannot be sampled."""
-    if config.neighbours:
-        if dataset.rows != "nodes":
-            raise InputError(f"`neighbours` are sampled around nodes, but {dataset.name} holds whole graphs; omit it.")
-        import_neighbor_loader()
-
-
-def check_ranks(config: Config, dataset: GraphDataset, ranks: int) -> None:
-    """Raise InputError if the graphs of a batch, or the nodes of a graph, cannot be divided between `ranks` ranks."""
-    name = config.method["name"]
-    if dataset.rows != "nodes":
-        check_shard((0, ranks), config.batch_size, len(dataset))
-    elif ranks > 1 and not getattr(methods[name], "divides_nodes", False):
-        raise InputError(
-            f"method `{name}` takes O(N) time for N nodes, which {ranks} ranks would not shorten; start one process."
-        )
-
-
 def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
     """Return the augmentations of the first and the second view."""
     return build_augmentation(config.views.first), build_augmentation(config.views.second)
@@ -189,20 +143,17 @@ def training_loader(
     return make_loader(dataset, config.batch_size, True, generator, device, config.shuffle_window, shard)
 
 
-def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None) -> None:
+def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
     """Compute the loss of a few graphs, to detect incompatible settings before a run writes any file.
 
-    Args:
-        config: settings of the run.
-        dataset: graphs to train on.
-        encoder: see `make_model`.
+    The `encoder` is that of `make_model`; `ranks` is the number of processes that train together.
 
     Raises:
-        InputError: loss, method, views, encoder and data set are incompatible, or the features contain NaN.
+        InputError: loss, method, views, encoder, data set and ranks are incompatible, or the features contain NaN.
     """
+    _check_rows(config, dataset, ranks)
     batch = Batch.from_data_list(dataset.sample())
     generator = torch.Generator().manual_seed(0)
-    check_method(config, dataset)
     method = make_method(config, dataset, make_model(config, dataset, encoder=encoder))
     views = two_views(batch, *method.augmentations(*make_augmentations(config)), generator)
     dataset.check_views(*views)
@@ -220,6 +171,26 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
                 f"the encoder does not accept the `x` of {dataset.name}, which holds categories ({error}); add a "
                 "torch.nn.Embedding for each column, or pass features='degree'."
             ) from None
+
+
+def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
+    """Raise InputError if `dataset` holds graphs and the settings need nodes or the reverse, or on too many ranks."""
+    name, nodes = config.method["name"], dataset.rows == "nodes"
+    if config.neighbours:
+        if not nodes:
+            raise InputError(f"`neighbours` are sampled around nodes, but {dataset.name} holds whole graphs; omit it.")
+        import_neighbor_loader()
+    if contrasts_nodes(vars(config)) != nodes:
+        kinds = ("whole graphs", "nodes", "grace") if nodes else ("nodes", "whole graphs", "two_views")
+        raise InputError(
+            f"method `{name}` contrasts {kinds[0]}, but the data set is one of {kinds[1]}; use {kinds[2]}."
+        )
+    if not nodes:
+        check_shard((0, ranks), config.batch_size, len(dataset))
+    elif ranks > 1 and not getattr(methods[name], "divides_nodes", False):
+        raise InputError(
+            f"method `{name}` takes O(N) time for N nodes, which {ranks} ranks would not shorten; start one process."
+        )
 
 
 def describe(

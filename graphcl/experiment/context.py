@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 
 from graphcl.distributed.launch import Group
 from graphcl.distributed.ranks import across
@@ -27,14 +28,7 @@ _RANK_SEEDS = 2**41
 
 
 class Clock:
-    """Stopwatch that adds up the wall time of each stage, in seconds.
-
-    Example:
-        >>> clock = Clock()
-        >>> clock.lap("load")
-        >>> list(clock.seconds)
-        ['load']
-    """
+    """Stopwatch that adds up the wall time of each stage, in seconds."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -48,7 +42,7 @@ class Clock:
 
 
 class Context:
-    """Surroundings of one seed: this process alone, without checkpoints and logs. Subclasses override the hooks.
+    """Surroundings of one seed: this process alone, without checkpoints and logs. Hooks that override call these first.
 
     Args:
         group: ranks that train together; default: this process alone.
@@ -63,34 +57,19 @@ class Context:
     ) -> None:
         self.group, self.checkpoints, self.workers, self.clock = group or Group(), checkpoints, workers, Clock()
 
-    def before_training(self, method: Method, h: Tensor | None) -> None:
-        """Handle the start of training; `h [n, H]` are the untrained embeddings, None if they are not computed."""
+    def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
+        """Record the time of embedding. Override to handle the embeddings `h [n, H]` `before` and `after` training.
+
+        `whole` is the loader of all graphs; `h` is None if the untrained embeddings are not computed.
+        """
+        self.clock.lap("embed")
 
     def on_epoch(self, epoch: Epoch) -> None:
-        """Handle a finished epoch."""
-
-    def after_training(self, method: Method, h: Tensor) -> None:
-        """Handle the end of training; `h [n, H]` are the trained embeddings."""
+        """Override to handle a finished epoch."""
 
     def on_scores(self, scores: Scores) -> None:
-        """Handle the scores: evaluator -> row -> score."""
-
-    def start_training(self, method: Method, h: Tensor | None) -> None:
-        """Call `before_training`, and record the time of the stages."""
-        self.clock.lap("embed")
-        self.before_training(method, h)
-        self.clock.lap("report")
-
-    def end_training(self, method: Method, h: Tensor) -> None:
-        """Call `after_training`, and record the time of the stages."""
-        self.clock.lap("embed")
-        self.after_training(method, h)
-        self.clock.lap("report")
-
-    def end(self, scores: Scores) -> None:
-        """Call `on_scores`, and record the time of the stages."""
+        """Record the time of the evaluation. Override to handle the scores."""
         self.clock.lap("evaluate")
-        self.on_scores(scores)
 
     def draws(self, method: Method, seed: int, device: torch.device) -> tuple[Shard, torch.Generator, torch.Generator]:
         """Return this rank's shard of each batch, the generator of the order, and that of the views on `device`.
@@ -105,33 +84,18 @@ class Context:
     def training(self, method: Method, seed: int, device: torch.device) -> Iterator[None]:
         """Within the block, losses see the batches of all ranks, and torch's global generators start from `seed`."""
         rank, _ = self._shard(method)
-        with ExitStack() as stack:
-            stack.enter_context(across(self.group.process_group))
-            stack.enter_context(reproducible(seed + rank * _RANK_SEEDS, device))
-            stack.enter_context(_one_line_for_nondeterministic())
-            yield
+        forked = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+        with across(self.group.process_group), forked:
+            torch.manual_seed(seed + rank * _RANK_SEEDS)  # for dropout
+            try:
+                yield
+            except RuntimeError as error:
+                if not torch.are_deterministic_algorithms_enabled() or "deterministic" not in str(error):
+                    raise
+                operation = str(error).partition(".")[0]
+                raise InputError(f"{operation}; choose another loss or method, or drop --deterministic.") from None
         self.clock.lap("train")
 
     def _shard(self, method: Method) -> Shard:
         """Return this rank's shard of each batch; a method that divides the nodes itself takes whole batches."""
         return WHOLE if method.divides_nodes else (self.group.rank, self.group.size)
-
-
-@contextmanager
-def reproducible(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators (used by dropout) within the block, and restore their state afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
-
-
-@contextmanager
-def _one_line_for_nondeterministic() -> Iterator[None]:
-    """Convert PyTorch's error about an operation without a deterministic implementation into an InputError."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not torch.are_deterministic_algorithms_enabled() or "deterministic" not in str(error):
-            raise
-        operation = str(error).partition(".")[0]
-        raise InputError(f"{operation}; choose another loss or method, or drop --deterministic.") from None

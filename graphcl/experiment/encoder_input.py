@@ -42,12 +42,8 @@ def load_for(
     Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
     already has all of the encoder's columns (labels and degrees) are used unchanged.
 
-    Args:
-        description: description of the encoder.
-        source: see `load_dataset`; a list of one graph is also accepted.
-        data_root: see `load_dataset`.
-        mirror: see `load_dataset`.
-        **molecules: `smiles`, `target`, `invalid`, `split` and `metric`, see `load_dataset`.
+    All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
+    `invalid`, `split` and `metric`. A list of one graph is also accepted as `source`.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.

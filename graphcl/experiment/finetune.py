@@ -1,19 +1,13 @@
 """Fine-tune an encoder with the labels of a split's training part.
 
-- Adam trains the encoder together with a linear output layer; dropout is applied to the embeddings.
-- Missing labels do not contribute to the loss.
-- The epoch with the best metric on the validation part is selected; of several best epochs, the first. Only the
-  weights of the selected epoch are scored on the test part.
-
 Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265), section 5.
 
-Differences from the paper: the paper applies dropout to the nodes in every layer and makes its own splits. Here,
-dropout is applied to the embeddings, and the benchmark's split is used.
+Differs: the paper applies dropout to the nodes in every layer and makes its own splits. Here, dropout is applied to the
+embeddings, and the benchmark's split is used.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -22,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.data import Batch
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.errors import InputError
@@ -36,10 +29,9 @@ from graphcl.training.randomness import seeded
 
 
 def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> ContrastiveModel:
-    """Return `encoder` with a linear output layer for the benchmark of `dataset`.
+    """Return `encoder` with a linear output layer, initialised with `seed`, for the benchmark of `dataset`.
 
-    The layer is initialised with `seed`. It has one output per task; if the metric is accuracy, one output per
-    class in the training part.
+    The layer has one output per task; if the metric is accuracy, one per class in the training part.
 
     Raises:
         InputError: see `benchmark_of`.
@@ -53,11 +45,7 @@ def with_outputs(encoder: nn.Module, dataset: GraphDataset, seed: int = 0) -> Co
 
 
 def benchmark_of(dataset: GraphDataset) -> Benchmark:
-    """Return the benchmark of `dataset`, checked for use in fine-tuning.
-
-    Raises:
-        InputError: the data set has no benchmark, or a benchmark with several classification tasks scored by accuracy.
-    """
+    """Return the benchmark of `dataset`; InputError if it has none, or several tasks scored by accuracy."""
     benchmark = dataset.benchmark
     if benchmark is None:
         raise InputError(
@@ -69,7 +57,7 @@ def benchmark_of(dataset: GraphDataset) -> Benchmark:
 
 
 def check_labels(dataset: GraphDataset) -> None:
-    """Raise InputError if the metric is undefined on the validation or test part; see also `benchmark_of`."""
+    """Raise InputError if `benchmark_of` does, or if the metric is undefined on the validation or test part."""
     benchmark = benchmark_of(dataset)
     for part in ("valid", "test"):
         targets = dataset.y[benchmark.split[part]].numpy()
@@ -123,6 +111,9 @@ def finetune(
 ) -> FoldScores:
     """Fine-tune an encoder and its output layer on a benchmark, and return the test score of the selected epoch.
 
+    Adam trains both; labels that are missing do not contribute to the loss. The first epoch with the best metric on the
+    validation part is selected. Only its weights are scored on the test part.
+
     Args:
         model: model from `with_outputs`, trained in place on its device; ends with the selected epoch's weights.
         dataset: graphs with a benchmark's split.
@@ -152,10 +143,10 @@ def finetune(
     whole = {part: make_loader(parts[part], 1024, device=device) for part in ("valid", "test")}
 
     def measured(part: str, epoch: int) -> float:
-        predicted = _predict(model, whole[part])
-        _refuse_non_finite(bool(predicted.isfinite().all()), f"the predictions for the {part} part", epoch)
-        if metric == "acc":
-            predicted = predicted.argmax(dim=1, keepdim=True)
+        with torch.no_grad():
+            out = torch.cat([model.projector(h) for h, _ in embed_batches(model, whole[part])]).cpu()
+        _check_finite(out, f"the predictions for the {part} part", epoch)
+        predicted = out.argmax(dim=1, keepdim=True) if metric == "acc" else out
         return task_mean(metric, dataset.y[benchmark.split[part]].numpy(), predicted.numpy())
 
     optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=weight_decay, fused=True)
@@ -173,24 +164,18 @@ def finetune(
             loss.backward()
             optimiser.step()
             losses.append(loss.detach())
-        mean = torch.stack(losses).mean().item()
-        _refuse_non_finite(math.isfinite(mean), "the loss", epoch)
+        mean = torch.stack(losses).mean().cpu()
+        _check_finite(mean, "the loss", epoch)
         valid = measured("valid", epoch)
         if not chosen or (valid < best if metric in LOWER else valid > best):
             best, chosen = valid, epoch
             weights = {key: value.clone() for key, value in model.state_dict().items()}
         for callback in callbacks:
-            callback({"epoch": epoch, "loss": mean, "valid": valid, "seconds": time.perf_counter() - start})
+            callback({"epoch": epoch, "loss": mean.item(), "valid": valid, "seconds": time.perf_counter() - start})
     model.load_state_dict(weights)
     return FoldScores(seed, (measured("test", chosen),), (chosen,), (best,), 1, 1, metric)
 
 
-@torch.no_grad()
-def _predict(model: ContrastiveModel, loader: Iterable[Batch]) -> Tensor:
-    """Return the model's outputs for all graphs of `loader`, computed in evaluation mode and moved to the CPU."""
-    return torch.cat([model.projector(h) for h, _ in embed_batches(model, loader)]).cpu()
-
-
-def _refuse_non_finite(finite: bool, name: str, epoch: int) -> None:
-    if not finite:
+def _check_finite(values: Tensor, name: str, epoch: int) -> None:
+    if not values.isfinite().all():
         raise NonFiniteLossError(f"{name} became NaN or infinite in epoch {epoch}; try a smaller learning rate.")

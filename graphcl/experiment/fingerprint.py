@@ -15,10 +15,7 @@ from graphcl.experiment.encoder_input import load_arguments
 
 
 def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
-    """Return `dataset`, the result of `GraphDataset.fingerprint`, and `files`, path -> digest.
-
-    The files are those that an argument of the method names, such as the `vectors` of `clip`.
-    """
+    """Return the fingerprint of the data set, and the digests of the files that an argument of the method names."""
     return {
         "dataset": dataset.fingerprint(),
         "files": {path: _file_digest(Path(path).expanduser()) for path in method_files(config)},
@@ -38,11 +35,9 @@ class KnownData:
         self._known: dict[object, Any] = {}
 
     def changes(self, record: Mapping[str, Any]) -> list[str]:
-        """Return one phrase per difference between the data of a cell and of earlier cells that load the same data.
+        """Return one phrase per difference between the data in the `record` of a cell and that of earlier cells.
 
-        Args:
-            record: record of the cell, with `config` and `data`, a result of `data_fingerprint`. Records of earlier
-                versions lack `data` and are ignored.
+        Cells are compared if they load the same data. Records of earlier versions lack `data` and are ignored.
         """
         return [
             phrase
@@ -67,11 +62,7 @@ def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]
 
 
 def _file_digest(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(2**20):
-                digest.update(block)
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise InputError(f"cannot read {str(path)!r}: {error.strerror}.") from None
-    return digest.hexdigest()[:16]

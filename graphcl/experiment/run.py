@@ -15,12 +15,12 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
-from graphcl.experiment.build import check_neighbours, check_ranks, dry_run, setup_runtime
+from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.record.output import open_output
-from graphcl.experiment.record.run_folder import check_folder
-from graphcl.experiment.record.tracking import check_trackers
+from graphcl.experiment.record.run_folder import name_of, new_folder
+from graphcl.experiment.record.tracking import TRACKERS
 from graphcl.experiment.scores import with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 
@@ -93,8 +93,10 @@ def run(config: Config) -> RunResult:
 def _load(config: Config, group: Group) -> GraphDataset:
     """Load and return the data set; rank 0 loads it first, so that only rank 0 downloads."""
     if group.is_main:
-        check_folder(config)
-        check_trackers(config.track)
+        if not config.resume:
+            new_folder(config.out, name_of(config), create=False)
+        for name in config.track:
+            TRACKERS[name].library()  # report a missing library before any work
         print(f"loading {config.dataset} ...", flush=True)
     else:
         group.barrier()
@@ -112,7 +114,5 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
             "be scored on folds; pass --split scaffold or random."
         )
     config = config.model_copy(update={"features": dataset.features})
-    check_neighbours(config, dataset)
-    dry_run(config, dataset)
-    check_ranks(config, dataset, group.size)
+    dry_run(config, dataset, ranks=group.size)
     return with_usable_evaluation(config, dataset)

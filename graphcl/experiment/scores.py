@@ -10,7 +10,7 @@ import inspect
 import math
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.util import find_spec
 
 import torch
@@ -21,14 +21,7 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4
 from graphcl.errors import InputError
-from graphcl.evaluate import (
-    EVALUATORS,
-    NODE_EVALUATORS,
-    SPLIT_EVALUATORS,
-    FoldScores,
-    majority,
-    usable_folds,
-)
+from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS, FoldScores, majority, usable_folds
 from graphcl.experiment.context import Context, Scores
 from graphcl.graphs.statistics import graph_statistics
 from graphcl.loaders.loader import make_loader
@@ -36,7 +29,6 @@ from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.node_gcn import propagate
 from graphcl.report.summary import ROWS
-from graphcl.training.epoch import Epoch
 from graphcl.training.loop import embed
 
 REFERENCES = tuple(row for row in ROWS if row != "trained")
@@ -61,38 +53,27 @@ def reference_embeddings(
     model: ContrastiveModel,
     whole: Iterable[Batch],
     seed: int,
-    rows: Collection[str] = REFERENCES,
+    rows: Collection[str],
 ) -> dict[str, Tensor]:
     """Compute reference embeddings, which need no training, and return name -> embeddings `[n, columns]`.
 
-    Args:
-        config: settings of the run, such as `max_degree` for the graph statistics.
-        dataset: graphs to embed.
-        model: untrained model.
-        whole: loader of all graphs in the order of the data set.
-        seed: seed of the shuffle for calibration.
-        rows: names to compute: any of `statistics` (graphs), `raw`, `propagated` (nodes), `untrained`, `calibrated`,
-            `ecfp4`, `descriptors`. Other names are ignored; `calibrated` is skipped if the encoder has no BatchNorm,
-            the last two without SMILES.
+    `whole` is a loader of all graphs in the order of the data set, and `seed` that of the shuffle for calibration. Of
+    the `rows`, those that do not fit are skipped, such as `calibrated` without BatchNorm.
     """
-    found = {}
-    for name, reference in _WITHOUT_ENCODER[dataset.rows].items():
-        if name in rows:
-            found[name] = reference(whole, config.max_degree)
+    found = {
+        name: reference(whole, config.max_degree)
+        for name, reference in _WITHOUT_ENCODER[dataset.rows].items()
+        if name in rows
+    }
     if "untrained" in rows:
         found["untrained"], _ = embed(model, whole)
     if "calibrated" in rows and has_batchnorm(model.encoder):
         found["calibrated"], _ = embed(calibrated(config, dataset, model, seed, whole), whole)
-    if (smiles := _smiles(dataset)) and dataset.scored:
+    smiles = dataset._data.get("smiles")
+    if isinstance(smiles, list) and dataset._indices is None and dataset.scored and find_spec("rdkit"):
         classical = {"ecfp4": ecfp4, "descriptors": descriptors}
-        found |= {name: describe(smiles) for name, describe in classical.items() if name in rows}
+        found |= {name: describe(tuple(smiles)) for name, describe in classical.items() if name in rows}
     return found
-
-
-def _smiles(dataset: GraphDataset) -> tuple[str, ...]:
-    """Return the SMILES of the graphs; empty if the graphs were not read from SMILES."""
-    given, whole = dataset._data.get("smiles"), dataset._indices is None
-    return tuple(given) if isinstance(given, list) and whole and find_spec("rdkit") else ()
 
 
 def calibrated(
@@ -109,44 +90,13 @@ def calibrated(
     return calibrate(model, make_loader(dataset, size, True, order, device, config.shuffle_window, like=like))
 
 
-def score_epochs(
-    found: dict[int, dict[str, FoldScores]],
-    config: Config,
-    dataset: GraphDataset,
-    model: ContrastiveModel,
-    whole: Iterable[Batch],
-    seed: int,
-    scores: bool,
-    context: Context,
-) -> Callable[[Epoch], None]:
-    """Return a callback that embeds and scores the graphs every `score_every` epochs; training keeps its state.
-
-    The callback adds epoch -> evaluator -> score to `found`. On ranks without `scores` it still embeds, as calibration
-    may need all ranks. For the other arguments, see `reference_embeddings` and `score_rows`.
-    """
-
-    def add(epoch: Epoch) -> None:
-        if config.score_every and epoch.epoch % config.score_every == 0:
-            h, _ = embed(calibrated(config, dataset, model, seed, whole) if config.precise_bn else model, whole)
-            if scores:
-                rows = score_rows(config, dataset, {"trained": h}, seed, context)
-                found[epoch.epoch] = {name: each["trained"] for name, each in rows.items()}
-
-    return add
-
-
 def score_rows(
     config: Config, dataset: GraphDataset, embeddings: Mapping[str, Tensor], seed: int, context: Context
 ) -> Scores:
-    """Score the embeddings of a seed with every evaluator, and return evaluator -> row -> score; {} without labels.
+    """Score the embeddings (row -> `[n, H]`) with every evaluator; return evaluator -> row -> score, {} without labels.
 
-    Args:
-        config: settings of the evaluators and their protocol.
-        dataset: data set with labels.
-        embeddings: row (a key of `ROWS`) -> embeddings `[n, H]`. With a reference of the data set's level, such as
-            `statistics`, the majority class is scored too.
-        seed: seed of the folds.
-        context: its `workers` are the threads of the evaluators, and its `on_fold` is called after every inner fold.
+    With the embeddings `statistics` or `raw`, the majority class is scored too. `context` holds the number of threads
+    of the evaluators, `workers`, and `on_fold`, which is called after every inner fold.
     """
     if not dataset.scored or not embeddings:
         return {}
@@ -208,9 +158,15 @@ def fitting_evaluators(dataset: GraphDataset) -> Mapping[str, Callable[..., Fold
     return {**EVALUATORS, **usable}
 
 
-def check_evaluators(names: Sequence[str], dataset: GraphDataset) -> None:
-    """Raise InputError if an evaluator in `names` does not fit `dataset`."""
-    if unfit := [name for name in names if name not in fitting_evaluators(dataset)]:
+def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
+    """Return the settings with at most as many folds as the smallest class has graphs; a reduction is printed.
+
+    Raises:
+        InputError: an evaluator does not fit the data set.
+    """
+    if not dataset.scored:
+        return config
+    if unfit := [name for name in config.eval if name not in fitting_evaluators(dataset)]:
         if dataset.rows == "nodes":
             why, usual = "has no train_mask, val_mask and test_mask", "random_splits"
         elif dataset.benchmark is not None:
@@ -218,19 +174,6 @@ def check_evaluators(names: Sequence[str], dataset: GraphDataset) -> None:
         else:
             why, usual = f"has no {'nodes to score' if unfit[0] in NODE_EVALUATORS else 'split of its own'}", "svm"
         raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {usual}.")
-
-
-def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
-    """Return the settings with at most as many folds as the smallest class has graphs.
-
-    If the number of folds is reduced, print a message on stderr.
-
-    Raises:
-        InputError: an evaluator does not fit the data set.
-    """
-    if not dataset.scored:
-        return config
-    check_evaluators(config.eval, dataset)
     if not set(config.eval) & set(EVALUATORS):
         return config
     with warnings.catch_warnings(record=True) as notes:

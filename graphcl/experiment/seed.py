@@ -30,7 +30,7 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.scores import EMBED_BATCH, calibrated, reference_embeddings, score_epochs, score_rows
+from graphcl.experiment.scores import EMBED_BATCH, calibrated, reference_embeddings, score_rows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
@@ -97,9 +97,17 @@ def run_seed(
     # Without scores, only the untrained embeddings are needed, for the report's map.
     wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
     embeddings = reference_embeddings(config, dataset, model, whole, seed, wanted)
-    context.start_training(method, embeddings.get("untrained"))
+    context.on_embeddings("before", method, whole, embeddings.get("untrained"))
     epoch_scores: dict[int, dict[str, FoldScores]] = {}
-    add_scores = score_epochs(epoch_scores, config, dataset, model, whole, seed, "trained" in wanted, context)
+
+    def score_epoch(epoch: Epoch) -> None:
+        if config.score_every and epoch.epoch % config.score_every == 0:
+            # ranks that score nothing embed too, as calibration may need all ranks
+            now, _ = embed(calibrated(config, dataset, model, seed, whole) if config.precise_bn else model, whole)
+            if "trained" in wanted:
+                found = score_rows(config, dataset, {"trained": now}, seed, context)
+                epoch_scores[epoch.epoch] = {name: row["trained"] for name, row in found.items()}
+
     with context.training(method, seed, device):
         history = train(
             synchronise(method) if config.sync_batchnorm else method,
@@ -107,16 +115,16 @@ def run_seed(
             first,
             second,
             generator=generator,
-            callbacks=[context.on_epoch, add_scores],
+            callbacks=[context.on_epoch, score_epoch],
             checkpoints=context.checkpoints,
             **config.training(),
         )
     if config.precise_bn:
         model.load_state_dict(calibrated(config, dataset, model, seed, whole).state_dict())
     h, y = embed(model, whole)
-    context.end_training(method, h)
+    context.on_embeddings("after", method, whole, h)
     if "trained" in wanted:
         embeddings["trained"] = h
     scores = score_rows(config, dataset, embeddings, seed, context)
-    context.end(scores)
+    context.on_scores(scores)
     return SeedResult(model, history, h, y, scores, epoch_scores, context.clock.seconds)

@@ -17,13 +17,8 @@ def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[G
     """Yield one copy of the data set for each fold, split into training, validation and test graphs.
 
     Copy k has fold k as the test part, the next fold as the validation part, and the other folds as the training part.
-    The folds are stratified and shuffled by the seed, as in `graphcl.evaluate.svm`. The metric is the accuracy. The
-    copies share the graphs in memory.
-
-    Args:
-        dataset: a data set with one class per graph.
-        seed: seed of the folds.
-        folds: number of folds, at least 3; reduced to the size of the smallest class.
+    The folds are stratified and shuffled by the seed, as in `graphcl.evaluate.svm`; there are at most as many as graphs
+    in the smallest class. The metric is the accuracy. The copies share the graphs in memory.
 
     Raises:
         InputError: the graphs have no classes, `folds` is below 3, or a class has fewer than 3 graphs.
@@ -35,19 +30,14 @@ def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[G
         raise InputError(
             f"{dataset.name} needs 3 folds and 3 graphs of every class, for training, validation and test."
         )
-    for test in range(len(parts)):
-        valid = (test + 1) % len(parts)
-        train = torch.cat([part for k, part in enumerate(parts) if k not in (valid, test)]).sort().values
-        split = {"train": train, "valid": parts[valid], "test": parts[test]}
-        yield with_split(dataset, Benchmark(split, "classification", "acc", 1))
-
-
-def with_split(dataset: GraphDataset, benchmark: Benchmark) -> GraphDataset:
-    """Return a copy of the data set with the split and metric of `benchmark`; its `y` is float `[n, tasks]`."""
-    found, found._data = copy.copy(dataset), copy.copy(dataset._data)
-    found._data.y = dataset.y.reshape(len(dataset), -1).float()
-    found.benchmark, found._data_list = benchmark, None
-    return found
+    for k, test in enumerate(parts):
+        valid = (k + 1) % len(parts)
+        train = torch.cat([part for j, part in enumerate(parts) if j not in (k, valid)]).sort().values
+        split = {"train": train, "valid": parts[valid], "test": test}
+        found, found._data = copy.copy(dataset), copy.copy(dataset._data)
+        found._data.y = dataset.y[:, None].float()  # as in a benchmark's data set
+        found.benchmark, found._data_list = Benchmark(split, "classification", "acc", 1), None
+        yield found
 
 
 def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDataset:
@@ -55,11 +45,6 @@ def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDatas
 
     The subset has the fraction `rate` of the training graphs of each class, rounded, and at least one graph. For
     regression or several tasks, it has this fraction of all training graphs. The other parts do not change.
-
-    Args:
-        dataset: a data set with a split.
-        rate: size of the subset as a fraction of the training part, in (0, 1].
-        seed: seed of the draw.
     """
     benchmark = dataset.benchmark
     assert benchmark is not None

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from graphcl.augment import Augmentation
-from graphcl.report.style import COLOURS, INK, MUTED, PAPER, panels, picture
+from graphcl.report.style import COLOURS, INK, MUTED, PAPER, panels, style
 
 ADDED = COLOURS[1]
 _NAMES = {"MUTAG": ("C", "N", "O", "F", "I", "Cl", "Br")}
@@ -22,26 +22,20 @@ _LETTERS = 60.0
 _COLUMNS = 5
 """Maximum number of drawings in a row."""
 _SPRINGS = 150
-"""Graphs with more nodes get a spring layout, as the Kamada-Kawai layout would take seconds."""
+"""Number of nodes above which a spring layout is used, as the Kamada-Kawai layout would take seconds."""
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Change:
-    """The difference between a graph and an augmented view of it; nodes are numbered as in the original graph.
-
-    Args:
-        nodes: nodes of the view.
-        gone: nodes of the original that the view lacks.
-        masked: nodes of the view whose features differ from the original's.
-        kept: edges in both the original and the view.
-        removed: edges in the original only.
-        added: edges in the view only.
-    """
+    """Difference between a graph and an augmented view of it; nodes are numbered as in the original graph."""
 
     nodes: list[int]
+    """Nodes of the view."""
     gone: list[int]
+    """Nodes of the original that the view lacks."""
     masked: list[int]
+    """Nodes of the view whose features differ from the original's."""
     kept: list[Pair]
     removed: list[Pair]
     added: list[Pair]
@@ -65,12 +59,7 @@ class Change:
 
 
 def change(graph: Data, augmentation: Augmentation, generator: torch.Generator | None = None) -> Change:
-    """Augment a graph and return the difference between the graph and the view.
-
-    Args:
-        graph: a graph with `x`; left unchanged.
-        augmentation: augmentation to apply.
-        generator: generator for the augmentation.
+    """Augment a graph with `x` and return the difference between the graph and the view.
 
     Example:
         >>> from graphcl import NodeDrop
@@ -95,22 +84,17 @@ def change(graph: Data, augmentation: Augmentation, generator: torch.Generator |
     )
 
 
-@picture
+@style()
 def augmentations(
     graphs: Mapping[str, Data], views: Mapping[str, Augmentation], seed: int = 0, dataset: str = ""
 ) -> tuple[Any, list[tuple[str, str, Change]]]:
     """Draw each graph and its view under each augmentation, and return the figure and the differences.
 
-    Each graph has a row: first the original, then its views, with the nodes at the same positions.
-
-    Args:
-        graphs: title -> graph with `x`.
-        views: name -> augmentation.
-        seed: seed of the views; each view has its own generator, so it does not depend on the other views.
-        dataset: name of the data set, to show names of node labels, such as the atoms of MUTAG.
+    Each graph (title -> graph with `x`) has a row: first the original, then its views, with the nodes at the same
+    positions. Each view draws from its own generator. The name of the data set gives node labels their names.
 
     Returns:
-        The figure, and for each view a tuple: title of the graph, name of the augmentation, difference.
+        The figure, and a tuple for each view: title of the graph, name of the augmentation, difference.
     """
     width = 1 + len(views)
     columns = min(width, _COLUMNS)
@@ -132,8 +116,7 @@ def augmentations(
             seen.append((name, label, found))
         for axis in mine[width:]:
             axis.remove()
-    marks = [*_kinds_legend(kinds_seen, dataset), *_legend([found for *_, found in seen])]
-    if marks:
+    if marks := _legend(kinds_seen, [found for *_, found in seen], dataset):
         figure.legend(handles=marks, loc="outside lower center", ncols=min(len(marks), 2 * columns), fontsize=9)
     return figure, seen
 
@@ -142,8 +125,7 @@ def layout(graph: Data) -> np.ndarray:
     """Return node positions `[N, 2]` from the Kamada-Kawai layout; from a spring layout if the graph is large."""
     import networkx as nx
 
-    network = nx.Graph()
-    network.add_nodes_from(range(graph.x.size(0)))
+    network = nx.empty_graph(graph.x.size(0))
     network.add_edges_from(sorted(_pairs(graph.edge_index.tolist())))
     if len(network) > _SPRINGS:
         positions = nx.spring_layout(network, seed=0, iterations=60)
@@ -173,8 +155,8 @@ def _draw(axis: Any, positions: np.ndarray, kinds: np.ndarray | None, found: Cha
 
     size = _dot_size(positions)
     fine = len(found.kept) + len(found.removed) > 60
-    styles = ((found.removed, MUTED, ":", 0.7), (found.kept, INK, "-", 0.35 if fine else 0.75))
-    for pairs, colour, line, alpha in (*styles, (found.added, ADDED, "--", 1.0)):
+    lines = ((found.removed, MUTED, ":", 0.7), (found.kept, INK, "-", 0.35 if fine else 0.75))
+    for pairs, colour, line, alpha in (*lines, (found.added, ADDED, "--", 1.0)):
         ends = [(positions[u], positions[v]) for u, v in pairs]
         width = (0.7 if fine else 1.4) * (1.4 if colour == ADDED else 1)
         axis.add_collection(LineCollection(ends, colors=colour, linestyles=line, linewidths=width, alpha=alpha))
@@ -212,30 +194,22 @@ def _kind_name(kind: int, dataset: str) -> str:
     return names[kind] if kind < len(names) else str(kind)
 
 
-def _kinds_legend(kinds: set[int], dataset: str) -> list[Any]:
-    """Return legend entries for the node labels that occur; empty if there are more labels than colours."""
+def _legend(kinds: set[int], found: list[Change], dataset: str) -> list[Any]:
+    """Return legend entries for the changes and the node labels that occur, unless there are too many labels."""
     from matplotlib.lines import Line2D
 
-    if not kinds or len(kinds) > len(_FILLS) or max(kinds) >= len(_FILLS):
-        return []
-    dot: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8, "mec": INK, "mew": 0.8}
+    dot: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8}
     prefix = "" if dataset in _NAMES else "label "
-    return [
-        Line2D([], [], **dot, mfc=_FILLS[kind], label=f"{prefix}{_kind_name(kind, dataset)}") for kind in sorted(kinds)
+    marks = [
+        Line2D([], [], **dot, mec=INK, mew=0.8, mfc=_FILLS[kind], label=f"{prefix}{_kind_name(kind, dataset)}")
+        for kind in (sorted(kinds) if max(kinds, default=0) < len(_FILLS) else ())
     ]
-
-
-def _legend(found: list[Change]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    marks = []
     if any(each.gone or each.removed for each in found):
         marks.append(Line2D([], [], color=MUTED, ls=":", alpha=0.7, label="gone", marker="o", mfc=PAPER, mec=MUTED))
     if any(each.added for each in found):
         marks.append(Line2D([], [], color=ADDED, ls="--", lw=2, label="new edge"))
     if any(each.masked for each in found):
-        ring: dict[str, Any] = {"marker": "o", "ls": "", "ms": 8, "mfc": PAPER, "mec": ADDED, "mew": 2}
-        marks.append(Line2D([], [], **ring, label="features replaced"))
+        marks.append(Line2D([], [], **dot, mfc=PAPER, mec=ADDED, mew=2, label="features replaced"))
     return marks
 
 

@@ -8,34 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.report.style import INK, MUTED, TRAINED, UNTRAINED, panels, picture
+from graphcl.report.style import INK, MUTED, TRAINED, UNTRAINED, panels, style
 
 
 @dataclass(frozen=True)
 class Bar:
-    """The scores in one cell of a table.
-
-    Args:
-        seeds: mean score of each finished seed; empty if no seed is finished.
-        untrained: mean score of the untrained encoder, if known.
-    """
+    """The mean scores in one cell of a table: of the trained encoder by finished seed, and of the untrained encoder."""
 
     seeds: Sequence[float]
     untrained: float | None = None
 
 
-@picture
+@style()
 def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, label: str = "accuracy in %") -> Any:
     """Return a figure whose bars extend from the untrained encoder's score to the trained encoder's mean score.
 
     The length of a bar is the gain, so the axis need not start at zero. Dots are seeds, whiskers show one standard
-    deviation over seeds.
-
-    Args:
-        columns: label of a column -> one `Bar` per row.
-        rows: labels of the rows.
-        title: title above all plots.
-        label: label of the score axis.
+    deviation over seeds. `columns` maps the label of each plot to one `Bar` per row.
     """
     from matplotlib.lines import Line2D
 
@@ -46,17 +35,15 @@ def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, 
     for number, (axis, (column, entries)) in enumerate(zip(axes, columns.items(), strict=True)):
         for place, bar in enumerate(entries):
             _draw(axis, place, bar)
-        axis.set_title(column)
-        axis.set_xlabel(label)
-        axis.set_ylim(len(rows) - 0.4, -0.6)
-        axis.set_yticks(range(len(rows)), [_short(row) for row in rows] if number % across == 0 else [""] * len(rows))
+        axis.set(title=column, xlabel=label, ylim=(len(rows) - 0.4, -0.6))
+        shown = [row if len(row) <= 40 else f"{row[:39]}…" for row in rows]
+        axis.set_yticks(range(len(rows)), shown if number % across == 0 else [""] * len(rows))
         axis.grid(False, axis="y")
         axis.use_sticky_edges = False
         axis.margins(x=0.08)
-    shared: dict[str, Any] = {"ls": "", "color": TRAINED}
     marks = [
         Line2D([], [], color=UNTRAINED, lw=1.6, label="untrained encoder"),
-        Line2D([], [], **shared, marker="|", ms=11, mew=2.2, label="trained, mean of the seeds"),
+        Line2D([], [], ls="", color=TRAINED, marker="|", ms=11, mew=2.2, label="trained, mean of the seeds"),
         Line2D([], [], ls="", color=INK, alpha=0.55, marker="o", ms=3, label="a seed"),
         Line2D([], [], color=TRAINED, lw=1.6, label="± standard deviation over seeds"),
     ]
@@ -68,8 +55,8 @@ def _draw(axis: Any, place: int, bar: Bar) -> None:
     if bar.untrained is not None:
         axis.plot([bar.untrained] * 2, [place - 0.5, place + 0.5], color=UNTRAINED, lw=1.6, zorder=2)
     if not bar.seeds:
-        middle: dict[str, Any] = {"transform": axis.get_yaxis_transform(), "va": "center", "ha": "center"}
-        axis.text(0.5, place, "not finished", color=MUTED, **middle)
+        where: dict[str, Any] = {"transform": axis.get_yaxis_transform(), "va": "center", "ha": "center"}
+        axis.text(0.5, place, "not finished", color=MUTED, **where)
         return
     mean, deviation = float(np.mean(bar.seeds)), float(np.std(bar.seeds))
     if bar.untrained is not None:
@@ -77,7 +64,3 @@ def _draw(axis: Any, place: int, bar: Bar) -> None:
     axis.errorbar(mean, place, xerr=deviation, color=TRAINED, lw=1.6, capsize=3, marker="|", ms=11, mew=2.2, zorder=4)
     axis.scatter(bar.seeds, [place] * len(bar.seeds), s=8, color=INK, alpha=0.55, linewidths=0, zorder=5)
     axis.text(1.02, place, f"{mean:.1f}", transform=axis.get_yaxis_transform(), va="center")
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 40 else f"{label[:39]}…"

@@ -7,17 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.report.style import MUTED, TRAINED, panel, picture
+from graphcl.report.style import MUTED, TRAINED, panel, style
 
 
-@picture
+@style()
 def curves(title: str, by_seed: Mapping[int, Sequence[float]]) -> Any:
-    """Return a figure of a metric over the epochs: a line per seed, and the mean over seeds.
-
-    Args:
-        title: name of the metric.
-        by_seed: seed -> one value per epoch.
-    """
+    """Return a figure of a metric over the epochs: a line per seed, with a value per epoch, and the mean over seeds."""
     figure, axis = panel(title, height=2.1)
     longest = max(map(len, by_seed.values()))
     single = len(by_seed) == 1
@@ -28,7 +23,6 @@ def curves(title: str, by_seed: Mapping[int, Sequence[float]]) -> Any:
     if not single:
         mean = np.mean([values[:common] for values in by_seed.values()], axis=0)
         axis.plot(range(1, common + 1), mean, color=TRAINED, lw=2, marker="o" if longest == 1 else None, ms=4)
-    axis.set_xlabel("epoch")
-    axis.set_xlim(0.5, longest + 0.5)
+    axis.set(xlabel="epoch", xlim=(0.5, longest + 0.5))
     axis.set_xticks(range(1, longest + 1) if longest < 6 else axis.get_xticks()[1:-1].astype(int))
     return figure

@@ -6,26 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.report.style import COLOURS, MARKERS, MUTED, TRAINED, panel, picture
+from graphcl.report.style import COLOURS, MARKERS, MUTED, TRAINED, panel, style
 
 CLASSES = len(COLOURS) * len(MARKERS)
 """Number of distinct combinations of colour and marker; further classes are drawn as grey dots."""
 
-_PORTIONS = 12
 
-
-@picture
+@style()
 def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndarray | None = None) -> Any:
-    """Return a scatter plot of graphs along the first two principal components of their embeddings.
+    """Return a scatter plot of `points [n, 2]`, the first two principal components of embeddings with classes `y [n]`.
 
     Points far outside the 1st to 99th percentile of a component are moved to the border, so that outliers do not
-    compress the other points.
-
-    Args:
-        title: title of the figure.
-        points: coordinates of the graphs `[n, 2]`.
-        shares: fraction of the variance in each component `[2]`.
-        y: class numbers `[n]`, from 0; None for unlabelled graphs.
+    compress the other points. `shares [2]` is the fraction of the variance in each component.
     """
     figure, axis = panel(title, height=2.9)
     low, high = np.percentile(points, [1, 99], axis=0)
@@ -34,24 +26,20 @@ def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndar
     inside = points.clip(low, high)
     random = np.random.default_rng(0)
     # draw random portions of all classes in turn, so that no class covers the other classes
-    for part in np.array_split(random.permutation(len(inside)), _PORTIONS):
+    for part in np.array_split(random.permutation(len(inside)), 12):
         mine = np.zeros(len(part)) if y is None else y[part]
         for number in random.permutation(np.unique(mine)):
             colour, marker = class_style(None if y is None else number)
             axis.plot(*inside[part][mine == number].T, marker, color=colour, ms=3.2, mew=0, alpha=0.7)
-    for axis_limits, bottom, top in zip((axis.set_xlim, axis.set_ylim), low, high, strict=True):
-        pad = 0.02 * (top - bottom)
-        axis_limits(bottom - pad, top + pad)
-    axis.set_xlabel(f"component 1 ({shares[0]:.0%} of the variance)")
-    axis.set_ylabel(f"component 2 ({shares[1]:.0%})")
+    pad = 0.02 * (high - low)
+    (left, bottom), (right, top) = low - pad, high + pad
+    axis.set(xlim=(left, right), ylim=(bottom, top))
+    axis.set(xlabel=f"component 1 ({shares[0]:.0%} of the variance)", ylabel=f"component 2 ({shares[1]:.0%})")
     return figure
 
 
 def class_style(number: int | None) -> tuple[str, str]:
-    """Return the colour and marker of class `number`.
-
-    Classes from `CLASSES` on are grey dots; graphs without labels (None) are dots in the colour `TRAINED`.
-    """
+    """Return the colour and marker of class `number`; None stands for graphs without labels."""
     if number is None:
         return TRAINED, "o"
     if number >= CLASSES:

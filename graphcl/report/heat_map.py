@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from graphcl.report.style import PAPER, panels, picture
+from graphcl.report.style import PAPER, panels, style
 
 
-@picture
+@style()
 def heat_map(
     tables: Mapping[str, np.ndarray],
     xs: Sequence[str],
@@ -41,12 +41,10 @@ def heat_map(
                 colour = PAPER if value < (low + high) / 2 else "#000000"
                 axis.text(x, y, f"{value:.1f}", ha="center", va="center", fontsize=8, color=colour)
         below = (untrained or {}).get(label)
-        axis.set_title(label if below is None else f"{label}\nuntrained {below:.1f}")
+        heading = label if below is None else f"{label}\nuntrained {below:.1f}"
+        axis.set(title=heading, xlabel=axes[0], ylabel=axes[1])
         axis.set_xticks(range(len(xs)), xs)
         axis.set_yticks(range(len(ys)), ys)
-        axis.set_xlabel(axes[0])
-        axis.set_ylabel(axes[1])
         axis.grid(False)
-        for side in axis.spines.values():
-            side.set_visible(False)
+        axis.spines[:].set_visible(False)
     return figure

@@ -19,15 +19,9 @@ EDGES = np.linspace(-1, 1, 41)
 
 @dataclass(frozen=True)
 class Run:
-    """The content of a run folder; if a file is missing, its attribute is empty.
+    """The content of `config.yaml`, `metrics.jsonl`, `result.json`, `embeddings.npz` and `report.npz`.
 
-    Args:
-        config: the settings, from `config.yaml`.
-        metrics: one mapping per seed and epoch, from `metrics.jsonl`.
-        result: scores, times and versions, from `result.json`.
-        embeddings: `h`, `seeds` and, if the graphs are labelled, `y`, from `embeddings.npz`.
-        snapshots: `before` and `after` -> arrays of `report_arrays`, taken before and after training the first seed,
-            from `report.npz`.
+    If a file is missing, its attribute is empty. `snapshots` maps `before` and `after` to arrays of `report_arrays`.
     """
 
     config: Mapping[str, Any]
@@ -54,23 +48,18 @@ def read_run(folder: Path) -> Run:
     lines, result, embeddings, arrays = (
         folder / name for name in ("metrics.jsonl", "result.json", "embeddings.npz", "report.npz")
     )
+    snapshots: dict[str, dict[str, np.ndarray]] = {}
     try:
         text = read_text(lines, MAX_METRICS) if lines.exists() else ""
+        for key, values in (read_arrays(arrays) if arrays.exists() else {}).items():
+            when, _, name = key.partition("_")
+            snapshots.setdefault(when, {})[name] = values
         return Run(
             config,
             [parse_json(line, str(lines)) for line in text.splitlines()],
             read_json(result) if result.exists() else {},
             read_arrays(embeddings) if embeddings.exists() else {},
-            _by_snapshot(read_arrays(arrays)) if arrays.exists() else {},
+            snapshots,
         )
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
-
-
-def _by_snapshot(arrays: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Group arrays named `before_map`, `after_map`, ... by snapshot: `{"before": {"map": ...}, ...}`."""
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for key, values in arrays.items():
-        when, _, name = key.partition("_")
-        found.setdefault(when, {})[name] = values
-    return found

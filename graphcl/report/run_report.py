@@ -1,8 +1,4 @@
-"""Write `report.html`, a self-contained page about a run, from the files in the run folder.
-
-The page is rendered from the template `report.html.jinja`. Each function that returns a `Section` or `Figures` computes
-one section of the page. If the files for a section are missing, the section is left out.
-"""
+"""Write `report.html`, a self-contained page about a run, from the files in the run folder."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import contextlib
 import itertools
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +20,29 @@ from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores, paired_gain, paired_test
 from graphcl.evaluate.pca import plot_indices, principal_plane
 from graphcl.registry import methods
+from graphcl.report.cosines import KINDS, density, mean_weight, similarities, weights
 from graphcl.report.curves import curves
 from graphcl.report.embedding_map import CLASSES, class_style, embedding_map
 from graphcl.report.gains import gain_by_seed, gains, metric_label
 from graphcl.report.run_files import EDGES, Run, read_run
-from graphcl.report.similarities import KINDS, density, similarities
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
 from graphcl.report.summary import ROWS, deviation, protocol_line, unit
 from graphcl.report.svg import css_colour, css_variables, inline
-from graphcl.report.weights import mean_weight, weights
 from graphcl.system.files import write_text
 
-_WHEN = ("before", "after")
 _MEASURES = {
     "loss": "loss",
     "alignment": "alignment (lower is closer)",
     "uniformity": "uniformity (lower is more uniform)",
 }
 _NOT_DRAWN = ("seed", "epoch", "seconds", "data_seconds")
-_GLYPHS = {"o": "●", "^": "▲", "s": "■", "D": "◆", "v": "▼"}
-_LINES = {"-": "solid", "--": "dashed"}
 _PROGRAMS = {"graphcl/run.py": "python -m graphcl.run", "graphcl/__main__.py": "graphcl", "bin/graphcl": "graphcl"}
-Section = dict[str, Any]
-Figures = list[tuple[str, Any]]
-"""Pairs of a label for screen readers and a figure."""
+Section = dict[str, Any] | None
+"""Content of a section of the page, None if its files are missing. Figures have a label for screen readers."""
 
 
 def write_report(folder: str | Path) -> Path:
-    """Write `report.html` into a run folder, replacing an earlier report, and return the path of the file.
-
-    Args:
-        folder: run folder of `python -m graphcl.run`; the run may be unfinished.
+    """Write `report.html` into the folder of a run, finished or not, and return the path of the file.
 
     Raises:
         InputError: `folder` is not a run folder, or a file in it cannot be read or written.
@@ -75,25 +63,19 @@ def write_report(folder: str | Path) -> Path:
 
 def report(run: Run) -> str:
     """Return the report of a run as HTML that is also well-formed XML."""
-    numbers = itertools.count()
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals |= {
-        "rows": _rows(run.config["method"]["name"]),
-        "svg": lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
-        "css_colour": css_colour,
-        "variables": css_variables(),
-        "glyphs": _GLYPHS,
-        "lines": _LINES,
-    }
+    numbers, method = itertools.count(), run.config["method"]["name"]
     settings = compare_with_defaults(run.config)
-    page = environment.get_template("report.html.jinja").render(
+    folder = FileSystemLoader(Path(__file__).parent)
+    pages = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    page = pages.get_template("report.html.jinja").render(
         **vars(run),
+        # a plug-in used by the run may not be installed here
+        rows=methods.facts(method).get("rows", "graphs") if method in methods else "graphs",
+        svg=lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
+        css_colour=css_colour,
+        variables=css_variables(),
+        glyphs={"o": "●", "^": "▲", "s": "■", "D": "◆", "v": "▼"},
+        lines={"-": "solid", "--": "dashed"},
         title=f"{Path(run.config['dataset']).stem}, {run.config.get('name') or run.config['loss']['name']}",
         command=_command(run.result["command"]) if run.result else "",
         scores=_scores(run.result),
@@ -101,30 +83,23 @@ def report(run: Run) -> str:
         maps=_maps(run),
         cosines=_cosines(run.snapshots),
         weights=_weights(run),
-        times=_times(run.result),
+        times=", ".join(f"{stage} {value:.2f} s" for stage, value in run.result.get("seconds", {}).items()),
         changed=[(key, value, default) for key, value, default in settings if default is not None],
         unchanged=[(key, value) for key, value, default in settings if default is None],
     )
     return page.replace(" ± ", "\u00a0±\u00a0")  # no line break around ±
 
 
-def _rows(method: str) -> str:
-    """Return `nodes` if the method contrasts nodes, else `graphs`."""
-    installed = method in methods  # a plug-in used by the run may not be installed here
-    return methods.facts(method).get("rows", "graphs") if installed else "graphs"
-
-
 def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str | None]]:
     """Return `(name, value, default)` for every setting, as text; `default` is None if the value is the default."""
     names = {key: {"name": config[key]["name"]} for key in ("loss", "method", "encoder")}
     # keep the members of a composed augmentation, which are required arguments
-    views = {
-        key: {part: value for part, value in view.items() if part in ("name", "members")}
-        for key, view in config["views"].items()
+    names["views"] = {
+        key: {part: view[part] for part in ("name", "members") if part in view} for key, view in config["views"].items()
     }
     plain = same_names = dict(flat_values(make_config({}).model_dump()))
     with contextlib.suppress(InputError):  # a plug-in used by the run may not be installed here
-        same_names = dict(flat_values(make_config({**names, "views": views}).model_dump()))
+        same_names = dict(flat_values(make_config(names).model_dump()))
     found = []
     for key, value in flat_values(config):
         default = (plain if key.endswith(".name") else same_names).get(key)
@@ -133,7 +108,7 @@ def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str
     return found
 
 
-def _scores(result: Mapping[str, Any]) -> Section | None:
+def _scores(result: Mapping[str, Any]) -> Section:
     if "scores" not in result:
         return None
     heads, figures, columns, seed_rows = [], [], [], []
@@ -141,24 +116,21 @@ def _scores(result: Mapping[str, Any]) -> Section | None:
     for evaluator, kept in result["scores"].items():
         rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names}
         before, after = rows["untrained"], rows["trained"]
-        best, metric = kept["best_reference"], after[0].metric
+        best, metric, several = kept["best_reference"], after[0].metric, len(after) > 1
         over = _gain(after, before), _gain(after, rows[best])
-        spread = f"± {deviation(kept['trained'])} over {len(after)} seeds" if len(after) > 1 else "one seed"
-        heads.append({
-            "number": f"{kept['trained']['mean']:.2f}",
-            "interval": f"{unit(metric)} {spread}, {evaluator}",
-            "verdict": _verdict(after, rows[best], ROWS[best]),
-        })  # fmt: skip
-        label = f"{evaluator}: trained encoder {kept['trained']['mean']:.2f} {unit(metric)}. "
-        figures.append([(label + heads[-1]["verdict"], gains(evaluator, before, after))])
-        if len(after) > 1:
+        spread = f"± {deviation(kept['trained'])} over {len(after)} seeds" if several else "one seed"
+        verdict = f"{_verdict(after, rows[best])} the best row without training ({ROWS[best]}): {over[1]}."
+        number = f"{kept['trained']['mean']:.2f}"
+        heads.append({"number": number, "interval": f"{unit(metric)} {spread}, {evaluator}", "verdict": verdict})
+        label = f"{evaluator}: trained encoder {number} {unit(metric)}. {verdict}"
+        figures.append([(label, gains(evaluator, before, after))])
+        if several:
             figures[-1].append((f"gain of each seed by {evaluator}", gain_by_seed(f"{evaluator}, gain", before, after)))
-        cells = [f"{kept[row]['mean']:.2f}" + (f" ± {deviation(kept[row])}" if len(after) > 1 else "") for row in names]
+        cells = [f"{kept[row]['mean']:.2f}" + (f" ± {deviation(kept[row])}" if several else "") for row in names]
         columns.append([*cells, over[0], f"{over[1]} ({ROWS[best]})"])
-        for of_seed in zip(*rows.values(), strict=True):
-            gained = paired_gain([of_seed[names.index("trained")]], [of_seed[names.index("untrained")]]).mean
-            means = (f"{score.mean:.2f}" for score in of_seed)
-            seed_rows.append((evaluator, of_seed[0].seed, *means, f"{gained:+.2f}"))
+        for i, score in enumerate(after):
+            means = (f"{rows[row][i].mean:.2f}" for row in names)
+            seed_rows.append((evaluator, score.seed, *means, f"{paired_gain([score], [before[i]]).mean:+.2f}"))
     labels = [*(ROWS[row] for row in names), "gain over the untrained encoder", "gain over the best reference row"]
     return {
         "heads": heads,
@@ -172,13 +144,11 @@ def _scores(result: Mapping[str, Any]) -> Section | None:
     }
 
 
-def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores], row: str) -> str:
-    """Return a sentence on whether training improves on `best`, the best row of scores that needs no training."""
-    gain = paired_gain(after, best).mean
-    against = f"the best row without training ({row}): {_gain(after, best)}."
+def _verdict(after: Sequence[FoldScores], best: Sequence[FoldScores]) -> str:
+    """Return whether training improves on `best`, the scores of the best row without training, in words."""
     if sum(len(score.accuracy) for score in after) < 2 or paired_test(after, best).p >= 0.05:
-        return f"No gain beyond chance over {against}"
-    return f"Training {'gains over' if gain > 0 else 'loses to'} {against}"
+        return "No gain beyond chance over"
+    return f"Training {'gains over' if paired_gain(after, best).mean > 0 else 'loses to'}"
 
 
 def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> str:
@@ -193,11 +163,12 @@ def _gain(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> str:
     return ", ".join(parts)
 
 
-def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section | None:
+def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section:
     if not metrics:
         return None
+    drawn = [*_MEASURES, *(key for key in metrics[-1] if key not in (*_NOT_DRAWN, *_MEASURES))]
     figures = []
-    for key in (*_MEASURES, *(key for key in metrics[-1] if key not in (*_NOT_DRAWN, *_MEASURES))):
+    for key in drawn:
         by_seed: dict[int, list[float]] = {}
         for line in metrics:
             if key in line:
@@ -212,7 +183,7 @@ def _curves(metrics: Sequence[Mapping[str, Any]]) -> Section | None:
     }
 
 
-def _maps(run: Run) -> Section | None:
+def _maps(run: Run) -> Section:
     if "h" not in run.embeddings or not run.embeddings["h"].size:
         return None
     h, y = run.embeddings["h"], run.embeddings.get("y")
@@ -234,18 +205,18 @@ def _maps(run: Run) -> Section | None:
     return {"legend": legend, "figures": figures, "shown": len(graphs), "total": h.shape[1]}
 
 
-def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section | None:
-    counts = {when: {kind: kept[kind] for kind in KINDS if kind in kept} for when, kept in _in_order(snapshots)}
+def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section:
+    counts = {when: {kind: kept[kind] for kind in KINDS if kind in kept} for when, kept in snapshots.items()}
     if not counts:
         return None
     labelled = any("same_class" in kinds for kinds in counts.values())
     styles = {**KINDS, "negative": ("negatives of other classes" if labelled else "negatives", *KINDS["negative"][1:])}
-    top = max(density(each, EDGES).max() for kinds in counts.values() for each in kinds.values() if each.sum())
+    top = max(density(each).max() for kinds in counts.values() for each in kinds.values() if each.sum())
     figures = []
     for when, kinds in counts.items():
         means = ", ".join(f"{styles[kind][0]} {_mean(each):+.2f}" for kind, each in kinds.items() if each.sum())
         title = f"{when} training"
-        figures.append((f"Cosines {title}, means: {means}", similarities(title, EDGES, kinds, 1.05 * top)))
+        figures.append((f"Cosines {title}, means: {means}", similarities(title, kinds, 1.05 * top)))
     return {
         "legend": [styles[kind] for kind in KINDS if any(kind in kinds for kinds in counts.values())],
         "figures": figures,
@@ -254,23 +225,20 @@ def _cosines(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> Section | Non
     }
 
 
-def _weights(run: Run) -> Section | None:
+def _weights(run: Run) -> Section:
     loss, kind = run.config["loss"], _weighting(run.snapshots)
-    figures: list[Figures] = []
+    rows = []
     for name in ("push", "weight") if kind == "unequal" else ("push",):
         row = []
-        for when, kept in _in_order(run.snapshots):
+        for when, kept in run.snapshots.items():
             if name in kept:
-                title, axis = f"{name}, {when} training", f"{name} (mean of an anchor: 1)"
-                negatives = kept["negative"] + kept.get("same_class", 0)
-                row.append((title, weights(title, EDGES, negatives, kept[name], axis)))
-        if row:
-            figures.append(row)
-    if not figures:
+                title, negatives = f"{name}, {when} training", kept["negative"] + kept.get("same_class", 0)
+                row.append((title, weights(title, negatives, kept[name], f"{name} (mean of an anchor: 1)")))
+        rows += [row] if row else []
+    if not rows:
         return None
     numbers = [f"{key} {value}" for key, value in loss.items() if type(value) in (int, float)]
-    arguments = f" ({', '.join(numbers)})" if numbers else ""
-    return {"figures": figures, "kind": kind, "loss": loss["name"] + arguments}
+    return {"figures": rows, "kind": kind, "loss": loss["name"] + (f" ({', '.join(numbers)})" if numbers else "")}
 
 
 def _weighting(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> str:
@@ -281,14 +249,6 @@ def _weighting(snapshots: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     return "unequal" if means and all(np.nanmin(mean) >= 0 for mean in means) else "unknown"
 
 
-def _times(result: Mapping[str, Any]) -> str:
-    return ", ".join(f"{stage} {value:.2f} s" for stage, value in result.get("seconds", {}).items())
-
-
-def _in_order(snapshots: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((when, snapshots[when]) for when in _WHEN if when in snapshots)
-
-
 def _mean(counts: np.ndarray) -> float:
     mean = (counts * (EDGES[1:] + EDGES[:-1]) / 2).sum() / counts.sum()
     return round(float(mean), 2) + 0.0  # adding 0.0 turns -0.0 into 0.0
@@ -296,10 +256,9 @@ def _mean(counts: np.ndarray) -> float:
 
 def _command(arguments: Sequence[str]) -> str:
     """Return the command line as typed, with the path in `sys.argv[0]` replaced by the name of the program."""
-    if not arguments:
-        return ""
-    program = next((typed for end, typed in _PROGRAMS.items() if arguments[0].endswith(end)), arguments[0])
-    return " ".join([program, *map(shlex.quote, arguments[1:])])
+    program, *words = arguments or [""]
+    typed = next((typed for end, typed in _PROGRAMS.items() if program.endswith(end)), program)
+    return " ".join([typed, *map(shlex.quote, words)])
 
 
 def _shown(value: Any) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 INK, MUTED, GRID, PAPER = "#1b1b1b", "#707070", "#e4e4e4", "#ffffff"
 """Colours of text and lines, minor parts, grid and background; `svg.inline` replaces them with CSS variables."""
@@ -39,42 +38,24 @@ _STYLE: Any = {
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "axes.linewidth": 0.7,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.edgecolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), MUTED),
     "figure.facecolor": PAPER,
     "axes.facecolor": "none",
     "svg.fonttype": "none",  # write text as text, so that it can be searched
     "svg.hashsalt": "graphcl",  # fixed salt for ids, so that equal figures give equal files
 }
-_Picture = TypeVar("_Picture", bound=Callable[..., Any])
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Use the common style inside a `with` block, and restore the user's matplotlib settings afterwards."""
+    """Use the common style in a `with` block or a decorated function; keep the user's matplotlib settings outside."""
     import matplotlib  # imported here, as the import takes half a second
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
         yield
-
-
-def picture(function: _Picture) -> _Picture:
-    """Decorate a drawing function so that it draws in the common style."""
-
-    @functools.wraps(function)
-    def drawn(*args: Any, **kwargs: Any) -> Any:
-        with style():
-            return function(*args, **kwargs)
-
-    return drawn  # type: ignore[return-value]
 
 
 def panel(title: str = "", width: float = 3.3, height: float = 2.4) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -21,15 +22,14 @@ from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summari
 
 def environment(device: torch.device) -> dict[str, Any]:
     """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
-    packages = ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb")
-    found = {}
-    for package in packages:
+    versions = {"python": platform.python_version()}
+    for package in ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb"):
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
+            versions[package] = "not installed"
     return {
-        "versions": {"python": platform.python_version(), **found},
+        "versions": versions,
         "commit": _commit(),
         "hardware": {
             "machine": platform.machine(),
@@ -54,17 +54,13 @@ ROWS = {
     "descriptors": "RDKit descriptors",
     "trained": "trained encoder",
 }
-"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training;
-`ecfp4` and `descriptors` are of molecules that were read from SMILES."""
+"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training."""
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
     """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`.
 
-    The gains are over `untrained` and over the best row that needs no training.
-
-    Args:
-        rows: row -> one score per seed; contains `trained` and `untrained`.
+    The gains are over `untrained` and over the best row that needs no training. `rows` has one score per row and seed.
     """
     references = {name: scores for name, scores in rows.items() if name != "trained"}
     best = best_row(references)
@@ -91,12 +87,7 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
 
 
 def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
-    """Return the lines of the table of scores: for each evaluator, the rows, then the gains.
-
-    Args:
-        result: content of `result.json`.
-        rows: row -> label; rows without scores are left out.
-    """
+    """Return the lines of the table of scores: for each evaluator, the `rows` (row -> label), then the gains."""
     on_folds = "folds" in result
     metric = METRICS[next(iter(result["scores"].values()))["metric"]]
     lines = [f"{'':36}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
@@ -128,24 +119,17 @@ SPLITS = {
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
-    """Return the evaluation protocol in one line.
-
-    Args:
-        result: content of `result.json`.
-        split_chooses: name of the setting that is selected on the validation part, such as `C` or `epoch`.
-    """
-    if "folds" in result:
-        of_nodes = list(dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS))
-        on_folds = [name for name in result["scores"] if name not in SPLITS]
-        if not on_folds:
-            return "; ".join(of_nodes)
-        if result["inner_folds"] is None:
-            return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
+    """Return the evaluation protocol in one line; the validation part selects `split_chooses`, such as `epoch`."""
+    if "folds" not in result:
+        train, valid, test = result["split"].values()
+        return f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+    if result["inner_folds"] is None:
+        return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
+    parts = list(dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS))
+    if on_folds := [name for name in result["scores"] if name not in SPLITS]:
         chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in on_folds))
-        folds = f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid"
-        return "; ".join([*of_nodes, folds])
-    train, valid, test = result["split"].values()
-    return f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+        parts.append(f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid")
+    return "; ".join(parts)
 
 
 def protocol(folds: int, inner_folds: int | None, benchmark: Benchmark | None) -> dict[str, Any]:
@@ -163,22 +147,20 @@ def unit(metric: str) -> str:
 @functools.cache  # every cell of a sweep calls it, and the commit of the loaded code does not change
 def _commit() -> str | None:
     """Return the git commit of this package, plus `-dirty` if tracked files are modified; None outside a checkout."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", "-C", str(Path(__file__).parent), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)
-        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    tracked = ("ls-files", "--error-unmatch", Path(__file__).name)
+    found = ""
+    for words in (tracked, ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")):
+        command = ["git", "-C", str(Path(__file__).parent), *words]
+        try:
+            found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        except (OSError, subprocess.SubprocessError):
+            return None
+    return found
 
 
 def _processor() -> str:
     try:
-        lines: Sequence[str] = Path("/proc/cpuinfo").read_text().splitlines()
+        found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        return platform.processor()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+        found = None
+    return found[1].strip() if found else platform.processor()

@@ -7,13 +7,13 @@ import io
 import re
 from typing import Any
 
-from graphcl.report.style import ON_DARK, picture
+from graphcl.report.style import ON_DARK, style
 
 _NAMES = ("ink", "muted", "grid", "paper", *(f"c{number}" for number in range(len(ON_DARK))))
 _VARIABLES = {colour: f"--{name}" for colour, name in zip(ON_DARK, _NAMES, strict=False)}
 
 
-@picture
+@style()
 def to_svg(figure: Any) -> str:
     """Return `figure` as the text of an SVG file; equal figures give equal texts."""
     file = io.StringIO()
@@ -21,7 +21,7 @@ def to_svg(figure: Any) -> str:
     return file.getvalue()
 
 
-@picture
+@style()
 def to_png(figure: Any) -> bytes:
     """Return `figure` as the bytes of a PNG file with 150 dots per inch."""
     file = io.BytesIO()
@@ -42,10 +42,7 @@ def css_colour(colour: str) -> str:
 def inline(figure: Any, prefix: str, label: str) -> str:
     """Return `figure` as an `<svg>` element that uses the page's colours and font, and fills its container's width.
 
-    Args:
-        figure: matplotlib figure.
-        prefix: prefix of all ids in the element, unique on the page.
-        label: label for screen readers.
+    All ids in the element begin with `prefix`, unique on the page; `label` is for screen readers.
     """
     figure.patch.set_visible(False)
     text = to_svg(figure)

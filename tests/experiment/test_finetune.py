@@ -47,108 +47,83 @@ def test_the_loss_equals_a_loop_over_known_labels(metric):
     y = torch.randint(2, (9, tasks), generator=generator).double()
     y[torch.rand(y.shape, generator=generator) < 0.4] = torch.nan
     terms = []
-    for i, row in enumerate(y.tolist()):
-        for task, value in enumerate(row):
-            if value != value:
-                continue
-            if metric == "acc":
-                terms.append(-functional.log_softmax(out[i], 0)[int(value)])
-            elif metric == "rmse":
-                terms.append((out[i, task] - value) ** 2)
-            else:
-                p = torch.sigmoid(out[i, task])
-                terms.append(-torch.log(p if value else 1 - p))
+    for i, task in (~y.isnan()).nonzero().tolist():
+        value = y[i, task].item()
+        if metric == "acc":
+            terms.append(-functional.log_softmax(out[i], 0)[int(value)])
+        elif metric == "rmse":
+            terms.append((out[i, task] - value) ** 2)
+        else:
+            p = torch.sigmoid(out[i, task])
+            terms.append(-torch.log(p if value else 1 - p))
     assert 0 < len(terms) < y.numel()
-    expected = torch.stack(terms).mean()
-    torch.testing.assert_close(supervised_loss(out, y, metric), expected)
-    (gradient,) = torch.autograd.grad(supervised_loss(out, y, metric), out)
-    torch.testing.assert_close(gradient, torch.autograd.grad(expected, out)[0])
-
-
-def test_without_labels_there_is_no_gradient():
-    out = torch.randn(3, 2, requires_grad=True)
-    loss = supervised_loss(out, torch.full((3, 2), torch.nan), "rocauc")
-    loss.backward()
-    assert loss.item() == 0
-    assert not out.grad.any()
+    expected, found = torch.stack(terms).mean(), supervised_loss(out, y, metric)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found, out)[0], torch.autograd.grad(expected, out)[0])
+    nothing = supervised_loss(out, torch.full_like(y, torch.nan), metric)  # no label, no gradient
+    assert nothing.item() == 0
+    assert not torch.autograd.grad(nothing, out)[0].any()
 
 
 @needs_ogb
-@pytest.mark.parametrize("name", ["ogbg-molhiv", "ogbg-moltox21", "ogbg-molesol"])
-def test_the_epoch_is_the_best_on_the_validation_part(name, loaded):
+def test_the_epoch_is_the_best_on_the_validation_part(loaded):
     """OGB's evaluator gives the same validation and test scores for the final weights."""
-    dataset, epochs = loaded(name), []
-    model = started(dataset)
-    found = finetune(model, dataset, **QUICK, callbacks=[epochs.append])
-    valid = [each["valid"] for each in epochs]
-    best = min(valid) if name == "ogbg-molesol" else max(valid)
-    assert (found.inner, found.chosen) == ((best,), (1 + valid.index(best),))
-    assert epochs[-1]["loss"] < epochs[0]["loss"]
-
-    benchmark = dataset.benchmark
-    for part, expected in (("valid", found.inner[0]), ("test", found.accuracy[0])):
-        rows = [dataset[int(i)] for i in benchmark.split[part]]
-        with torch.no_grad():
-            h = torch.cat([model.eval().encoder(g.x, g.edge_index, edge_attr=g.edge_attr) for g in rows])
-            out = h @ model.projector[0].weight.T + model.projector[0].bias
-        found = task_mean(benchmark.eval_metric, torch.cat([g.y for g in rows]).numpy(), out.numpy())
-        assert found == pytest.approx(expected, rel=1e-4)
+    for name in ("ogbg-molhiv", "ogbg-moltox21", "ogbg-molesol"):
+        dataset, epochs = loaded(name), []
+        model = started(dataset)
+        score = finetune(model, dataset, **QUICK, callbacks=[epochs.append])
+        valid = [each["valid"] for each in epochs]
+        best = min(valid) if name == "ogbg-molesol" else max(valid)
+        assert (score.inner, score.chosen) == ((best,), (1 + valid.index(best),)), name
+        assert epochs[-1]["loss"] < epochs[0]["loss"], name
+        for part, expected in (("valid", score.inner[0]), ("test", score.accuracy[0])):
+            rows = [dataset[int(i)] for i in dataset.benchmark.split[part]]
+            with torch.no_grad():
+                h = torch.cat([model.eval().encoder(g.x, g.edge_index, edge_attr=g.edge_attr) for g in rows])
+                out = (h @ model.projector[0].weight.T + model.projector[0].bias).numpy()
+            found = task_mean(dataset.benchmark.eval_metric, torch.cat([g.y for g in rows]).numpy(), out)
+            assert found == pytest.approx(expected, rel=1e-4), name
 
 
 @needs_ogb
-def test_test_labels_change_nothing_but_the_score(loaded):
-    found = []
-    for flip in (False, True):
-        dataset = loaded("ogbg-molhiv")
-        if flip:
-            rows = dataset.benchmark.split["test"]
+def test_only_training_labels_train(loaded):
+    """Flipped test labels change the test score only; flipped validation labels change the selection only."""
+    runs = {}
+    for flipped in ("nothing", "test", "valid"):
+        dataset, epochs = loaded("ogbg-molhiv"), []
+        if flipped != "nothing":
+            rows = dataset.benchmark.split[flipped]
             dataset._data.y[rows] = 1 - dataset._data.y[rows]
         model = started(dataset)
-        found.append((finetune(model, dataset, **QUICK), model.state_dict()))
-    (score, weights), (flipped, others) = found
+        score = finetune(model, dataset, **QUICK, callbacks=[epochs.append])
+        runs[flipped] = score, model.state_dict(), [(each["loss"], each["valid"]) for each in epochs]
+    score, weights, epochs = runs["nothing"]
+    flipped, others, _ = runs["test"]
     assert (score.chosen, score.inner) == (flipped.chosen, flipped.inner)
     assert all(torch.equal(weights[key], others[key]) for key in weights)
     assert flipped.accuracy[0] == pytest.approx(100 - score.accuracy[0])
+    assert np.array(runs["valid"][2]) == pytest.approx(np.array([(loss, 100 - valid) for loss, valid in epochs]))
 
 
 @needs_ogb
-def test_validation_labels_choose_but_train_nothing(loaded):
-    runs = []
-    for flip in (False, True):
-        dataset, epochs = loaded("ogbg-molhiv"), []
-        if flip:
-            rows = dataset.benchmark.split["valid"]
-            dataset._data.y[rows] = 1 - dataset._data.y[rows]
-        finetune(started(dataset), dataset, **QUICK, callbacks=[epochs.append])
-        runs.append(epochs)
-    assert [each["loss"] for each in runs[0]] == [each["loss"] for each in runs[1]]
-    assert [each["valid"] for each in runs[0]] == pytest.approx([100 - each["valid"] for each in runs[1]])
-
-
-@needs_ogb
-def test_two_starts_differ_in_the_encoder_only(loaded):
-    """Equal seeds give equal output layers and equal training; another seed changes both."""
+def test_equal_seeds_give_equal_output_layers_and_equal_training(loaded):
     dataset = loaded("ogbg-molhiv")
     one, other, reseeded = started(dataset), started(dataset, weights=1), started(dataset, seed=1)
     assert torch.equal(one.projector[0].weight, other.projector[0].weight)
     assert not torch.equal(one.encoder.atoms.tables, other.encoder.atoms.tables)
     assert not torch.equal(one.projector[0].weight, reseeded.projector[0].weight)
-
-    torch.manual_seed(1)  # the global generator must not affect the result, nor change
-    state, losses = torch.get_rng_state(), {}
-    for key, seed in (("one", 3), ("again", 3), ("reseeded", 4)):
-        epochs = []
+    state, epochs = torch.get_rng_state(), []
+    for seed in (3, 3, 4):
         finetune(started(dataset), dataset, seed, **{**QUICK, "epochs": 1}, callbacks=[epochs.append])
-        losses[key] = epochs[0]["loss"]
     assert torch.equal(state, torch.get_rng_state())
-    assert losses["one"] == losses["again"] != losses["reseeded"]
+    first, again, third = (each["loss"] for each in epochs)
+    assert first == again != third
 
 
 @needs_ogb
 def test_classes_are_learnt_by_cross_entropy(loaded):
     dataset = loaded("ogbg-molhiv")
-    classes = torch.arange(40).remainder(3)[:, None].float()
-    dataset._data.y = classes
+    dataset._data.y = torch.arange(40).remainder(3)[:, None].float()
     dataset.benchmark = dataclasses.replace(dataset.benchmark, eval_metric="acc")
     model = started(dataset)
     assert model.projector[0].out_features == 3

@@ -30,19 +30,18 @@ def graphs(n=7, categories=False, seed=0):
     return found
 
 
-@pytest.mark.parametrize("seed", [0, 3])
-def test_majority_equals_a_dummy_classifier(seed):
-    y = np.random.default_rng(seed).choice(3, 90, p=[0.2, 0.5, 0.3])
-    folds = StratifiedKFold(10, shuffle=True, random_state=seed)
+def test_majority_equals_a_dummy_classifier():
+    y = np.random.default_rng(3).choice(3, 90, p=[0.2, 0.5, 0.3])
+    folds = StratifiedKFold(10, shuffle=True, random_state=3)
     expected = cross_val_score(DummyClassifier(strategy="most_frequent"), np.zeros((90, 1)), y, cv=folds)
-    assert majority(y, seed=seed).accuracy == pytest.approx(100 * expected)
+    assert majority(y, seed=3).accuracy == pytest.approx(100 * expected)
 
 
 @pytest.mark.parametrize("categories", [False, True])
-def test_statistics_by_loops(categories):
-    found = graph_statistics([Batch.from_data_list(graphs(categories=categories))], max_degree=3)
+def test_statistics_by_loops_in_any_batches(categories):
+    given = graphs(categories=categories)
     rows = []
-    for graph in graphs(categories=categories):
+    for graph in given:
         degrees = [int((graph.edge_index[1] == node).sum()) for node in range(graph.num_nodes)]
         degree_counts = [sum(min(each, 3) == at for each in degrees) for at in range(4)]
         if categories:
@@ -51,12 +50,8 @@ def test_statistics_by_loops(categories):
             labels = [sum(graph.x[:, column].tolist()) for column in range(2)]
         rows.append([graph.num_nodes, graph.num_edges, *labels, *degree_counts])
     expected = torch.tensor([[math.log1p(each) for each in row] for row in rows])
-    torch.testing.assert_close(found, expected[:, (expected != 0).any(dim=0)])
-
-
-def test_statistics_do_not_depend_on_the_batches():
-    whole = graph_statistics([Batch.from_data_list(graphs())])
-    torch.testing.assert_close(whole, graph_statistics([Batch.from_data_list([each]) for each in graphs()]))
+    for batches in ([Batch.from_data_list(given)], [Batch.from_data_list([each]) for each in given]):
+        torch.testing.assert_close(graph_statistics(batches, max_degree=3), expected[:, (expected != 0).any(dim=0)])
     with pytest.raises(InputError, match=r"^`loader` gave no batch"):
         graph_statistics([])
 
@@ -64,10 +59,11 @@ def test_statistics_do_not_depend_on_the_batches():
 def test_calibrated_statistics_are_means_over_batches():
     model = ContrastiveModel(GIN(2, hidden_channels=16, num_layers=1))
     before = {name: each.clone() for name, each in model.state_dict().items()}
-    batches = [Batch.from_data_list(graphs(seed=seed)) for seed in range(3)]
+    batches, hidden = [Batch.from_data_list(graphs(seed=seed)) for seed in range(3)], []
     calibrated = calibrate(model, batches)
-    with torch.no_grad():
-        hidden = [model.encoder.convs[0].nn(batch.x + _neighbours(batch)).relu() for batch in batches]
+    for batch in batches:
+        sums = torch.zeros_like(batch.x).index_add(0, batch.edge_index[1], batch.x[batch.edge_index[0]])
+        hidden.append(model.encoder.convs[0].nn(batch.x + sums).relu())
     found = calibrated.encoder.norms[0]
     torch.testing.assert_close(found.running_mean, torch.stack([each.mean(dim=0) for each in hidden]).mean(dim=0))
     torch.testing.assert_close(found.running_var, torch.stack([each.var(dim=0) for each in hidden]).mean(dim=0))
@@ -76,29 +72,17 @@ def test_calibrated_statistics_are_means_over_batches():
     assert not has_batchnorm(torch.nn.Linear(1, 1))
 
 
-def _neighbours(batch):
-    return torch.zeros_like(batch.x).index_add(0, batch.edge_index[1], batch.x[batch.edge_index[0]])
-
-
 def test_the_best_row_is_the_lowest_error():
-    scores = {
-        name: [FoldScores(0, (each,), (1.0,), (each,), 1, 1, "rmse")] for name, each in (("untrained", 2.0), ("a", 1.0))
-    }
-    assert best_row(scores) == "a"
+    values = (("untrained", 2.0), ("a", 1.0))
+    assert best_row({name: [FoldScores(0, (each,), (1.0,), (each,), 1, 1, "rmse")] for name, each in values}) == "a"
 
 
-@pytest.mark.parametrize("n", [9, 25, 33])
-def test_batches_for_calibration_are_equally_large(n, monkeypatch):
-    sizes = []
-
-    def count(model, loader):
-        sizes.extend(batch.num_graphs for batch in loader)
-        return model
-
+def test_batches_for_calibration_are_equally_large(monkeypatch):
     monkeypatch.setattr(scores, "EMBED_BATCH", 8)
-    monkeypatch.setattr(scores, "calibrate", count)
-    dataset = load_dataset(graphs(n))
-    scores.calibrated(make_config({}), dataset, ContrastiveModel(GIN(dataset.num_features)))
-    assert sum(sizes) == n
-    assert max(sizes) <= 8
-    assert min(sizes) > max(sizes) / 2
+    monkeypatch.setattr(scores, "calibrate", lambda model, loader: [batch.num_graphs for batch in loader])
+    for n in (9, 25, 33):
+        dataset = load_dataset(graphs(n))
+        sizes = scores.calibrated(make_config({}), dataset, ContrastiveModel(GIN(dataset.num_features)))
+        assert sum(sizes) == n
+        assert max(sizes) <= 8
+        assert min(sizes) > max(sizes) / 2

@@ -1,6 +1,7 @@
 """`--resume`: an interrupted run ends with the results of an uninterrupted run; an unusable folder gets one line."""
 
 import contextlib
+import io
 import json
 import os
 import re
@@ -21,7 +22,7 @@ import graphcl
 from graphcl.config import read_config
 from graphcl.errors import InputError
 from graphcl.experiment import seed as experiment
-from graphcl.experiment.record import run_folder
+from graphcl.experiment.record import epoch_log, run_folder
 from graphcl.models.saved import load_encoder, read_saved
 from graphcl.run import main
 from graphcl.system.signals import Stop
@@ -74,8 +75,7 @@ def outcome(folder):
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     rows = [{key: value for key, value in row.items() if "seconds" not in key} for row in rows]
     files = sorted(each.name for each in folder.iterdir() if each.name[0] != ".")
-    lines = len((folder / "metrics.csv").read_text().splitlines())
-    return {"result": result, "metrics": rows, "files": files, "lines": lines}
+    return result, rows, files, len((folder / "metrics.csv").read_text().splitlines())
 
 
 def assert_same(one, other):
@@ -89,13 +89,13 @@ def assert_same(one, other):
 
 def after_epoch(act):
     """Return a function of a monkeypatch: after each new row in the log, `act(folder, (seed, epoch))` is called."""
-    honest = run_folder.RunFolder.add_epoch
+    honest = epoch_log.EpochLog.add
 
-    def add_epoch(self, seed, epoch):
+    def add(self, seed, epoch):
         honest(self, seed, epoch)
-        act(self.path, (seed, epoch.epoch))
+        act(self.folder, (seed, epoch.epoch))
 
-    return lambda patch: patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
+    return lambda patch: patch.setattr(epoch_log.EpochLog, "add", add)
 
 
 def killed_in_a_line(folder, place):
@@ -110,10 +110,11 @@ def send(number):
     return after_epoch(lambda folder, place: os.kill(os.getpid(), number) if place == (1, 2) else None)
 
 
-class Closed:
+class Closed(io.StringIO):
     """Stream that is closed by its reader after `lines` lines that contain `word`."""
 
     def __init__(self, word, lines):
+        super().__init__()
         self.word, self.lines = word, lines
 
     def write(self, text):
@@ -121,22 +122,12 @@ class Closed:
         if self.lines < 0:
             raise BrokenPipeError
 
-    def flush(self):
-        pass
 
-    def isatty(self):
-        return False
-
-
-def closed(patch):
+def closed_and_signalled(patch):
     """In `graphcl run ... 2>&1 | tee log`, Ctrl-C also ends tee, so the run cannot print any more."""
     patch.setattr(sys, "stdout", Closed("epoch", 5))
     patch.setattr(sys, "stderr", Closed("", 0))
-
-
-def closed_and_signalled(patch):
-    closed(patch)
-    send(signal.SIGTERM)(patch)
+    send(signal.SIGHUP)(patch)
 
 
 def signalled_in_evaluation(patch):
@@ -148,40 +139,14 @@ def signalled_in_evaluation(patch):
     patch.setattr(experiment, "score_rows", score_rows)
 
 
-def killed_at_writes(name):
-    """The process is killed when a file is half written, or after it is written, at three writes of `name`."""
-    deaths, count = {0: "before", 1: "after", 3: "before"}, [0]
-    honest = graphcl.system.files.write_whole
-
-    def write_whole(path, write):
-        when = deaths.get(count[0]) if path.name.startswith(name) else None
-        count[0] += path.name.startswith(name)
-        if when == "before":
-            path.with_name(f".{path.name}.partial").write_bytes(b"half")
-            raise Killed
-        honest(path, write)
-        if when == "after":
-            raise Killed
-
-    def interrupt(patch):
-        for module in (graphcl.system.files, graphcl.training.checkpoint, run_folder):
-            patch.setattr(module, "write_whole", write_whole)
-
-    return interrupt
-
-
 STOPPED = "stopped; {} saved; `--resume {{out}}` continues the run."
 SAVED, FINISHED = STOPPED.format("everything is"), STOPPED.format("finished results are")
-WRITES = ("config.yaml", "data.json", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json")
 INTERRUPTIONS = {
     "half a line": (after_epoch(killed_in_a_line), Killed, ()),
     "SIGTERM": (send(signal.SIGTERM), 75, ("SIGTERM: saving and stopping.", SAVED)),
-    "SIGHUP": (send(signal.SIGHUP), 75, ("SIGHUP: saving and stopping.", SAVED)),
-    "closed output": (closed, 75, ()),
-    "closed output, SIGTERM": (closed_and_signalled, 75, ()),
+    "closed output, SIGHUP": (closed_and_signalled, 75, ()),
     "evaluation": (signalled_in_evaluation, 75, ("SIGTERM: stopping.", FINISHED)),
-    **{name: (killed_at_writes(name), Killed, ()) for name in WRITES},
-}  # fmt: skip
+}
 """Name -> function that prepares the interruption, how the run ends, and what it prints on stderr."""
 
 
@@ -190,21 +155,45 @@ def test_a_run_resumed_after_an_interruption_ends_the_same(
     name, graphs, unbroken, tmp_path, capfd, monkeypatch, default_signals
 ):
     interrupt, end, lines = INTERRUPTIONS[name]
-    out, ends = tmp_path / "run", []
+    out = tmp_path / "run"
     rule = ["--checkpoint.epochs", "1000"] if end == 75 else []  # the stop alone saves
-    while not ends or ends[-1] != 0:
-        with monkeypatch.context() as patch:
-            if name in WRITES or not ends:
-                interrupt(patch)
-            try:
-                # the settings of a later attempt are those in the folder, if it has them
-                words = [] if (out / "config.yaml").exists() else ["--dataset", graphs, *ARGUMENTS, *rule]
-                ends.append(main([*words, "--resume", str(out)]))
-            except Killed:
-                ends.append(Killed)
-    assert set(ends[:-1]) == {end}
+    with monkeypatch.context() as patch, pytest.raises(Killed) if end is Killed else contextlib.nullcontext():
+        interrupt(patch)
+        assert main(["--dataset", graphs, *ARGUMENTS, *rule, "--resume", str(out)]) == end
     err = capfd.readouterr().err
     assert all(f"graphcl: {line.format(out=out)}" in err for line in lines)
+    assert main(["--resume", str(out)]) == 0  # with the settings in the folder
+    assert_same(out, unbroken)
+
+
+WRITES = ("config.yaml", "data.json", "step-", "metrics.csv", "encoder.pt", "embeddings.npz", "result.json")
+
+
+def test_a_run_killed_at_every_file_ends_the_same(graphs, unbroken, tmp_path, monkeypatch):
+    """The process is killed when a file is half written, and again after the file is written, for each of `WRITES`."""
+    left, out, ends = {(name, when) for name in WRITES for when in ("before", "after")}, tmp_path / "run", []
+    honest = graphcl.system.files.write_whole
+
+    def write_whole(path, write):
+        name = next((name for name in WRITES if path.name.startswith(name)), None)
+        if (name, "before") in left:
+            left.remove((name, "before"))
+            path.with_name(f".{path.name}.partial").write_bytes(b"half")
+            raise Killed
+        honest(path, write)
+        if (name, "after") in left:
+            left.remove((name, "after"))
+            raise Killed
+
+    for module in (graphcl.system.files, graphcl.training.checkpoint, run_folder):
+        monkeypatch.setattr(module, "write_whole", write_whole)
+    while not ends or ends[-1] is Killed:
+        try:
+            words = [] if (out / "config.yaml").exists() else ["--dataset", graphs, *ARGUMENTS]
+            ends.append(main([*words, "--resume", str(out)]))
+        except Killed:
+            ends.append(Killed)
+    assert ends == [Killed] * 2 * len(WRITES) + [0]
     assert_same(out, unbroken)
 
 
@@ -229,26 +218,25 @@ def small_disk(tmp_path):
     """Return the path of a mounted disk of one megabyte; skip the test if mounting is not permitted."""
     place = tmp_path / "disk"
     place.mkdir()
-    try:
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
-    except OSError:
-        pytest.skip("mount not found")
-    if made.returncode:
+    if (
+        not shutil.which("mount")
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place]).returncode
+    ):
         pytest.skip("mounting is not permitted")
     yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    subprocess.run(["umount", "--lazy", place], check=True)
 
 
 def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd, monkeypatch):
     """If the disk is full at a checkpoint, the run warns and goes on; at a log entry, it ends and can be resumed."""
-    out, filler, honest = small_disk / "run", small_disk / "filler", run_folder.RunFolder.add_epoch
+    out, filler, honest = small_disk / "run", small_disk / "filler", epoch_log.EpochLog.add
 
     def fill():
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             while True:
                 file.write(bytes(512))
 
-    def add_epoch(self, seed, epoch):
+    def add(self, seed, epoch):
         filler.unlink(missing_ok=True)
         if (seed, epoch.epoch) == (1, 4):
             fill()
@@ -257,13 +245,11 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd, monkeypa
             fill()
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_folder.RunFolder, "add_epoch", add_epoch)
+        patch.setattr(epoch_log.EpochLog, "add", add)
         assert main(["--dataset", graphs, *ARGUMENTS, "--out", str(out)]) == 2
-    err = capfd.readouterr().err
-    assert "no checkpoint at step 6: No space left on device" in err
-    assert (
-        f"graphcl: No space left on device, in {out}; earlier results are saved; resume with `--resume {out}`." in err
-    )
+    err, full = capfd.readouterr().err, "No space left on device"
+    assert f"no checkpoint at step 6: {full}" in err
+    assert f"graphcl: {full}, in {out}; earlier results are saved; resume with `--resume {out}`." in err
     assert "Traceback" not in err
     assert json.loads((out / "result.json").read_text())["seeds"] == [0]
     filler.unlink()
@@ -271,17 +257,7 @@ def test_a_full_disk_loses_nothing(graphs, unbroken, small_disk, capfd, monkeypa
     assert_same(out, unbroken)
 
 
-def test_a_finished_run_is_only_summarised(unbroken, capfd):
-    names = [path.name for path in unbroken.iterdir() if path.name not in ("report.html", "metrics.csv")]
-    before = {name: (unbroken / name).read_bytes() for name in names}
-    assert main(["--resume", str(unbroken), "--threads", "1", "--report", "false"]) == 0
-    printed = capfd.readouterr().out
-    assert "seed 0: finished before\nseed 1: finished before" in printed
-    assert "trained encoder" in printed
-    assert {name: (unbroken / name).read_bytes() for name in names} == before
-
-
-def test_a_run_is_extended_by_seeds(graphs, unbroken, tmp_path, capfd):
+def test_a_run_is_extended_by_seeds_and_then_only_summarised(graphs, unbroken, tmp_path, capfd):
     out = tmp_path / "run"
     assert main(["--dataset", graphs, *ARGUMENTS, "--resume", str(out), "--seeds", "0"]) == 0
     printed = capfd.readouterr().out
@@ -289,36 +265,34 @@ def test_a_run_is_extended_by_seeds(graphs, unbroken, tmp_path, capfd):
     assert re.search(r"knn, trained encoder +\S+ +- +\S+\n", printed)  # one seed has no deviation
     assert f"one seed of five: graphcl run --resume {out} --seeds 0-4 adds the others" in printed
     assert main(["--resume", str(out), "--seeds", "0-1"]) == 0
-    printed = capfd.readouterr().out
-    assert "seed 0: finished before\n" in printed
-    assert "new run" not in printed
+    assert "new run" not in capfd.readouterr().out
     assert_same(out, unbroken)
+    before = {path: path.read_bytes() for path in out.iterdir() if path.name != "metrics.csv"}
+    assert main(["--resume", str(out), "--threads", "1"]) == 0
+    printed = capfd.readouterr().out
+    assert "seed 0: finished before\nseed 1: finished before" in printed
+    assert "trained encoder" in printed
+    assert {path: path.read_bytes() for path in before} == before
 
 
-@pytest.mark.parametrize("rows", [0, 3])
-def test_lost_metrics_of_a_finished_seed_are_reported(rows, unbroken, copy, capfd):
+def test_lost_metrics_of_a_finished_seed_are_reported(unbroken, copy, capfd):
     """A damaged line costs this line only; all other results stay."""
     before = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
-    kept = [*before[:2], "{damaged\n", *before[3:]] if rows else []
-    (copy / "metrics.jsonl").write_text("".join(kept))
+    (copy / "metrics.jsonl").write_text("".join([*before[:2], "{damaged\n", *before[3:]]))
     assert main(["--resume", str(copy)]) == 0
     err = capfd.readouterr().err
-    for seed in (0,) if rows else (0, 1):
-        assert f"metrics.jsonl lacks epochs of the finished seed {seed}, or they changed; its scores, weights" in err
-    assert err.count("\n") == (1 if rows else 2)
-    assert (copy / "metrics.jsonl").read_text() == "".join(each for each in kept if "damaged" not in each)
+    assert "metrics.jsonl lacks epochs of the finished seed 0, or they changed; its scores, weights" in err
+    assert err.count("\n") == 1
+    assert (copy / "metrics.jsonl").read_text() == "".join(each for each in before if each != before[2])
     assert (copy / "result.json").read_bytes() == (unbroken / "result.json").read_bytes()
 
 
-def write(name, change):
-    """Return a function that replaces the content of the file `name` by `change`, bytes or a function of bytes."""
-    return lambda folder: (folder / name).write_bytes(
-        change((folder / name).read_bytes()) if callable(change) else change
-    )
+def change(name, edit):
+    return lambda folder: (folder / name).write_bytes(edit((folder / name).read_bytes()))
 
 
-def other_graphs(change):
-    return lambda folder: InMemoryDataset.save(change(small_graphs()), read_config(folder / "config.yaml")["dataset"])
+def other_graphs(edit):
+    return lambda folder: InMemoryDataset.save(edit(small_graphs()), read_config(folder / "config.yaml")["dataset"])
 
 
 def foreign(folder):
@@ -331,24 +305,12 @@ class Evil:
         return os.mkdir, ("pwned",)
 
 
-def bomb(folder):
-    np.savez_compressed(folder / "embeddings.npz", seeds=[0], h=np.zeros((1, 10**8), np.uint8))
-
-
-def code_in_a_checkpoint(folder):
-    (folder / "result.json").unlink()
-    (folder / "checkpoints" / "seed-0").mkdir(parents=True)
-    state = {"format": "graphcl training", "version": 2, "state": Evil()}
-    torch.save(state, folder / "checkpoints" / "seed-0" / "step-000000001.pt")
-
-
 def link(name):
     """Replace `name` by a link to files elsewhere."""
 
     def damage(folder):
         (folder / name).unlink(missing_ok=True)
-        precious = folder.parent / "precious"
-        (folder / name).symlink_to(precious if name == "checkpoints" else precious / "step-000000001.pt")
+        (folder / name).symlink_to(folder.parent / "precious" / ("" if name == "checkpoints" else "step-000000001.pt"))
 
     return damage
 
@@ -358,42 +320,32 @@ REFUSED = {
     "settings": (None, "--lr 0.5 --loss dcl", "`loss.name` was 'infonce' and is 'dcl'; "),
     "seeds": (None, "--seeds 1-2", "`seeds` was [0, 1] and is [1, 2]. Resume it with its own settings, pass another"),
     "two folders": (None, "--out elsewhere", "copy and elsewhere; give one."),
-    "no value": (None, "--resume", "`--resume` takes one value, got 0."),
     "missing": (shutil.rmtree, "", "copy not found; check the path, or give `--dataset`"),
-    "foreign": (foreign, "--dataset synthetic", "is not a run folder, it contains A.tex;"),
+    "foreign": (foreign, "--dataset own.pt", "is not a run folder, it contains A.tex;"),
     "locked": (lambda folder: FileLock(folder / ".lock").acquire(), "", "another run uses"),
-    "edited": (write("config.yaml", lambda text: text.replace(b"lr: 0.01", b"lr: 0.02")), "",
-               "config.yaml was changed after a seed was finished: `lr` was 0.01 and is"),
+    "edited": (change("config.yaml", lambda text: text.replace(b"lr: 0.01", b"lr: 0.02")), "", "`lr` was 0.01 and is"),
     "order": (other_graphs(lambda data: data[::-1]), "", "copy holds a run on other data: `dataset.digest` was "),
     "fewer": (other_graphs(lambda data: data[:-2]), "--seeds 0-2", "`dataset.graphs` was 36 and is 34; "),
-    "no arrays": (write("embeddings.npz", b""), "", DAMAGED),
-    "half": (write("embeddings.npz", lambda whole: whole[: len(whole) // 2]), "", DAMAGED),
-    "archive": (write("embeddings.npz", b"PK\3\4"), "", DAMAGED),
-    "bomb": (bomb, "", DAMAGED),
-    "weights": (write("encoder.pt", b"PK"), "", DAMAGED),
+    "half": (change("embeddings.npz", lambda whole: whole[: len(whole) // 2]), "", DAMAGED),
+    "bomb": (lambda folder: np.savez_compressed(folder / "embeddings.npz", seeds=[0], h=np.zeros((1, 10**8), np.uint8)),
+             "", DAMAGED),
     "code": (lambda folder: torch.save({"weights": Evil()}, folder / "encoder.pt"), "", DAMAGED),
-    "seed": (write("result.json", b'{"seeds": 1}'), "", DAMAGED),
-    "seeds in a mapping": (write("result.json", b'{"seeds": {"a": []}}'), "", DAMAGED),
-    "list": (write("result.json", b"[1]"), "", DAMAGED),
-    "brackets": (write("result.json", b"[" * 10**6), "", DAMAGED),
-    "one letter": (write("result.json", lambda text: text.replace(b'"accuracy"', b'"accurac_"', 1)), "", DAMAGED),
-    "metrics": (write("metrics.jsonl", b"\xff"), "", DAMAGED),
-    "code in a checkpoint": (code_in_a_checkpoint, "", "holds pickled code (posix.mkdir), which is never run",
-                             "none of the 1 checkpoints"),
+    "seeds in a mapping": (change("result.json", lambda _: b'{"seeds": {"a": []}}'), "", DAMAGED),
+    "one letter": (change("result.json", lambda text: text.replace(b'"accuracy"', b'"accurac_"', 1)), "", DAMAGED),
     **{name: (link(name), "", f"{name} is a link, and nothing is written through it; remove it.")
-       for name in (".lock", "checkpoints", "metrics.jsonl", "metrics.csv")},
+       for name in (".lock", "checkpoints", "metrics.csv")},
 }  # fmt: skip
 """Name -> damage to a run folder, further arguments, and one text for each line of the message."""
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_unusable_folder_is_refused(name, copy, tmp_path, capfd, monkeypatch):
+def test_an_unusable_folder_is_refused(name, copy, graphs, tmp_path, capfd, monkeypatch):
     """Nothing is written outside the folder, no code is run, and memory is bounded."""
-    monkeypatch.chdir(tmp_path)
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    for each in (".a.partial", "step-000000001.pt"):
-        (precious / each).write_text("kept")
+    monkeypatch.chdir(Path(graphs).parent)
+    precious = [tmp_path / "precious" / each for each in (".a.partial", "step-000000001.pt")]
+    precious[0].parent.mkdir()
+    for each in precious:
+        each.write_text("kept")
     damage, words, *expected = REFUSED[name]
     lock = damage(copy) if damage else None
     settings = (copy / "config.yaml").read_bytes() if (copy / "config.yaml").exists() else None
@@ -401,9 +353,7 @@ def test_an_unusable_folder_is_refused(name, copy, tmp_path, capfd, monkeypatch)
     with peak() as found:
         assert main(["--resume", str(copy), *words.split()]) == 2
     del lock
-    err = capfd.readouterr().err
-    lines = err.splitlines()
-    assert len(lines) == len(expected)
+    lines = capfd.readouterr().err.splitlines()
     for line, each in zip(lines, expected, strict=True):
         assert line.startswith("graphcl: ")
         assert line.isprintable()
@@ -411,10 +361,12 @@ def test_an_unusable_folder_is_refused(name, copy, tmp_path, capfd, monkeypatch)
     assert found[0] < 100 * 2**20
     assert settings is None or (copy / "config.yaml").read_bytes() == settings
     assert copy.exists() == (name != "missing")
-    assert {path.name: path.read_text() for path in precious.iterdir()} == dict.fromkeys(
-        (".a.partial", "step-000000001.pt"), "kept"
-    )
-    assert sorted(path.name for path in tmp_path.iterdir() if path != copy) == ["precious"]
+    assert [each.read_text() for each in precious] == ["kept"] * 2
+    assert sorted(precious[0].parent.iterdir()) == precious
+    assert [path.name for path in (*tmp_path.iterdir(), *Path.cwd().iterdir()) if path != copy] == [
+        "precious",
+        "own.pt",
+    ]
 
 
 def test_a_run_without_a_finished_seed_has_no_encoder(tmp_path):
@@ -424,12 +376,12 @@ def test_a_run_without_a_finished_seed_has_no_encoder(tmp_path):
 
 
 def test_a_signal_that_is_ignored_stays_ignored():
-    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR1)]
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    before = signal.getsignal(signal.SIGTERM)
+    own = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
         with Stop().listening():
             assert signal.getsignal(signal.SIGUSR1) is signal.SIG_IGN
-            assert signal.getsignal(signal.SIGTERM) not in before
-        assert signal.getsignal(signal.SIGTERM) == before[0]
+            assert signal.getsignal(signal.SIGTERM) != before
+        assert signal.getsignal(signal.SIGTERM) == before
     finally:
-        signal.signal(signal.SIGUSR1, before[1])
+        signal.signal(signal.SIGUSR1, own)

@@ -31,29 +31,30 @@ def run(graphs, rows=(*REFERENCES, "trained"), context=None, **settings):
     return run_seed(make_config({**SETTINGS, **settings}), graphs, 3, CPU, rows=rows, context=context)
 
 
-def test_every_row_is_scored_and_the_trained_one_is_that_of_the_embedding(graphs):
-    result = run(graphs)
-    assert list(result.scores["svm"]) == ["majority", "statistics", "untrained", "calibrated", "trained"]
-    assert result.scores["svm"]["trained"] == svm(result.h, graphs.y, seed=3, folds=3, inner_folds=2)
-    assert [epoch.epoch for epoch in result.history] == [1, 2, 3, 4]
+@pytest.fixture(scope="module")
+def plain(graphs):
+    return run(graphs)
 
 
-def test_without_rows_a_seed_is_trained_alike_and_not_scored(graphs):
-    result = run(graphs, rows=())
-    assert result.scores == {}
-    assert torch.equal(result.h, run(graphs).h)
+def test_every_row_is_scored_and_the_trained_one_is_that_of_the_embedding(graphs, plain):
+    assert list(plain.scores["svm"]) == ["majority", "statistics", "untrained", "calibrated", "trained"]
+    assert plain.scores["svm"]["trained"] == svm(plain.h, graphs.y, seed=3, folds=3, inner_folds=2)
+    assert [epoch.epoch for epoch in plain.history] == [1, 2, 3, 4]
+    only_trained = run(graphs, rows=())
+    assert only_trained.scores == {}
+    assert torch.equal(only_trained.h, plain.h)
 
 
-def test_scores_on_the_way_do_not_change_the_training(graphs):
-    plain, scored = run(graphs), run(graphs, score_every=2)
+def test_scores_on_the_way_do_not_change_the_training(graphs, plain):
+    scored = run(graphs, rows=("trained",), score_every=2)
     assert torch.equal(plain.h, scored.h)
     assert list(scored.epoch_scores) == [2, 4]
-    assert scored.epoch_scores[4]["svm"] == scored.scores["svm"]["trained"]
-    assert scored.epoch_scores[2]["svm"] == run(graphs, epochs=2).scores["svm"]["trained"]
+    assert scored.epoch_scores[4]["svm"] == scored.scores["svm"]["trained"] == plain.scores["svm"]["trained"]
+    assert scored.epoch_scores[2]["svm"] == run(graphs, rows=("trained",), epochs=2).scores["svm"]["trained"]
 
 
-def test_precise_bn_replaces_the_moving_averages_and_nothing_else(graphs):
-    plain, precise = run(graphs), run(graphs, precise_bn=True)
+def test_precise_bn_replaces_the_moving_averages_and_nothing_else(graphs, plain):
+    precise = run(graphs, rows=(), precise_bn=True)
     assert [vars(each)["loss"] for each in plain.history] == [vars(each)["loss"] for each in precise.history]
     for name, value in plain.model.named_parameters():
         assert torch.equal(value, dict(precise.model.named_parameters())[name])
@@ -67,14 +68,11 @@ def test_observers_see_the_seed_in_order(graphs):
     seen = []
 
     class Log(Context):
-        def before_training(self, method, h):
-            seen.append("before" if h is not None else "before, no embedding")
+        def on_embeddings(self, when, method, whole, h):
+            seen.append(when if h is not None else f"{when}, no embedding")
 
         def on_epoch(self, epoch):
             seen.append(epoch.epoch)
-
-        def after_training(self, method, h):
-            seen.append("after")
 
         def on_scores(self, scores):
             seen.append(sorted(scores))

@@ -15,34 +15,29 @@ def dataset():
     return load_dataset(small_graphs(n=60, classes=3))
 
 
-def test_every_fold_is_the_test_part_once(dataset):
-    splits = [each.benchmark.split for each in fold_splits(dataset, seed=4, folds=5)]
+def test_every_fold_is_the_test_part_once_and_the_data_set_is_unchanged(dataset):
+    copies = list(fold_splits(dataset, seed=4, folds=5))
     reference = StratifiedKFold(5, shuffle=True, random_state=4).split(dataset.y, dataset.y)
-    for k, (split, (_, test)) in enumerate(zip(splits, reference, strict=True)):
+    for k, (copy, (_, test)) in enumerate(zip(copies, reference, strict=True)):
+        split = copy.benchmark.split
         assert split["test"].tolist() == test.tolist()
-        assert split["valid"].tolist() == splits[(k + 1) % 5]["test"].tolist()
+        assert split["valid"].tolist() == copies[(k + 1) % 5].benchmark.split["test"].tolist()
         assert sorted(torch.cat(list(split.values())).tolist()) == list(range(60))
+        part = copy[split["train"]]
+        assert torch.equal(part.y[:, 0].long(), dataset.y[split["train"]])
+        assert torch.equal(part[0].x, dataset[int(split["train"][0])].x)
+    assert (dataset.benchmark, dataset.y.shape, copies[0].y.shape) == (None, (60,), (60, 1))
 
 
-def test_the_data_set_is_unchanged_and_the_copy_has_its_graphs(dataset):
+def test_each_class_keeps_its_rate_of_labels(dataset):
     one = next(fold_splits(dataset, seed=0))
-    assert (dataset.benchmark, dataset.y.shape, one.y.shape) == (None, (60,), (60, 1))
-    assert torch.equal(one[7].x, dataset[7].x)
-    assert one[7].y.item() == dataset[7].y.item()
-    part = one[one.benchmark.split["train"]]
-    assert torch.equal(part.y[:, 0].long(), dataset.y[one.benchmark.split["train"]])
-
-
-@pytest.mark.parametrize(("rate", "each"), [(1.0, 16), (0.5, 8), (0.1, 2), (0.001, 1)])
-def test_each_class_keeps_its_rate_of_labels(dataset, rate, each):
-    one = next(fold_splits(dataset, seed=0))
-    few = with_label_rate(one, rate, seed=3)
-    train = few.benchmark.split["train"]
-    assert torch.bincount(dataset.y[train]).tolist() == [each] * 3
-    assert set(train.tolist()) <= set(one.benchmark.split["train"].tolist())
-    assert few.benchmark.split["test"] is one.benchmark.split["test"]
-    again = with_label_rate(one, rate, seed=3).benchmark.split["train"]
-    assert torch.equal(train, again)
+    for rate, each in ((1.0, 16), (0.5, 8), (0.1, 2), (0.001, 1)):
+        few = with_label_rate(one, rate, seed=3)
+        train = few.benchmark.split["train"]
+        assert torch.bincount(dataset.y[train]).tolist() == [each] * 3, rate
+        assert set(train.tolist()) <= set(one.benchmark.split["train"].tolist()), rate
+        assert few.benchmark.split["test"] is one.benchmark.split["test"], rate
+        assert torch.equal(train, with_label_rate(one, rate, seed=3).benchmark.split["train"]), rate
 
 
 def test_messages(dataset):

@@ -6,9 +6,9 @@ import csv
 import io
 import json
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from graphcl.errors import InputError
 from graphcl.system.files import MAX_METRICS, digest, parse_json, read_text, write_text
@@ -16,19 +16,15 @@ from graphcl.training.epoch import Epoch
 
 FILES = ("metrics.jsonl", "metrics.csv")
 _TIMES = ("seconds", "data_seconds")
-Row = dict[str, Any]
 
 
 class EpochLog:
-    """Log of a run's metrics, with one row per seed and epoch.
-
-    Args:
-        folder: run folder.
-    """
+    """Log of a run's metrics in the run folder, with one row per seed and epoch."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._lines, self._table = (folder / name for name in FILES)
-        self._rows: dict[tuple[int, int], Row] = {}
+        self._rows: dict[tuple[int, int], dict[str, Any]] = {}
 
     def read(self) -> None:
         """Read the rows that an earlier process wrote; drop damaged lines, such as the last one of a killed process."""
@@ -44,15 +40,13 @@ class EpochLog:
 
     def digest(self, seed: int) -> str:
         """Return a digest of the rows of `seed`, to notice on resume that rows are missing or damaged."""
-        rows = [row for (each, _), row in self._rows.items() if each == seed]
-        return digest(rows)
+        return digest([row for (each, _), row in self._rows.items() if each == seed])
 
     def flush(self) -> None:
         """Flush the files to disk, so that no row is lost in a power failure."""
-        for path in (self._lines, self._table):
-            if path.exists():
-                with path.open("ab") as file:
-                    os.fsync(file.fileno())
+        for path in filter(Path.exists, (self._lines, self._table)):
+            with path.open("ab") as file:
+                os.fsync(file.fileno())
 
     def history(self, seeds: Collection[int]) -> list[Epoch]:
         """Return the logged epochs of the given seeds."""
@@ -61,9 +55,8 @@ class EpochLog:
     def add(self, seed: int, epoch: Epoch) -> None:
         """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`, which has the columns of its first row.
 
-        A resumed run repeats the epochs since its checkpoint, so the log may already have a row for this epoch. If the
-        two rows differ only in the times, the log keeps the old row. Otherwise the new row replaces it, and the seed's
-        later rows are removed; this happens, for example, with another number of ranks.
+        A resumed run repeats the epochs since its checkpoint. If a row differs only in the times, the log keeps the old
+        one. Otherwise the new row replaces it and the seed's later rows, for example with another number of ranks.
         """
         row = {"seed": seed, "epoch": epoch.epoch, **epoch.metrics()}
         before = self._rows.get((seed, epoch.epoch))
@@ -71,27 +64,26 @@ class EpochLog:
             if all(value == before.get(key) for key, value in row.items() if key not in _TIMES):
                 return
             self._rows = {at: each for at, each in self._rows.items() if at[0] != seed or at[1] < epoch.epoch}
-        first = before is not None or not self._rows
+        follows = before is None and bool(self._rows)
         self._rows[seed, epoch.epoch] = row
-        if first:
+        if not follows:
             self._rewrite()
             return
-        with self._lines.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        with self._table.open("a", newline="") as file:
-            file.write(self._csv([row]))
+        with self._lines.open("a") as lines, self._table.open("a", newline="") as table:
+            lines.write(json.dumps(row) + "\n")
+            self._writer(table).writerow(row)
 
     def _rewrite(self) -> None:
-        rows = self._rows.values()
-        write_text(self._lines, "".join(json.dumps(row) + "\n" for row in rows))
-        columns = next(iter(rows))
-        write_text(self._table, self._csv([{key: key for key in columns}, *rows]))
+        write_text(self._lines, "".join(json.dumps(row) + "\n" for row in self._rows.values()))
+        table = io.StringIO(newline="")
+        writer = self._writer(table)
+        writer.writeheader()
+        writer.writerows(self._rows.values())
+        write_text(self._table, table.getvalue())
 
-    def _csv(self, rows: Iterable[Row]) -> str:
-        text = io.StringIO(newline="")
-        columns = next(iter(self._rows.values()))
-        csv.DictWriter(text, list(columns), restval="", extrasaction="ignore").writerows(rows)
-        return text.getvalue()
+    def _writer(self, table: TextIO) -> csv.DictWriter[str]:
+        columns = list(next(iter(self._rows.values())))
+        return csv.DictWriter(table, columns, restval="", extrasaction="ignore")
 
 
 def _epoch(row: Mapping[str, Any]) -> Epoch:

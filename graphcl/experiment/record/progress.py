@@ -16,41 +16,39 @@ _FOLDS = "{desc} {n_fmt}/{total_fmt} {bar} {elapsed}"
 
 
 @contextmanager
-def fold_bar(label: str) -> Iterator[Callable[[str, int, int], None]]:
+def fold_bar(seed: int) -> Iterator[Callable[[str, int, int], None]]:
     """Yield a function `show(row, done, total)` that shows how many inner folds of a row are finished.
 
-    On a terminal, the function updates a bar such as "seed 0: svm, untrained 3/50". Otherwise, the first call prints
-    one line.
+    On a terminal, it updates a bar such as "seed 0: svm, untrained 3/50". Otherwise, the first call prints one line.
     """
-    bar: Any = None
-    shown = ""
-    terminal = sys.stderr.isatty()
+    bars: dict[str, Any] = {}
 
     def show(row: str, done: int, total: int) -> None:
-        nonlocal bar, shown
-        if not terminal:
-            if not shown:
-                print(f"{label}: scoring ...", flush=True)
-            shown = row
+        if not sys.stderr.isatty():
+            if not bars:
+                print(f"seed {seed}: scoring ...", flush=True)
+            bars[row] = None
             return
         from tqdm import tqdm
 
-        if row != shown:
+        if row not in bars:
+            close()
+            bars[row] = tqdm(desc=f"seed {seed}: {row}", total=total, leave=False, mininterval=0, bar_format=_FOLDS)
+        bars[row].update(done - bars[row].n)
+
+    def close() -> None:
+        for bar in bars.values():
             if bar is not None:
                 bar.close()
-            bar = tqdm(desc=f"{label}: {row}", total=total, leave=False, mininterval=0, bar_format=_FOLDS)
-            shown = row
-        bar.update(done - bar.n)
 
     try:
         yield show
     finally:
-        if bar is not None:
-            bar.close()
+        close()
 
 
 @contextmanager
-def epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoch], None]]:
+def epoch_bar(seed: int, config: Config, stop: Stop) -> Iterator[Callable[[Epoch], None]]:
     """Yield a function that shows a finished epoch, in a bar on a terminal, else as a printed line.
 
     If the output was closed, for example by `| head`, the function sets `stop.requested`.
@@ -60,7 +58,7 @@ def epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoc
 
         def log(epoch: Epoch) -> None:
             try:
-                print(f"{label}, epoch {epoch.epoch}: {line.format(epoch)}, {epoch.seconds:.2f} s", flush=True)
+                print(f"seed {seed}, epoch {epoch.epoch}: {line.format(epoch)}, {epoch.seconds:.2f} s", flush=True)
             except BrokenPipeError:
                 stop.requested = True
 
@@ -69,7 +67,7 @@ def epoch_bar(label: str, config: Config, stop: Stop) -> Iterator[Callable[[Epoc
     from tqdm import tqdm
 
     total = None if config.steps else config.epochs
-    with tqdm(total=total, desc=f"{label}, epoch", leave=False, bar_format=_EPOCHS) as bar:
+    with tqdm(total=total, desc=f"seed {seed}, epoch", leave=False, bar_format=_EPOCHS) as bar:
 
         def show(epoch: Epoch) -> None:
             bar.update(epoch.epoch - bar.n)  # more than 1 at the start of resumed training

@@ -20,9 +20,6 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILES, EpochLog
 from graphcl.models.saved import EncoderDescription, Weights, read_saved, save_encoder
 from graphcl.system.files import digest, read_arrays, read_json, refuse_links, remove_partial, write_text, write_whole
-from graphcl.system.signals import Stop
-from graphcl.training.checkpoint import Checkpoints
-from graphcl.training.epoch import Epoch
 
 
 class RunFolder:
@@ -30,22 +27,20 @@ class RunFolder:
 
     The folder contains `config.yaml`, `data.json` (the fingerprint of the data), `metrics.jsonl`, `metrics.csv`,
     `encoder.pt`, `embeddings.npz`, `result.json`, and `report.npz`, the input of `report.html`. Rows are appended to
-    the metrics; all other files are written atomically. A finished seed is written before the next seed starts. The
-    checkpoints of an unfinished seed are in `checkpoints/`. If the process is killed, the operating system releases the
-    lock.
+    the metrics; all other files are written atomically. The checkpoints of an unfinished seed are in `checkpoints/`.
 
     Args:
-        config: settings of the run, written to a new folder immediately. The folder must not exist; with
-            `config.resume`, it may contain a run with the same settings.
+        config: settings of the run, written to a new folder; with `config.resume`, the folder may hold the same run.
         data: fingerprint of the data, see `graphcl.experiment.fingerprint`; None if unknown.
 
     Raises:
-        InputError: the folder exists, or cannot be created. When resuming: the folder contains a run with other
-            settings, on other data or with a damaged file, or another process uses the folder.
+        InputError: the folder exists, cannot be created, or is in use; or, when resuming, it holds a run with other
+            settings, on other data or with a damaged file.
 
     Attributes:
         path: path of the folder.
         is_new: whether the folder did not exist before.
+        epochs: log of the metrics.
         result: content of `result.json` for the finished seeds; empty if no seed is finished.
     """
 
@@ -54,11 +49,8 @@ class RunFolder:
         self._embeddings: dict[int, np.ndarray] = {}
         self.result: dict[str, Any] = {}
         self.is_new = not (config.resume and config.out is not None and Path(config.out).is_dir())
-        if config.out is not None and not self.is_new:
-            self.path = Path(config.out)
-        else:
-            self.path = new_folder(config.out, name_of(config))
-        self._epochs = EpochLog(self.path)
+        self.path = new_folder(config.out, name_of(config)) if self.is_new else Path(str(config.out))
+        self.epochs = EpochLog(self.path)
         refuse_links(self.path, ".lock", "checkpoints", *FILES)
         self._lock = FileLock(self.path / ".lock")
         try:
@@ -90,19 +82,6 @@ class RunFolder:
         kept = self.result.get("scores", {}).get(evaluator, {}).get("per_seed", [])
         return {row: [FoldScores.of(each[row]) for each in kept] for row in (kept[0] if kept else ())}
 
-    def history(self) -> list[Epoch]:
-        """Return the epochs of the finished seeds."""
-        return self._epochs.history(self.finished)
-
-    def checkpoints(self, config: Config, seed: int, stop: Stop) -> Checkpoints:
-        """Return the checkpoints of `seed`, which are written at the interval `config.checkpoint`."""
-        rule = config.checkpoint
-        return Checkpoints(self.path / "checkpoints" / f"seed-{seed}", rule.epochs, rule.minutes, stop)
-
-    def add_epoch(self, seed: int, epoch: Epoch) -> None:
-        """Append the metrics of an epoch to `metrics.jsonl` and `metrics.csv`, see `EpochLog.add`."""
-        self._epochs.add(seed, epoch)
-
     def add_seed(
         self,
         seed: int,
@@ -111,11 +90,7 @@ class RunFolder:
         h: torch.Tensor,
         y: torch.Tensor | None,
     ) -> None:
-        """Add a seed's encoder to `encoder.pt` and its embeddings to `embeddings.npz`.
-
-        `encoder.pt` holds the encoders of all seeds so far, see `graphcl.load_encoder`. `embeddings.npz` holds
-        `h [seeds, n, H]`, `seeds` and, if the graphs are labelled, `y [n]`.
-        """
+        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to the arrays `h`, `seeds` and `y` on disk."""
         self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
         self._embeddings[seed] = h.numpy()
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
@@ -124,20 +99,11 @@ class RunFolder:
         write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))
         write_whole(self.path / "embeddings.npz", lambda file: np.savez(file, **arrays))
 
-    def add_snapshots(self, **snapshots: Mapping[str, np.ndarray]) -> None:
-        """Write `report.npz`, with the arrays `before_NAME` and `after_NAME`.
-
-        Args:
-            **snapshots: `before` and `after`, results of `report_arrays` before and after training.
-        """
-        arrays: dict[str, Any] = {f"{at}_{name}": each for at, kept in snapshots.items() for name, each in kept.items()}
-        write_whole(self.path / "report.npz", lambda file: np.savez_compressed(file, **arrays))
-
     def add_result(self, result: Mapping[str, Any]) -> None:
         """Write `result`, with checksums of it and of each seed's metrics, to `result.json`, replacing a former one."""
-        self._epochs.flush()
+        self.epochs.flush()
         metrics = self.result.get("checksums", {}).get("metrics", {})
-        metrics = {str(seed): metrics.get(str(seed)) or self._epochs.digest(seed) for seed in result["seeds"]}
+        metrics = {str(seed): metrics.get(str(seed)) or self.epochs.digest(seed) for seed in result["seeds"]}
         self.result = {**result, "checksums": {"result": _digest(result), "metrics": metrics}}
         write_text(self.path / "result.json", json.dumps(self.result, indent=2))
 
@@ -151,7 +117,13 @@ class RunFolder:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
             self._check_data(data)
             return
-        kept, wanted = make_config(read_config(file)).model_dump(), config.model_dump()
+        remove_partial(self.path)
+        try:
+            self._read()
+        except Exception as error:  # a damaged file can raise any exception
+            raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
+        # the settings of the finished seeds, as `config.yaml` may have been edited since
+        kept, wanted = make_config(self.result.get("config") or read_config(file)).model_dump(), config.model_dump()
         more = set(kept["seeds"]) < set(wanted["seeds"])
         if changed := differences(kept, wanted, (*RUNTIME_SETTINGS, "seeds") if more else RUNTIME_SETTINGS):
             seeds = " ".join(map(str, sorted({*kept["seeds"], *wanted["seeds"]})))
@@ -159,19 +131,13 @@ class RunFolder:
                 f"{self.path} holds a run with other settings: {'; '.join(changed)}. Resume it with its own settings, "
                 f"pass another folder, or, to add seeds only, pass all of them: --seeds {seeds}."
             )
-        remove_partial(self.path)
-        try:
-            self._read()
-        except Exception as error:  # a damaged file can raise any exception
-            raise InputError(f"{self.path} cannot be resumed, a file is damaged: {reason(error)}") from None
-        self._check_finished(wanted)
         self._check_data(data)
         if more:
             write_text(file, to_yaml(config.model_copy(update={"resume": False})))
 
     def _read(self) -> None:
         """Read the results of the finished seeds, and all metrics; an unfinished seed resumes from its checkpoints."""
-        self._epochs.read()
+        self.epochs.read()
         if (file := self.path / "result.json").exists():
             self.result = read_json(file)
         if not self.finished:
@@ -185,25 +151,12 @@ class RunFolder:
             if seed not in weights or seed not in embeddings:
                 raise InputError(f"encoder.pt or embeddings.npz lacks the finished seed {seed}")
             self._weights[seed], self._embeddings[seed] = weights[seed], embeddings[seed]
-            if checksums and checksums["metrics"][str(seed)] != self._epochs.digest(seed):
+            if checksums and checksums["metrics"][str(seed)] != self.epochs.digest(seed):
                 print(
                     f"graphcl: {self.path / FILES[0]} lacks epochs of the finished seed {seed}, or they changed; its "
                     "scores, weights and embeddings are kept, its curves and times are incomplete.",
                     file=sys.stderr,
                 )
-
-    def _check_finished(self, wanted: Mapping[str, Any]) -> None:
-        """Raise InputError if the finished seeds have other settings than `wanted`, as `config.yaml` was edited."""
-        if not self.finished:
-            return
-        before = make_config(self.result["config"]).model_dump()
-        changed = differences(before, wanted, (*RUNTIME_SETTINGS, "seeds"))
-        changed += [f"finished seed {seed} is not in `seeds`" for seed in self.finished if seed not in wanted["seeds"]]
-        if changed:
-            raise InputError(
-                f"{self.path / 'config.yaml'} was changed after a seed was finished: {'; '.join(changed)}. Restore "
-                "it, or pass another folder."
-            )
 
     def _check_data(self, data: Mapping[str, Any] | None) -> None:
         """Raise InputError if the run in the folder used other data than `data`; in a new folder, record `data`."""
@@ -224,8 +177,7 @@ class RunFolder:
 
 def _digest(result: Mapping[str, Any]) -> str:
     """Return a digest of the content of `result.json` without its checksums."""
-    content = {key: value for key, value in result.items() if key != "checksums"}
-    return digest(content)
+    return digest({key: value for key, value in result.items() if key != "checksums"})
 
 
 def name_of(config: Config) -> str:
@@ -233,41 +185,24 @@ def name_of(config: Config) -> str:
     return f"{Path(config.dataset).stem}-{config.name or config.loss['name']}"
 
 
-def free_folder(out: str | None, name: str) -> Path:
-    """Return the path `out`, or the first free `runs/NAME-N` if `out` is None; do not create the folder.
-
-    Raises:
-        InputError: `out` exists.
-    """
-    if out is not None:
-        path = Path(out)
-        if os.path.lexists(path):
-            raise InputError(f"{path} exists already and is never overwritten; pass another folder with --out.")
-        return path
-    number = 1
-    while os.path.lexists(path := Path("runs") / f"{name}-{number}"):
-        number += 1
-    return path
-
-
-def new_folder(out: str | None, name: str) -> Path:
-    """Create the folder that `free_folder` returns, and return its path.
+def new_folder(out: str | None, name: str, create: bool = True) -> Path:
+    """Create the folder `out`, by default the first free `runs/NAME-N`, and return its path; or only return the path.
 
     Raises:
         InputError: the folder exists, or cannot be created.
     """
+    number = 1
     while True:
-        path = free_folder(out, name)
-        try:
-            path.mkdir(parents=True)
-        except OSError as error:
-            if os.path.lexists(path):  # another run created it first, so try the next number
-                continue
-            raise InputError(f"cannot create the folder {path}: {error.strerror}; pass another with --out.") from None
-        return path
-
-
-def check_folder(config: Config) -> None:
-    """Raise InputError if the output folder exists and is not to be resumed."""
-    if not config.resume:
-        free_folder(config.out, name_of(config))
+        path = Path("runs") / f"{name}-{number}" if out is None else Path(out)
+        if not os.path.lexists(path):
+            try:
+                if create:
+                    path.mkdir(parents=True)
+                return path
+            except OSError as error:
+                if not os.path.lexists(path):  # else another run has just created it
+                    why = f"{error.strerror}; pass another with --out."
+                    raise InputError(f"cannot create the folder {path}: {why}") from None
+        if out is not None:
+            raise InputError(f"{path} exists already and is never overwritten; pass another folder with --out.")
+        number += 1

@@ -34,11 +34,7 @@ _SEED = 2**40
 
 
 def snapshot(
-    method: Method,
-    loader: Iterable[Batch],
-    first: Augmentation,
-    second: Augmentation,
-    generator: torch.Generator,
+    method: Method, loader: Iterable[Batch], first: Augmentation, second: Augmentation, generator: torch.Generator
 ) -> Arrays:
     """Return histograms of the cosines between the projections of two views.
 
@@ -59,7 +55,7 @@ def snapshot(
         loader: at least one batch of graphs, labelled or not.
         first: augmentation for the first views.
         second: augmentation for the second views.
-        generator: generator for the views, on the method's device; do not pass the generator of training.
+        generator: generator for the views, on the method's device, other than that of training.
     """
     method = copy.deepcopy(method).train()
     first, second = method.augmentations(first, second)
@@ -81,17 +77,17 @@ def snapshot(
 
 
 def report_arrays(
-    config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0
-) -> dict[str, np.ndarray]:
+    config: Config, dataset: GraphDataset, method: Method, h: Tensor, seed: int = 0, like: object = None
+) -> Arrays:
     """Return the arrays for the report: the result of `snapshot`, and a map of the embeddings `h [n, H]`.
 
-    The map consists of two arrays: `map [m, 2]` holds the first two principal components of the m graphs that
-    `graphcl.evaluate.pca.plot_indices` selects, and `shares [2]` the explained variance ratio of each component.
-    Separate generators are used, so training is not affected.
+    The map has the arrays `map [m, 2]`, the first two principal components of the m graphs that `plot_indices` selects,
+    and `shares [2]`, their explained variance ratios. Training is not affected, as separate generators are used. A
+    loader `like` of the data set shares its tensors.
     """
     device = next(method.parameters()).device
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
-    loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window)
+    loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window, like=like)
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     found = snapshot(method, loader, *make_augmentations(config), views)
     return {**found, "map": points.astype(np.float32), "shares": shares}
@@ -161,8 +157,7 @@ def _measure(method: Method, z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays
     if y is not None:
         same = off_diagonal(y[:, None] == y)
         found["same_class"], found["negative"] = _counts(negative[same]), _counts(negative[~same])
-    found_pushes = pushes(method.loss, z1, z2) if isinstance(method.loss, Loss) else None
-    if found_pushes is not None:
+    if isinstance(method.loss, Loss) and (found_pushes := pushes(method.loss, z1, z2)) is not None:
         at, *values = found_pushes
         for name, value in zip(("push", "weight"), values, strict=True):
             if value is not None:
@@ -171,9 +166,6 @@ def _measure(method: Method, z1: Tensor, z2: Tensor, y: Tensor | None) -> Arrays
 
 
 def _counts(cosine: Tensor, weights: Tensor | None = None) -> np.ndarray:
-    """Return the histogram of cosines over the bins of `EDGES`, optionally weighted.
-
-    Cosines are clamped to [-1, 1], as rounding may push them out of the range of the bins.
-    """
+    """Return the histogram of cosines over the bins of `EDGES`; rounding may push a cosine out of [-1, 1]."""
     values = cosine.detach().flatten().double().clamp(-1, 1).cpu().numpy()
     return np.histogram(values, EDGES, weights=None if weights is None else weights.flatten().cpu().numpy())[0]

@@ -14,7 +14,7 @@ from graphcl.training.epoch import Epoch
 def test_the_table_has_the_columns_of_the_first_epoch(tmp_path):
     folder = RunFolder(make_config({"out": str(tmp_path / "run")}))
     for number, more in enumerate(({"rank": 3.0, "p_identity": 0.5}, {"p_identity": 0.25, "new": 1.0}), start=1):
-        folder.add_epoch(7, Epoch(number, 0.5, 0.25, -1.0, 2.0, 1.0, more))
+        folder.epochs.add(7, Epoch(number, 0.5, 0.25, -1.0, 2.0, 1.0, more))
     assert (folder.path / "metrics.csv").read_bytes().decode().splitlines() == [
         "seed,epoch,loss,alignment,uniformity,seconds,data_seconds,rank,p_identity",
         "7,1,0.5,0.25,-1.0,2.0,1.0,3.0,0.5",
@@ -29,7 +29,7 @@ def test_repeated_epochs_stay_and_other_ones_replace_a_lost_attempt(tmp_path):
     def epochs(*losses, seed=7, seconds=2.0):
         with RunFolder(make_config({"out": out, "resume": True})) as folder:
             for number, loss in losses:
-                folder.add_epoch(seed, Epoch(number, loss, 0.25, -1.0, seconds, 1.0))
+                folder.epochs.add(seed, Epoch(number, loss, 0.25, -1.0, seconds, 1.0))
         rows = [json.loads(line) for line in (folder.path / "metrics.jsonl").read_text().splitlines()]
         table = (folder.path / "metrics.csv").read_text().splitlines()[1:]
         assert [tuple(map(float, line.split(",")[:3])) for line in table] == [
@@ -72,9 +72,10 @@ def test_a_refused_folder_is_unlocked(tmp_path):
 
 def test_a_broken_link_is_not_a_free_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("link").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"^link exists already"):
-        new_folder("link", "a")
-    Path("runs").symlink_to("nowhere")
-    with pytest.raises(InputError, match=r"^cannot create the folder runs/a-1: File exists; pass another"):
-        new_folder(None, "a")
+    for name, out, says in (
+        ("link", "link", "link exists already"),
+        ("runs", None, "cannot create the folder runs/a-1"),
+    ):
+        Path(name).symlink_to("nowhere")
+        with pytest.raises(InputError, match=f"^{says}"):
+            new_folder(out, "a")

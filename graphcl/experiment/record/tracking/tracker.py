@@ -1,18 +1,24 @@
-"""Define the base class of all trackers."""
+"""Log runs to TensorBoard, Weights & Biases or MLflow."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
+from graphcl.config.nested import flat_values
 from graphcl.errors import one_line
 from graphcl.system.optional import optional
 from graphcl.training.epoch import Epoch
 
 Self = TypeVar("Self", bound="Tracker")
+_PARAMS = 100  # MLflow rejects requests with more parameters
 
 
 class Tracker(ABC):
@@ -42,11 +48,7 @@ class Tracker(ABC):
 
     @classmethod
     def library(cls) -> Any:
-        """Import and return the tracker's library.
-
-        Raises:
-            InputError: the library is not installed; the message gives the command that installs it.
-        """
+        """Import and return the tracker's library; InputError, with the command to install it, if it is missing."""
         return optional(cls.module, f"tracking with {cls.name} needs its library", cls.name)
 
     def __init__(self, folder: str | Path, seed: int = 0, settings: Mapping[str, Any] | None = None) -> None:
@@ -85,16 +87,118 @@ class Tracker(ABC):
         """Close the log; `failed` is whether the run ended with an exception."""
 
     def _attempt(self, write: Callable[[], Any]) -> None:
-        if self._failed:
-            return
-        try:
-            write()
-        except Exception as error:  # a failing log must not stop training
-            self._failed = True
-            warn_failed(self.name, error)
+        self._failed = self._failed or not attempt(self.name, write)
 
 
-def warn_failed(name: str, error: Exception) -> None:
-    """Print a warning on stderr that the tracker `name` has failed and that the run continues without it."""
-    message = one_line(f"{type(error).__name__}: {error}", 300)
-    print(f"graphcl: {name} has failed ({message}); the run continues without it.", file=sys.stderr)
+class TensorBoard(Tracker):
+    """A `Tracker` that writes `FOLDER/tensorboard/seed-SEED`; `tensorboard --logdir FOLDER` shows all seeds."""
+
+    name = "tensorboard"
+    module = "torch.utils.tensorboard"
+
+    def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
+        """Open the event file and log the settings as text."""
+        self._writer = self.library().SummaryWriter(str(folder / "tensorboard" / f"seed-{seed}"))
+        if settings:
+            text = yaml.safe_dump(dict(settings), sort_keys=False)
+            self._writer.add_text("settings", f"```yaml\n{text}```")
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Log the metrics of an epoch, with `epoch` as the step, and flush the file."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(name, value, epoch)
+        self._writer.flush()
+
+    def close(self, failed: bool = False) -> None:
+        """Close the event file; `failed` is ignored, as the format cannot store it."""
+        self._writer.close()
+
+
+class WandB(Tracker):
+    """A `Tracker` that logs each seed as the W&B run `FOLDER-seed-SEED` in the group `FOLDER`.
+
+    Local files are written to `FOLDER/wandb`. W&B's environment variables apply. With `WANDB_MODE=offline`, W&B writes
+    local files only, and `wandb sync` uploads them later. `WANDB_PROJECT` names the project (default `graphcl`).
+    """
+
+    name = "wandb"
+    module = "wandb"
+
+    def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
+        """Start a W&B run with the settings as its configuration."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self._run = self.library().init(
+            project=os.environ.get("WANDB_PROJECT", "graphcl"),
+            group=folder.name,
+            name=f"{folder.name}-seed-{seed}",
+            config={**settings, "seed": seed},
+            dir=str(folder),
+            reinit="create_new",  # else W&B would reuse or finish the caller's run
+        )
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Log the metrics of an epoch, with `epoch` as the step."""
+        self._run.log(dict(metrics), step=epoch)
+
+    def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
+        """Write the scores into the W&B run's summary, so that W&B's tables can be sorted by them."""
+        self._run.summary.update(dict(scores))
+
+    def close(self, failed: bool = False) -> None:
+        """End the W&B run, with exit code 1 if it failed, else 0."""
+        self._run.finish(exit_code=int(failed))
+
+
+class MLflow(Tracker):
+    """A `Tracker` that logs each seed as an MLflow run named `FOLDER-seed-SEED`.
+
+    The environment variable `MLFLOW_TRACKING_URI` names the server. Without it, the log is
+    `FOLDER/mlflow/mlflow.db`, shown by `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow/mlflow.db`.
+    `MLFLOW_EXPERIMENT_NAME` names the experiment (default `graphcl`). `MLFLOW_HTTP_REQUEST_MAX_RETRIES` limits how long
+    an unreachable server delays training; the delay occurs once, as logging stops after the first failure.
+    """
+
+    name = "mlflow"
+    module = "mlflow"
+
+    def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
+        """Start an MLflow run and log the settings as its parameters, with dotted names such as `loss.temperature`."""
+        mlflow = self.library()
+        self._entities = mlflow.entities
+        uri, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
+        if not uri:
+            own = folder.absolute() / "mlflow"
+            own.mkdir(parents=True, exist_ok=True)
+            uri, artifacts = f"sqlite:///{own / 'mlflow.db'}", (own / "artifacts").as_uri()
+        # use a client, as MLflow's global functions would change the caller's active run and tracking URI
+        self._client = mlflow.MlflowClient(tracking_uri=uri)
+        title = os.environ.get("MLFLOW_EXPERIMENT_NAME", "graphcl")
+        found = self._client.get_experiment_by_name(title)
+        experiment = found.experiment_id if found else self._client.create_experiment(title, artifacts)
+        run = self._client.create_run(experiment, run_name=f"{folder.name}-seed-{seed}", tags={"seed": str(seed)})
+        self._run = run.info.run_id
+        values = {**dict(flat_values(settings)), "seed": seed}
+        params = [self._entities.Param(key, str(value)) for key, value in values.items()]
+        for start in range(0, len(params), _PARAMS):
+            self._client.log_batch(self._run, params=params[start : start + _PARAMS])
+
+    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
+        """Log the metrics of an epoch, with `epoch` as the step."""
+        now = int(time.time() * 1000)
+        points = [self._entities.Metric(name, value, now, epoch) for name, value in metrics.items()]
+        self._client.log_batch(self._run, metrics=points)
+
+    def close(self, failed: bool = False) -> None:
+        """End the MLflow run with the status FAILED or FINISHED."""
+        self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
+
+
+def attempt(name: str, write: Callable[[], Any]) -> bool:
+    """Call `write` and return True; if it fails, print a warning on stderr, as the run continues, and return False."""
+    try:
+        write()
+    except Exception as error:
+        message = one_line(f"{type(error).__name__}: {error}", 300)
+        print(f"graphcl: {name} has failed ({message}); the run continues without it.", file=sys.stderr)
+        return False
+    return True
