@@ -252,7 +252,7 @@ class Training:
 
     def _check_weights(self) -> None:
         # a rare check suffices: after one NaN gradient, weights stay NaN
-        if not torch.stack(torch._foreach_norm(self._parameters)).isfinite().all():
+        if not torch.stack(torch._foreach_norm([*self._parameters])).isfinite().all():
             raise self._error("the gradient, and with it the weights, became NaN or infinite")
 
     def _error(self, problem: str, number: int | None = None) -> NonFiniteLossError:
