@@ -1,4 +1,4 @@
-"""Run checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py [NAME ...]
+"""Run checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py ...
 
 A check is a function without arguments in a module's dict `CHECKS`, which all ranks of a gloo group call; `ON_FOUR`
 names those to call on four ranks. One process imports all modules and forks the ranks, as importing takes most of the
@@ -70,14 +70,12 @@ def outcomes(checks, size):
     return {name: "\n".join(line for line in lines[name] if not line.endswith(": None")) or None for name in checks}
 
 
-def main(sizes, *arguments):
-    modules = {Path(word).stem: load(word) for word in arguments if word.endswith(".py")}
-    names = [word for word in arguments if not word.endswith(".py")]
+def main(sizes, *files):
+    modules = {Path(file).stem: load(file) for file in files}
     found = {size: {} for size in sizes.split(",")}
     for size, (stem, module) in product(found, modules.items()):
-        chosen = names or (module.ON_FOUR if size == "4" else module.CHECKS)
-        checks = {name: check for name, check in module.CHECKS.items() if name in chosen}
-        found[size][stem] = outcomes(checks, int(size))
+        names = module.ON_FOUR if size == "4" else module.CHECKS
+        found[size][stem] = outcomes({name: module.CHECKS[name] for name in names}, int(size))
     print(json.dumps(found))
 
 

@@ -44,17 +44,15 @@ def variants(name):
 
 def data():
     """Return the features of both views of the global batch, `[2, N, F]`, and the other tensors that losses take."""
-    generator = torch.Generator().manual_seed(0)
-    count = SHARD * dist.get_world_size()
-    x = torch.randn(2, count, FEATURES, generator=generator, dtype=torch.float64)
-    given = {
-        "weight": torch.rand(count, generator=generator, dtype=torch.float64),
+    generator, count = torch.Generator().manual_seed(0), SHARD * dist.get_world_size()
+    options = {"generator": generator, "dtype": torch.float64}
+    return torch.randn(2, count, FEATURES, **options), {
+        "weight": torch.rand(count, **options),
         "ids": torch.arange(count) + 3,
         "labels": torch.randint(3, (count,), generator=generator),
-        "queue": torch.randn(6, WIDTH, generator=generator, dtype=torch.float64),
+        "queue": torch.randn(6, WIDTH, **options),
         "queue_ids": torch.tensor([3, 3, 5, 8, 77, 0]),
     }
-    return x, given
 
 
 def model():

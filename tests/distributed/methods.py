@@ -1,31 +1,24 @@
 """Checks of methods on several ranks against one process. `group.py` runs them, `test_ranks.py` reports them."""
 
 import copy
-import inspect
 from contextlib import nullcontext
 from functools import partial
 from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
-from graphcl.augment import Identity, NodeDrop, OneOf
+from graphcl import GIN, ContrastiveModel, Identity, Loss, NodeDrop, OneOf
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import synchronise
+from graphcl.distributed.data_parallel import data_parallel
 from graphcl.graphs.batching import with_entries
-from graphcl.losses import Loss
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.gin import GIN
 from graphcl.registry import methods
 from tests.methods.small import OF_GRAPHS, graphs, pick, schedule, seeded, vectors
 
 SHARD, COUNT, STEPS = 3, 36, 2
 """Graphs per rank in a batch, graphs in total, steps of SGD."""
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
-SYNC = "forward_sync_buffers"
-if SYNC not in inspect.signature(DistributedDataParallel).parameters:  # in older torch
-    SYNC = "broadcast_buffers"
 GRAPHS = graphs(COUNT, dtype=torch.float64)
 
 CASES = {
@@ -77,8 +70,8 @@ def one_step(network, numbers, generator):
 def compare(name, loss, loss_arguments, arguments):
     """Compare loss, gradients, parameters and the method's state with one process after each step."""
     alone = build(name, loss, loss_arguments, arguments)
-    # Do not synchronise buffers: each rank must compute equal values.
-    together = DistributedDataParallel(synchronise(copy.deepcopy(alone)), **{SYNC: False})
+    with ranks.across(dist.group.WORLD):
+        together = data_parallel(synchronise(copy.deepcopy(alone)), torch.device("cpu"))
     rank, size = dist.get_rank(), dist.get_world_size()
     # All ranks must use the draws of rank 0.
     generators = seeded(5), seeded(5 + rank)
@@ -95,12 +88,10 @@ def compare(name, loss, loss_arguments, arguments):
     with ranks.across(dist.group.WORLD):
         logged = together.module.after_epoch()
     assert alone.after_epoch().keys() == logged.keys()
-    for (key, one), other in zip(together.module.state_dict().items(), alone.state_dict().values(), strict=True):
-        torch.testing.assert_close(one, other, **CLOSE, msg=lambda text, key=key: f"{key}: {text}")
-        if isinstance(one, torch.Tensor):
-            first = one.clone()
-            dist.broadcast(first, 0)
-            assert torch.equal(one, first), f"{key} differs between ranks"
+    state = together.module.state_dict()
+    torch.testing.assert_close(dict(state), dict(alone.state_dict()), **CLOSE)
+    for key, each in ranks.broadcast_object(state, dist.group.WORLD).items():
+        assert not torch.is_tensor(each) or torch.equal(each, state[key]), f"{key} differs between ranks"
 
 
 def every_case(name):

@@ -38,22 +38,18 @@ def messages(job):
 
 
 @pytest.mark.several
-def test_a_complete_job(jobs, place):
+def test_a_complete_job_and_a_mistake(jobs, place):
+    """Only rank 0 prints. A mistake is printed once and leaves no files."""
     assert jobs["whole"]["codes"] == [0, 0]
     first, second = jobs["whole"]["output"]
     assert "; ranks: 2; " in first
     assert "trained encoder" in first
-    assert second == ""  # only rank 0 prints
+    assert second == ""
     assert json.loads((place / "whole" / "result.json").read_text())["ranks"] == 2
-
-
-@pytest.mark.several
-def test_a_mistake_is_printed_once_and_leaves_no_files(jobs, place):
-    job = jobs["mistake"]
-    assert job["codes"] == [2, 75]
+    assert jobs["mistake"]["codes"] == [2, 75]
     assert not (place / "mistake").exists()
     line = "graphcl: method `dgi` takes O(N) time for N nodes, which 2 ranks would not shorten; start one process."
-    assert messages(job) == [line]
+    assert messages(jobs["mistake"]) == [line]
 
 
 @pytest.mark.several

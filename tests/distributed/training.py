@@ -9,15 +9,12 @@ import torch
 import torch.distributed as dist
 
 import graphcl.training.checkpoint
-from graphcl.config import make_config
-from graphcl.datasets import load_dataset
+from graphcl import GRACE, Loss, TwoViews, load_dataset, make_config
 from graphcl.distributed import ranks
 from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
 from graphcl.experiment.build import make_method
-from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
-from graphcl.methods import GRACE, TwoViews
 from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
 from tests.conftest import small_graphs

@@ -13,13 +13,12 @@ import torch.distributed as dist
 import torch_geometric.nn as pyg
 from torch import nn
 
+from graphcl import GIN, InputError
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import GlobalBatchNorm, average_statistics, synchronise
-from graphcl.errors import InputError
 from graphcl.losses import adnce, alpha_cl, barlow_twins, infonce, jsd, mean_variance, vicreg
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.models import compiled as stack
-from graphcl.models.gin import GIN
 from tests.methods.small import graphs, pick
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
@@ -71,19 +70,6 @@ def rows_come_in_the_order_of_ranks():
 
 
 @check
-def without_across_losses_are_local():
-    z1, z2 = numbers(4), numbers(4, seed=9)
-    alone = infonce(z1, z2)
-    with across():
-        assert not torch.equal(infonce(z1, z2), alone)
-        with ranks.across(None):
-            assert torch.equal(infonce(z1, z2), alone)
-
-
-LOSSES = infonce, barlow_twins, vicreg, partial(infonce, engine="tiled")
-
-
-@check
 def a_mistake_of_one_rank_is_refused_by_all():
     """Batches of different sizes or widths, and rows that are not finite."""
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -92,8 +78,9 @@ def a_mistake_of_one_rank_is_refused_by_all():
     wide, bad = numbers(4, 20 + rank), numbers(4)
     if rank == 1:
         bad[2, 1] = math.nan
+    losses = [infonce, barlow_twins, vicreg, partial(infonce, engine="tiled")]
     with across():
-        for loss in 2 * LOSSES:  # the first call stores the number of rows
+        for loss in 2 * losses:  # the first call stores the number of rows
             assert message_of(partial(loss, numbers(4 + rank), numbers(4 + rank))) == expected
             loss(numbers(4), numbers(4))
             assert "not finite" in message_of(partial(loss, numbers(4), bad), NonFiniteInputError)
@@ -108,10 +95,13 @@ def a_mistake_of_one_rank_is_refused_by_all():
 
 
 @check
-def weights_may_be_zero_on_a_rank():
+def weights_may_be_zero_on_a_rank_and_losses_be_local():
     z, weight = numbers(4), torch.full((4,), float(dist.get_rank() == 0))
+    alone = infonce(z, z.flip(1))
     with across():
         assert torch.isfinite(infonce(z, z.flip(1), weight=weight))
+        with ranks.across(None):
+            assert torch.equal(infonce(z, z.flip(1)), alone)
         message = message_of(lambda: infonce(z, z.flip(1), weight=0 * weight))
     assert message == "`weight` must not be all zero, got only zeros on every rank."
 

@@ -12,15 +12,11 @@ import torch
 from torch_geometric.loader import DataLoader
 
 import graphcl.training.checkpoint
-from graphcl.config import make_config
-from graphcl.datasets import load_dataset
-from graphcl.errors import InputError, Stopped
-from graphcl.methods import TwoViews
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.gin import GIN
+from graphcl import GIN, Checkpoints, ContrastiveModel, InputError, TwoViews, load_dataset, make_config, train
+from graphcl.errors import Stopped
 from graphcl.system.signals import Stop
-from graphcl.training.checkpoint import Checkpoints, read_checkpoint
-from graphcl.training.loop import NonFiniteLossError, train
+from graphcl.training.checkpoint import read_checkpoint
+from graphcl.training.loop import NonFiniteLossError
 from graphcl.training.randomness import Generators
 from tests.conftest import small_graphs
 from tests.methods.small import OF_GRAPHS, spec

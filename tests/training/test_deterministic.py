@@ -5,9 +5,7 @@ from unittest import mock
 import pytest
 import torch
 
-from graphcl.config import make_config
-from graphcl.datasets import load_dataset
-from graphcl.errors import InputError
+from graphcl import InputError, load_dataset, make_config
 from graphcl.experiment import seed as experiment
 from graphcl.experiment.build import setup_runtime
 from tests.conftest import small_graphs

@@ -12,14 +12,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from graphcl.augment import Identity, NodeDrop, random4
-from graphcl.datasets import load_dataset
-from graphcl.errors import InputError
-from graphcl.loaders.resident import ResidentLoader
+from graphcl import Identity, InputError, MoCo, NodeDrop, ResidentLoader, TwoViews, embed, load_dataset, random4, train
 from graphcl.losses import infonce
-from graphcl.methods import MoCo, TwoViews
 from graphcl.training.diagnostics import diagnose
-from graphcl.training.loop import NonFiniteLossError, embed, train
+from graphcl.training.loop import NonFiniteLossError
 from tests.methods.small import graphs, make_model
 from tests.training.helpers import equal
 
