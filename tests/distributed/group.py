@@ -1,11 +1,11 @@
-"""Run checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py ...
+"""Run checks on groups of processes: python tests/distributed/group.py 2,4 losses methods training whole
 
 A check is a function without arguments in a module's dict `CHECKS`, which all ranks of a gloo group call; `ON_FOUR`
 names those to call on four ranks. One process imports all modules and forks the ranks, as importing takes most of the
-time. The errors are printed as JSON by group size, file and name; null means passed.
+time. The errors are printed as JSON by group size, module and name; null means passed.
 """
 
-import importlib.util
+import importlib
 import json
 import multiprocessing
 import os
@@ -24,13 +24,6 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for helpers of other tests
 TIME_LIMIT = timedelta(seconds=60)
 BROKEN = "not run, as an earlier check broke the group"
-
-
-def load(file):
-    spec = importlib.util.spec_from_file_location(f"ranks_{Path(file).stem}", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(checks, rank, size, folder):
@@ -67,11 +60,11 @@ def outcomes(checks, size):
             file = folder / f"{size}-{rank}.json"
             found.append(json.loads(file.read_text()) if file.is_file() else {})
     lines = {name: [f"rank {rank}: {each.get(name, BROKEN)}" for rank, each in enumerate(found)] for name in checks}
-    return {name: "\n".join(line for line in lines[name] if not line.endswith(": None")) or None for name in checks}
+    return {name: lines[name] if any(each.get(name, BROKEN) for each in found) else None for name in checks}
 
 
-def main(sizes, *files):
-    modules = {Path(file).stem: load(file) for file in files}
+def main(sizes, *stems):
+    modules = {stem: importlib.import_module(f"tests.distributed.{stem}") for stem in stems}
     found = {size: {} for size in sizes.split(",")}
     for size, (stem, module) in product(found, modules.items()):
         names = module.ON_FOUR if size == "4" else module.CHECKS

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parent
 STEMS = ["losses", "methods", "training", "whole"]
 
 
@@ -20,7 +19,7 @@ def errors(request):
     """Return the errors of all checks by size of the group, stem and name, from one process that forks all groups."""
     items = [item for item in request.session.items if item.path == Path(__file__)]
     sizes = ",".join({"4" if item.get_closest_marker("several") else "2" for item in items})
-    command = [sys.executable, str(FOLDER / "group.py"), sizes, *(str(FOLDER / f"{stem}.py") for stem in STEMS)]
+    command = [sys.executable, str(Path(__file__).with_name("group.py")), sizes, *STEMS]
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=400).stdout)
 
 
