@@ -208,6 +208,8 @@ def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable
             line = f"{name} is not a known key: keys are strings."
         elif kind == "literal_error":
             line = f"{name} must be {item['ctx']['expected']}, got {value}."
+        elif kind == "is_instance_of":
+            line = f"{name} must be of type {item['ctx']['class']}, got {value}."
         elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing", "_str"))):
             line = f"{name} must be {wanted}, got {value}."
         else:
@@ -234,21 +236,15 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], taker: str) -> Self:
-        """Return the settings given as keyword arguments.
-
-        Args:
-            values: keyword arguments.
-            taker: name of the function that takes them, for the messages.
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the settings given as keyword arguments of a function.
 
         Raises:
-            InputTypeError: an argument is unknown, or of the wrong type.
+            InputTypeError: a value is of the wrong type.
             InputError: a value is out of range.
         """
-        if unknown := [name for name in values if name not in cls.model_fields]:
-            raise InputTypeError(f"`{taker}` has no argument `{unknown[0]}`; {nearest(unknown[0], cls.model_fields)}.")
         try:
-            return cls.model_validate(dict(values))
+            return cls.model_validate(to_python(values))
         except ValidationError as error:
             raise _input_error(error, cls.model_fields) from None
 
@@ -300,7 +296,7 @@ class Arguments:
         @functools.wraps(function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             fields = self.model.model_fields
-            kwargs = {name: _plain(value) if name in fields else value for name, value in kwargs.items()}
+            kwargs = {name: to_python(value) if name in fields else value for name, value in kwargs.items()}
             bound = bind(function, args, kwargs)
             given = {name: value for name, value in bound.items() if name in fields}
             if any(isinstance(value, self._tensor) for value in given.values()):  # pydantic would accept it as a number
@@ -351,9 +347,12 @@ def keywords(fields: Mapping[str, FieldInfo]) -> Callable[[F], F]:
     return decorate
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, (list, tuple)) and any(type(each).__module__ == "numpy" for each in value):
-        return [_plain(each) for each in value]
+def to_python(value: Any) -> Any:
+    """Convert NumPy numbers and arrays to Python's, also within dicts and lists; a tuple becomes a list."""
+    if isinstance(value, dict):
+        return {key: to_python(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_python(each) for each in value]
     return value.tolist() if type(value).__module__ == "numpy" and hasattr(value, "tolist") else value
 
 

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from graphcl.arguments import keywords, named_arguments, resembling
+from graphcl.arguments import keywords, named_arguments, resembling, to_python
 from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
 from graphcl.datasets import load_dataset
@@ -256,11 +256,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _config(self, seed: int, X: Any) -> Config:
-        values = {name: _plain(getattr(self, name)) for name in ("loss", "method", *_SETTINGS)}
-        views = {"first": _plain(self.first), "second": _plain(self.second)}
+        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", *_SETTINGS)}
+        views = {"first": to_python(self.first), "second": to_python(self.second)}
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):
-            values["encoder"] = _plain(self.encoder)
+            values["encoder"] = to_python(self.encoder)
         try:
             return make_config({**values, "seeds": [seed], **({"dataset": X} if isinstance(X, str) else {})})
         except InputError as error:
@@ -272,12 +272,3 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 def _listed(X: Any) -> Any:
     """Return `X` as a list if it is an object array or pandas Series, as from scikit-learn's splitters; else `X`."""
     return list(X) if str(getattr(X, "dtype", "")) == "object" else X
-
-
-def _plain(value: Any) -> Any:
-    """Return `value` with NumPy scalars, which parameter grids may contain, converted to Python numbers."""
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value.item() if isinstance(value, np.generic) else value

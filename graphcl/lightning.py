@@ -14,8 +14,7 @@ from torch_geometric.data import Batch
 from graphcl.augment.transform import Augmentation, as_augmentation, two_views
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
-from graphcl.training.epoch import measure
-from graphcl.training.stream import graph_ids
+from graphcl.training.epoch import graph_ids, measure
 
 try:
     import lightning.pytorch as pl

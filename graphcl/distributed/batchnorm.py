@@ -1,9 +1,6 @@
-"""BatchNorm across ranks.
+"""Normalise by the statistics of the nodes of all ranks, or average running statistics over ranks after an epoch.
 
-By default each rank normalises by the statistics of its own shard, which is faster. `synchronise` makes BatchNorm use
-the statistics of the nodes of all ranks. `average_statistics` averages running statistics over ranks after an epoch.
-
-`torch.nn.SyncBatchNorm` computes the same on CUDA, but does not support the CPU.
+By default each rank normalises by the statistics of its own shard, which is faster.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ class GlobalBatchNorm(nn.BatchNorm1d):
     where $n_r$, $m_r$ and $v_r$ are the number, mean and variance of the rows of rank r, and m and v the mean and
     variance of all rows. Ranks may have different numbers of rows. The forward and the backward pass each exchange
     2 H + 1 numbers once, and the formula avoids cancellation. Arguments, weights and state dict are those of
-    `BatchNorm1d`.
+    `BatchNorm1d`. `torch.nn.SyncBatchNorm` computes the same on CUDA, but does not support the CPU.
 
     References:
         Chan, Golub and LeVeque, "Algorithms for Computing the Sample Variance: Analysis and Recommendations", The
@@ -42,11 +39,7 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         return ranks.size() == 1 or not self.training
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised rows of `x [N, H]`.
-
-        Raises:
-            InputError: `x` is not a matrix, on several ranks in training mode.
-        """
+        """Return the normalised rows of `x [N, H]`."""
         if self.is_usual:
             return super().forward(x)
         if x.dim() != 2:
@@ -58,21 +51,16 @@ class GlobalBatchNorm(nn.BatchNorm1d):
         total = count.sum()
         mean = (count * means).sum(dim=0) / total
         variance = (scatters + count * (means - mean).square()).sum(dim=0) / total
-        self._update_running(mean, variance * (total / (total - 1)))
+        if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
+            unbiased = variance.detach() * (total / (total - 1))
+            self.num_batches_tracked.add_(1)
+            weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            self.running_mean.lerp_(mean.detach().to(self.running_mean.dtype), weight)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), weight)
         out = (rows - mean) * (variance + self.eps).rsqrt()
         if self.affine:
             out = out * self.weight + self.bias
         return out.to(x.dtype)
-
-    @torch.no_grad()
-    def _update_running(self, mean: Tensor, variance: Tensor) -> None:
-        """Update the running statistics by the `mean` and unbiased `variance` of a batch."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            return
-        self.num_batches_tracked.add_(1)
-        weight = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), weight)
-        self.running_var.lerp_(variance.to(self.running_var.dtype), weight)
 
 
 def synchronise(module: AnyModule) -> AnyModule:

@@ -23,18 +23,13 @@ def data_parallel(module: nn.Module, device: torch.device) -> nn.Module:
     in rank order, so that a resumed run is bit-identical to an uninterrupted run. This is slower, as the sum does not
     overlap with the backward pass. Otherwise the order depends on the gradient buckets, which `DistributedDataParallel`
     rebuilds after the first step, so the last bits can differ with more than two ranks.
-
-    Args:
-        module: a module with parameters, which are equal on all ranks.
-        device: device of `module`.
     """
     if (group := ranks.current()) is None:
         return module
     # Do not synchronise buffers: statistics of BatchNorm are averaged after each epoch, queues and banks are equal.
     known = inspect.signature(DistributedDataParallel).parameters
-    buffers: dict[str, Any] = {
-        "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False
-    }
+    sync = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+    buffers: dict[str, Any] = {sync: False}
     devices = [device] if device.type == "cuda" else None
     parallel = DistributedDataParallel(module, device_ids=devices, process_group=group.group, **buffers)
     if torch.are_deterministic_algorithms_enabled():
@@ -58,7 +53,6 @@ def explain_unused_parameters() -> Iterator[None]:
 
 
 def _mean_in_rank_order(group: ranks.Ranks, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Return the mean over ranks of a bucket of gradients. The sum is computed in rank order."""
     flat = bucket.buffer()
     done: torch.futures.Future[Tensor] = torch.futures.Future(devices=[flat.device] if flat.is_cuda else None)
     done.set_result(group.summed_in_order(flat).div_(group.size))

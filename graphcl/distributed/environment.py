@@ -8,15 +8,10 @@ from contextlib import contextmanager
 
 from graphcl.errors import InputError
 
-_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-
 
 @contextmanager
 def report_once() -> Iterator[None]:
-    """Clear the message of an InputError on all but one process per machine, so that it is printed once.
-
-    Use this context manager for errors that are raised before `launch`.
-    """
+    """Clear the message of an InputError before `launch` on all but one process per machine, to print it once."""
     try:
         yield
     except InputError as error:
@@ -27,4 +22,5 @@ def report_once() -> Iterator[None]:
 
 def launched() -> bool:
     """Return whether torchrun started this process as one of two or more."""
-    return all(key in os.environ for key in _VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
+    known = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+    return known and int(os.environ["WORLD_SIZE"]) > 1

@@ -1,7 +1,6 @@
 """Join the process group of a job: the ranks that `torchrun` started, or this process alone.
 
-`with launch(timeout) as group:` yields a `Group`. Without torchrun, the group has one process: its collectives return
-at once, and its `process_group` is None, so callers need no special case. Wrap training code in
+Without torchrun, the group has one process, so callers need no special case. Wrap training code in
 `across(group.process_group)`, so that losses and methods work on the global batch. When a rank dies, collectives on the
 other ranks fail or time out. These ranks then end with a one-line message, and torchrun ends the job.
 """
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from graphcl.distributed import ranks
 from graphcl.distributed.environment import launched
 from graphcl.errors import EXIT_CODE, InputError, reason
 
@@ -44,8 +44,7 @@ class Group:
         process_group: argument for `graphcl.distributed.ranks.across`; None for one process.
     """
 
-    rank: int = 0
-    size: int = 1
+    rank, size = 0, 1
     local_rank: int | None = None
     process_group: dist.ProcessGroup | None = None
 
@@ -87,20 +86,15 @@ class _Torchrun(Group):
         dist.barrier(group=self._patient)
 
     def broadcast_object(self, value: Any) -> Any:
-        values = [value]
-        dist.broadcast_object_list(values, 0, group=self._patient)
-        return values[0]
+        return ranks.broadcast_object(value, self._patient)
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value, group=self._patient)
-        return values
+        return ranks.all_gather_object(value, self._patient)
 
-    def is_first_to_fail(self, message: str | None = None) -> bool:
+    def is_first_to_fail(self, message: str = "") -> bool:
         """Return True on the first rank that calls this method with `message`, and False on later ranks."""
-        key = "failed" if message is None else f"failed/{zlib.crc32(message.encode())}"
         try:
-            return bool(self._store.add(key, 1) == 1)
+            return bool(self._store.add(f"failed/{zlib.crc32(message.encode())}", 1) == 1)
         except RuntimeError:  # the process that holds the store has ended
             return True
 
@@ -135,19 +129,11 @@ def launch(timeout: float = 300.0) -> Iterator[Group]:
         with suppress(ValueError):  # only the main thread may set a handler
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends SIGTERM, which would cut off the message
         first = group.is_first_to_fail()
-        if not _is_collective_failure(error):
+        # gloo raises a RuntimeError that names one of its source files
+        if not isinstance(error, dist.DistError) and not re.search("gloo|nccl", str(error), re.IGNORECASE):
             raise
-        # If this is not the first rank to fail, another has printed the reason, so the message stays empty.
-        raise LostRankError(_lost(error) if first else "") from error
+        found = re.sub(r"^\[.*?\] ", "", reason(error)).partition(". ")[0]  # drop gloo's source file and advice
+        message = f"another rank failed or timed out ({found}); the job ends, saved results are kept."
+        raise LostRankError(message if first else "") from error  # the first rank to fail prints the reason
     group.barrier()
     dist.destroy_process_group()
-
-
-def _is_collective_failure(error: RuntimeError) -> bool:
-    """Return whether a collective raised `error`. gloo raises a RuntimeError that names a gloo source file."""
-    return isinstance(error, dist.DistError) or any(word in str(error).lower() for word in ("gloo", "nccl"))
-
-
-def _lost(error: RuntimeError) -> str:
-    found = re.sub(r"^\[.*?\] ", "", reason(error)).partition(". ")[0]  # drop gloo's source file and advice
-    return f"another rank failed or timed out ({found}); the job ends, saved results are kept."

@@ -8,12 +8,11 @@ $$\frac{\partial}{\partial z_r} \sum_s L_s.$$
 `DistributedDataParallel` then averages the parameters' gradients over ranks, which gives the factor 1/R. Statistics
 over all rows follow the same rule: values and gradients are summed over ranks.
 
-Without `across` every loss is local, even if `torch.distributed` is initialised. With one rank, nothing is sent and no
-operation is added.
+Without `across` every loss is local, even if `torch.distributed` is initialised. With one rank, nothing is sent.
 
 All ranks must call the same functions in the same order with the same number of rows. Each message carries its number
-of rows, so that all ranks raise an error if the numbers differ. The check is always made on the CPU. On CUDA it is made
-only if a rank's own number has changed, as reading the other numbers would synchronise with the device.
+of rows, so that all ranks raise an error if the numbers differ. On CUDA the check is made only if a rank's own number
+has changed, as reading the other numbers would synchronise with the device.
 
 Differs: `torch.distributed.nn.functional.all_gather` has the same gradients, but scatters R times on gloo. OpenCLIP by
 default gathers without a gradient, so that a row gets gradients from its own rank only (unless `gather_with_grad`).
@@ -25,7 +24,6 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -34,30 +32,19 @@ from torch.autograd.function import once_differentiable
 
 from graphcl.errors import InputError
 
-Rows = dict[tuple[torch.dtype, torch.Size], int]
-"""A mapping from the dtype and shape of a row to the number of rows on each rank."""
 _HEADER = 16
 """Bytes of a message before its rows: the number of rows, and padding that keeps the rows aligned."""
 
 
 class Ranks:
-    """Process group with collectives on rows, which caches the number of rows per rank.
+    """Process group of two or more processes, with collectives on rows."""
 
-    Args:
-        group: process group of two or more processes, including this process.
-        rows: known numbers of rows.
-    """
-
-    def __init__(self, group: dist.ProcessGroup, rows: Rows | None = None) -> None:
+    def __init__(self, group: dist.ProcessGroup) -> None:
         self.group, self.size, self.rank = group, dist.get_world_size(group), dist.get_rank(group)
-        self._rows = {} if rows is None else rows
+        self._rows: dict[tuple[torch.dtype, torch.Size], int] = {}  # dtype and shape of a row -> rows on each rank
 
     def exchange(self, x: Tensor) -> Tensor:
-        """Return the rows `x [n, ...]` of all ranks as `[R, n, ...]`, without a gradient.
-
-        Raises:
-            InputError: ranks have different numbers or shapes of rows.
-        """
+        """Return the rows `x [n, ...]` of all ranks as `[R, n, ...]`, without a gradient."""
         form, n = (x.dtype, x.shape[1:]), x.size(0)
         if form not in self._rows:
             self._agree(x)
@@ -118,12 +105,9 @@ class Ranks:
         return parts.view(-1)[: x.numel()]
 
     def agree(self, x: Tensor) -> None:
-        """Check that all ranks have rows `x` of the same number and shape.
+        """Raise InputError unless all ranks have rows `x` of the same number and shape.
 
         Ranks communicate only for a new shape or, on CUDA, a new number of rows.
-
-        Raises:
-            InputError: ranks have different numbers or shapes of rows.
         """
         known = self._rows.get((x.dtype, x.shape[1:]))
         if known is None or (known != x.size(0) and x.device.type != "cpu"):
@@ -131,8 +115,7 @@ class Ranks:
 
     def _agree(self, x: Tensor) -> None:
         """Store the number of rows `x`. Raise InputError unless all ranks have the same number, dtype and shape."""
-        forms: list[Any] = [None] * self.size
-        dist.all_gather_object(forms, (x.size(0), str(x.dtype), list(x.shape[1:])), group=self.group)
+        forms = all_gather_object((x.size(0), str(x.dtype), list(x.shape[1:])), self.group)
         if any(form[1:] != forms[0][1:] for form in forms):
             listed = ", ".join(f"{[form[0], *form[2]]} of {form[1].removeprefix('torch.')}" for form in forms)
             raise InputError(
@@ -142,8 +125,6 @@ class Ranks:
         self._rows[x.dtype, x.shape[1:]] = x.size(0)
 
 
-_agreed: WeakKeyDictionary[dist.ProcessGroup, Rows] = WeakKeyDictionary()
-"""Number of rows per rank of each process group. An entry is deleted together with its group."""
 _current: Ranks | None = None
 
 
@@ -170,9 +151,7 @@ def across(group: dist.ProcessGroup | None) -> Iterator[None]:
     if group is not None and dist.get_rank(group) < 0:
         raise InputError("this process is not a member of `group`; pass a process group that contains it.")
     try:
-        _current = None
-        if group is not None and dist.get_world_size(group) > 1:
-            _current = Ranks(group, _agreed.setdefault(group, {}))
+        _current = Ranks(group) if group is not None and dist.get_world_size(group) > 1 else None
         yield
     finally:
         _current = before
@@ -196,13 +175,10 @@ def rank() -> int:
 def gather(x: Tensor) -> Tensor:
     """Return the rows `x` of all ranks in rank order, with gradients: `[n, ...]` gives `[R n, ...]`.
 
-    Args:
-        x: rows of this rank, the same number on all ranks.
-
     Raises:
         InputError: ranks have different numbers or shapes of rows.
     """
-    return x if _current is None else _gathered(x, _current, range(_current.size))
+    return x if _current is None else _apply(_Gather, x, _current, range(_current.size))
 
 
 def others(x: Tensor) -> Tensor:
@@ -212,7 +188,7 @@ def others(x: Tensor) -> Tensor:
     """
     if _current is None:
         return x[:0]
-    return _gathered(x, _current, [(_current.rank + step) % _current.size for step in range(1, _current.size)])
+    return _apply(_Gather, x, _current, [(_current.rank + step) % _current.size for step in range(1, _current.size)])
 
 
 def sum_over_ranks(x: Tensor) -> Tensor:
@@ -244,12 +220,7 @@ def mean_over_ranks(x: Tensor) -> Tensor:
 def part_of_mean(mean: Tensor, count: Tensor | int) -> Tensor:
     """Return `mean`, rescaled such that averaging the results over ranks gives the mean over the items of all ranks.
 
-    Args:
-        mean: mean over the items of this rank.
-        count: number of items on this rank; ranks may have different numbers.
-
-    Returns:
-        `mean` times R `count` / (sum of `count` over ranks).
+    `mean` is over the `count` items of this rank. The result is `mean` times R `count` / (sum of `count` over ranks).
     """
     if _current is None:
         return mean
@@ -266,21 +237,21 @@ def broadcast(x: Tensor) -> Tensor:
     return x
 
 
-def broadcast_object(value: Any) -> Any:
-    """Return rank 0's `value`, a picklable object, on all ranks."""
-    if _current is None:
+def broadcast_object(value: Any, group: dist.ProcessGroup | None = None) -> Any:
+    """Return rank 0's `value`, a picklable object, on all ranks of `group`, by default the group of `across`."""
+    if (group := group or (_current.group if _current else None)) is None:
         return value
     values = [value]
-    dist.broadcast_object_list(values, dist.get_global_rank(_current.group, 0), group=_current.group)
+    dist.broadcast_object_list(values, dist.get_global_rank(group, 0), group=group)
     return values[0]
 
 
-def all_gather_object(value: Any) -> list[Any]:
-    """Return the picklable `value` of every rank, in rank order, on all ranks."""
-    if _current is None:
+def all_gather_object(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+    """Return the picklable `value` of every rank, in rank order, on all ranks of `group`; see `broadcast_object`."""
+    if (group := group or (_current.group if _current else None)) is None:
         return [value]
-    values: list[Any] = [None] * _current.size
-    dist.all_gather_object(values, value, group=_current.group)
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
     return values
 
 
@@ -330,10 +301,6 @@ class _Sum(torch.autograd.Function):
 def _apply(function: Any, *arguments: Any) -> Tensor:
     result: Tensor = function.apply(*arguments)
     return result
-
-
-def _gathered(x: Tensor, ranks: Ranks, order: Sequence[int]) -> Tensor:
-    return _apply(_Gather, x, ranks, order)
 
 
 # Prefer the new names, as newer torch versions deprecate the old ones.

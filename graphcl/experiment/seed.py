@@ -4,7 +4,7 @@
 |----------------------------------|-------------------------------|------------------------|
 | load                             | `load_dataset`                | `experiment/run.py`    |
 | keep the data set on the device  | `training_loader`             | `experiment/build.py`  |
-| augment, views                   | `two_views`                   | `training/stream.py`   |
+| augment, views                   | `two_views`                   | `training/epoch.py`    |
 | encode: h `[B, H]`               | `model.encode_views`          | `methods/two_views.py` |
 | project: z `[B, D]`              | `model.projector`             | `methods/two_views.py` |
 | loss: a scalar                   | `loss(z1, z2)`                | `methods/two_views.py` |

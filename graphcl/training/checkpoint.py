@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from graphcl.arguments import named_arguments, shown
+from graphcl.arguments import Count, Positive, checked, shown
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, Stopped, reason
 from graphcl.system.files import remove_partial, write_whole
@@ -31,20 +31,7 @@ GRACE = 5.0
 """Seconds that a stop request waits for the end of the epoch, from which training resumes bit-identically."""
 
 
-class NoCheckpoints:
-    """Checkpoints of a training run that is not saved: every method does nothing."""
-
-    def resume(self, restore: Callable[[dict[str, Any]], None]) -> Path | None:
-        """Return None: there is nothing to resume from."""
-
-    def after_step(self, training: Training) -> None:
-        """Handle the end of a training step."""
-
-    def after_epoch(self, training: Training) -> None:
-        """Handle the end of an epoch."""
-
-
-class Checkpoints(NoCheckpoints):
+class Checkpoints:
     """The checkpoints of one training run in a folder. Each is written atomically; the newest two are kept.
 
     A checkpoint holds the complete training state: weights, BatchNorm statistics, queue or bank, Adam's moments and the
@@ -63,42 +50,41 @@ class Checkpoints(NoCheckpoints):
         minutes: minutes between checkpoints; None disables this rule.
         stop: handler of stop requests, checked after each step; training then writes a checkpoint and raises `Stopped`.
 
-    Raises:
-        InputError: epochs below 1, or minutes not above 0.
-
     Example::
 
         train(method, loader, first, second, epochs=1000, checkpoints=Checkpoints("mine/checkpoints", minutes=10))
     """
 
-    @named_arguments
+    @checked
     def __init__(
         self,
         folder: str | Path,
-        epochs: int | None = None,
-        minutes: float | None = None,
+        epochs: Count | None = None,
+        minutes: Positive | None = None,
         stop: Stop | None = None,
     ) -> None:
-        if epochs is not None and epochs < 1:
-            raise InputError(f"`epochs` between checkpoints must be at least 1, got {epochs}.")
-        if minutes is not None and not minutes > 0:
-            raise InputError(f"`minutes` between checkpoints must be above 0, got {minutes}.")
         self.folder, self.epochs, self.minutes, self.stop = Path(folder), epochs, minutes, stop or Stop()
         self._saved = self._epoch_ended = time.monotonic()
         self._within_epoch = False  # whether the newest checkpoint lies within the current epoch
         self._stop_seen: float | None = None
 
     def after_step(self, training: Training) -> None:
-        """Save within an epoch if `minutes` require it; on a stop request that cannot wait, save and raise `Stopped`.
-
-        Several ranks decide together, every `AGREE` steps.
-        """
-        if ranks.size() == 1 or training.steps % AGREE == 0:
-            self._save_if(training, self.stops_within_epoch(), self.due_within_epoch())
+        """Save within an epoch if `minutes` require it; save and raise `Stopped` on a stop request that cannot wait."""
+        if ranks.size() > 1 and training.steps % AGREE:
+            return
+        if self.stop.requested and self._stop_seen is None:
+            self._stop_seen = time.monotonic()
+        stop = self._stop_seen is not None and time.monotonic() - self._stop_seen >= GRACE
+        due = self._minutes_passed_since(max(self._saved, self._epoch_ended))
+        self._within_epoch |= due
+        self._save_if(training, stop, due)
 
     def after_epoch(self, training: Training) -> None:
         """Save if a checkpoint is due or training is finished; raise `Stopped` on a stop request."""
-        self._save_if(training, self.stop.requested, self.due_after_epoch(training.epoch) or training.finished)
+        due = self._within_epoch or bool(self.epochs and training.epoch % self.epochs == 0)
+        self._epoch_ended, self._within_epoch = time.monotonic(), False
+        due = due or self._minutes_passed_since(self._saved) or training.finished
+        self._save_if(training, self.stop.requested, due)
 
     def _save_if(self, training: Training, stop: bool, due: bool) -> None:
         """Save a checkpoint if `due` or `stop` is true on any rank; raise `Stopped` if `stop` is true on any rank."""
@@ -107,25 +93,6 @@ class Checkpoints(NoCheckpoints):
             saved = self.save(training.state_dict(), training.steps)
             if stop:
                 raise Stopped("everything is saved" if saved else f"the last checkpoint in {self.folder} is kept")
-
-    def due_after_epoch(self, epoch: int) -> bool:
-        """Return True if a checkpoint is due at the end of epoch `epoch`, counted from 1."""
-        self._epoch_ended = time.monotonic()
-        within, self._within_epoch = self._within_epoch, False
-        return within or bool(self.epochs and epoch % self.epochs == 0) or self._minutes_passed_since(self._saved)
-
-    def due_within_epoch(self) -> bool:
-        """Return True if `minutes` have passed since the epoch began and since the last checkpoint."""
-        due = self._minutes_passed_since(max(self._saved, self._epoch_ended))
-        self._within_epoch |= due
-        return due
-
-    def stops_within_epoch(self) -> bool:
-        """Return True if training must stop before the epoch ends: `GRACE` seconds after it noticed a stop request."""
-        if not self.stop.requested:
-            return False
-        self._stop_seen = self._stop_seen or time.monotonic()
-        return time.monotonic() - self._stop_seen >= GRACE
 
     def _minutes_passed_since(self, then: float) -> bool:
         return self.minutes is not None and time.monotonic() - then >= 60 * self.minutes
@@ -159,11 +126,11 @@ class Checkpoints(NoCheckpoints):
 
     def files(self) -> list[Path]:
         """Return the paths of the checkpoints in the folder, newest first."""
-        found = (each for each in self.folder.glob("step-*.pt") if _NAME.fullmatch(each.name))
+        found = (each for each in self.folder.glob("step-*.pt") if re.fullmatch(r"step-\d{9,}\.pt", each.name))
         return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")), reverse=True)
 
-    def resume(self, restore: Callable[[dict[str, Any]], None]) -> Path | None:
-        """Restore the newest readable checkpoint and return its path; None if the folder has no checkpoints.
+    def resume(self, restore: Callable[[dict[str, Any]], None]) -> None:
+        """Restore the newest readable checkpoint, if the folder has checkpoints.
 
         Args:
             restore: called with the checkpoint's state; raises an exception if the state does not fit.
@@ -176,19 +143,16 @@ class Checkpoints(NoCheckpoints):
         files: list[Path] = ranks.broadcast_object(self.files())
         for path in files:
             # rank 0 reads and broadcasts, as other ranks may not see its disk
-            state, problem = ranks.broadcast_object(_read(path) if ranks.rank() == 0 else None)
-            if state is not None:
-                problem = _restored(restore, state, path)
-            problem = next(filter(None, ranks.all_gather_object(problem)), None)
+            state = ranks.broadcast_object(_read(path) if ranks.rank() == 0 else None)
+            problem = next(filter(None, ranks.all_gather_object(_problem(restore, state, path))), None)
             if problem is None:
-                return path
+                return
             if ranks.rank() == 0:
                 print(f"graphcl: {problem}; trying the checkpoint before it.", file=sys.stderr)
         if files:
             raise InputError(
                 f"none of the {len(files)} checkpoints in {self.folder} can be read; delete that folder to start again."
             )
-        return None
 
     def clear(self) -> None:
         """Remove all checkpoints, and the folder if it is then empty; call this once the trained model is saved."""
@@ -217,23 +181,22 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
-def _read(path: Path) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the checkpoint's content and None, or None and the reason why it cannot be read."""
+def _read(path: Path) -> dict[str, Any] | InputError:
+    """Return the checkpoint's content, or the error if it cannot be read."""
     try:
-        return read_checkpoint(path), None
+        return read_checkpoint(path)
     except InputError as error:
-        return None, str(error).rstrip(".")
+        return error
 
 
-def _restored(restore: Callable[[dict[str, Any]], None], state: dict[str, Any], path: Path) -> str | None:
-    """Call `restore` with `state`, read from `path`; return None, or the reason why the state does not fit."""
+def _problem(restore: Callable[[dict[str, Any]], None], state: dict[str, Any] | InputError, path: Path) -> str | None:
+    """Restore `state`, the result of `_read(path)`; return None, or the reason why it cannot be restored."""
     try:
+        if isinstance(state, InputError):
+            raise state
         restore(state)
     except OtherTrainingError:
         raise
     except Exception as error:  # a damaged file can raise anything; the previous checkpoint may be intact
         return str(error).rstrip(".") if isinstance(error, InputError) else f"{path} is damaged ({reason(error)})"
     return None
-
-
-_NAME = re.compile(r"step-\d{9,}\.pt")

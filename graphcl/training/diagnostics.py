@@ -55,8 +55,7 @@ def max_variance_ratio(h: Tensor) -> Tensor:
     $$\frac{\max_k v_k}{\sum_l v_l}$$
 
     where $v_k$ is the variance of column k. If the value is near 1, a Gaussian kernel on the rows effectively uses one
-    column only. The usual cause is a hidden unit that is active on few graphs. Its running variance in BatchNorm is
-    then close to 0 at the end of training, and dividing by it makes the column very large.
+    column only. The usual cause is a hidden unit that is active on few graphs, which BatchNorm then scales up.
 
     Args:
         h: embeddings `[N, H]`, not normalised.
@@ -127,10 +126,9 @@ def information(
     the mutual information KL(P || Q), E_i the mean over anchors, JS the Jensen-Shannon divergence, and sp(t) is
     log(1 + e^t).
 
-    `infonce` never exceeds log(M + 1), the log of the number of candidates. The other names have no such limit, but
-    a large variance; `dv` is also biased upwards on a batch. For f = 0, `js` is -2 log 2, `nwj` -1 / e, the others 0.
-    The best shift of `kl` is lambda = log E_Q e^f, which makes it equal to `dv`. The best shift of `chi2` is E_Q f,
-    which gives E_P f - E_Q f - Var_Q f / 4. Chi-square is E_Q (dP/dQ - 1)^2, and I <= log(1 + chi-square).
+    `infonce` never exceeds log(M + 1), the log of the number of candidates. The others have no such limit, but a large
+    variance; `dv` is also biased upwards on a batch. The best shift of `kl` is lambda = log E_Q e^f, which makes it
+    equal to `dv`; the best shift of `chi2` is E_Q f. Chi-square is E_Q (dP/dQ - 1)^2, and I <= log(1 + chi-square).
 
     Args:
         z1: projections of the first views `[N, D]`, N >= 2; normalised by this function.

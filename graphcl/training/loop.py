@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,21 +10,21 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from torch_geometric.data import Batch
 
-from graphcl.arguments import keywords, named_arguments
+from graphcl.arguments import checked, keywords, named_arguments
 from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import check_batch
 from graphcl.methods import Method
 from graphcl.models.contrastive import ContrastiveModel, with_projector
-from graphcl.training.checkpoint import Checkpoints, NoCheckpoints
+from graphcl.training.checkpoint import Checkpoints
 from graphcl.training.epoch import Epoch
-from graphcl.training.non_finite import NonFiniteLossError
 from graphcl.training.settings import TrainingSettings
-from graphcl.training.state import Training
+from graphcl.training.state import NonFiniteLossError, Training
 
 __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
 
+@checked
 @keywords(TrainingSettings.model_fields)
 def train(
     method: Method,
@@ -33,7 +33,7 @@ def train(
     second: Augmentation | str,
     *,
     generator: torch.Generator | None = None,
-    callbacks: Iterable[Callable[[Epoch], Any]] = (),
+    callbacks: Sequence[Callable[[Epoch], Any]] = (),
     checkpoints: Checkpoints | None = None,
     **settings: Any,
 ) -> list[Epoch]:
@@ -64,17 +64,19 @@ def train(
     if not isinstance(method, Method):
         hint = 'pass a method, such as TwoViews(model, "infonce")'
         raise InputTypeError(f"`method` must be a Method, got {type(method).__name__}; {hint}.")
-    training = Training(method, loader, first, second, generator, TrainingSettings.of(settings, "train"))
-    saved = checkpoints or NoCheckpoints()
-    saved.resume(training.load_state_dict)
+    training = Training(method, loader, first, second, generator, TrainingSettings.of(settings))
+    if checkpoints:
+        checkpoints.resume(training.load_state_dict)
     while not training.finished:
         for view1, view2, ids in training.views():  # the next batch, augmented twice
             training.step(view1, view2, ids)  # encode, project, loss (method); gradient, optimiser
-            saved.after_step(training)
+            if checkpoints:
+                checkpoints.after_step(training)
         record = training.end_epoch()
         for callback in callbacks:
             callback(record)
-        saved.after_epoch(training)
+        if checkpoints:
+            checkpoints.after_epoch(training)
     return training.history
 
 
@@ -100,11 +102,9 @@ def embed(model: nn.Module, loader: Iterable[Batch]) -> tuple[Tensor, Tensor | N
     if not h:
         raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
     rows = torch.cat(h)
-    if not rows.isfinite().all():
-        first = int((~rows.isfinite().all(dim=1)).nonzero()[0])
-        raise InputError(
-            f"the embedding of graph {first} is NaN or infinite; look for NaN or very large values in its features."
-        )
+    if len(bad := (~rows.isfinite().all(dim=1)).nonzero()):
+        hint = "look for NaN or very large values in its features"
+        raise InputError(f"the embedding of graph {int(bad[0])} is NaN or infinite; {hint}.")
     return rows, torch.cat(y) if y else None
 
 

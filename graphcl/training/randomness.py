@@ -13,10 +13,7 @@ import torch
 
 
 class Generators:
-    """The random generators of a training run: its own generators and the global ones of torch, NumPy and Python.
-
-    The global generators are included because a user's transform or layer may draw from them, as `torch.nn.Dropout`
-    does.
+    """The random generators of a training run: its own, and the global ones, from which transforms and layers may draw.
 
     Args:
         device: training device; a CUDA device has a global generator of its own.
@@ -68,15 +65,12 @@ class Generators:
             if len(states[name]) == len(self._own[name].get_state()):
                 self._own[name].set_state(states[name])
             else:
-                note_new_views("saved on another type of device, resumed here")
+                warn_of_new_draws("saved on another type of device, resumed here")
 
 
-def note_new_views(change: str) -> None:
-    """Print that a resumed run draws new views; `change` says what is not as it was when the run was saved."""
-    print(
-        f"graphcl: {change}: the batches are equal, but the views are new draws, so the result is not bit-identical.",
-        file=sys.stderr,
-    )
+def warn_of_new_draws(reason: str, new: str = "the batches are equal, but the views are new draws") -> None:
+    """Print that a resumed run is not bit-identical to an uninterrupted run, and why."""
+    print(f"graphcl: {reason}: {new}, so the result is not bit-identical.", file=sys.stderr)
 
 
 @contextmanager

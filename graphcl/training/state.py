@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice
 from typing import Any
 
@@ -19,33 +18,21 @@ from graphcl.distributed.batchnorm import average_statistics
 from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import NonFiniteInputError
-from graphcl.methods import Method, Outcome
+from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.methods.method import explain_single_row
 from graphcl.training.checkpoint import OtherTrainingError
-from graphcl.training.epoch import Epoch, measure
-from graphcl.training.non_finite import REACTIONS, NonFiniteLossError, all_finite, non_finite_error
+from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, measure
 from graphcl.training.optimiser import make_optimizer, rate_factor
-from graphcl.training.randomness import Generators, note_new_views
+from graphcl.training.randomness import Generators, warn_of_new_draws
 from graphcl.training.settings import LENGTH, TrainingSettings
-from graphcl.training.stream import augmented, batches_of_epoch
+
+
+class NonFiniteLossError(InputError):
+    """The loss or the weights became NaN or infinite."""
 
 
 class Training:
-    """A training run. `train` calls `views`, `step` and `end_epoch`; a checkpoint holds `state_dict()`.
-
-    Args:
-        method: method to train, in place.
-        loader: batches of graphs.
-        first: augmentation of the first view.
-        second: augmentation of the second view.
-        generator: random generator for the augmentations and the method.
-        settings: settings of training.
-
-    Attributes:
-        epoch: number of finished epochs.
-        steps: number of steps in all epochs so far.
-        history: records of the finished epochs.
-    """
+    """A training run, with the arguments of `train`. A checkpoint holds its `state_dict()`."""
 
     def __init__(
         self,
@@ -63,13 +50,13 @@ class Training:
         self._optimiser = make_optimizer(settings, self._parameters)
         self._total_steps = _total_steps(settings, loader)
         self._parallel = data_parallel(method, self._device)
-        self._reaction = REACTIONS[settings.non_finite](method)
+        self._skips = settings.non_finite == "skip"
         views = as_augmentation(first, "first"), as_augmentation(second, "second")
         self._augmentations = method.augmentations(*views)
         order = getattr(getattr(loader, "batch_sampler", None), "generator", None) or getattr(loader, "generator", None)
         self._generators = Generators(self._device, order=order, views=generator)
         self.history: list[Epoch] = []
-        self.epoch = self.steps = 0
+        self.epoch = self.steps = 0  # finished epochs, and steps in all epochs
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
@@ -85,12 +72,9 @@ class Training:
             return False
         epochs, steps, patience = self.settings.epochs, self.settings.steps, self.settings.patience
         spent = self.epoch >= epochs if steps is None else self.steps >= steps
-        return spent or (patience is not None and self._stale() >= patience)
-
-    def _stale(self) -> int:
-        """Return the number of epochs since the lowest training loss."""
         losses = [each.loss for each in self.history]
-        return len(losses) - 1 - losses.index(min(losses)) if losses else 0
+        since_lowest = len(losses) - 1 - losses.index(min(losses)) if losses else 0
+        return spent or (patience is not None and since_lowest >= patience)
 
     def views(self) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
         """Yield both views and the graph indices of the epoch's next batches, and record the time.
@@ -113,28 +97,23 @@ class Training:
         self._seconds += time.perf_counter() - start
 
     def step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> None:
-        """Encode and project both views, compute the loss and its gradient, update the weights; record the metrics."""
+        """Encode and project both views, compute the loss and its gradient, update the weights; record the metrics.
+
+        A skipped step leaves all state unchanged.
+        """
         self._set_rate()
         self._done, self.steps = self._done + 1, self.steps + 1
-        self._reaction.begin()
-        outcome: Outcome | None = None
-        try:
-            amp = torch.autocast(self._device.type, torch.bfloat16, self.settings.amp)
-            with explain_unused_parameters(), explain_single_row(), amp:
-                outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)  # encode, project, loss
-        except NonFiniteInputError as error:
-            if not self._reaction.skips:
-                self._check_losses(torch.stack(self._measured) if self._measured else torch.empty(0, 1))
-                raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
-        if self._reaction.finite(outcome.loss if outcome else None) and outcome is not None:
-            self._optimiser.zero_grad(set_to_none=True)
-            outcome.loss.backward()
-            if self._reaction.finite(self._clip()):
-                self._optimiser.step()
-                self.method.after_step()  # momentum encoder, queue or memory bank
-                self._record(measure(outcome, self.settings.diagnostics, self.method))
-                return
-        self._reaction.undo()
+        copies = _copies_before_forward(self.method) if self._skips else []
+        outcome = self._forward(view1, view2, ids)
+        if outcome is None or not self._backward(outcome.loss):
+            for each, before in copies:
+                each.copy_(before)
+            return
+        self._optimiser.step()
+        self.method.after_step()  # momentum encoder, queue or memory bank
+        metrics = measure(outcome, self.settings.diagnostics, self.method)
+        self._names = list(metrics)
+        self._measured.append(torch.stack(list(metrics.values())))
 
     def _set_rate(self) -> None:
         if self._total_steps:
@@ -143,23 +122,36 @@ class Training:
             for group in self._optimiser.param_groups:
                 group["lr"] = factor * settings.lr
 
-    def _clip(self) -> Tensor | None:
-        """Clip the gradient, and return its norm before; None if nothing needs the norm."""
-        if self.settings.clip_norm is None and not self._reaction.skips:
-            return None
-        return nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm or math.inf)
+    def _forward(self, view1: Batch, view2: Batch, ids: Tensor | None) -> Outcome | None:
+        """Return the outcome of a batch; None to skip the step."""
+        outcome = None
+        amp = torch.autocast(self._device.type, torch.bfloat16, self.settings.amp)
+        try:
+            with explain_unused_parameters(), explain_single_row(), amp:
+                outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)  # encode, project, loss
+        except NonFiniteInputError as error:
+            if not self._skips:
+                self._check_losses([float(each[0]) for each in self._measured])
+                raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
+        return outcome if self._goes_on(outcome.loss if outcome else None) else None
 
-    def _record(self, metrics: dict[str, Tensor]) -> None:
-        self._names = list(metrics)
-        self._measured.append(torch.stack(list(metrics.values())))
+    def _backward(self, loss: Tensor) -> bool:
+        """Compute the gradient and clip it; return False to skip the step."""
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.settings.clip_norm is None and not self._skips:
+            return True
+        return self._goes_on(nn.utils.clip_grad_norm_(self._parameters, self.settings.clip_norm or math.inf))
+
+    def _goes_on(self, value: Tensor | None) -> bool:
+        """Return False to skip the step, as `value` is None or not finite on any rank; always True with "stop".
+
+        All ranks must agree before a backward pass: if only some skipped it, the others would wait for them forever.
+        """
+        return not self._skips or ranks.any_rank(value is None or not bool(value.isfinite())) == [False]
 
     def end_epoch(self) -> Epoch:
-        """End the epoch and return its record.
-
-        Raises:
-            NonFiniteLossError: the loss or the weights are not finite, or all steps were skipped.
-            InputError: the epoch had no batch.
-        """
+        """End the epoch and return its record."""
         start = time.perf_counter()
         if not self._done:
             raise InputError(
@@ -169,12 +161,12 @@ class Training:
             raise self._error(f"all {self._done} steps of the epoch were skipped, the loss or its gradient was")
         # The only synchronisation with the device in an epoch.
         figures = self._figures()
-        self._check_losses(figures)
+        self._check_losses(figures[:, 0].tolist())
         self._check_weights()
         means = dict(zip(self._names, figures.mean(dim=0).tolist(), strict=True))
         means |= self.method.after_epoch()
         average_statistics(self.method)
-        if self._reaction.skips:
+        if self._skips:
             means["skipped"] = float(self._done - len(self._measured))
         main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
         self.epoch += 1
@@ -185,16 +177,12 @@ class Training:
         return record
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as plain values and tensors on the CPU. All ranks must call this method together.
-
-        Raises:
-            NonFiniteLossError: the weights are not finite.
-        """
+        """Return the state as plain values and tensors, not copied. All ranks must call this method together."""
         self._check_weights()
         return {
             "settings": self._fixed_settings(),
-            "method": _on_cpu(self.method.state_dict()),
-            "optimiser": _on_cpu(self._optimiser.state_dict()),
+            "method": self.method.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
             "epoch": self.epoch,
             "steps": self.steps,
             "history": [vars(each) for each in self.history],
@@ -241,14 +229,11 @@ class Training:
         else:
             self._generators.restore_own({name: each for name, each in every[0]["own"].items() if name == "order"})
         if len(every) != ranks.size() and rank == 0 and not same_views:
-            note_new_views(f"saved by {len(every)} ranks, resumed by {ranks.size()}")
+            warn_of_new_draws(f"saved by {len(every)} ranks, resumed by {ranks.size()}")
         batches = len(self.loader) if isinstance(self.loader, Sized) else None
         if self._done and self._done != batches and ranks.rank() == 0:
-            print(
-                f"graphcl: resumed within epoch {self.epoch + 1}, after step {self._done}: the other steps of this "
-                "epoch use a new order and new views, so the result is not bit-identical.",
-                file=sys.stderr,
-            )
+            place = f"resumed within epoch {self.epoch + 1}, after step {self._done}"
+            warn_of_new_draws(place, "the other steps of this epoch use a new order and new views")
 
     def _fixed_settings(self) -> dict[str, Any]:
         """Return the settings that must not change when training resumes."""
@@ -260,19 +245,40 @@ class Training:
             return torch.empty(0, 0)
         return (ranks.sum_over_ranks(torch.stack(self._measured)) / ranks.size()).cpu()
 
-    def _check_losses(self, figures: Tensor) -> None:
-        for number, value in enumerate(figures[:, 0].tolist()):
+    def _check_losses(self, losses: Sequence[float]) -> None:
+        for number, value in enumerate(losses):
             if not math.isfinite(value):
                 raise self._error(f"the loss became {value}", number)
 
     def _check_weights(self) -> None:
-        if not all_finite(self._parameters):
+        # a rare check suffices: after one NaN gradient, weights stay NaN
+        if not torch.stack(torch._foreach_norm([*self._parameters])).isfinite().all():
             raise self._error("the gradient, and with it the weights, became NaN or infinite")
 
     def _error(self, problem: str, number: int | None = None) -> NonFiniteLossError:
+        """Return an error at batch `number` of the epoch, by default the last, with its first graphs and remedies."""
         number = self._done - 1 if number is None else number
-        batches = batches_of_epoch(self.loader)
-        return non_finite_error(problem, self.epoch + 1, number + 1, batches, number - self._done_before)
+        place = f"epoch {self.epoch + 1}, step {number + 1}"
+        if batches := batches_of_epoch(self.loader):
+            place += f" of {len(batches)}"
+            if number >= self._done_before:
+                graphs = torch.as_tensor(batches[number - self._done_before][:8]).tolist()
+                place += f", graphs {', '.join(map(str, graphs))}, ..."
+        return NonFiniteLossError(
+            f"{problem} at {place}; try a smaller learning rate, `clip_norm: 1.0`, a larger temperature, or "
+            "`amp: false`, and look for extreme values in the node features."
+        )
+
+
+def _copies_before_forward(method: Method) -> list[tuple[Tensor, Tensor]]:
+    """Return each tensor that the forward pass may change (BatchNorm statistics, momentum encoders), with a copy.
+
+    Queues are excluded, as only `Method.after_step` changes them.
+    """
+    found: list[Tensor] = [each for each in method.parameters() if not each.requires_grad]
+    for part in method.children():
+        found += [] if isinstance(part, KeyQueue) else part.buffers()
+    return [(each, each.clone()) for each in found]
 
 
 def _total_steps(settings: TrainingSettings, loader: Iterable[Batch]) -> int | None:
@@ -284,12 +290,3 @@ def _total_steps(settings: TrainingSettings, loader: Iterable[Batch]) -> int | N
     if not isinstance(loader, Sized):
         raise InputError("`schedule` and `warmup` need a loader with a length; pass `steps` instead of `epochs`.")
     return settings.epochs * len(loader)
-
-
-def _on_cpu(values: Any) -> Any:
-    """Return a copy of nested `values` with all tensors on the CPU."""
-    if isinstance(values, Tensor):
-        return values.detach().cpu()
-    if isinstance(values, Mapping):
-        return {key: _on_cpu(each) for key, each in values.items()}
-    return type(values)(map(_on_cpu, values)) if isinstance(values, list | tuple) else values

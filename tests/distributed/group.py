@@ -1,11 +1,11 @@
-"""Run checks on groups of processes: python tests/distributed/group.py 2,4 tests/distributed/losses.py [NAME ...]
+"""Run checks on groups of processes: python tests/distributed/group.py 2,4 losses methods training whole
 
-A check is a function without arguments in a module's dict `CHECKS`, which all ranks of a gloo group call. One process
-imports all modules and forks the ranks, as importing takes most of the time. The errors are printed as JSON by group
-size, file and name; null means passed.
+A check is a function without arguments in a module's dict `CHECKS`, which all ranks of a gloo group call; `ON_FOUR`
+names those to call on four ranks. One process imports all modules and forks the ranks, as importing takes most of the
+time. The errors are printed as JSON by group size, module and name; null means passed.
 """
 
-import importlib.util
+import importlib
 import json
 import multiprocessing
 import os
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import traceback
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -23,14 +24,6 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).parents[2]))  # for helpers of other tests
 TIME_LIMIT = timedelta(seconds=60)
 BROKEN = "not run, as an earlier check broke the group"
-
-
-def load(file):
-    """Import the module in `file` and return it."""
-    spec = importlib.util.spec_from_file_location(f"ranks_{Path(file).stem}", file)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def run(checks, rank, size, folder):
@@ -56,31 +49,27 @@ def run(checks, rank, size, folder):
 
 def outcomes(checks, size):
     """Run `checks` on `size` processes and return the error of each by name; None if it passed."""
-    context = multiprocessing.get_context("fork")
+    context, found = multiprocessing.get_context("fork"), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         processes = [context.Process(target=run, args=(checks, rank, size, folder)) for rank in range(size)]
         for each in processes:
             each.start()
-        for each in processes:
+        for rank, each in enumerate(processes):
             each.join()
-        files = [folder / f"{size}-{rank}.json" for rank in range(size)]
-        found = [json.loads(file.read_text()) if file.is_file() else {} for file in files]
-    wrong = {}
-    for name in checks:
-        lines = [f"rank {rank}: {each.get(name, BROKEN)}" for rank, each in enumerate(found) if each.get(name, BROKEN)]
-        wrong[name] = "\n".join(lines) or None
-    return wrong
+            file = folder / f"{size}-{rank}.json"
+            found.append(json.loads(file.read_text()) if file.is_file() else {})
+    lines = {name: [f"rank {rank}: {each.get(name, BROKEN)}" for rank, each in enumerate(found)] for name in checks}
+    return {name: lines[name] if any(each.get(name, BROKEN) for each in found) else None for name in checks}
 
 
-def main(sizes, *arguments):
-    modules = {Path(word).stem: load(word) for word in arguments if word.endswith(".py")}
-    names = [word for word in arguments if not word.endswith(".py")]
-    wanted = {
-        stem: {name: each for name, each in module.CHECKS.items() if not names or name in names}
-        for stem, module in modules.items()
-    }
-    print(json.dumps({n: {stem: outcomes(each, int(n)) for stem, each in wanted.items()} for n in sizes.split(",")}))
+def main(sizes, *stems):
+    modules = {stem: importlib.import_module(f"tests.distributed.{stem}") for stem in stems}
+    found = {size: {} for size in sizes.split(",")}
+    for size, (stem, module) in product(found, modules.items()):
+        names = module.ON_FOUR if size == "4" else module.CHECKS
+        found[size][stem] = outcomes({name: module.CHECKS[name] for name in names}, int(size))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Run jobs of two ranks like torchrun: python tests/distributed/jobs.py DATASET FOLDER
 
-The ranks are forked from one process. As under torchrun, the store outlives the ranks. The output and the exit code of
-each rank are printed as JSON.
+The ranks are forked from one process. As under torchrun, the store outlives the ranks. The outputs and exit codes of
+the ranks are printed as JSON.
 """
 
 import json
@@ -14,25 +14,16 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import sklearn.neighbors  # noqa: F401, imported here so that the ranks need not
 import torch
 import torch.distributed as dist
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+import graphcl.experiment.run  # noqa: F401
 from graphcl.run import main
 
-WORDS = [
-    "--seeds",
-    "0",
-    "--batch-size",
-    "16",
-    "--evaluation.folds",
-    "3",
-    "--encoder.hidden_channels",
-    "8",
-    "--report",
-    "false",
-]
-WORDS += ["--evaluation.inner-folds", "2", "--eval", "knn", "--checkpoint.epochs", "1", "--rank-timeout", "30"]
+WORDS = "--seeds 0 --batch-size 16 --encoder.hidden_channels 8 --report false --eval knn --evaluation.folds 3"
+WORDS += " --evaluation.inner-folds 2 --checkpoint.epochs 1 --rank-timeout 30"
 
 
 def run_rank(rank, port, words, output):
@@ -65,12 +56,8 @@ def job(folder, name, words, kill_when=None):
 
 if __name__ == "__main__":
     dataset, folder = sys.argv[1], Path(sys.argv[2])
-    common, run = ["--dataset", dataset, *WORDS], folder / "run"
-    words = {
-        "mistake": ["--batch-size", "3"],
-        "nodes": ["--dataset", "sbm-400", "--method", "dgi"],
-        "whole": ["--epochs", "2"],
-    }
+    common, run = ["--dataset", dataset, *WORDS.split()], folder / "run"
+    words = {"mistake": ["--dataset", "sbm-400", "--method", "dgi"], "whole": ["--epochs", "2"]}
     found = {name: job(folder, name, [*common, *more, "--out", str(folder / name)]) for name, more in words.items()}
     endless, saved = [*common, "--epochs", "100000", "--resume", str(run)], "checkpoints/seed-0/step-*.pt"
     found["killed"] = job(folder, "killed", endless, lambda: list(run.glob(saved)))

@@ -4,27 +4,26 @@ The tests report the `CHECKS` in `losses.py`, `methods.py`, `training.py` and `w
 are compared with one process that has the global batch.
 """
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from graphcl.registry import losses
-from tests.methods.small import OF_GRAPHS
-
-NAMES = {"losses": [*losses, "a_wrong_gradient_is_detected"], "methods": OF_GRAPHS}
-CASES = [(stem, name) for stem, names in NAMES.items() for name in names]
+STEMS = ["losses", "methods", "training", "whole"]
 
 
-@pytest.mark.parametrize(("stem", "name"), CASES)
-def test_on_two_ranks(group, stem, name):
-    """Compare value, gradients, parameters and the method's state (queue, bank, probabilities, statistics) to 1e-9."""
-    assert group(stem, 2)[name] is None
+@pytest.fixture(scope="module")
+def errors(request):
+    """Return the errors of all checks by size of the group, stem and name, from one process that forks all groups."""
+    items = [item for item in request.session.items if item.path == Path(__file__)]
+    sizes = ",".join({"4" if item.get_closest_marker("several") else "2" for item in items})
+    command = [sys.executable, str(Path(__file__).with_name("group.py")), sizes, *STEMS]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=400).stdout)
 
 
-@pytest.mark.parametrize("stem", ["training", "whole"])
-def test_all_on_two_ranks(group, stem):
-    assert {name: each for name, each in group(stem, 2).items() if each is not None} == {}
-
-
-@pytest.mark.several
-@pytest.mark.parametrize("stem", ["losses", "methods", "training", "whole"])
-def test_all_on_four_ranks(group, stem):
-    assert {name: each for name, each in group(stem, 4).items() if each is not None} == {}
+@pytest.mark.parametrize("stem", STEMS)
+@pytest.mark.parametrize("size", ["2", pytest.param("4", marks=pytest.mark.several)])
+def test_on_ranks(errors, stem, size):
+    assert {name: error for name, error in errors[size][stem].items() if error is not None} == {}

@@ -1,58 +1,41 @@
 """Checks of training on several ranks, with stop and resume. `group.py` runs them, `test_ranks.py` reports them."""
 
-import math
 import tempfile
 from functools import partial
 from unittest import mock
 
+import pytest
 import torch
 import torch.distributed as dist
 
 import graphcl.training.checkpoint
-from graphcl.config import make_config
-from graphcl.datasets import load_dataset
+from graphcl import GRACE, Loss, TwoViews, load_dataset, make_config
 from graphcl.distributed import ranks
 from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
-from graphcl.experiment.build import make_method, make_model
-from graphcl.losses import Loss
+from graphcl.experiment.build import make_method
 from graphcl.losses.engine.checks import NonFiniteInputError
-from graphcl.methods import GRACE, TwoViews
 from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
-from graphcl.training.checkpoint import Checkpoints
 from tests.conftest import small_graphs
 from tests.methods.nodes import node_views
 from tests.methods.small import seeded
-from tests.training.helpers import StopAfter, equal, figures, train_seed
+from tests.training import helpers
+from tests.training.helpers import equal, figures
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
-GRAPHS = load_dataset(small_graphs(48))
+GRAPHS = load_dataset(small_graphs(32))
 SMALL = {"encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}, "batch_size": 16, "epochs": 2}
-NODES = {"dataset": "sbm-400", "method": "grace", "epochs": 4, "optimizer": "sgd", "deterministic": True}
+NODES = {"dataset": "sbm-400", "method": "grace", "epochs": 3, "optimizer": "sgd", "deterministic": True}
 NODES["encoder"] = {"name": "node_gcn", "hidden_channels": 8, "out_channels": 8, "norm": "batch_norm"}
 
 
-def trained(settings, folder=None, looks=1000, loss=None, hook=None, alone=False, resume=True):
-    """Train on all ranks, or on each `alone`; return method and history.
-
-    With `folder`, the last rank stops the run at every `looks`-th opportunity; with `resume`, it is resumed until it
-    ends, else None is returned.
-    """
+def trained(settings, *arguments, alone=False, **options):
+    """Train on all ranks, or on each `alone`; see `tests.training.helpers.trained`."""
     config = make_config(settings if "dataset" in settings else {**SMALL, **settings})
     data = load_dataset("sbm-400", nodes=True) if "dataset" in settings else GRAPHS
     with ranks.across(None if alone else dist.group.WORLD):
-        while True:
-            model = make_model(config, data)
-            method = make_method(config, data, model) if loss is None else TwoViews(model, loss)
-            if hook is not None:
-                method.register_forward_pre_hook(hook)
-            kept = None if folder is None else Checkpoints(folder, stop=StopAfter(looks, rank=ranks.size() - 1))
-            try:
-                return method, train_seed(config, data, model, method=method, checkpoints=kept)
-            except Stopped:
-                if not resume:
-                    return None
+        return helpers.trained(config, data, *arguments, **options)
 
 
 def assert_equal_on_all_ranks(method):
@@ -62,12 +45,11 @@ def assert_equal_on_all_ranks(method):
 
 
 def shared_folder():
-    with ranks.across(dist.group.WORLD):
-        return ranks.broadcast_object(tempfile.mkdtemp())
+    return ranks.broadcast_object(tempfile.mkdtemp(), dist.group.WORLD)
 
 
-def resumes(settings, looks=1):
-    """Training that is stopped and resumed after every `looks` epochs equals uninterrupted training."""
+def resumes(settings, looks):
+    """Training that is stopped and resumed after each epoch of `looks` checks equals uninterrupted training."""
     settings = {**settings, "deterministic": True}
     whole, history = trained(settings)
     resumed, found = trained(settings, shared_folder(), looks)
@@ -78,17 +60,16 @@ def resumes(settings, looks=1):
 
 def resumes_within_an_epoch():
     """Stop within an epoch. All ranks stop at the same step, complete the epoch after resuming, and stay equal."""
-    with mock.patch.object(graphcl.training.checkpoint, "GRACE", 0), mock.patch("graphcl.training.checkpoint.AGREE", 2):
-        resumed, history = trained({}, shared_folder(), 2)
-    assert len(history) == SMALL["epochs"]
+    with mock.patch.multiple(graphcl.training.checkpoint, GRACE=0, AGREE=2):
+        resumed, history = trained({"batch_size": 8, "epochs": 1}, shared_folder(), 1)
+    assert len(history) == 1
     assert_equal_on_all_ranks(resumed)
 
 
 def all_reduce_of_ddp():
     """DDP's all-reduce and the sum in rank order agree up to rounding; one process draws other views."""
     (plain, history), (_, ordered) = (trained({"deterministic": each}) for each in (False, True))
-    for one, other in zip(history, ordered, strict=True):
-        assert math.isclose(one.loss, other.loss, rel_tol=1e-3)
+    assert [each.loss for each in history] == pytest.approx([each.loss for each in ordered], rel=1e-3)
     assert_equal_on_all_ranks(plain)
     assert not torch.equal(next(plain.parameters()), next(trained({}, alone=True)[0].parameters()))
 
@@ -96,15 +77,14 @@ def all_reduce_of_ddp():
 class NonFiniteOnOne:
     """Loss that on rank 0 returns NaN at the second call and raises an error at the third."""
 
-    def __init__(self):
-        self.calls, self.loss = 0, Loss("infonce")
+    calls = 0
 
     def __call__(self, z1, z2):
         self.calls += ranks.rank() == 0
         if self.calls == 3:
             raise NonFiniteInputError("`z1` is not finite.")
         with ranks.across(None):  # without collectives
-            return self.loss(z1, z2) * (torch.nan if self.calls == 2 else 1.0)
+            return Loss("infonce")(z1, z2) * (torch.nan if self.calls == 2 else 1.0)
 
 
 def all_ranks_skip():
@@ -116,8 +96,16 @@ def all_ranks_skip():
         if len(calls) == 2 and ranks.rank() == 0:
             views[0].x = views[0].x * torch.nan
 
-    for skipped, settings, more in ((2, {}, {"loss": NonFiniteOnOne()}), (1, {"method": "moco"}, {"hook": corrupt})):
-        method, history = trained({"non_finite": "skip", "epochs": 1, **settings}, **more)
+    def corrupted(*arguments):
+        method = make_method(*arguments)
+        method.register_forward_pre_hook(corrupt)
+        return method
+
+    def of_one(config, data, model, seed):
+        return TwoViews(model, NonFiniteOnOne())
+
+    for skipped, settings, make in ((2, {"batch_size": 8}, of_one), (1, {"method": "moco"}, corrupted)):
+        method, history = trained({"non_finite": "skip", "epochs": 1, **settings}, make=make)
         assert history[0].diagnostics["skipped"] == skipped
         assert_equal_on_all_ranks(method)
 
@@ -148,8 +136,7 @@ def one_process(loss, nodes, drawn=None, alone=None):
     torch.testing.assert_close(value, expected.detach(), **CLOSE)
     for one, other in zip(shared.parameters(), single.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, **CLOSE)
-    for one, other in zip(shared.buffers(), single.buffers(), strict=True):
-        torch.testing.assert_close(one, other, **CLOSE)
+    torch.testing.assert_close([*shared.buffers()], [*single.buffers()], **CLOSE)
 
 
 def nodes_as_one_process():
@@ -157,23 +144,19 @@ def nodes_as_one_process():
     single, history = trained(NODES, alone=True)
     folder = shared_folder()
     if dist.get_rank() == 0:
-        assert trained(NODES, folder, 2, alone=True, resume=False) is None
+        with pytest.raises(Stopped):
+            trained(NODES, folder, 2, alone=True, resume=False)
     dist.barrier()
-    for options in ({}, {"folder": folder}):
-        together, found = trained(NODES, **options)
-        assert len(found) == len(history)
-        for one, other in zip(found, history, strict=True):
-            assert math.isclose(one.loss, other.loss, rel_tol=1e-5), (one, other)
-        for one, other in zip(together.parameters(), single.parameters(), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    for place in (None, folder):
+        together, found = trained(NODES, place)
+        assert [each.loss for each in found] == pytest.approx([each.loss for each in history], rel=1e-5)
+        torch.testing.assert_close([*together.parameters()], [*single.parameters()], rtol=1e-4, atol=1e-6)
         assert_equal_on_all_ranks(together)
 
 
 CHECKS = {
-    "two_views": partial(resumes, {}),
-    "moco": partial(resumes, {"loss": "moco", "method": {"name": "moco", "queue_size": 24}}),
-    "memory_bank": partial(resumes, {"loss": "instance_nce", "method": {"name": "memory_bank", "warmup": 1}}),
-    "sync_batchnorm": partial(resumes, {"sync_batchnorm": True}),
+    "memory_bank": partial(resumes, {"loss": "instance_nce", "method": {"name": "memory_bank", "warmup": 1}}, 1),
+    "sync_batchnorm": partial(resumes, {"sync_batchnorm": True}, 1),
     "within_epoch": resumes_within_an_epoch,
     "all_reduce": all_reduce_of_ddp,
     "skip": all_ranks_skip,
@@ -185,3 +168,4 @@ CHECKS = {
     "nodes_as_one_process": nodes_as_one_process,
     "nodes_resume": partial(resumes, NODES, 2),
 }
+ON_FOUR = ["sync_batchnorm", "within_epoch", "all_reduce", "skip", "nodes_tiled", "a_remainder_of_nodes_is_omitted"]

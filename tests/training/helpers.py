@@ -1,4 +1,4 @@
-"""Train a given model or method as `run_seed` does, and compare training results."""
+"""Train a method as a run does, with stops and resumes, and compare results."""
 
 from unittest import mock
 
@@ -7,40 +7,49 @@ import torch.distributed as dist
 
 from graphcl.distributed import ranks
 from graphcl.distributed.launch import Group
+from graphcl.errors import Stopped
 from graphcl.experiment import seed as seed_module
 from graphcl.experiment.build import make_method
 from graphcl.experiment.context import Context
 from graphcl.system.signals import Stop
+from graphcl.training.checkpoint import Checkpoints
 
 
-def train_seed(config, dataset, model, method=None, checkpoints=None):
-    """Train `model` by `run_seed` on the current ranks, and return the epochs."""
+def trained(config, data, folder=None, stop=1000, resume=True, make=make_method, **rules):
+    """Train seed 0 by `run_seed` on the current ranks, and return its method and history.
+
+    With `folder`, checkpoints are saved by the `rules`. `stop` is a stop signal, or the number of the check at which
+    the last rank receives one; training then raises `Stopped`, or is resumed until it is complete. `make` takes the
+    place of `make_method`.
+    """
     group = Group()
     group.rank, group.size = ranks.rank(), ranks.size()
     group.process_group = dist.group.WORLD if group.size > 1 else None
-    method = make_method(config, dataset, model) if method is None else method
-    with (
-        mock.patch.object(seed_module, "make_model", return_value=model),
-        mock.patch.object(seed_module, "make_method", return_value=method),
-    ):
-        device = next(model.parameters()).device
-        context = Context(group, checkpoints)
+    made = []
+    while True:
+        signal = stop if isinstance(stop, Stop) else StopAfter(stop)
+        context = Context(group, folder and Checkpoints(folder, stop=signal, **rules))
         torch.use_deterministic_algorithms(config.deterministic)
         try:
-            return seed_module.run_seed(config, dataset, 0, device, rows=(), context=context).history
+            with mock.patch.object(seed_module, "make_method", lambda *given: made.append(make(*given)) or made[-1]):
+                result = seed_module.run_seed(config, data, 0, torch.device("cpu"), rows=(), context=context)
+            return made[-1], result.history
+        except Stopped:
+            if not resume:
+                raise
         finally:
             torch.use_deterministic_algorithms(False)
 
 
 class StopAfter(Stop):
-    """Stop signal that is set at check number `looks`; training checks it after each step and after each epoch."""
+    """Stop signal that the last rank receives at check number `looks`; training checks after each step and epoch."""
 
-    def __init__(self, looks, rank=0):
-        self.looks, self.rank = looks, rank
+    def __init__(self, looks):
+        self.looks = looks
 
     @property
     def requested(self):
-        self.looks -= ranks.rank() == self.rank
+        self.looks -= ranks.rank() == ranks.size() - 1
         return self.looks == 0
 
 

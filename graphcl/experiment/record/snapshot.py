@@ -24,7 +24,7 @@ from graphcl.losses.engine.pairs import normalize
 from graphcl.methods import Method
 from graphcl.registry import losses
 from graphcl.report.run_files import EDGES
-from graphcl.training.stream import graph_ids
+from graphcl.training.epoch import graph_ids
 
 GRAPHS = 512
 """Number of graphs or nodes in a snapshot: enough for smooth histograms, in hundredths of a second."""
