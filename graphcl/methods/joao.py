@@ -51,7 +51,7 @@ class JOAO(Method):
     Example:
         >>> from graphcl.augment import Identity, random2
         >>> from graphcl.models.gin import GIN
-        >>> method = JOAO(ContrastiveModel(GIN(7)), Loss("adnce"), Identity(), random2())
+        >>> method = JOAO(ContrastiveModel(GIN(7)), "adnce", Identity(), random2())
         >>> method.probabilities()
         {'p_node_drop': 0.5, 'p_subgraph': 0.5}
 
