@@ -5,16 +5,13 @@ An augmentation first draws a decision and then applies it, so that a decision c
 are registered in `graphcl.registry.augmentations`.
 """
 
-from graphcl.augment.attribute_mask import AttributeMask
 from graphcl.augment.compose import Compose, OneOf, drop_and_mask, random2, random3, random4
 from graphcl.augment.decision import Decision, apply_decision
-from graphcl.augment.edge_drop import EdgeDrop
-from graphcl.augment.edge_perturb import EdgePerturb
-from graphcl.augment.feature_mask import FeatureMask
-from graphcl.augment.identity import Identity
+from graphcl.augment.edge_perturb import EdgeDrop, EdgePerturb
+from graphcl.augment.mask import AttributeMask, FeatureMask
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
-from graphcl.augment.transform import Augmentation, two_views
+from graphcl.augment.transform import Augmentation, Identity, two_views
 
 __all__ = [
     "AttributeMask",

@@ -9,11 +9,9 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.arguments import NonNegative, Ratio
-from graphcl.augment.attribute_mask import AttributeMask
 from graphcl.augment.decision import Decision, apply_decision, chain, join
-from graphcl.augment.edge_drop import EdgeDrop
-from graphcl.augment.edge_perturb import EdgePerturb
-from graphcl.augment.feature_mask import FeatureMask
+from graphcl.augment.edge_perturb import EdgeDrop, EdgePerturb
+from graphcl.augment.mask import AttributeMask, FeatureMask
 from graphcl.augment.node_drop import NodeDrop
 from graphcl.augment.subgraph import Subgraph
 from graphcl.augment.transform import Augmentation, as_augmentation
@@ -81,18 +79,19 @@ class OneOf(Augmentation):
         weights = torch.tensor(self.weights, dtype=torch.float64).to(device, non_blocking=True)
         return weighted_draw(weights, num_graphs, generator)
 
-    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
-        """Draw a member for each graph and return the combined decision of the members."""
-        ptr = Layout.of(batch).ptr
-        return self.decide_drawn(batch, self.draw(ptr.numel() - 1, generator, ptr.device), generator, graphs)
-
-    def decide_drawn(
-        self, batch: Batch, drawn: Tensor, generator: torch.Generator | None = None, graphs: Tensor | None = None
+    def decide(
+        self,
+        batch: Batch,
+        generator: torch.Generator | None = None,
+        graphs: Tensor | None = None,
+        drawn: Tensor | None = None,
     ) -> Decision:
-        """Return the combined decision in which member drawn[g] changes graph g; `drawn` is `[B]`."""
+        """Return the combined decision in which member drawn[g] changes graph g; `drawn [B]` is drawn by default."""
+        if drawn is None:
+            ptr = Layout.of(batch).ptr
+            drawn = self.draw(ptr.numel() - 1, generator, ptr.device)
         mine = [drawn == position for position in range(len(self.members))]
-        if graphs is not None:
-            mine = [mask & graphs for mask in mine]
+        mine = mine if graphs is None else [mask & graphs for mask in mine]
         # Members change different graphs, so single-step decisions can be joined. Multi-step members follow one by one
         # and decide again, because the batch has changed.
         first = [member.decide(batch, generator, mask) for member, mask in zip(self.members, mine, strict=True)]
@@ -116,8 +115,7 @@ def random2(ratio: Ratio = 0.2) -> OneOf:
         2
 
     References:
-        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random2` of
-        the released code.
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random2`.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio)])
 
@@ -134,8 +132,7 @@ def random3(ratio: Ratio = 0.2) -> OneOf:
         3
 
     References:
-        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random3` of
-        the released code.
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random3`.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio)])
 
@@ -152,8 +149,7 @@ def random4(ratio: Ratio = 0.2) -> OneOf:
         4
 
     References:
-        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random4` of
-        the released code.
+        You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902): `--aug random4`.
     """
     return OneOf([NodeDrop(ratio), Subgraph(ratio), EdgePerturb(ratio), AttributeMask(ratio)])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,15 +64,16 @@ def apply_decision(batch: Batch, decision: Decision) -> Batch:
 
 def join(decisions: Iterable[Decision]) -> Decision:
     """Return one decision that combines single-step `decisions`, which change different graphs of one batch."""
-    parts = list(decisions)
-    return Decision(
-        keep_node=_all(part.keep_node for part in parts),
-        keep_edge=_all(part.keep_edge for part in parts),
-        moved=_cat((part.moved for part in parts), dim=0),
-        moved_to=_cat((part.moved_to for part in parts), dim=1),
-        masked=_cat((part.masked for part in parts), dim=0),
-        features=_cat((part.features for part in parts), dim=0),
-    )
+    found: dict[str, list[Tensor]] = {}
+    for decision in decisions:
+        for key, value in vars(decision).items():
+            if value is not None:
+                found.setdefault(key, []).append(value)
+    joined: dict[str, Any] = {}
+    for key, values in found.items():
+        mask, dim = key in ("keep_node", "keep_edge"), 1 if key == "moved_to" else 0
+        joined[key] = torch.stack(values).all(dim=0) if mask else torch.cat(values, dim)
+    return Decision(**joined)
 
 
 def chain(decisions: Iterable[Decision]) -> Decision:
@@ -81,13 +83,3 @@ def chain(decisions: Iterable[Decision]) -> Decision:
         return first
     following = chain(rest)
     return replace(first, then=following if first.then is None else chain([first.then, following]))
-
-
-def _all(masks: Iterable[Tensor | None]) -> Tensor | None:
-    given = [mask for mask in masks if mask is not None]
-    return torch.stack(given).all(dim=0) if given else None
-
-
-def _cat(tensors: Iterable[Tensor | None], dim: int) -> Tensor | None:
-    given = [tensor for tensor in tensors if tensor is not None]
-    return torch.cat(given, dim) if given else None

@@ -1,4 +1,4 @@
-"""Edge perturbation (You et al. 2020)."""
+"""Edge dropping (Zhu et al. 2020) and edge perturbation (You et al. 2020)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,38 @@ from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import count, nonzero, pick, pointers, random_sample, ranges, ratio_count, sort_pairs
 from graphcl.registry import augmentations
+
+
+@augmentations.register("edge_drop")
+class EdgeDrop(Augmentation):
+    r"""Remove each directed edge independently, with probability `ratio`; all nodes stay.
+
+    $$\tilde A = A \circ R, \qquad R_{uv} \sim \mathrm{Bernoulli}(1 - p)$$
+
+    where A is the adjacency matrix and p is `ratio`. The two directions of an edge are drawn independently, so a view
+    of an undirected graph is directed. `edge_perturb` with `add=False` removes an exact number of undirected edges.
+
+    Args:
+        ratio: probability p of removing an edge, in [0, 1).
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> graph = FakeDataset(num_graphs=1, avg_num_nodes=20)[0]
+        >>> EdgeDrop(ratio=0.5)(graph).num_nodes == graph.num_nodes
+        True
+
+    References:
+        Zhu et al., "Deep Graph Contrastive Representation Learning", 2020, Section 3.2.2 (arXiv 2006.04131).
+    """
+
+    def __init__(self, ratio: Ratio = 0.2) -> None:
+        self.ratio = ratio
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Return a decision with the drawn edges to keep."""
+        layout = Layout.of(batch)
+        keep = torch.rand(layout.num_edges, generator=generator, device=layout.ptr.device) >= self.ratio
+        return Decision(keep_edge=keep if graphs is None else keep | ~pick(graphs, layout.edge_graph))
 
 
 @augmentations.register("edge_perturb")
@@ -75,9 +107,8 @@ class EdgePerturb(Augmentation):
 def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the connected pairs of nodes in the given graphs, sorted by lower, then by higher node index.
 
-    Returns:
-        Four tensors: the indices of all edges except self-loops, sorted by pair, `[K]`; the boundaries of the pairs in
-        the first tensor, `[P + 1]`; the lower node of each pair, `[P]`; the higher node of each pair, `[P]`.
+    The results are the indices of all edges except self-loops, sorted by pair, `[K]`; the boundaries of the pairs in
+    them, `[P + 1]`; the lower and the higher node of each pair, `[P]`.
     """
     among = None if graphs is None else layout.edges_of(graphs)
     if native.takes(layout.edge_index, among):
@@ -95,10 +126,7 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
 
 
 def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the columns of `edge_index` that belong to `pairs [Q]`, pair after pair, and their number by pair `[Q]`.
-
-    `entry` and `pair_ptr` are the first two results of `_pairs`; `pairs` are positions in them.
-    """
+    """Return the edges of `pairs [Q]`, positions in the results of `_pairs`, and their number by pair, `[Q]`."""
     start = pick(pair_ptr, pairs)
     counts = pick(pair_ptr, pairs + 1) - start
     return pick(entry, ranges(start, counts)), counts
@@ -111,15 +139,7 @@ def _draw_unconnected(
 
     If a graph has few unconnected pairs, all of them are listed, and the result is sampled from the list. Otherwise
     pairs are drawn independently, and connected and repeated pairs are discarded. In both cases all sets of unconnected
-    pairs are equally likely.
-
-    Args:
-        layout: layout of the batch.
-        low: lower node of each connected pair, `[P]`, ascending.
-        high: higher node of each connected pair, `[P]`, ascending for equal lower nodes.
-        edges: number of connected pairs in each graph, `[B]`.
-        wanted: number of pairs to draw in each graph, `[B]`, at most its number of unconnected pairs.
-        generator: source of randomness.
+    pairs are equally likely. `low`, `high` and `edges` are the connected pairs and their number in each graph.
     """
     n, device = layout.nodes, low.device
     connected = low * layout.num_nodes + high  # ascending, as `_contains` requires

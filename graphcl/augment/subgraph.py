@@ -78,14 +78,8 @@ def _grow(
 ) -> Tensor:
     """Return a mask `[N]` of the region that random growth reaches, at most size[g] nodes in graph g.
 
-    Args:
-        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
-        size: number of nodes to keep in each graph, `[B]`.
-        source: source of each edge, `[E]`.
-        target: target of each edge, `[E]`.
-        travel: travel time of each edge, `[E]`.
-        order: nodes `[N]`, sorted by graph and in random order within a graph; growth starts from the first node.
-        one_hop: whether to keep only neighbours of each graph's first node in `order`.
+    Growth starts from each graph's first node in `order [N]`, which is sorted by graph; with `one_hop`, only neighbours
+    of that node are kept. `source`, `target` and `travel` time of the edges are `[E]`.
     """
     # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
     # component's first node reaches the whole component first, and components are reached one after the other.
@@ -129,13 +123,7 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor)
     """Return the earliest time `[N]` at which a signal arrives at each node, if every node u sends one at start[u].
 
     Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
-    largest number of edges on a shortest path.
-
-    Args:
-        start: start time of each node, `[N]`, in float64; inf for nodes that start no signal.
-        source: source of each edge, `[E]`.
-        target: target of each edge, `[E]`.
-        travel: travel time of each edge, `[E]`, > 0.
+    largest number of edges on a shortest path. `source`, `target` and `travel` time of the edges are `[E]`.
     """
     time = start
     active = torch.arange(source.numel(), device=source.device)

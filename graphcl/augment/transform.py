@@ -1,4 +1,4 @@
-"""Base class of augmentations, a PyG transform that draws a decision and applies it; and pairs of views."""
+"""Base class of augmentations, a PyG transform that draws a decision and applies it; the identity; pairs of views."""
 
 from __future__ import annotations
 
@@ -17,16 +17,11 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import Layout, as_batch, levels
 from graphcl.registry import augmentations
 
-Graphs = TypeVar("Graphs")
-"""`Batch` or `Data`; an augmentation returns the type of its input."""
+Graphs = TypeVar("Graphs")  # `Batch` or `Data`; an augmentation returns the type of its input
 
 
 def as_augmentation(given: Any, argument: str = "augmentation") -> Any:
     """Return the augmentation named `given` with its default arguments; return any other callable unchanged.
-
-    Args:
-        given: an augmentation, or its registered name.
-        argument: name of the argument, for messages.
 
     Raises:
         InputError: the name is unknown, or the augmentation has required arguments.
@@ -52,12 +47,7 @@ class Augmentation(BaseTransform):
     A subclass implements `decide` and stores each argument of its constructor as an attribute of the same name.
     """
 
-    def __call__(
-        self,
-        data: Graphs,
-        generator: torch.Generator | None = None,
-        graphs: Tensor | None = None,
-    ) -> Graphs:
+    def __call__(self, data: Graphs, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Graphs:
         """Return an augmented copy of `data`, a batch or a single graph.
 
         Args:
@@ -66,15 +56,13 @@ class Augmentation(BaseTransform):
             graphs: mask `[B]` of the graphs to augment; all by default.
 
         Raises:
-            InputTypeError: `data` is not a homogeneous PyG graph or batch, or `graphs` is not a boolean tensor.
-            InputError: `data` lacks an attribute that the augmentation needs, or `graphs` is not of shape `[B]`.
+            InputTypeError: `data` is not a homogeneous PyG graph or batch.
+            InputError: `data` lacks an attribute that the augmentation needs, or `graphs` is not a boolean `[B]`.
         """
         batch = as_batch(data)
-        if graphs is not None and (not isinstance(graphs, Tensor) or graphs.dtype != torch.bool):
-            found = f"a tensor of {graphs.dtype}" if isinstance(graphs, Tensor) else type(graphs).__name__
-            raise InputTypeError(f"`graphs` must be a boolean tensor, true for graphs to augment, got {found}.")
-        if graphs is not None and graphs.shape != (batch.num_graphs,):
-            raise InputError(f"`graphs` must have shape [{batch.num_graphs}], one per graph, got {list(graphs.shape)}.")
+        form = getattr(graphs, "dtype", None), getattr(graphs, "shape", None)
+        if graphs is not None and form != (torch.bool, (batch.num_graphs,)):
+            raise InputError(f"`graphs` must be a boolean tensor of shape [{batch.num_graphs}], got {shown(graphs)}.")
         view: Any = self.augment(batch, generator, graphs)
         if isinstance(data, Batch):
             return view
@@ -101,6 +89,22 @@ class Augmentation(BaseTransform):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{key}={value!r}" for key, value in vars(self).items())
         return f"{type(self).__name__}({arguments})"
+
+
+@augmentations.register("identity")
+class Identity(Augmentation):
+    """Leave every graph unchanged.
+
+    Example:
+        >>> from torch_geometric.datasets import FakeDataset
+        >>> graph = FakeDataset(num_graphs=1)[0]
+        >>> Identity()(graph).num_nodes == graph.num_nodes
+        True
+    """
+
+    def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
+        """Return a decision that changes nothing."""
+        return Decision()
 
 
 @named_arguments

@@ -17,25 +17,19 @@
 | `bgrl`        | same node, momentum encoder, predicted  | none                      | momentum encoder, predictor |
 | `dgi`         | summary of the graph                    | corrupted nodes           | discriminator               |
 
-The second column says which projection is the positive. "predicted" means that a predictor maps the anchor to the
-positive. "batch" means the other graphs of the batch.
-The last three methods contrast the nodes of one graph.
-
-A method is a PyTorch module whose `state_dict` holds its state. `graphcl.train` trains it.
+"predicted" means that a predictor maps the anchor to the positive; "batch" means the other graphs of the batch. The
+last three methods contrast the nodes of one graph. A method is a PyTorch module whose `state_dict` holds its state.
 """
 
 from graphcl.methods.ad_gcl import ADGCL
-from graphcl.methods.bgrl import BGRL
 from graphcl.methods.clip import CLIP
-from graphcl.methods.dgi import DGI
-from graphcl.methods.grace import GRACE
 from graphcl.methods.infograph import InfoGraph
-from graphcl.methods.joao import JOAO
-from graphcl.methods.joao_v2 import JOAOv2
+from graphcl.methods.joao import JOAO, JOAOv2
 from graphcl.methods.memory_bank import MemoryBank
 from graphcl.methods.method import Method, Outcome
 from graphcl.methods.moco import KeyQueue, MoCo
-from graphcl.methods.siamese import BYOL, SimSiam
+from graphcl.methods.nodes import DGI, GRACE
+from graphcl.methods.siamese import BGRL, BYOL, SimSiam
 from graphcl.methods.simgrace import SimGRACE
 from graphcl.methods.two_views import TwoViews
 

@@ -17,9 +17,6 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.encoder import initialise
 from graphcl.registry import methods
 
-MARGIN = 1e-4
-"""Distance of the uniform draws from 0 and 1, where the logit would be infinite."""
-
 
 @methods.register("ad_gcl", views="identity", loss="dcl")
 class ADGCL(Method):
@@ -37,11 +34,9 @@ class ADGCL(Method):
     gradient with respect to w is negated, so that one optimiser trains both model and adversary. In a configuration
     both views are `identity`; the second view gets the weights.
 
-    Differs: the released code alternates between a step of the model and a step of the adversary, with separate
-    optimisers and draws. Its encoder is in evaluation mode in the adversary's step. Here model and adversary take one
-    step on the same draw, in training mode. The released code draws each direction of an edge separately, which makes
-    the graph directed. It uses node representations of the last layer; here all layers are used. Its loss has no
-    positive in the denominator and temperature 0.2, which is `dcl`.
+    Differs: the released code alternates between a step of the model and one of the adversary, with separate optimisers
+    and draws; here both take one step on the same draw. It draws each direction of an edge separately, which makes the
+    graph directed. It uses node representations of the last layer; here all layers are used. Its loss is `dcl`.
 
     Args:
         model: encoder and projector; the encoder takes `edge_weight` and has `with_nodes`, as `gin` does.
@@ -93,7 +88,7 @@ class ADGCL(Method):
         total = torch.zeros_like(logit).index_add(0, pair, logit)
         count = torch.zeros_like(logit).index_add(0, pair, torch.ones_like(logit)).clamp(min=1)
         draw = torch.rand(logit.shape, generator=generator, dtype=logit.dtype, device=logit.device)
-        noise = (MARGIN + (1 - 2 * MARGIN) * draw).logit()
+        noise = (1e-4 + (1 - 2e-4) * draw).logit()  # not at 0 or 1, where the logit is infinite
         return (total / count + noise).sigmoid().index_select(0, pair)
 
 
@@ -109,15 +104,11 @@ class _EdgeScorer(nn.Module):
         """Return the logits `[E]` of the edges, given node representations `nodes [N, H]`."""
         source, target = edge_index
         first = self.source(nodes).index_select(0, source) + self.target(nodes).index_select(0, target)
-        logit: Tensor = self.last(first.relu()).squeeze(1)
-        return logit
+        return self.last(first.relu()).squeeze(1)
 
 
 def drop_ratio(batch: Batch, weight: Tensor) -> Tensor:
-    """Return the fraction of dropped edges: the mean of 1 - `weight [E]` per graph, averaged over graphs with edges.
-
-    Across ranks, the average of the returned values over ranks is the mean over the graphs of all ranks.
-    """
+    """Return the fraction of dropped edges: the mean of 1 - `weight [E]` per graph, averaged over graphs with edges."""
     graph = batch.batch.index_select(0, batch.edge_index[0])
     zeros = weight.new_zeros(batch.num_graphs)
     dropped, edges = zeros.index_add(0, graph, 1 - weight), zeros.index_add(0, graph, torch.ones_like(weight))

@@ -15,9 +15,6 @@ from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, re
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
-LARGEST = 5.0
-"""Bound on the standardised values, so that outliers do not dominate."""
-
 
 @methods.register("clip", views="identity")
 class CLIP(Method):
@@ -72,18 +69,13 @@ class CLIP(Method):
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """Return the loss of a batch, see `Method`."""
-        ids = require_ids(ids, "clip")
         h = self.model.encode(view1)
-        z1, z2 = self.model.projector(h), self.projector(self.vectors[ids])
+        z1, z2 = self.model.projector(h), self.projector(self.vectors[require_ids(ids, "clip")])
         return Outcome(self.loss(z1, z2), h, z1, z2)
 
 
 def read_vectors(file: str, num_graphs: int) -> np.ndarray:
-    """Return the matrix `[num_graphs, d]` in a .npy file, as `float64`.
-
-    Raises:
-        InputError: no file is given, it cannot be read, or it holds something else.
-    """
+    """Return the matrix `[num_graphs, d]` in a .npy file, as `float64`; raise InputError if it holds something else."""
     if not file:
         raise InputError("method `clip` needs `vectors`, a .npy file with one row of numbers per graph.")
     try:
@@ -96,8 +88,7 @@ def read_vectors(file: str, num_graphs: int) -> np.ndarray:
         raise InputError(f"`vectors` must be a file of numbers [n, d], one row per graph; {file} holds {found}.")
     if len(rows) != num_graphs:
         raise InputError(f"`vectors` must have one row per graph: {file} has {len(rows)}, the data set {num_graphs}.")
-    with np.errstate(over="ignore"):  # a `longdouble` may be infinite as `float64`
-        rows = rows.astype(np.float64)
+    rows = rows.astype(np.float64)
     if not np.isfinite(rows).all():
         raise InputError(f"`vectors` {file} has NaN, infinity or numbers above 1e308; replace them.")
     return rows
@@ -110,4 +101,4 @@ def standardise(rows: np.ndarray) -> np.ndarray:
     rows = np.ldexp(rows, -exponent)
     centred = rows - rows.mean(axis=0)
     deviation = centred.std(axis=0)
-    return np.clip(centred / np.where(deviation > 0, deviation, 1), -LARGEST, LARGEST)
+    return np.clip(centred / np.where(deviation > 0, deviation, 1), -5, 5)  # so that outliers do not dominate

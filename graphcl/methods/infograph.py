@@ -31,12 +31,8 @@ class InfoGraph(Method):
     Across ranks, G is a graph of any rank and v a node of this rank. The mean over ranks is weighted by the numbers of
     nodes.
 
-    Large similarity matrices of nodes and graphs are processed in tiles, see `losses.engine.tiled`. The encoder uses
-    PyTorch operations, as the compiled layers have no gradient with respect to single nodes.
-
-    Differs: the projectors of the released code are available as `--projector residual`. The released loss is smaller
-    by the constant 2 log 2. The released option to match embeddings to a uniform prior (off by default) is not
-    implemented. As in the released code, the mean is over all nodes, so larger graphs have a larger weight.
+    Differs: the released loss is smaller by 2 log 2, and its projectors are `--projector residual`. The option to match
+    embeddings to a uniform prior is missing. As in the released code, larger graphs have a larger weight.
 
     Args:
         model: encoder and projector; the encoder has `with_nodes`, as `gin` and `gine` do.
@@ -55,9 +51,7 @@ class InfoGraph(Method):
         super().__init__(model, loss)
         require_arguments(self.loss, ("queue", "symmetric"), "infograph")
         if self.setting("negatives") == "all":
-            raise InputError(
-                "`negatives` must not be all with method `infograph`, whose negatives are the other graphs."
-            )
+            raise InputError("`negatives` must not be all with method `infograph`; its negatives are the other graphs.")
         model.node_encoder()
         self.local = model.new_projector()
         self._one_sided = self.loss_with(negatives="queue", symmetric=False)
@@ -75,7 +69,6 @@ class InfoGraph(Method):
         queue = torch.cat([graphs, ranks.others(graphs)]) if ranks.size() > 1 else graphs
         others = {"queue": queue, "ids": view1.batch, "queue_ids": torch.arange(queue.size(0), device=h.device)}
         own = graphs.index_select(0, view1.batch)
-        value = self._one_sided(anchors, own, **others)
-        value = ranks.part_of_mean(value, nodes.size(0))
+        value = ranks.part_of_mean(self._one_sided(anchors, own, **others), nodes.size(0))
         first = number.new_full((view1.num_graphs,), nodes.size(0) - 1).scatter_reduce_(0, view1.batch, number, "amin")
         return Outcome(value, h, anchors.index_select(0, first), graphs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
@@ -19,9 +18,6 @@ from graphcl.losses.formulas.instance_nce import log_mean_exp
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_arguments, require_ids
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
-
-Passes = Annotated[int, interval("[0, inf)")]
-_ONE_SIDED = {"negatives": "queue", "symmetric": False}
 
 
 @methods.register("memory_bank")
@@ -41,9 +37,8 @@ class MemoryBank(Method):
     Across ranks, every rank holds the whole bank and updates the entries of all ranks' graphs. Rank 0 draws the noise,
     and the normaliser is estimated over all ranks.
 
-    Differs: the paper fixes the normaliser at the first batch (`warmup=0`), when the bank is still random. An untrained
-    graph encoder's projections lie close together, so this value is far too small once the bank contains projections.
-    Noise is drawn once per batch, not per graph. If `noise` is at least the number of graphs, every entry is used once.
+    Differs: the paper fixes the normaliser at the first batch (`warmup=0`); as the bank is still random, this value is
+    far too small later. Noise is drawn once per batch; if `noise` is at least the number of graphs, it is every entry.
 
     Args:
         model: encoder and projector.
@@ -71,18 +66,17 @@ class MemoryBank(Method):
         *,
         noise: Count = 4096,
         momentum: Fraction = 0.5,
-        warmup: Passes = 3,
+        warmup: Annotated[int, interval("[0, inf)")] = 3,
     ) -> None:
         super().__init__(model, loss)
         require_arguments(self.loss, ("queue", "symmetric"), "memory_bank")
-        if num_graphs < 1:
-            raise InputError(f"`num_graphs` must be at least 1, got {num_graphs}.")
         self.num_graphs, self.noise, self.momentum, self.warmup = num_graphs, noise, momentum, warmup
         self.register_buffer("bank", normalize(torch.randn(num_graphs, model.projection)))
         self.log_z: float | None = None
         self._visits = 0
         self._new: tuple[Tensor, Tensor, float | None] | None = None
-        self._made: tuple[float | None, Callable[..., Tensor]] = None, self.loss_with(**_ONE_SIDED)
+        self._one_sided = self.loss_with(negatives="queue", symmetric=False)
+        self._fixed: float | None = None
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -90,24 +84,20 @@ class MemoryBank(Method):
         """Return the loss of a batch, see `Method`."""
         ids = require_ids(ids, "memory_bank")
         if ids.device.type == "cpu" and not 0 <= int(ids.min()) <= int(ids.max()) < self.num_graphs:
-            raise InputError(
-                f"`ids` must be in 0 .. {self.num_graphs - 1}, the graphs of the bank, got {int(ids.min())} to "
-                f"{int(ids.max())}."
-            )
+            raise InputError(f"`ids` must be in 0 .. {self.num_graphs - 1}, got {int(ids.min())} to {int(ids.max())}.")
         views = [view1, view2] if self.setting("symmetric", False) else [view1]
         h = [self.model.encode(view) for view in views]
         z = [at_least_float32(self.model.projector(each)) for each in h]  # to match the dtype of the bank
-        entries, drawn = self.bank[ids], self._draw(generator)
-        noise = self.bank[drawn]
-        others: dict[str, Any] = {"queue": noise, "ids": ids, "queue_ids": drawn}
-        log_z = self.log_z
+        entries, drawn, log_z = self.bank[ids], self._draw(generator), self.log_z
+        others: dict[str, Any] = {"queue": self.bank[drawn], "ids": ids, "queue_ids": drawn}
         estimated = isinstance(self.loss, Loss) and self.loss.name == "instance_nce" and self.setting("log_z") is None
         if estimated and log_z is None and self._visits >= self.warmup * self.num_graphs:
             pairs = compare(z[0].detach(), entries, "queue", False, **others)
             (total,) = pairs.logsumexp(linear(1 / self.setting("temperature")))
             log_z = float(log_mean_exp(pairs, total))
-        loss = self._one_sided(log_z)
-        value = torch.stack([loss(each, entries, **others) for each in z]).mean()
+        if log_z != self._fixed:  # make the loss once, so that later steps check no settings
+            self._one_sided, self._fixed = self.loss_with(negatives="queue", symmetric=False, log_z=log_z), log_z
+        value = torch.stack([self._one_sided(each, entries, **others) for each in z]).mean()
         # `after_step` stores these values, so that a skipped step changes nothing.
         self._new = ids, torch.stack([normalize(each.detach()) for each in z]).mean(dim=0), log_z
         return Outcome(value, h[0], z[0], entries)
@@ -127,12 +117,6 @@ class MemoryBank(Method):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restore `state`, a result of `get_extra_state`."""
         self.log_z, self._visits = state["log_z"], state["visits"]
-
-    def _one_sided(self, log_z: float | None) -> Callable[..., Tensor]:
-        """Return the loss of one view and the bank, made once for each normaliser."""
-        if self._made[0] != log_z:
-            self._made = log_z, self.loss_with(**_ONE_SIDED | ({} if log_z is None else {"log_z": log_z}))
-        return self._made[1]
 
     def _draw(self, generator: torch.Generator | None) -> Tensor:
         device = self.bank.device

@@ -36,8 +36,7 @@ class Outcome:
         z2: positives of the anchors, `[B, D]`.
 
     Raises:
-        InputTypeError: `loss` is not a tensor.
-        InputError: `loss` has several elements.
+        InputError: `loss` is not a tensor of one element.
     """
 
     loss: Tensor
@@ -46,10 +45,9 @@ class Outcome:
     z2: Tensor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, Tensor):
-            raise InputTypeError(f"the loss must be a scalar tensor, got {self.loss!r}; compute it with torch.")
-        if self.loss.numel() != 1:
-            raise InputError(f"the loss must be a scalar tensor, got shape {list(self.loss.shape)}; use .mean().")
+        if not isinstance(self.loss, Tensor) or self.loss.numel() != 1:
+            found = f"shape {list(self.loss.shape)}; use .mean()" if isinstance(self.loss, Tensor) else repr(self.loss)
+            raise InputError(f"the loss must be a scalar tensor, got {found}.")
 
 
 class Method(nn.Module, ABC):
@@ -128,9 +126,7 @@ def momentum_copy(module: AnyModule) -> AnyModule:
 @torch.no_grad()
 def ema_update(target: nn.Module, source: nn.Module, momentum: float) -> None:
     """Set every parameter of `target` to momentum * target + (1 - momentum) * source."""
-    targets: list[Tensor] = list(target.parameters())
-    sources: list[Tensor] = list(source.parameters())
-    torch._foreach_lerp_(targets, sources, 1 - momentum)
+    torch._foreach_lerp_([*target.parameters()], [*source.parameters()], 1 - momentum)
 
 
 def require_repulsion(loss: LossOfViews, method: str) -> None:

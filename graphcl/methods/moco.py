@@ -10,8 +10,6 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import Fraction, interval
 from graphcl.distributed import ranks
-from graphcl.errors import InputError
-from graphcl.losses.engine.checks import check_labels
 from graphcl.losses.engine.pairs import normalize
 from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy, require_arguments
 from graphcl.models.contrastive import ContrastiveModel
@@ -71,14 +69,15 @@ class MoCo(Method):
         if self.training:
             ema_update(self.momentum_model, self.model, self.momentum)
         h = self.model.encode(view1)
-        query1, key2 = self.model.projector(h), self._key(view2)
-        value = self._compare(query1, key2, ids)
-        self._new = [(key2, ids)]
-        if self.setting("symmetric", False):
-            query2, key1 = self.model(view2), self._key(view1)
-            value = (value + self._compare(query2, key1, ids)) / 2
-            self._new.append((key1, ids))
-        return Outcome(value, h, query1, key2)
+        queries = [self.model.projector(h)] + ([self.model(view2)] if self.setting("symmetric", False) else [])
+        with torch.no_grad():
+            keys = [self.momentum_model(view) for view in (view2, view1)[: len(queries)]]
+        others = {"queue": self.queue.keys}
+        if ids is not None and len(self.queue):
+            others |= {"ids": ids, "queue_ids": self.queue.ids}
+        values = [self._one_sided(query, key, **others) for query, key in zip(queries, keys, strict=True)]
+        self._new = [(key, ids) for key in keys]
+        return Outcome(torch.stack(values).mean(), h, queries[0], keys[0])
 
     def after_step(self) -> None:
         """Append the keys of the last batch to the queue."""
@@ -86,19 +85,9 @@ class MoCo(Method):
             self.queue.add(ranks.gather(normalize(keys)), None if ids is None else ranks.gather(ids))
         self._new = []
 
-    @torch.no_grad()
-    def _key(self, view: Batch) -> Tensor:
-        key: Tensor = self.momentum_model(view)
-        return key
-
-    def _compare(self, query: Tensor, key: Tensor, ids: Tensor | None) -> Tensor:
-        known = {} if ids is None or not len(self.queue) else {"ids": ids, "queue_ids": self.queue.ids}
-        value: Tensor = self._one_sided(query, key, queue=self.queue.keys, **known)
-        return value
-
 
 class KeyQueue(nn.Module):
-    """First-in, first-out queue of keys, initially empty. Its size need not be a multiple of the batch size.
+    """First-in, first-out queue of keys, initially empty.
 
     Args:
         size: capacity, >= 0.
@@ -117,8 +106,6 @@ class KeyQueue(nn.Module):
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        if size < 0:
-            raise InputError(f"`size` of a queue must be at least 0, got {size}.")
         self.register_buffer("_keys", torch.zeros(size, width))
         self.register_buffer("_ids", torch.full((size,), -1))
         # Keep the fill level in Python numbers, as reading a tensor would synchronise with the device.
@@ -141,22 +128,15 @@ class KeyQueue(nn.Module):
     def add(self, keys: Tensor, ids: Tensor | None = None) -> None:
         """Append `keys [B, D]` of the graphs `ids [B]`; beyond the capacity, the oldest keys are overwritten."""
         size = self._ids.numel()
-        if keys.dim() != 2 or keys.size(1) != self._keys.size(1):
-            raise InputError(f"`keys` must be [B, {self._keys.size(1)}], got {list(keys.shape)}.")
-        if ids is not None:
-            check_labels("ids", ids, keys.size(0))
         if size == 0:
             return
-        ids = torch.full((keys.size(0),), -1, device=keys.device) if ids is None else ids
+        ids = self._ids.new_full((keys.size(0),), -1) if ids is None else ids
         keys, ids = keys[-size:], ids[-size:]
-        count = keys.size(0)
-        first = min(count, size - self._next)  # the buffer is circular, so the rest goes to its start
-        for start, part in ((self._next, slice(0, first)), (0, slice(first, count))):
-            length = part.stop - part.start
-            self._keys[start : start + length] = keys[part].to(self._keys.dtype)
-            self._ids[start : start + length] = ids[part]
-        self._next = (self._next + count) % size
-        self._filled = min(size, self._filled + count)
+        number = torch.arange(self._next, self._next + keys.size(0), device=keys.device) % size  # a circular buffer
+        self._keys.index_copy_(0, number, keys.to(self._keys.dtype))
+        self._ids.index_copy_(0, number, ids.to(self._ids))
+        self._next = (self._next + keys.size(0)) % size
+        self._filled = min(size, self._filled + keys.size(0))
 
     def get_extra_state(self) -> dict[str, Any]:
         """Return the fill level and the next position to write, for `state_dict`."""

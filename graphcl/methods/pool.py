@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
@@ -18,12 +16,7 @@ from graphcl.registry import augmentations
 
 
 class Distribution(nn.Module):
-    """Learned probabilities p of the n members of a pool, and the sum of losses of each member.
-
-    Args:
-        weights: initial weight of each member; None for equal weights.
-        size: number n of members.
-    """
+    """Learned probabilities p of the n = `size` members of a pool, initially by `weights`, and each member's losses."""
 
     p: Tensor
     losses: Tensor
@@ -55,35 +48,21 @@ class Distribution(nn.Module):
 
         The new p is the distribution nearest to p + step (means - gamma (p - 1/n)).
         """
-        if ranks.size() > 1:
-            losses, draws = ranks.sum_over_ranks(torch.stack([self.losses, self.draws]))
-            self.losses.copy_(losses)
-            self.draws.copy_(draws)
+        losses, draws = ranks.sum_over_ranks(torch.stack([self.losses, self.draws]))
+        self.losses.copy_(losses)
+        self.draws.copy_(draws)
         self.p.copy_(nearest_distribution(self.p + step * (self.means() - gamma * (self.p - 1 / self.p.numel()))))
         self.losses.zero_()
         self.draws.zero_()
 
 
 def nearest_distribution(v: Tensor) -> Tensor:
-    r"""Return the point of the probability simplex with the smallest Euclidean distance to `v`.
+    r"""Return the point of the probability simplex with the smallest Euclidean distance to `v [n]`.
 
     $$p = \max(v - \mu, 0), \qquad \mu = \frac1k \Big( \sum_{i \le k} v_{(i)} - 1 \Big)$$
 
-    where $v_{(i)}$ is the i-th largest entry of v, and k is the largest number for which $v_{(k)} > \mu$. The result is
-    exact.
-
-    Args:
-        v: vector `[n]`, n >= 1, finite.
-
-    Returns:
-        The probabilities p, `[n]`, >= 0, with sum 1.
-
-    Example:
-        >>> nearest_distribution(torch.tensor([0.9, 0.5, -1.0]))
-        tensor([0.7000, 0.3000, 0.0000])
-
-    References:
-        Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High Dimensions", ICML 2008, Fig. 1.
+    where $v_{(i)}$ is the i-th largest entry of v, and k is the largest number for which $v_{(k)} > \mu$. Reference:
+    Duchi et al., "Efficient Projections onto the l1-Ball for Learning in High Dimensions", ICML 2008, Fig. 1.
     """
     v = v - v.max()  # a shift does not change the result and avoids cancellation
     down = v.sort(descending=True).values
@@ -94,12 +73,9 @@ def nearest_distribution(v: Tensor) -> Tensor:
 
 
 class LearnedPool(OneOf):
-    """Pool of augmentations with learned probabilities.
+    """Pool with the members and initial weights of `pool`, and with learned probabilities.
 
     A view made by this pool has an entry `drawn [B]`: the index of the member that each graph drew.
-
-    Args:
-        pool: pool that gives the members and the initial weights.
     """
 
     def __init__(self, pool: OneOf) -> None:
@@ -114,16 +90,12 @@ class LearnedPool(OneOf):
         """Return the augmented `batch`, with the index of each graph's member as its entry `drawn [B]`."""
         ptr = Layout.of(batch).ptr
         drawn = self.draw(ptr.numel() - 1, generator, ptr.device)
-        return with_entries(apply_decision(batch, self.decide_drawn(batch, drawn, generator, graphs)), "drawn", drawn)
+        return with_entries(apply_decision(batch, self.decide(batch, generator, graphs, drawn)), "drawn", drawn)
 
 
 def names(members: list[Augmentation]) -> list[str]:
     """Return the registered names of `members`; repeated names get a number, as in `node_drop_2`."""
     kinds = {augmentations[name]: name for name in augmentations}
     found = [kinds.get(type(member), type(member).__name__) for member in members]
-    seen: Counter[str] = Counter()
-    for position, name in enumerate(found):
-        seen[name] += 1
-        if seen[name] > 1:
-            found[position] = f"{name}_{seen[name]}"
-    return found
+    numbers = [found[: position + 1].count(name) for position, name in enumerate(found)]
+    return [name if number == 1 else f"{name}_{number}" for name, number in zip(found, numbers, strict=True)]

@@ -1,32 +1,38 @@
-"""The methods BYOL and SimSiam, which predict the projection of the other view and need no negatives."""
+"""The methods SimSiam, BYOL and BGRL, which predict the projection of the other view and need no negatives."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Channels, Fraction
+from graphcl.arguments import Channels, Count, Fraction
 from graphcl.methods.method import LossOfViews, Method, Outcome, ema_update, momentum_copy
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-class _Siamese(Method):
-    """Base class of BYOL and SimSiam: a predictor follows the projector, and targets are detached."""
+@methods.register("simsiam")
+class SimSiam(Method):
+    """SimSiam: predict the same encoder's projection of the other view, with a stopped gradient.
 
-    def __init__(self, model: ContrastiveModel, loss: LossOfViews, hidden_channels: int | None) -> None:
+    Args:
+        model: encoder and projector.
+        loss: loss of predictions and targets, such as `simsiam`.
+        hidden_channels: width of the predictor's hidden layer; that of the projection by default.
+
+    References:
+        Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021 (arXiv 2011.10566).
+    """
+
+    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden_channels: Channels | None = None) -> None:
         super().__init__(model, loss)
-        width = model.projection
+        width, hidden = model.projection, hidden_channels or model.projection
         self.predictor = nn.Sequential(
-            nn.Linear(width, hidden_channels or width),
-            nn.BatchNorm1d(hidden_channels or width),
-            nn.ReLU(),
-            nn.Linear(hidden_channels or width, width),
+            nn.Linear(width, hidden), nn.BatchNorm1d(hidden), nn.ReLU(), nn.Linear(hidden, width)
         )
-
-    def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
@@ -39,9 +45,12 @@ class _Siamese(Method):
         value = (self.loss(there, target2) + self.loss(back, target1)) / 2
         return Outcome(value, h, there, target2)
 
+    def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
+        return z1.detach(), z2.detach()
+
 
 @methods.register("byol")
-class BYOL(_Siamese):
+class BYOL(SimSiam):
     r"""BYOL: predict the momentum encoder's projection of the other view.
 
     $$\xi \leftarrow m\, \xi + (1 - m)\, \theta$$
@@ -49,8 +58,8 @@ class BYOL(_Siamese):
     This update is made after every step. Here xi are the parameters of the momentum encoder and theta those of
     the model.
 
-    Differs: the paper raises m from 0.996 to 1 during training; here m is constant. The paper adds the losses of the
-    two directions; here they are averaged.
+    Differs: the paper raises m from 0.996 to 1 during training and adds the losses of both directions; here m is
+    constant, and the losses are averaged.
 
     Args:
         model: encoder and projector.
@@ -71,7 +80,7 @@ class BYOL(_Siamese):
         momentum: Fraction = 0.99,
         hidden_channels: Channels | None = None,
     ) -> None:
-        super().__init__(model, loss, hidden_channels)
+        super().__init__(model, loss, hidden_channels=hidden_channels)
         self.momentum = momentum
         self.momentum_model = momentum_copy(model)
 
@@ -84,21 +93,58 @@ class BYOL(_Siamese):
         ema_update(self.momentum_model, self.model, self.momentum)
 
 
-@methods.register("simsiam")
-class SimSiam(_Siamese):
-    """SimSiam: predict the same encoder's projection of the other view, with a stopped gradient.
+@methods.register("bgrl", rows="nodes", usual_views="drop_and_mask", loss="byol", projector="none")
+class BGRL(BYOL):
+    r"""BGRL: predict the momentum encoder's row of the same node in the other view, without negatives.
+
+    $$-\frac{2}{N} \sum_i \cos(p(h_{1,i}), h'_{2,i}), \qquad m_k = 1 - (1 - m) \frac{\cos(\pi k / K) + 1}{2}$$
+
+    Here h are the encoder's and h' the momentum encoder's rows of node i, p is the predictor (Linear, PReLU, Linear),
+    and m_k is the momentum after step k. The formula is averaged over both directions; the loss `byol` adds the
+    constant 2, so that it is in [0, 4]. The paper has no projector: `--projector none`, the default in a configuration.
+
+    Differs: the momentum is constant unless `rise` is given; the paper raises it over all steps of training.
 
     Args:
         model: encoder and projector.
-        loss: loss of predictions and targets, such as `simsiam`.
-        hidden_channels: width of the predictor's hidden layer; that of the projection by default.
+        loss: loss of predictions and targets, such as `byol`.
+        momentum: momentum m at the first step, in [0, 1].
+        hidden_channels: width of the predictor's hidden layer.
+        rise: K, number of steps in which the momentum rises from m to 1 along a cosine; constant by default.
 
     References:
-        Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021 (arXiv 2011.10566).
+        Thakoor et al., "Large-Scale Representation Learning on Graphs via Bootstrapping", ICLR 2022 (arXiv
+        2102.06514).
     """
 
-    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, hidden_channels: Channels | None = None) -> None:
-        super().__init__(model, loss, hidden_channels)
+    def __init__(
+        self,
+        model: ContrastiveModel,
+        loss: LossOfViews,
+        *,
+        momentum: Fraction = 0.99,
+        hidden_channels: Channels = 512,
+        rise: Count | None = None,
+    ) -> None:
+        super().__init__(model, loss, momentum=momentum, hidden_channels=hidden_channels)
+        width = model.projection
+        self.predictor = nn.Sequential(nn.Linear(width, hidden_channels), nn.PReLU(), nn.Linear(hidden_channels, width))
+        self.rise = rise
+        self.step = 0
 
-    def _targets(self, view1: Batch, view2: Batch, z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
-        return z1.detach(), z2.detach()
+    def after_step(self) -> None:
+        """Update the momentum encoder."""
+        momentum = self.momentum
+        if self.rise is not None:
+            part = min(self.step / self.rise, 1.0)
+            momentum = 1 - (1 - momentum) * (math.cos(math.pi * part) + 1) / 2
+        ema_update(self.momentum_model, self.model, momentum)
+        self.step += 1
+
+    def get_extra_state(self) -> int:
+        """Return the number of finished steps, which `state_dict` saves."""
+        return self.step
+
+    def set_extra_state(self, state: int) -> None:
+        """Set the number of finished steps."""
+        self.step = state

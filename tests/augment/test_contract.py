@@ -9,15 +9,19 @@ import inspect
 import math
 import pickle
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 
 import networkx as nx
 import pytest
 import torch
+import torch_geometric.transforms as T
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch_geometric.data import Batch, Data, HeteroData, TemporalData
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader import DataLoader
 
 import graphcl.augment
 from graphcl.augment import (
@@ -40,12 +44,10 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import augmentations
 from tests.strategies import (
     EDGE_LEVEL,
-    NODE_LEVEL,
     QUICK,
     TYPICAL,
     assert_same_batch,
     assert_same_graph,
-    assert_same_graphs,
     assert_same_value,
     assert_true_batch,
     batches,
@@ -85,22 +87,15 @@ def drops_nodes(augment, before, after, mean):
 
 
 def keeps_region(augment, before, after, mean):
-    """Growth cuts at most one component, to a connected part; `one_hop` keeps neighbours of one node only."""
-    kept, removed = kept_nodes(after), ratio_count(augment.ratio, before.num_nodes)
-    if augment.growth == "boundary" or removed == 0:
-        drops_nodes(augment, before, after, mean)
-        whole = nx.Graph(before.edge_index.t().tolist())
-        whole.add_nodes_from(range(before.num_nodes))
-        cut = [part & set(kept) for part in nx.connected_components(whole) if 0 < len(part & set(kept)) < len(part)]
-        assert len(cut) <= 1
-        assert all(nx.is_connected(whole.subgraph(part)) for part in cut)
-        return
+    """Growth cuts at most one component, to a connected part; `one_hop` may keep fewer nodes."""
+    kept, wanted = kept_nodes(after), before.num_nodes - ratio_count(augment.ratio, before.num_nodes)
     assert_same_graph(after, induced(before, kept))
-    around = [{node} for node in range(before.num_nodes)]
-    for u, v in before.edge_index.t().tolist():
-        around[u].add(v)
-    sizes = {u: min(before.num_nodes - removed, len(near)) for u, near in enumerate(around)}
-    assert any(u in kept and set(kept) <= around[u] and len(kept) == sizes[u] for u in sizes)
+    whole = nx.Graph(before.edge_index.t().tolist())
+    whole.add_nodes_from(range(before.num_nodes))
+    cut = [part & set(kept) for part in nx.connected_components(whole) if 0 < len(part & set(kept)) < len(part)]
+    assert len(cut) <= 1
+    assert all(nx.is_connected(whole.subgraph(part)) for part in cut)
+    assert len(kept) == wanted or (augment.growth == "one_hop" and 0 < len(kept) < wanted)
 
 
 def drops_edges(augment, before, after, mean):
@@ -152,14 +147,11 @@ def masks_columns(augment, before, after, mean):
 
 
 def one_member(augment, before, after, mean):
-    """Exactly one member changed the graph."""
-    failed = []
+    """One member changed the graph."""
     for member in augment.members:
-        try:
+        with suppress(AssertionError):
             return entry_of(member).rule(member, before, after, mean)
-        except AssertionError as error:
-            failed.append(error)
-    raise AssertionError(f"no member of {augment} does this: {failed}")
+    raise AssertionError(f"no member of {augment} does this")
 
 
 def all_members(augment, before, after, mean):
@@ -242,16 +234,12 @@ BAD_RATIOS = [
     *(({"ratio": each}, rf"`ratio` must be in \[0, 1\), got {each}") for each in (1.0, 1.5, -0.1, math.nan, math.inf)),
     *(({"ratio": each}, f"`ratio` must be a number, got {re.escape(repr(each))}") for each in ("a", True, None, [0.2])),
 ]
-VARIANTS = [
-    pytest.param(name, setting, id=f"{name}-{number}")
-    for name in NAMES
-    for number, setting in enumerate(ENTRIES[name].settings)
-]
+VARIANTS = [(name, setting) for name in NAMES for setting in ENTRIES[name].settings]
 REMOVES_NODES = ["node_drop", "subgraph", "random2", "random3", "random4", "one_of", "compose"]
 NEEDS_FEATURES = ["attribute_mask", "random4", "feature_mask", "drop_and_mask", "compose", "one_of"]
 
 each_name = pytest.mark.parametrize("name", NAMES)
-each_variant = pytest.mark.parametrize(("name", "setting"), VARIANTS)
+each_variant = pytest.mark.parametrize(("name", "setting"), VARIANTS, ids=str)
 
 
 def build(name, setting=None, ratio=None):
@@ -270,31 +258,9 @@ def entry_of(augment):
 def check_true_batch(augment, batch):
     """Check that a view is a valid PyG batch with the same number of graphs, and that no graph is empty."""
     view = augment(batch, seeded(0))
-    assert isinstance(view, Batch)
     assert view.num_graphs == batch.num_graphs == len(view.to_data_list())
-    sizes = view.ptr.diff()
-    assert (sizes >= 1).all(), f"sizes {sizes.tolist()}"
-    assert torch.equal(view.batch, torch.arange(view.num_graphs).repeat_interleave(sizes))
+    assert torch.equal(view.batch.unique(), torch.arange(view.num_graphs))
     assert_true_batch(view)
-
-
-def check_attributes(augment, batch):
-    """Check that node and edge rows follow their node or edge, and graph-level attributes stay; only `x` may change."""
-    view = augment(batch, seeded(0))
-    assert set(view.keys()) == set(batch.keys())
-    for after, before in zip(view.to_data_list(), batch.to_data_list(), strict=True):
-        assert type(after) is type(before)
-        kept = {**dict.fromkeys(NODE_LEVEL, after.node_id % 100), **dict.fromkeys(EDGE_LEVEL, after.edge_id % 100)}
-        assert kept["x"].unique().numel() == after.num_nodes
-        assert kept["edge_id"].unique().numel() == after.num_edges
-        for key in before.keys():  # noqa: SIM118
-            if key in ("x", "edge_index"):
-                assert after[key].dtype == before[key].dtype
-            elif key in kept:
-                assert_same_value(after[key], before[key][kept[key]], key)
-            elif key != "num_nodes":
-                assert_same_value(after[key], before[key], key)
-        assert after.x.shape == (after.num_nodes, before.x.size(1))
 
 
 def check_input_stays(augment, batch):
@@ -358,10 +324,7 @@ def check_rule(augment, batch):
                 entry_of(augment).rule(augment, *pair, mean)
 
 
-CHECKERS = [
-    check_true_batch, check_attributes, check_input_stays, check_replay, check_randomness, check_other_graphs,
-    check_rule,
-]  # fmt: skip
+CHECKERS = [check_true_batch, check_input_stays, check_replay, check_randomness, check_other_graphs, check_rule]
 
 
 # -- over the registry -------------------------------------------------------------------------------------------------
@@ -372,28 +335,25 @@ def test_every_augmentation_has_an_entry_and_no_name_hides_a_module():
     for name, entry in ENTRIES.items():
         refused = {argument for arguments, _ in entry.wrong for argument in arguments} | {"ratio", "members"}
         assert set(augmentations.arguments(name).defaults) <= refused, f"{name}: an argument without an invalid value"
-    hidden = [name for name in graphcl.augment.__all__ if inspect.ismodule(getattr(graphcl.augment, name))]
-    assert not hidden
+    assert not [name for name in graphcl.augment.__all__ if inspect.ismodule(getattr(graphcl.augment, name))]
 
 
 PECULIAR = ("x", "edge_attr", "y", "ragged", "name")
 BATCHES = {
     "typical": typical_batch(),
     "one entry per graph, as many edges": make_batch(*[(5, [(0, 1)])] * 3),
-    "no edge at all": make_batch((3, []), (2, []), (4, []), keys=PECULIAR),
-    "one node": make_batch((1, []), keys=PECULIAR),
-    "single nodes": make_batch((1, []), (1, [(0, 0)]), (1, []), keys=PECULIAR),
     "as many nodes as edges": make_batch((4, [(0, 1), (1, 2), (2, 3), (3, 0)]), (2, [(1, 0), (0, 1)]), keys=PECULIAR),
-    "self-loops only": make_batch((3, path(3)), (3, [(0, 0), (1, 1), (2, 2)]), (4, []), keys=PECULIAR),
+    "self-loops only": make_batch((1, [(0, 0)]), (3, [(0, 0), (1, 1), (2, 2)]), (4, []), keys=PECULIAR),
     "parallel": make_batch((5, [(0, 1)] * 6), (3, [(2, 1), (2, 1), (1, 2)]), keys=PECULIAR),
-    "nodes after the last edge": make_batch(*[(4, path(4))] * 3, (6, []), keys=PECULIAR),
+    "complete, large, sparse": make_batch((4, [*combinations(range(4), 2)]), (50, path(50)), (1, []), (30, star(29))),
 }
 
 
 @each_variant
 def test_known_batches(name, setting):
-    """All settings see the typical batch, the first one also the peculiar batches."""
-    for batch in [*BATCHES][: None if setting is ENTRIES[name].settings[0] else 1]:
+    """All settings see the typical batch, the first one of a single augmentation also the peculiar batches."""
+    alone = setting is ENTRIES[name].settings[0] and not ENTRIES[name].members
+    for batch in [*BATCHES][: None if alone else 1]:
         for check in CHECKERS:
             try:
                 check(build(name, setting), BATCHES[batch])
@@ -402,7 +362,7 @@ def test_known_batches(name, setting):
 
 
 @each_variant
-@settings(QUICK, max_examples=10)
+@settings(QUICK, max_examples=5)
 @given(batch=batches(needs=("x",)), ratio=ratios, every=st.integers(0, 4))
 def test_any_batch(name, setting, batch, ratio, every):
     """Every drawn batch obeys the rule; one in five passes all checkers."""
@@ -410,33 +370,25 @@ def test_any_batch(name, setting, batch, ratio, every):
         check(build(name, setting, ratio), batch)
 
 
-@each_name
-def test_the_ends_of_the_ratio_and_successive_calls(name):
-    batch, generator = make_batch(*TYPICAL, *[(8, path(8))] * 20), seeded(0)
-    if name in RATIO:
-        assert_same_batch(build(name, ratio=0)(batch, seeded(0)), batch)
-        view = build(name, ratio=math.nextafter(1, 0))(batch, seeded(0))
-        assert (view.ptr.diff() >= 1).all()
-    augment = build(name, ratio=0.5)
-    views = [augment(batch, generator) for _ in range(3)]
-    same = [all(torch.equal(each[key], views[0][key]) for key in ("x", "edge_id", "edge_index")) for each in views[1:]]
-    assert all(same) == (name == "identity")
-    graphs = views[0].to_data_list()[len(TYPICAL) :]
-    seen = {str((graph.node_id % 100, graph.edge_index, graph.x[:, 0] - graph.node_id)) for graph in graphs}
-    assert len(seen) == 1 if name == "identity" else len(seen) >= 4, "equal graphs get equal draws"
+@pytest.mark.parametrize("name", RATIO)
+def test_the_ends_of_the_ratio(name):
+    batch = typical_batch()
+    assert_same_batch(build(name, ratio=0)(batch, seeded(0)), batch)
+    check_true_batch(build(name, ratio=math.nextafter(1, 0)), batch)
+    assert NodeDrop(0.29)(make_batch((100, [])), seeded(0)).num_nodes == 71  # the decimal number
 
 
 @each_variant
-@pytest.mark.parametrize("shapes", [TYPICAL, [(40, path(40)), (9, lollipop()), (30, star(20)), (12, [])] * 5])
-def test_the_same_seed_gives_the_same_view_without_a_compiler(name, setting, shapes):
-    batch, views, states = make_batch(*shapes), [], []
-    for compiled in (True, False):
-        with loops(compiled):
-            generator = seeded(0)
-            views.append(build(name, setting)(batch, generator))
-            states.append(generator.get_state())
-    assert_same_batch(*views)
-    assert torch.equal(*states)
+def test_the_same_seed_gives_the_same_view_without_a_compiler(name, setting):
+    for shapes in (TYPICAL, [(40, path(40)), (9, lollipop()), (30, star(20)), (12, [])] * 5):
+        batch, views, states = make_batch(*shapes), [], []
+        for compiled in (True, False):
+            with loops(compiled):
+                generator = seeded(0)
+                views.append(build(name, setting)(batch, generator))
+                states.append(generator.get_state())
+        assert_same_batch(*views)
+        assert torch.equal(*states)
 
 
 @each_name
@@ -476,44 +428,31 @@ def test_two_views_are_drawn_in_order_from_one_generator_and_the_original():
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "message"),
-    [(name, *case) for name in NAMES for case in [*(BAD_RATIOS if name in RATIO else []), *ENTRIES[name].wrong]],
-    ids=lambda value: value if isinstance(value, str) and value in NAMES else "",
-)
-def test_bad_arguments_get_one_line(name, arguments, message):
-    with pytest.raises(InputError, match=message) as caught:
-        augmentations[name](**arguments)
-    assert "\n" not in str(caught.value)
-    assert isinstance(caught.value, InputTypeError) or "must be a number" not in message
-    if isinstance(arguments.get("ratio"), float):
-        assert augmentations.problems(name, arguments) == [str(caught.value)]
+@each_name
+def test_bad_arguments_get_one_line(name):
+    for arguments, message in [*(BAD_RATIOS if name in RATIO else []), *ENTRIES[name].wrong]:
+        with pytest.raises(InputError, match=message) as caught:
+            augmentations[name](**arguments)
+        assert "\n" not in str(caught.value)
+        assert isinstance(caught.value, InputTypeError) or "must be a number" not in message
 
 
-HETERO = HeteroData()
-HETERO["atom"].x = torch.ones(2, 1)
-NO_ADJACENCY = Data(x=torch.ones(3, 2))
-TWO = make_batch((4, []), (5, []))
-BAD_INPUT = [
-    *(((wrong,), rf"`Data` or `Batch`, got {type(wrong).__name__}") for wrong in (None, "graph", torch.ones(3), [])),
-    ((HETERO,), r"homogeneous.* got HeteroData; heterogeneous graphs are not supported, use its to_homogeneous\(\)\.$"),
-    ((Batch.from_data_list([HETERO]),), "got HeteroDataBatch; heterogeneous graphs are not supported"),
-    ((TemporalData(src=torch.arange(2), dst=torch.arange(2)),), "got TemporalData; temporal graphs are not supp"),
-    ((TWO, None, torch.tensor([9, 1])), "`graphs` must be a boolean tensor, .*, got a tensor of torch.int64"),
-    ((TWO, None, [True, False]), "`graphs` must be a boolean tensor, true for graphs to augment, got list"),
-    ((TWO, None, torch.ones(3).bool()), r"`graphs` must have shape \[2\], one per graph, got \[3\]"),
-]
+def test_bad_graphs_and_masks_get_one_line():
+    hetero, two = HeteroData(), make_batch((4, []), (5, []))
+    cases = [((wrong,), rf"`Data` or `Batch`, got {type(wrong).__name__}") for wrong in (None, torch.ones(3), hetero)]
+    for mask in (torch.tensor([9, 1]), [True, False], torch.ones(3).bool()):
+        cases.append(((two, None, mask), rf"`graphs` must be a boolean .* \[2\], got {re.escape(repr(mask))}\.$"))
+    for arguments, message in cases:
+        with pytest.raises(InputError, match=message) as caught:
+            NodeDrop()(*arguments)
+        assert "\n" not in str(caught.value)
 
 
 @each_name
-def test_bad_graphs_get_one_line(name):
-    for arguments, message in BAD_INPUT:
-        with pytest.raises(InputError, match=message):
-            build(name)(*arguments)
-    for data in (NO_ADJACENCY, Batch.from_data_list([NO_ADJACENCY] * 2)):
-        if name != "identity":
-            with pytest.raises(InputError, match="edge_index"):
-                build(name)(data)
+def test_missing_attributes_get_one_line(name):
+    if name != "identity":
+        with pytest.raises(InputError, match="edge_index"):
+            build(name)(Data(x=torch.ones(3, 2)))
     bare = make_batch((3, path(3)), (2, []), keys=("pos",))
     if name in NEEDS_FEATURES:
         with pytest.raises(InputError, match=r"needs (floating-point )?node features `x`"):
@@ -529,102 +468,132 @@ class Paired(Data):
         return self.num_nodes if key == "partner" else super().__inc__(key, value, *args, **kwargs)
 
 
-def test_node_indices_are_refused_where_nodes_go_and_kept_where_they_stay():
+@each_name
+def test_node_indices_are_refused_where_nodes_go_and_kept_where_they_stay(name):
     face, plain = torch.tensor([[0, 1], [1, 2], [2, 4]]), make_graph(5, path(5)).to_dict()
-    by_name, by_class = Data(**plain, face=face), Paired(**plain, partner=torch.tensor([3, 4, 0, 1, 2]))
-    hand_made = Batch(x=torch.ones(4, 1), edge_index=face[:2, :1], batch=torch.tensor([0, 0, 1, 1]), face=face[:, :1])
-    for graph in (by_name, by_class):
-        batch = Batch.from_data_list([graph] * 3)
-        for name in NAMES:
-            for data in (graph, batch, Batch.from_data_list([graph]), hand_made) if name in REMOVES_NODES else ():
-                with pytest.raises(InputError, match=r"`(face|partner)`.*indices"):
+    paired = Paired(**plain, partner=torch.arange(5).flip(0))
+    for key, graph in (("face", Data(**plain, face=face)), ("partner", paired)):
+        for data in (graph, Batch.from_data_list([graph] * 3)):
+            if name in REMOVES_NODES:
+                with pytest.raises(InputError, match=rf"`{key}`.*indices"):
                     build(name)(data, seeded(0))
-            if name not in REMOVES_NODES:
-                view = build(name)(batch, seeded(0))
-                key = "face" if graph is by_name else "partner"
-                assert_same_value(view[key], batch[key])
-                assert_true_batch(view)
+            else:
+                assert_same_value(build(name)(data, seeded(0))[key], data[key])
 
 
 # -- batches not made by from_data_list --------------------------------------------------------------------------------
 
 
 @each_name
-@pytest.mark.parametrize("edges", [8, 3], ids=["more-edges-than-graphs", "as-many-edges-as-graphs"])
-def test_hand_made_batches(name, edges):
+def test_hand_made_batches(name):
     """`to_data_list()` of the view either works or raises PyG's error for such batches."""
-    edge_index = torch.tensor([[0, 1, 1, 2, 3, 4, 4, 5], [1, 0, 2, 1, 4, 3, 5, 4]])[:, :edges]
-    batch = Batch(x=torch.arange(14.0).view(7, 2), edge_index=edge_index, batch=torch.tensor([0, 0, 0, 1, 1, 1, 2]))
-    batch.node_id, batch.edge_id, batch.y = torch.arange(7), torch.arange(edges), torch.tensor([7, 8, 9])
-    if edges == 8:
-        batch.edge_attr = torch.arange(8.0)
-    view = build(name)(batch, seeded(0))
-    assert view.num_graphs == 3
-    sizes = view.batch.bincount(minlength=3)
-    assert (sizes >= 1).all()
-    assert torch.equal(view.batch, torch.arange(3).repeat_interleave(sizes))
-    assert torch.equal(view.batch, batch.batch[view.node_id])
-    assert torch.equal(view.get("edge_attr", view.edge_id.float()), view.edge_id.float())
-    assert torch.equal(view.y, batch.y)
-    assert torch.equal(view.batch[view.edge_index[0]], view.batch[view.edge_index[1]])
-    assert "ptr" not in batch
-    assert set(view.keys()) - {"ptr"} == set(batch.keys())
-    if hasattr(view, "_slice_dict"):
-        assert_true_batch(view)
-    else:
-        with pytest.raises(RuntimeError, match="from_data_list"):
-            view.to_data_list()
+    for edges in (8, 3):  # more edges than graphs, or as many
+        edge_index = torch.tensor([[0, 1, 1, 2, 3, 4, 4, 5], [1, 0, 2, 1, 4, 3, 5, 4]])[:, :edges]
+        batch = Batch(x=torch.arange(14.0).view(7, 2), edge_index=edge_index, batch=torch.tensor([0, 0, 0, 1, 1, 1, 2]))
+        batch.node_id, batch.edge_id, batch.y = torch.arange(7), torch.arange(edges), torch.tensor([7, 8, 9])
+        view = build(name)(batch, seeded(0))
+        assert view.batch.unique().tolist() == [0, 1, 2]
+        assert torch.equal(view.batch, batch.batch[view.node_id])
+        assert torch.equal(view.y, batch.y)
+        assert torch.equal(view.batch[view.edge_index[0]], view.batch[view.edge_index[1]])
+        assert "ptr" not in batch
+        assert set(view.keys()) - {"ptr"} == set(batch.keys())
+        if hasattr(view, "_slice_dict"):
+            assert_true_batch(view)
+        else:
+            with pytest.raises(RuntimeError, match="from_data_list"):
+                view.to_data_list()
+
+
+# -- as PyG transforms -------------------------------------------------------------------------------------------------
+
+
+class Molecule(Data):
+    """Custom Data class with a property and an attribute outside of PyG's stores."""
+
+    def __init__(self, **attributes):
+        super().__init__(**attributes)
+        self.__dict__["source"] = "a file"
+
+    @property
+    def twice(self):
+        return 2 * self.num_nodes
 
 
 @each_name
-@pytest.mark.parametrize(
-    "shapes", [TYPICAL, [(2, [(0, 1)]), (1, [(0, 0), (0, 0)])], [(4, path(4)[:4]), (5, []), (3, [])]],
-    ids=["typical", "as-many-nodes-as-pointers", "as-many-edges-as-pointers"],
-)  # fmt: skip
-def test_followed_attributes(name, shapes):
-    """`follow_batch` adds `x_batch` and `x_ptr`, which belong to the batch, not to its graphs."""
-    augment, plain = build(name, ratio=0.5), make_batch(*shapes, keys=("x", "y", "edge_attr"))
-    batch = Batch.from_data_list(plain.to_data_list(), follow_batch=["x", "edge_attr", "edge_index"])
-    view = augment(batch, seeded(0))
-    edge_batch = view.batch[view.edge_index[0]]
-    edge_ptr = torch.tensor([int((edge_batch < g).sum()) for g in range(batch.num_graphs + 1)])
-    for key in ("x", "edge_attr", "edge_index"):
-        expected = (view.batch, view.ptr) if key == "x" else (edge_batch, edge_ptr)
-        for made, value in zip((f"{key}_batch", f"{key}_ptr"), expected, strict=True):
-            if made in view:  # an augmentation may remove it
-                assert_same_value(view[made].sort().values, value.sort().values, made)
-    assert_same_graphs(view.to_data_list(), augment(plain, seeded(0)).to_data_list())
+def test_a_graph_gives_a_graph(name):
+    """Also of a subclass, with attributes of the whole graph of any type, and with PyG's `EdgeIndex`."""
+    more = {"count": 3, "flag": True, "scalar": torch.tensor(2.5), "names": ["a", "b"], "nested": {"a": 1, "b": "text"}}
+    graph = Molecule(**make_graph(6, path(6)).to_dict(), **more)
+    again, augment = graph.clone(), build(name)
+    view = augment(graph, seeded(0))
+    assert type(view) is Molecule
+    assert (view.source, view.twice) == ("a file", 2 * view.num_nodes)
+    assert set(view.keys()) == set(graph.keys())
+    assert_same_graph(graph, again)
+    for key in [*more, "y", "target", "name", "scale"]:
+        assert type(view[key]) is type(graph[key]), key
+        assert str(view[key]) == str(graph[key]), key
+    graph.edge_index = EdgeIndex(graph.edge_index, sparse_size=(6, 6), sort_order=None)
+    other = augment(graph, seeded(0))
+    assert torch.equal(torch.as_tensor(other.edge_index), view.edge_index)
+    assert other.num_nodes == view.num_nodes
+
+
+def test_isolated_nodes_are_counted_where_only_edges_tell_their_number():
+    for more in ({}, {"y": torch.tensor([1])}, {"atom": torch.arange(8)}):
+        graph = Data(edge_index=torch.tensor([[0, 2, 4, 6], [1, 3, 5, 7]]), **more)
+        for augment, left in ((NodeDrop(0.5), 4), (Subgraph(0.5), 4), (EdgePerturb(0.5, add=False), 8)):
+            assert augment(graph, seeded(0)).num_nodes == left, (augment, more)
+
+
+@each_name
+def test_on_batches_of_a_loader_and_in_chains(name):
+    augment = build(name)
+    graphs = [make_graph(4 + i, path(4 + i), i) for i in range(6)]
+    (batch,) = DataLoader(graphs, batch_size=6, follow_batch=["x", "edge_attr"])
+    for transform in (augment, T.Compose([augment, T.Constant(cat=True)])):
+        view = transform(batch)
+        assert isinstance(view, Batch)
+        assert [graph.y.item() for graph in view.to_data_list()] == list(range(6))
+        assert torch.equal(view.x_batch, view.batch)  # these belong to the batch, not to its graphs
+        assert torch.equal(view.x_ptr, view.ptr)
+        if "edge_attr_batch" in view:  # an augmentation may remove it
+            assert torch.equal(view.edge_attr_batch.sort().values, view.batch[view.edge_index[0]].sort().values)
+    chain = T.Compose([T.ToUndirected(), augment, T.LocalDegreeProfile(), T.Constant()])
+    view = chain(make_graph(6, [(0, 1), (1, 2), (3, 4)], keys=("x", "y")))
+    assert view.x.size(1) == 2 + 5 + 1
+    assert view.validate()
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------
 
 
-def on_cpu(decision):
-    if decision is None:
-        return None
-    fields = vars(decision).items()
-    return Decision(**{key: value.cpu() if isinstance(value, torch.Tensor) else on_cpu(value) for key, value in fields})
+def on_cpu(value):
+    if isinstance(value, Decision):
+        return Decision(**{key: on_cpu(each) for key, each in vars(value).items()})
+    return value if value is None else value.cpu()
 
 
 @pytest.mark.cuda
 @needs_cuda
-@each_variant
-def test_cuda_applies_a_decision_as_the_cpu_does(name, setting):
-    augment, batch = build(name, setting), typical_batch()
-    on_device = typical_batch().to("cuda")
-    decision = augment.decide(on_device, seeded(0, "cuda"))
-    view = apply_decision(on_device, decision)
-    assert all(view[key].is_cuda for key in ("x", "edge_index", "ptr"))
-    assert_same_batch(view, apply_decision(batch, on_cpu(decision)))
-    assert_same_batch(augment(on_device, seeded(0, "cuda")), view)
-    assert_true_batch(view)
+def test_cuda_applies_a_decision_as_the_cpu_does():
+    for name, setting in VARIANTS:
+        augment, batch = build(name, setting), typical_batch()
+        on_device = typical_batch().to("cuda")
+        decision = augment.decide(on_device, seeded(0, "cuda"))
+        view = apply_decision(on_device, decision)
+        assert all(view[key].is_cuda for key in ("x", "edge_index", "ptr"))
+        assert_same_batch(view, apply_decision(batch, on_cpu(decision)))
+        assert_same_batch(augment(on_device, seeded(0, "cuda")), view)
+        assert_true_batch(view)
 
 
 # -- the checkers notice broken augmentations --------------------------------------------------------------------------
 
 
 class Changed(Augmentation):
-    """Compose `MEMBERS`; `change(view, batch, generator, graphs)` breaks the view."""
+    """Compose `MEMBERS`; `change(view, batch, generator)` breaks the view."""
 
     def __init__(self, change):
         self.change = change
@@ -633,71 +602,34 @@ class Changed(Augmentation):
         return Compose(MEMBERS).decide(batch, generator, graphs)
 
     def augment(self, batch, generator, graphs):
-        return self.change(Compose(MEMBERS).augment(batch, generator, graphs), batch, generator, graphs)
+        return self.change(Compose(MEMBERS).augment(batch, generator, graphs), batch, generator)
 
 
 def put(key, value):
     """Return a change that sets the attribute `key` of a view to `value(view, batch)`."""
 
-    def change(view, batch, generator, graphs):
+    def change(view, batch, generator):
         setattr(view, key, value(view, batch))
         return view
 
     return change
 
 
-def last_edge_to_node_0(view, batch):
-    index = view.edge_index.clone()
-    index[1, -1] = 0
-    return index
+BROKEN = [
+    (check_true_batch, put("ptr", lambda view, batch: batch.ptr)),
+    (check_true_batch, put("_slice_dict", lambda view, batch: view._slice_dict | {"x": view._slice_dict["x"] // 2})),
+    (check_true_batch, put("edge_index", lambda view, batch: view.edge_index * torch.tensor([[1], [0]]))),
+    (check_true_batch, lambda view, *_: Batch.from_data_list(view.to_data_list()[:-1])),
+    (check_input_stays, put("new", lambda view, batch: batch.x.mul_(1))),
+    (check_input_stays, put("new", lambda view, batch: setattr(batch, "augmented", True))),
+    (check_replay, lambda view, batch, generator: [torch.rand(1, generator=generator), view][1]),
+    (check_randomness, lambda view, batch, _: Compose(MEMBERS)(batch)),
+    (check_other_graphs, lambda view, batch, _: Compose(MEMBERS)(batch, seeded(3))),
+]
 
 
-BROKEN = {
-    "stale ptr": (check_true_batch, put("ptr", lambda view, batch: batch.ptr)),
-    "stale slices": (check_true_batch, put("_slice_dict", lambda view, batch: {
-        **view._slice_dict, "x": batch._slice_dict["x"].clamp(max=view.num_nodes)})),
-    "edge to another graph": (check_true_batch, put("edge_index", last_edge_to_node_0)),
-    "graph forgotten": (check_true_batch, lambda view, *_: Batch.from_data_list(view.to_data_list()[:-1])),
-    "graphs reversed": (check_attributes, lambda view, *_: Batch.from_data_list(view.to_data_list()[::-1])),
-    "positions left behind": (check_attributes, put("pos", lambda view, batch: batch.pos[: view.num_nodes])),
-    "weights left behind": (check_attributes, put("edge_weight", lambda view, batch: view.edge_weight.flip(0))),
-    "labels changed": (check_attributes, put("y", lambda view, batch: view.y + 1)),
-    "double precision": (check_attributes, put("x", lambda view, batch: view.x.double())),
-    "writes into the input": (check_input_stays, put("new", lambda view, batch: batch.x.mul_(1))),
-    "adds to the input": (check_input_stays, put("new", lambda view, batch: setattr(batch, "augmented", True))),
-    "draws once more": (check_replay, lambda view, batch, generator, _: [torch.rand(1, generator=generator), view][1]),
-    "own generator": (check_randomness, lambda view, batch, *_: Compose(MEMBERS)(batch)),
-    "ignores the mask": (check_other_graphs, lambda view, batch, *_: Compose(MEMBERS)(batch, seeded(3))),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_the_checkers_fail_a_broken_augmentation_and_pass_a_healthy_one(case):
-    check, change = BROKEN[case]
-    check(Changed(lambda view, *_: view), typical_batch())
-    with pytest.raises(AssertionError):
-        check(Changed(change), typical_batch())
-
-
-RULES = [
-    (NodeDrop(0.4), EdgeDrop(0.5)), (Subgraph(0.4), NodeDrop(0.4)), (Subgraph(0.4, "one_hop"), NodeDrop(0.4)),
-    (EdgePerturb(0.5), EdgeDrop(0.5)), (EdgePerturb(0.5, add=False), EdgePerturb(0.5)),
-    (AttributeMask(0.5, "zero"), AttributeMask(0.5)), (FeatureMask(0.5), AttributeMask(0.5)),
-    (EdgeDrop(0.5), NodeDrop(0.5)), (OneOf([NodeDrop(0.5), EdgeDrop(0.5)]), AttributeMask(0.5)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("augment", "other"), RULES, ids=str)
-def test_the_rules_fail_another_augmentation(augment, other):
-    """The view of `other` breaks the rule of `augment`."""
-
-    class Other(type(augment)):
-        def decide(self, batch, generator=None, graphs=None):
-            return other.decide(batch, generator, graphs)
-
-    wrong = Other.__new__(Other)
-    vars(wrong).update(vars(augment))
-    batch, mean = make_batch(*[(8, path(8))] * 9), torch.zeros(1, 2)
-    pairs = zip(batch.to_data_list(), wrong(batch, seeded(0)).to_data_list(), strict=True)
-    with pytest.raises(AssertionError):
-        all(entry_of(augment).rule(augment, *pair, mean) is None for pair in pairs)
+def test_the_checkers_fail_a_broken_augmentation_and_pass_a_healthy_one():
+    for check, change in BROKEN:
+        check(Changed(lambda view, *_: view), typical_batch())
+        with pytest.raises(AssertionError):
+            check(Changed(change), typical_batch())

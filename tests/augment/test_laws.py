@@ -7,16 +7,12 @@ from itertools import combinations, product
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import kstest
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 
 from graphcl.augment import (
     AttributeMask,
-    Augmentation,
     Compose,
-    Decision,
     EdgeDrop,
     EdgePerturb,
     FeatureMask,
@@ -26,16 +22,13 @@ from graphcl.augment import (
     Subgraph,
     apply_decision,
 )
-from graphcl.augment.subgraph import first_passage
 from graphcl.errors import InputError
 from graphcl.graphs.batching import MASK
 from tests.strategies import (
-    QUICK,
     Mark,
     assert_law,
     assert_same_batch,
     assert_true_batch,
-    batches,
     both_ways,
     copies,
     lollipop,
@@ -43,7 +36,6 @@ from tests.strategies import (
     path,
     ratio_count,
     seeded,
-    shapes,
     star,
     typical_batch,
     uniform,
@@ -52,18 +44,19 @@ from tests.strategies import (
 # -- outcomes: what is drawn for each graph ----------------------------------------------------------------------------
 
 
-def kept_nodes(view, batch):
-    found = [[] for _ in range(view.num_graphs)]
-    for g, node in zip(view.batch.tolist(), view.node_id.tolist(), strict=True):
-        found[g].append(node)
+def by_graph(graphs, ids, count):
+    found = [set() for _ in range(count)]
+    for g, number in zip(graphs.tolist(), ids.tolist(), strict=True):
+        found[g].add(number)
     return map(frozenset, found)
+
+
+def kept_nodes(view, batch):
+    return by_graph(view.batch, view.node_id, view.num_graphs)
 
 
 def kept_edges(view, batch):
-    found = [[] for _ in range(view.num_graphs)]
-    for g, edge in zip(view.batch[view.edge_index[0]].tolist(), view.edge_id.tolist(), strict=True):
-        found[g].append(edge)
-    return map(frozenset, found)
+    return by_graph(view.batch[view.edge_index[0]], view.edge_id, view.num_graphs)
 
 
 def changed_rows(view, batch):
@@ -159,18 +152,15 @@ ODD = {
     "directed": (5, [(1, 0), (2, 0), (2, 3), (3, 4)]),
     "some both ways": (4, [(0, 1), (1, 0), (2, 1), (3, 1), (3, 1), (2, 2)]),
 }
-PERTURBED = [
-    (4, path(4), 0.7), (5, star(4), 0.25), (5, lollipop(), 0.4), (5, [(0, 1), (1, 2), (2, 0), (2, 2), (4, 2)], 0.5),
-    (7, [(5, 6), (2, 4)], 0.5),
-]  # fmt: skip
+PERTURBED = [(4, path(4), 0.7), (5, [(0, 1), (1, 2), (2, 0), (2, 2), (4, 2)], 0.5), (7, [(5, 6), (2, 4)], 0.5)]
 FIVE = [pair for pair in combinations(range(4), 2) if pair != (1, 3)]
 CHAIN = [(i, i + 1) for i in range(4)]
 FAR = [pair for pair in combinations(range(5), 2) if pair[1] - pair[0] > 1]
 NESTED = OneOf([Mark(0), OneOf([Mark(1), Compose([Identity(), Mark(2)])])])
 LAWS = [
-    *((NodeDrop(r), n, path(n), kept_nodes, subsets(n, k)) for n, r, k in [(5, 0.4, 3), (4, 0.25, 3), (6, 0.5, 3)]),
-    *((AttributeMask(0.4, fill), 5, [], changed_rows, subsets(5, 2)) for fill in ("gaussian", "zero", "mean")),
-    *((EdgeDrop(r), 3, path(3), kept_edges, bernoulli(4, 1 - r)) for r in (0.5, 0.8)),
+    (NodeDrop(0.4), 5, path(5), kept_nodes, subsets(5, 3)),
+    (AttributeMask(0.4), 5, [], changed_rows, subsets(5, 2)),
+    (EdgeDrop(0.8), 3, path(3), kept_edges, bernoulli(4, 0.2)),
     (FeatureMask(0.3), 3, [], kept_columns,
      {s: math.prod([0.3, 0.7][i] for i in s) for s in product([0, 1], repeat=2)}),
     *((EdgePerturb(r), n, entries, replaced_pairs, replacements(n, entries, r)) for n, entries, r in PERTURBED),
@@ -182,12 +172,12 @@ LAWS = [
         for pair in combinations(FAR, 2) for new in (pair, pair[::-1]))),
     (EdgePerturb(0.7), 4, FIVE, moves, uniform(((i, (1, 3)),) for i in range(5))),
     *((Subgraph(1 - k / n), n, entries, kept_nodes, growth(n, entries, k))
-      for n, entries in [*SMALL.values(), *ODD.values()] for k in (2, 3)),
+      for n, entries, k in [(5, lollipop(), 2), *((*each, 3) for each in [*SMALL.values(), *ODD.values()])]),
     *((Subgraph(1 - k / n, "one_hop"), n, entries, kept_nodes, one_hop(n, entries, k))
-      for n, entries in SMALL.values() for k in (2, 3)),
-    *((OneOf([Mark(i) for i in range(n)]), 2, [], marked, uniform(range(n))) for n in (1, 2, 5)),
+      for n, entries in SMALL.values() for k in (3,)),
+    *((OneOf([Mark(i) for i in range(n)]), 2, [], marked, uniform(range(n))) for n in (1, 5)),
     *((OneOf([Mark(i) for i in range(3)], weights=w), 2, [], marked, {i: each / sum(w) for i, each in enumerate(w)})
-      for w in ([1, 1, 1], [0.2, 0.3, 0.5], [0, 3, 1], [0.0, 0.0, 7.5], [1e-300, 1e-300, 2e-300])),
+      for w in ([0.2, 0.3, 0.5], [0, 3, 1], [0.0, 0.0, 7.5], [1e-300, 1e-300, 2e-300])),
     (NESTED, 2, [], marked, {0: 0.5, 1: 0.25, 2: 0.25}),
     # What a member draws does not depend on being chosen.
     (OneOf([NodeDrop(0.4), Identity()]), 3, path(3), kept_nodes,
@@ -195,12 +185,10 @@ LAWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("augment", "n", "entries", "outcome", "law"), LAWS, ids=[f"{law[3].__name__}-{law[0]}"[:60] for law in LAWS]
-)
+@pytest.mark.parametrize(("augment", "n", "entries", "outcome", "law"), LAWS)
 def test_the_law(augment, n, entries, outcome, law):
     """The draws of one graph follow the law, and those of neighbouring graphs are independent."""
-    count = 20_000 if isinstance(augment, Subgraph) else 5_000 if isinstance(augment, EdgePerturb) else 10_000
+    count = 10_000 if isinstance(augment, Subgraph) else 4_000
     batch = copies(count, n, entries)
     outcomes = list(outcome(augment(batch, seeded(n)), batch))
     assert len(outcomes) == count
@@ -210,176 +198,63 @@ def test_the_law(augment, n, entries, outcome, law):
         assert_law(zip(outcomes[::2], outcomes[1::2], strict=True), pairs)
 
 
-def test_uniform_pools_draw_as_randint():
-    """Pools without weights must reproduce the draws of earlier versions."""
-    drawn = OneOf([Mark(i) for i in range(3)]).draw(1000, seeded(7), torch.device("cpu"))
-    assert torch.equal(drawn, torch.randint(3, (1000,), generator=seeded(7)))
-
-
-def test_the_law_does_not_depend_on_the_other_graphs():
-    """A lollipop graph in a batch has the same distribution of regions as alone."""
-    batch, generator = make_batch((9, path(9)), (5, lollipop()), (4, star(3)), keys=("x",)), seeded(0)
-    views = (Subgraph(0.4)(batch, generator)[1] for _ in range(200))
-    assert_law([frozenset((view.node_id % 100).tolist()) for view in views], growth(5, lollipop(), 3))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gaussian_noise_has_mean_and_deviation_one_half(dtype):
+def test_gaussian_noise_has_mean_and_deviation_one_half():
     batch = copies(100, 100, [])
-    batch.x = torch.full((10_000, 3), 99.0, dtype=dtype)
+    batch.x = torch.full((10_000, 3), 99.0)
     view = AttributeMask(0.5)(batch, seeded(1))
-    assert view.x.dtype == dtype
     noise = view.x[(view.x != 99).any(dim=1)].double()
     assert noise.shape == (5_000, 3)
     assert kstest((noise.flatten().numpy() - 0.5) / 0.5, "norm").pvalue > 1e-6
-    neighbours = torch.stack([*noise[1:].t(), noise[:-1, 0]])
-    assert (torch.corrcoef(neighbours) - torch.eye(4)).abs().max() < 5 / 5_000**0.5
-
-
-# -- first passage -----------------------------------------------------------------------------------------------------
-
-
-@QUICK
-@given(st.data())
-def test_first_passage_against_a_loop(data):
-    """Start times lie further apart than any path takes, some are infinite; parallel edges and loops occur."""
-    n, entries = data.draw(shapes(max_nodes=8))
-    order = data.draw(st.permutations(range(n)))
-    start = [1000.0 * rank if data.draw(st.integers(0, 3)) else math.inf for rank in order]
-    edges = [(u, v, data.draw(st.integers(1, 40)) / 4) for u, v in entries]
-    edges += [(v, u, travel) for u, v, travel in edges]
-    expected, before = list(start), None
-    while expected != before:
-        before = list(expected)
-        for u, v, travel in edges:
-            expected[v] = min(expected[v], expected[u] + travel)
-    columns = list(zip(*edges, strict=True)) or [(), (), ()]
-    source, target = (torch.tensor(column, dtype=torch.long) for column in columns[:2])
-    found = first_passage(torch.tensor(start).double(), source, target, torch.tensor(columns[2]).double())
-    assert found.tolist() == expected
-
-
-def test_long_paths_beside_small_graphs():
-    batch = make_batch((90, path(90)), (1, []), (5, star(4)), (60, both_ways([(i, i + 1) for i in range(0, 59, 2)])))
-    for seed in range(5):
-        view = Subgraph(0.4)(batch, seeded(seed))
-        assert view.ptr.diff().tolist() == [54, 1, 3, 36]
-        kept = (view[0].node_id % 100).tolist()
-        assert kept == list(range(kept[0], kept[0] + 54))
 
 
 # -- cases -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_decimal_ratio_means_the_decimal_number():
-    assert NodeDrop(0.29)(make_batch((100, [])), seeded(0)).num_nodes == 71
-    assert NodeDrop(0.57)(make_batch((100, []), (200, [])), seeded(0)).ptr.tolist() == [0, 43, 129]
-
-
-def test_where_edges_have_nowhere_or_only_one_place_to_go():
-    complete = (4, both_ways(combinations(range(4), 2)))
-    batch = make_batch(complete, (12, path(12)), *[(4, both_ways(FIVE))] * 20)
-    graphs = EdgePerturb(0.7)(batch, seeded(0)).to_data_list()
-    assert [graph.num_edges for graph in graphs] == [2 * 2, 22] + [2 * 3] * 20
-    assert all([1, 3] in graph.edge_index.t().tolist() for graph in graphs[2:])
-
-
-def test_a_large_sparse_graph():
-    """In a graph with millions of unconnected pairs, edges must move only to unconnected pairs."""
-    n = 5_000
-    batch = make_batch((4, path(4)), (n, path(n)), (7, star(6)), keys=())
-    view = EdgePerturb(0.9)(batch, seeded(0))
-    low, high = view.edge_index.min(dim=0).values, view.edge_index.max(dim=0).values
-    assert (low < high).all()
-    assert (low * view.num_nodes + high).unique().numel() * 2 == view.num_edges == batch.num_edges
-    assert torch.equal(view.batch[low], view.batch[high])
-    moved = (view.edge_index != batch.edge_index).any(dim=0)[6 : 6 + 2 * (n - 1)]
-    assert int(moved.sum()) == 2 * ratio_count(0.9, n - 1)
-    assert int(((high - low == 1) & (view.batch[low] == 1)).sum()) == 2 * (n - 1) - int(moved.sum())
-
-
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
-@pytest.mark.parametrize("fill", ["gaussian", "zero", "mean"])
-@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool", "float16", "bfloat16", "float32", "float64"])
-def test_masked_rows_of_any_dtype_and_shape(dtype, fill, shape):
-    kind = getattr(torch, dtype)
-    graphs = [Data(x=torch.ones(4, *shape).to(kind), edge_index=torch.empty(2, 0).long()) for _ in range(3)]
-    graphs[2].x = graphs[2].x + graphs[2].x
-    batch = Batch.from_data_list(graphs)
-    if not kind.is_floating_point and (fill == "mean" or (fill == "gaussian" and not kind.is_signed)):
-        with pytest.raises(InputError, match=rf"fill='{fill}' needs floating-point `x`, got {kind}"):
-            AttributeMask(0.5, fill)(batch)
-        return
-    view = AttributeMask(0.5, fill)(batch, seeded(0))
-    assert view.x.dtype == kind
-    assert view.x.shape == batch.x.shape
-    changed = (view.x != batch.x).view(12, -1)
-    assert int(changed.any(dim=1).sum()) == 6
-    if fill == "zero" or not kind.is_floating_point:
-        assert (view.x.view(12, -1)[changed] == (0 if fill == "zero" else MASK)).all()
-
-
-def test_categories_have_no_columns_to_mask():
-    graph = Data(x=torch.tensor([[1], [2]]), edge_index=torch.tensor([[0, 1], [1, 0]]))
+def test_masked_rows_of_any_dtype_and_shape():
+    kinds = [torch.int64, torch.int32, torch.uint8, torch.bool, torch.bfloat16, torch.float32, torch.float64]
+    for kind, fill, shape in product(kinds, ["gaussian", "zero", "mean"], [(), (2, 3)]):
+        x = torch.ones(12, *shape)
+        x[8:] = 2
+        batch = Batch(x=x.to(kind), edge_index=torch.empty(2, 0).long(), batch=torch.arange(3).repeat_interleave(4))
+        if not kind.is_floating_point and (fill == "mean" or (fill == "gaussian" and not kind.is_signed)):
+            with pytest.raises(InputError, match=rf"fill='{fill}' needs floating-point `x`, got {kind}"):
+                AttributeMask(0.5, fill)(batch)
+            continue
+        view = AttributeMask(0.5, fill)(batch, seeded(0))
+        assert (view.x.dtype, view.x.shape) == (kind, batch.x.shape)
+        changed = (view.x != batch.x).view(12, -1)
+        assert int(changed.any(dim=1).sum()) == 6, (kind, fill, shape)
+        if fill == "zero" or not kind.is_floating_point:
+            assert (view.x.view(12, -1)[changed] == (0 if fill == "zero" else MASK)).all()
+    batch.x = batch.x.long()
     with pytest.raises(InputError, match=r"^feature_mask needs floating-point node features `x`, got torch\.int64"):
-        FeatureMask()(graph)
-
-
-def test_a_node_that_is_masked_and_dropped_is_gone():
-    """Mask indices refer to the batch before nodes are removed."""
-    batch = Batch.from_data_list([Data(x=torch.arange(5.0)[:, None], edge_index=torch.zeros(2, 0, dtype=torch.long))])
-    keep = torch.tensor([True, False, True, False, True])
-    masked = Decision(keep_node=keep, masked=torch.tensor([1, 4, 2]), features=torch.tensor([[-1.0], [-4.0], [-2.0]]))
-    assert apply_decision(batch, masked).x.flatten().tolist() == [0, -2, -4]
-    assert batch.x.flatten().tolist() == [0, 1, 2, 3, 4]
+        FeatureMask()(batch)
 
 
 # -- compositions ------------------------------------------------------------------------------------------------------
 
 
-class Twice(Augmentation):
-    """Custom augmentation with a two-step decision."""
-
-    def __init__(self, first, second):
-        self.first, self.second = first, second
-
-    def decide(self, batch, generator=None, graphs=None):
-        return Compose([self.first, self.second]).decide(batch, generator, graphs)
+DROP, MOVE, MASKED = NodeDrop(0.3), EdgePerturb(0.4), AttributeMask(0.5)
+TREES = [
+    Compose([Compose([DROP, MOVE]), OneOf([Compose([MASKED, DROP]), Subgraph(0.3)]), MASKED]),
+    OneOf([Compose([DROP, Subgraph(0.5)]), Compose([OneOf([DROP, Identity()]), MOVE]), MASKED]),
+]
 
 
-steps = st.sampled_from([NodeDrop(0.3), EdgePerturb(0.4), Subgraph(0.3), AttributeMask(0.5), Identity()])
-
-
-def combined(inner):
-    some = st.lists(inner, min_size=1, max_size=3)
-    return some.map(Compose) | some.map(OneOf)
-
-
-trees = st.recursive(steps | st.just(Twice(NodeDrop(0.5), Subgraph(0.5))), combined, max_leaves=6)
-
-
-@QUICK
-@given(batches(needs=("x",)), trees, st.integers(0, 9), st.data())
-def test_nested_ones_replay_what_they_decided(batch, augment, seed, data):
-    flags = data.draw(st.none() | st.lists(st.booleans(), min_size=batch.num_graphs, max_size=batch.num_graphs))
-    graphs = None if flags is None else torch.tensor(flags)
-    view = augment(batch, seeded(seed), graphs)
-    assert_true_batch(view)
-    assert_same_batch(apply_decision(batch, augment.decide(batch, seeded(seed), graphs)), view)
-
-
-@QUICK
-@given(batches(needs=("x",)), st.lists(steps, min_size=1, max_size=4), st.integers(0, 9))
-def test_a_composition_is_its_members_in_turn_however_nested(batch, members, seed):
-    generator, expected = seeded(seed), batch
-    for member in members:
-        expected = member(expected, generator)
+def test_nested_ones_replay_what_they_decided_and_compositions_apply_members_in_turn():
+    batch = typical_batch()
+    for augment, seed, graphs in product(TREES, range(5), [None, torch.arange(5) % 2 == 0]):
+        view = augment(batch, seeded(seed), graphs)
+        assert_true_batch(view)
+        assert_same_batch(apply_decision(batch, augment.decide(batch, seeded(seed), graphs)), view)
+    generator, members = seeded(1), [DROP, MOVE, MASKED]
+    expected = MASKED(MOVE(DROP(batch, generator), generator), generator)
     for augment in (Compose(members), Compose([Compose(members[:1]), *members[1:]]), Compose([Compose(members)])):
-        assert_same_batch(augment(batch, seeded(seed)), expected)
+        assert_same_batch(augment(batch, seeded(1)), expected)
 
 
 def test_members_with_several_steps_and_lists_of_members():
-    augment = OneOf([Twice(NodeDrop(0.5), NodeDrop(0.5)), Twice(Subgraph(0.5), NodeDrop(0.5))])
+    augment = OneOf([Compose([NodeDrop(0.5), NodeDrop(0.5)]), Compose([Subgraph(0.5), NodeDrop(0.5)])])
     view = augment(make_batch(*[(8, path(8))] * 10), seeded(0))
     assert view.ptr.diff().tolist() == [2] * 10
     members = [NodeDrop(0.5)]
@@ -387,4 +262,3 @@ def test_members_with_several_steps_and_lists_of_members():
     members.append(None)
     assert own.members == members[:1]
     assert repr(OneOf(["node_drop", Subgraph()])) == repr(OneOf([NodeDrop(), Subgraph()]))
-    assert_same_batch(Compose([NodeDrop(0.5)])(typical_batch(), seeded(1)), NodeDrop(0.5)(typical_batch(), seeded(1)))

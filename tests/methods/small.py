@@ -10,17 +10,12 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphcl.augment import NodeDrop, two_views
-from graphcl.losses import Loss, explicit
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
-from graphcl.registry import losses, methods
+from graphcl.registry import methods
 
 OF_GRAPHS = [name for name in methods if methods.facts(name).get("rows") != "nodes"]
 """Registered methods that contrast graphs; the others contrast nodes."""
-
-FIT = [name for name in losses if Loss(name).accepts("queue") and Loss(name).accepts("symmetric")]
-"""Losses that take a queue of negatives."""
-WITH_TERMS = ["infonce", "moco", "dcl", "adnce", "hcl", "mean_variance", "triplet"]
 
 _FOLDER = tempfile.TemporaryDirectory()
 
@@ -105,7 +100,7 @@ def step(method, optimiser, views, ids=None, generator=None):
     return outcome
 
 
-def through_a_file(state):
+def reload(state):
     """Save `state` with `torch.save` and return it as read by `torch.load(weights_only=True)`."""
     file = io.BytesIO()
     torch.save(state, file)
@@ -113,15 +108,9 @@ def through_a_file(state):
     return torch.load(file, weights_only=True)
 
 
-def assert_same_state(got, expected):
-    """Assert that two state dicts are bitwise equal. Values need not be tensors."""
-    assert list(got) == list(expected)
-    for key, value in expected.items():
-        if isinstance(value, torch.Tensor):
-            assert got[key].dtype == value.dtype, key
-            assert torch.equal(got[key], value), key
-        else:
-            assert got[key] == value, key
+def same_state(got, expected):
+    """Assert that two state dicts are equal bit by bit. Values need not be tensors."""
+    torch.testing.assert_close(got, expected, rtol=0, atol=0)
 
 
 def unit(row):
@@ -135,29 +124,15 @@ def dot(a, b):
     return sum(x * y for x, y in zip(a, b, strict=True))
 
 
-def explicit_terms(name, anchors, positives, negatives):
-    """Return the terms of the loss `name`; `negatives` has the rows of each anchor, `[M_i, D]`."""
-    rows = zip(anchors, positives, negatives, strict=True)
-    return torch.cat([losses[name].terms(explicit(a[None], b[None], keys)) for a, b, keys in rows])
-
-
-def assert_value_and_gradient(got, expected, mine, theirs):
-    """Assert that two scalars are close, and so are their gradients in two modules."""
-    got.backward()
-    expected.backward()
-    torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-    assert_close_parameters(mine, theirs, gradients=True)
-
-
 def unit_rows(rows):
     """Return `rows [n, D]`, each scaled to norm 1, with their gradient."""
     return rows / rows.square().sum(dim=1, keepdim=True).sqrt()
 
 
-def assert_close_parameters(mine, theirs, gradients=False, sign=1):
+def same_weights(mine, theirs, gradients=False, sign=1):
     """Assert that two modules have close parameters or gradients; a missing gradient is zero."""
     for (key, one), other in zip(mine.named_parameters(), theirs.parameters(), strict=True):
-        pair = (one.detach(), other.detach()) if not gradients else (
-            torch.zeros_like(each) if each.grad is None else each.grad for each in (one, other))  # fmt: skip
-        got, expected = pair
+        got, expected = one.detach(), other.detach()
+        if gradients:
+            got, expected = (torch.zeros_like(each) if each.grad is None else each.grad for each in (one, other))
         torch.testing.assert_close(got, sign * expected, rtol=1e-6, atol=1e-8 if gradients else 1e-6, msg=key)

@@ -9,7 +9,6 @@ import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
@@ -20,27 +19,15 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import split
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.losses import Loss, infonce
-from graphcl.methods import Method, Outcome
+from graphcl.methods import Method
 from graphcl.registry import losses, methods
 from graphcl.run import main
 from graphcl.training.loop import train
-from tests.methods.small import (
-    assert_same_state,
-    graphs,
-    make_model,
-    pick,
-    schedule,
-    seeded,
-    step,
-    through_a_file,
-    trainable,
-    vectors,
-)
+from tests.methods.small import graphs, make_model, pick, reload, same_state, schedule, seeded, step, trainable, vectors
 
 N = 24
-MOMENTUM = [-0.001, 1.001, math.nan, math.inf]
-HIDDEN = [0, -5]
-WEIGHT = [-0.1, math.nan, math.inf]
+DATA = graphs(N)
+MOMENTUM, HIDDEN, WEIGHT = [-0.001, 1.001, math.nan], [0, -5], [-0.1, math.nan, math.inf]
 
 
 @dataclass
@@ -52,50 +39,38 @@ class Entry:
         settings: arguments for few small graphs.
         wrong: invalid values of the right type for each argument.
         refuses: why losses are refused: they push nothing `apart`, or take no external negatives (`queue`).
-        reads: settings for a run on the command line; None if another test runs it.
     """
 
     loss: str = "infonce"
     settings: dict = field(default_factory=dict)
     wrong: dict = field(default_factory=dict)
     refuses: str = ""
-    reads: tuple | None = None
 
 
 POOL = {"gamma": WEIGHT, "step_size": [0.0, -1.0, math.nan, math.inf]}
-ORIGINAL_AND_POOL = ("--views.first", "identity", "--views.second", "random4")
 ENTRIES = {
     "two_views": Entry(wrong={"labels": []}, refuses="apart"),
     "moco": Entry(
-        "moco", {"queue_size": 16, "momentum": 0.9}, {"momentum": MOMENTUM, "queue_size": [-1, -4096]}, "queue",
-        ("--loss", "adnce", "--method.queue_size", "32"),
+        "moco", {"queue_size": 16, "momentum": 0.9}, {"momentum": MOMENTUM, "queue_size": [-1, -4096]}, "queue"
     ),
     "memory_bank": Entry(
-        "instance_nce", {"noise": 10, "warmup": 1}, {"momentum": MOMENTUM, "noise": [0, -1], "warmup": [-1]}, "queue",
-        ("--loss", "instance_nce"),
+        "instance_nce", {"noise": 10, "warmup": 1}, {"momentum": MOMENTUM, "noise": [0, -1], "warmup": [-1]}, "queue"
     ),
-    "byol": Entry(
-        "byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden_channels": HIDDEN}, reads=("--loss", "byol")
-    ),
+    "byol": Entry("byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden_channels": HIDDEN}),
     "simsiam": Entry("simsiam", {}, {"hidden_channels": HIDDEN}),
     "joao": Entry(wrong=POOL, refuses="apart"),
-    "joao_v2": Entry(wrong=POOL, refuses="apart", reads=("--loss", "adnce", *ORIGINAL_AND_POOL)),
+    "joao_v2": Entry(wrong=POOL, refuses="apart"),
     # A larger eta hides the differences between few small graphs.
-    "simgrace": Entry("infonce", {"eta": 0.1}, {"eta": WEIGHT}, "apart", ("--loss", "dcl")),
-    "infograph": Entry("jsd", refuses="queue", reads=()),
-    "ad_gcl": Entry("dcl", {}, {"drop_penalty": [-5, *WEIGHT], "hidden_channels": HIDDEN}, "apart", ()),
-    "clip": Entry(
-        "infonce", {"vectors": vectors(N)}, {"vectors": [], "hidden_channels": HIDDEN}, "apart",
-        ("--method.vectors", vectors(36)),
-    ),
+    "simgrace": Entry("infonce", {"eta": 0.1}, {"eta": WEIGHT}, "apart"),
+    "infograph": Entry("jsd", refuses="queue"),
+    "ad_gcl": Entry("dcl", {}, {"drop_penalty": [-5, *WEIGHT], "hidden_channels": HIDDEN}, "apart"),
+    "clip": Entry("infonce", {"vectors": vectors(N)}, {"vectors": [], "hidden_channels": HIDDEN}, "apart"),
     "grace": Entry("nt_xent", {}, {"nodes_per_step": [0, -5]}, "apart"),
     "bgrl": Entry("byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden_channels": HIDDEN, "rise": [0, -5]}),
     "dgi": Entry("jsd"),
-}  # fmt: skip
+}
 NAMES = list(methods)
-LEARNED = ("joao", "joao_v2")
-"""Methods that learn the probabilities of a pool of augmentations."""
-
+LEARNED = ("joao", "joao_v2")  # they learn the probabilities of a pool of augmentations
 each_name = pytest.mark.parametrize("name", NAMES)
 
 
@@ -121,13 +96,13 @@ def views_of(method, ids, seed, data=None):
     """Return two different views of the graphs `ids`, equal for equal `seed`."""
     name = next(each for each in methods if methods[each] is type(method))
     augmentations = method.augmentations(*pools(name, NodeDrop(0.2), NodeDrop(0.3)))
-    return two_views(pick(data or graphs(N), ids), *augmentations, seeded(seed))
+    return two_views(pick(data or DATA, ids), *augmentations, seeded(seed))
 
 
 def trained(name, epochs, **options):
     (view,) = pools(name, NodeDrop(0.1))
     method = build(name, view=view)
-    loader = ResidentLoader(graphs(N), 8, shuffle=True, generator=seeded(0))
+    loader = ResidentLoader(DATA, 8, shuffle=True, generator=seeded(0))
     return method, train(method, loader, view, view, epochs=epochs, generator=seeded(1), **options)
 
 
@@ -150,19 +125,12 @@ def test_form(name):
     for argument in [*arguments.required, *arguments.defaults]:
         assert argument == "self" or re.search(rf"^ +{argument}: ", text, re.MULTILINE), f"`{argument}`"
     assert re.search(r"arXiv\s+\d{4}\.\d{5}", text), "no paper"
-    assert methods.summary(name).endswith(".")
     assert f"`{name}`" in graphcl.methods.__doc__, "missing in the table of methods"
     assert set(entry.wrong) == set(arguments.defaults)
     assert methods.facts(name).get("loss", entry.loss) == entry.loss
     assert methods.problems(name, arguments.defaults) == methods.problems(name, {}) == []
-    method = build(
-        name, **arguments.defaults | {key: entry.settings[key] for key in entry.settings if key == "vectors"}
-    )
+    method = build(name)
     assert {id(each) for each in method.model.parameters()} <= {id(each) for each in trainable(method)}
-    if hasattr(method, "momentum_model"):
-        for mine, source in zip(method.momentum_model.parameters(), method.model.parameters(), strict=True):
-            assert torch.equal(mine, source)
-            assert mine.data_ptr() != source.data_ptr()
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -185,7 +153,6 @@ def test_the_outcome(name, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("graphcl.arguments.BaseModel.model_validate", None)
             outcome = method(*views, ids=torch.tensor(ids), generator=seeded(0))
-        assert isinstance(outcome, Outcome)
         assert outcome.loss.dim() == 0
         assert outcome.loss.isfinite()
         assert outcome.h.shape == outcome.z1.shape == outcome.z2.shape == (8, 16)
@@ -201,36 +168,31 @@ def test_the_outcome(name, monkeypatch):
 def test_it_learns(name):
     """The loss falls. With a queue or a bank, compare with the second epoch, as the negatives change in the first.
 
-    The value of a game need not fall: `test_ad_gcl.py` tests each player.
+    The value of `ad_gcl`, a game, need not fall.
     """
-    values = [record.loss for record in trained(name, 8)[1]]
+    values = [record.loss for record in trained(name, 6)[1]]
     first = values[1] if name in ("moco", "memory_bank") else values[0]
-    assert statistics.median(values[-4:]) < first - 0.02 * abs(first), values
+    assert statistics.median(values[-3:]) < first - 0.02 * abs(first), values
 
 
 @each_name
 def test_training_is_the_documented_step(name):
     """`train` equals a manual loop bit by bit and uses the given generator only."""
     (same,) = pools(name, NodeDrop(0.1))
-    runs, before = [], torch.get_rng_state()
-    for seed in (1, 2):
-        method = build(name, view=same)
-        loader = ResidentLoader(graphs(N), 8, shuffle=True, generator=seeded(0))
-        runs.append((method, train(method, loader, same, same, epochs=2, generator=seeded(seed))))
+    before = torch.get_rng_state()
+    method, history = trained(name, 2)
     assert torch.equal(torch.get_rng_state(), before)
-    (method, history), (other, _) = runs
-    assert not all(map(torch.equal, method.model.parameters(), other.model.parameters()))
 
     by_hand, order, generator, means = build(name, view=same), seeded(0), seeded(1), []
     optimiser = torch.optim.Adam(trainable(by_hand), lr=0.01, fused=True)
     for _ in range(2):
         values, ids = [], torch.randperm(N, generator=order)
-        views = two_views(pick(graphs(N), ids.tolist()), *by_hand.augmentations(same, same), generator)
+        views = two_views(pick(DATA, ids.tolist()), *by_hand.augmentations(same, same), generator)
         for part, *pair in zip(ids.split(8), *(split(view, [8, 8, 8]) for view in views), strict=True):
             values.append(step(by_hand, optimiser, pair, part.tolist(), generator).loss.item())
         by_hand.after_epoch()
         means.append(sum(values) / len(values))
-    assert_same_state(method.state_dict(), by_hand.state_dict())
+    same_state(method.state_dict(), by_hand.state_dict())
     assert [record.loss for record in history] == pytest.approx(means, rel=1e-6)
 
 
@@ -247,16 +209,16 @@ def test_training_from_a_checkpoint_is_identical_and_a_copy_independent(name):
     for number, ids in enumerate(plan[:4]):
         step(*first, views_of(first[0], ids, number), ids, seeded(number))
     for old, new in zip(first, second, strict=True):
-        new.load_state_dict(through_a_file(old.state_dict()))
-    assert_same_state(second[0].state_dict(), first[0].state_dict())
+        new.load_state_dict(reload(old.state_dict()))
+    same_state(second[0].state_dict(), first[0].state_dict())
     for number, ids in enumerate(plan[4:]):
         values = [step(*each, views_of(each[0], ids, 9), ids, seeded(number)).loss for each in (first, second)]
         assert torch.equal(*values), f"step {number + 1} after loading"
-    assert_same_state(first[0].state_dict(), second[0].state_dict())
+    same_state(first[0].state_dict(), second[0].state_dict())
     before, twin = copy.deepcopy(first[0].state_dict()), copy.deepcopy(first[0])
     step(twin, torch.optim.Adam(trainable(twin), lr=0.03), views_of(twin, plan[0], 9), plan[0], seeded(1))
     twin.after_epoch()
-    assert_same_state(first[0].state_dict(), before)
+    same_state(first[0].state_dict(), before)
 
 
 @each_name
@@ -307,12 +269,12 @@ def test_bad_losses_get_one_line(name):
     for loss, line in cases:
         with pytest.raises(InputError, match=line):
             build(name, loss)
-    if name in ("two_views", "byol", "grace"):  # methods that take a function of two projections
+    if name == "two_views":
         assert isinstance(build(name, infonce).loss, Loss)
-        for loss, line in [
-            (lambda z1, z2: (z1 - z2).sum(1), r"must be a scalar tensor, got shape \[8\]; use \.mean\(\)"),
-            (lambda z1, z2: 1.0 if z1.dim() else z2, r"must be a scalar tensor, got .*; compute it with torch"),
-        ][: 2 if name == "two_views" else 1]:
+        for loss, line in (
+            (lambda z1, z2: (z1 - z2).sum(1), r"must be a scalar tensor, got shape \[8\]; use \.mean\(\)\.$"),
+            (lambda z1, z2: 1.0, r"must be a scalar tensor, got 1\.0\.$"),
+        ):
             method = build(name, loss)
             with pytest.raises(InputError, match=line):
                 method(*views_of(method, list(range(8)), 0))
@@ -328,88 +290,48 @@ QUICK = ["--epochs", "2", "--seeds", "0", "--eval", "knn", "--evaluation.folds",
 QUICK += ["--encoder.hidden_channels", "8", "--batch-size", "8", "--report", "false"]
 
 
-@pytest.fixture
-def go(saved_graphs, tmp_path, capfd):
-    """Return `run(*words)`, which runs the command line and returns exit code, stdout, stderr and run folder."""
-
-    def run(*words, out="run"):
-        code = main(["--dataset", saved_graphs(), *QUICK, "--out", str(tmp_path / out), *words])
-        captured = capfd.readouterr()
-        return code, captured.out, captured.err, tmp_path / out
-
-    return run
-
-
-@pytest.mark.parametrize("name", [name for name in ENTRIES if ENTRIES[name].reads is not None])
-def test_a_run(go, name, tmp_path):
-    code, printed, err, out = go("--method", name, *ENTRIES[name].reads)
-    assert (code, err) == (0, "")
-    assert f"method: {name}; loss: Loss(" in printed
-    config = json.loads((out / "result.json").read_text())["config"]
-    assert config["method"]["name"] == name
-    assert set(config["method"]) == {"name", *methods.arguments(name).defaults}
-    views = [config["views"][each]["name"] for each in ("first", "second")]
-    assert views == ["identity", "identity"] or methods.facts(name).get("views") != "identity"
-    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines] == [1, 2]
-    assert all(math.isfinite(line["loss"]) for line in lines)
-    if name in LEARNED:
-        for line in lines:
-            p = [line[f"p_{each}"] for each in ("node_drop", "subgraph", "edge_perturb", "attribute_mask")]
-            assert sum(p) == pytest.approx(1, abs=1e-6)
-            assert min(p) >= 0
-        assert main(["--config", str(out / "config.yaml"), "--out", str(tmp_path / "again")]) == 0
-        first, second = (np.load(folder / "embeddings.npz")["h"] for folder in (out, tmp_path / "again"))
-        assert np.array_equal(first, second)
-    assert np.isfinite(np.load(out / "embeddings.npz")["h"]).all()
-    # The saved encoder is the trained encoder, not the momentum encoder.
+def test_a_run_logs_learned_probabilities(tmp_path, saved_graphs, capfd):
+    out = tmp_path / "run"
+    views = ["--views.first", "identity", "--views.second", "random4"]
+    words = ["--dataset", saved_graphs(), *QUICK, "--method", "joao_v2", "--loss", "adnce", *views]
+    assert main([*words, "--out", str(out)]) == 0
+    printed, err = capfd.readouterr()
+    assert err == ""
+    assert "method: joao_v2; loss: Loss(" in printed
+    for line in map(json.loads, (out / "metrics.jsonl").read_text().splitlines()):
+        p = [line[f"p_{each}"] for each in ("node_drop", "subgraph", "edge_perturb", "attribute_mask")]
+        assert sum(p) == pytest.approx(1, abs=1e-6)
     (state,) = torch.load(out / "encoder.pt", weights_only=True)["weights"].values()
-    assert all(key.split(".")[0] in ("convs", "norms") for key in state)
+    assert all(key.split(".")[0] in ("convs", "norms") for key in state)  # no projector
 
 
-@pytest.mark.parametrize(
-    ("loss", "setting", "name"),
-    [
-        ("moco", "queue_size", "moco"),
-        ("instance_nce", "noise", "memory_bank"),
-        ("simsiam", "hidden_channels", "simsiam"),
-    ],
-)
-def test_without_a_method_settings_belong_to_the_method_of_the_loss(loss, setting, name, capsys):
-    assert main(["--loss", loss, f"--method.{setting}", "5", "--print-config"]) == 0
-    found = yaml.safe_load(capsys.readouterr().out)["method"]
-    assert (found["name"], found[setting]) == (name, 5)
+def test_without_a_method_settings_belong_to_the_method_of_the_loss(capsys):
+    for loss, setting, name in (("moco", "queue_size", "moco"), ("instance_nce", "noise", "memory_bank")):
+        assert main(["--loss", loss, f"--method.{setting}", "5", "--print-config"]) == 0
+        found = yaml.safe_load(capsys.readouterr().out)["method"]
+        assert (found["name"], found[setting]) == (name, 5)
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
+def test_bad_settings_get_one_line_and_code_2(tmp_path, saved_graphs, capfd):
+    for words, line in (
         ("--method moco --loss vicreg", "method `moco` passes `queue` and `symmetric` to the loss"),
-        ("--method two_views --loss simsiam", "loss `simsiam` pushes nothing apart"),
-        ("--method infograph --loss.negatives all", "`negatives` must not be all with method `infograph`"),
         ("--loss supcon --method.labels true", "`loss` supcon trains on the labels"),
-        ("--method two_views --method.labels true", "`labels` is true, but loss `infonce` takes no labels."),
-        ("--method moco --method.queue_size -1", "`method.queue_size` must be in [0, 1e7], got -1."),
         ("--method byol --method.queue_size 5", "`method.queue_size` is not a known key; choose from: hidden"),
         ("--method joao --views.first identity --views.second node_drop",
          "method `joao` needs a pool of augmentations as a view, got Identity() and NodeDrop("),
-        ("--method simgrace --views.second random4", "`views` must be identity with method simgrace, which takes the "
-         "original graphs; got identity and random4."),
         ("--method mocco", "`method`: unknown method 'mocco'; did you mean moco"),
-    ],
-)  # fmt: skip
-def test_bad_settings_get_one_line_and_code_2(go, words, line):
-    code, printed, err, out = go(*words.split())
-    assert code == 2
-    assert err.startswith(f"graphcl: {line}")
-    assert err.count("\n") == 1
-    assert printed.count("\n") <= 1  # "loading NAME ..."
-    assert not out.exists()
+    ):  # fmt: skip
+        assert main(["--dataset", saved_graphs(), *QUICK, "--out", str(tmp_path / "run"), *words.split()]) == 2
+        printed, err = capfd.readouterr()
+        assert err.startswith(f"graphcl: {line}")
+        assert err.count("\n") == 1
+        assert printed.count("\n") <= 1  # "loading NAME ..."
+        assert not (tmp_path / "run").exists()
 
 
 def test_the_folder_of_this_test_names_every_method():
     """Each method's update is compared with a reference of its own."""
     text = "".join(
-        path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path.name != Path(__file__).name
+        each.read_text() for each in Path(__file__).parent.glob("test_*.py") if each.name != "test_contract.py"
     )
     assert [name for name in NAMES if f"`{name}`" not in text] == []
