@@ -61,15 +61,12 @@ def test_every_loader_takes_its_shard(kind, monkeypatch):
     assert sorted(found) == list(range(22))
 
 
-@pytest.mark.parametrize(
-    ("sizes", "line"),
-    [
+def test_invalid_shards():
+    known = {"num_graphs": 30, "batch_size": 8, "shuffle": True, "generator": None, "shard": (0, 4)}
+    for sizes, line in [
         ({"batch_size": 7}, "`batch_size` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
         ({"num_graphs": 7}, "`num_graphs` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
         ({"shard": (4, 4)}, "`shard` must be (rank, ranks) with 0 <= rank < ranks, got (4, 4)."),
         ({"shard": (-1, 4)}, "< ranks, got (-1, 4)."),
-    ],
-)
-def test_invalid_shards(sizes, line):
-    known = {"num_graphs": 30, "batch_size": 8, "shuffle": True, "generator": None, "shard": (0, 4)} | sizes
-    one_line(lambda: EpochBatches(**known), line)
+    ]:
+        one_line(lambda: EpochBatches(**known | sizes), line)  # noqa: B023, called at once
