@@ -79,43 +79,23 @@ def test_levels_where_sizes_leave_a_doubt():
 @QUICK
 @given(batches(), st.data())
 def test_select_nodes_and_edges(batch, data):
-    graphs = batch.to_data_list()
-    keep = [[True] * graph.num_nodes for graph in graphs]
-    for flags in keep:
-        dropped = data.draw(st.sets(st.integers(1, len(flags)))) - {len(flags)}
-        for i in dropped:
-            flags[i] = False
-    expected = Batch.from_data_list(
-        [
-            induced(graph, [i for i, stays in enumerate(flags) if stays])
-            for graph, flags in zip(graphs, keep, strict=True)
-        ]
-    )
-    before = snapshot(batch)
-    layout = Layout.of(batch)
-    keep_node = torch.tensor([stays for flags in keep for stays in flags])
-    assert_same_batch(select(batch, layout, keep_node, None, layout.edge_index), expected)
-    assert_same_value(snapshot(batch), before)
-
-
-@QUICK
-@given(batches(), st.data())
-def test_select_edges(batch, data):
     flags = data.draw(st.lists(st.booleans(), min_size=batch.num_edges, max_size=batch.num_edges))
-    keep_edge, graphs = torch.tensor(flags, dtype=torch.bool), batch.to_data_list()
+    keep_edge, graphs, keep = torch.tensor(flags, dtype=torch.bool), batch.to_data_list(), []
     for g, graph in enumerate(graphs):
         mine = keep_edge[batch.batch[batch.edge_index[0]] == g]
         for key in set(graph.keys()) & set(EDGE_LEVEL):
             graph[key] = graph[key][:, mine] if key == "edge_index" else graph[key][mine]
-    layout, expected = Layout.of(batch), Batch.from_data_list(graphs)
-    assert_same_batch(select(batch, layout, None, keep_edge, layout.edge_index), expected)
-
-
-def test_select_everything():
-    batch = typical_batch()
-    layout = Layout.of(batch)
-    everything = torch.ones(layout.num_nodes, dtype=torch.bool), torch.ones(layout.num_edges, dtype=torch.bool)
-    assert_same_batch(select(batch, layout, *everything, layout.edge_index), batch)
+        dropped = data.draw(st.sets(st.integers(1, graph.num_nodes))) - {graph.num_nodes}
+        keep.append([i for i in range(graph.num_nodes) if i not in dropped])
+    before, layout = snapshot(batch), Layout.of(batch)
+    found = select(batch, layout, None, keep_edge, layout.edge_index)
+    assert_same_batch(found, Batch.from_data_list(graphs))
+    keep_node = torch.zeros(layout.num_nodes, dtype=torch.bool)
+    for first, kept in zip(layout.ptr.tolist(), keep, strict=False):
+        keep_node[[first + i for i in kept]] = True
+    expected = Batch.from_data_list([induced(graph, kept) for graph, kept in zip(graphs, keep, strict=True)])
+    assert_same_batch(select(batch, layout, keep_node, keep_edge, layout.edge_index), expected)
+    assert_same_value(snapshot(batch), before)
 
 
 @QUICK

@@ -15,12 +15,12 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.loaders.resident import ResidentLoader, not_resident
+from graphcl.loaders.streaming import StreamingLoader
 from tests.datasets.graphs import Held, Saved, graphs_with, one_line
 from tests.strategies import (
     QUICK,
     assert_law,
     assert_same_batch,
-    batches,
     make_graph,
     needs_cuda,
     seeded,
@@ -73,34 +73,21 @@ def test_a_loader_like_another_shares_its_tensors():
     one = ResidentLoader(dataset, 2, shuffle=True)
     other = make_loader(dataset, 3, like=one)
     assert other._levels is one._levels
-    assert len(one) == 4
+    assert len(one) == 3  # as before; the last graph is merged into a batch
     for got, expected in zip(other, make_loader(dataset, 3), strict=True):
         assert_same_batch(got, expected)
-
-
-@QUICK
-@given(batches(), st.data())
-def test_any_graphs_in_any_order(batch, data):
-    graphs = batch.to_data_list()
-    chosen = data.draw(st.lists(st.integers(0, len(graphs) - 1), min_size=1, max_size=6))
-    for dataset in (graphs, Held(graphs)):
-        expected = Batch.from_data_list([dataset[i] for i in chosen])
-        assert_same_batch(ResidentLoader(dataset, 2).batch(torch.tensor(chosen)), expected)
-
-
-def test_part_of_a_data_set():
-    whole = Held(graphs_with(**ATTRIBUTES["everything"], count=12))
-    for part in (whole[3:9], whole[[1, 5, 2]], whole[torch.tensor([True, False] * 6)], whole[3:9][1:4], whole[4:5]):
-        loader = ResidentLoader(part, batch_size=4)
-        assert sum(batch.num_graphs for batch in loader) == len(part)
-        assert_same_batch(loader.batch(torch.arange(len(part))), Batch.from_data_list(list(part)))
 
 
 class Compound(Data):  # PyG caches batch classes by class name, so the name must be unique among the tests
     pass
 
 
-def test_subclasses_of_data():
+def test_parts_of_data_sets_and_subclasses_of_data():
+    whole = Held(graphs_with(**ATTRIBUTES["everything"], count=12))
+    for part in (whole[3:9], whole[[1, 5, 2]], whole[torch.tensor([True, False] * 6)], whole[3:9][1:4], whole[4:5]):
+        loader = ResidentLoader(part, batch_size=4)
+        assert sum(batch.num_graphs for batch in loader) == len(part)
+        assert_same_batch(loader.batch(torch.arange(len(part))), Batch.from_data_list(list(part)))
     graphs = [Compound(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))]
     for dataset in (graphs, Held(graphs)):
         got = ResidentLoader(dataset, 3).batch(torch.tensor([4, 1]))
@@ -125,12 +112,6 @@ def test_a_batch_shares_no_memory():
 # -- epochs ------------------------------------------------------------------------------------------------------------
 
 
-def loader_kinds():
-    plain = graphs_with(count=13, keys=("x", "y"))
-    with_rules = [Ruled(**graph.to_dict()) for graph in plain]
-    return {"resident": plain, "fallback": with_rules}
-
-
 class Ruled(Data):
     """A graph class with its own batching rules."""
 
@@ -143,14 +124,13 @@ def drawn(batch):
     return (batch.node_id[batch.ptr[:-1]] // 100).tolist()
 
 
-each_kind = pytest.mark.parametrize("kind", ["resident", "fallback"])
-
-
-@each_kind
+@pytest.mark.parametrize("kind", [ResidentLoader, DataLoader])
 def test_every_graph_once_per_epoch(kind):
+    graphs = graphs_with(count=13, keys=("x", "y"))
+    graphs = graphs if kind is ResidentLoader else [Ruled(**graph.to_dict()) for graph in graphs]
     for batch_size, shuffle in itertools.product([1, 3, 4, 13, 100], [False, True]):
-        loader = make_loader(loader_kinds()[kind], batch_size, shuffle, seeded(0))
-        assert isinstance(loader, {"resident": ResidentLoader, "fallback": DataLoader}[kind])
+        loader = make_loader(graphs, batch_size, shuffle, seeded(0))
+        assert isinstance(loader, kind)
         epochs = [[drawn(batch) for batch in loader] for _ in range(2)]
         for epoch in epochs:
             assert len(epoch) == len(loader)
@@ -158,7 +138,7 @@ def test_every_graph_once_per_epoch(kind):
             assert (sorted(seen) if shuffle else seen) == list(range(13))
             assert [*map(len, epoch)] == [*map(len, batch_indices(13, batch_size))]
         assert (epochs[0] != epochs[1]) == shuffle
-        again = make_loader(loader_kinds()[kind], batch_size, shuffle, seeded(0))
+        again = make_loader(graphs, batch_size, shuffle, seeded(0))
         assert [[drawn(batch) for batch in again] for _ in range(2)] == epochs
 
 
@@ -215,6 +195,66 @@ def test_without_a_generator_the_global_one_decides_and_else_stays():
         first = [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)]
         torch.manual_seed(0)
         assert [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)] == first
+
+
+# -- shards -----------------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(ranks=st.integers(2, 5), batch=st.integers(0, 20), count=st.integers(0, 60), seed=st.integers(0, 9))
+def test_shards(ranks, batch, count, seed):
+    batch, count = batch + 2 * ranks, count + 2 * ranks
+    whole = EpochBatches(count, batch, True, seeded(seed))
+    shards = [EpochBatches(count, batch, True, seeded(seed), shard=(rank, ranks)) for rank in range(ranks)]
+    for _ in range(2):
+        expected = [graphs.tolist() for graphs in whole.draw()]
+        parts = [[graphs.tolist() for graphs in each.draw()] for each in shards]
+        assert {len(each) for each in parts} == {len(each) for each in shards} == {len(shards[0])}
+        # Only a last batch with fewer than two graphs per rank is dropped as a whole.
+        assert len(expected) - len(shards[0]) == (len(expected[-1]) < 2 * ranks)
+        for number, of_ranks in enumerate(zip(*parts, strict=True)):
+            size = len(expected[number]) // ranks
+            assert [len(part) for part in of_ranks] == [size] * ranks
+            assert size >= 2
+            joined = [graph for part in of_ranks for graph in part]
+            assert joined == expected[number][: size * ranks]
+        seen = [graph for each in parts for part in each for graph in part]
+        assert len(seen) == len(set(seen))
+
+
+LOADERS = {
+    "resident": ResidentLoader,
+    "streaming": lambda *args, **options: StreamingLoader(ResidentLoader(*args, **options)),
+    "fallback": make_loader,
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_every_loader_takes_its_shard(kind, monkeypatch):
+    """The batches of both ranks have the graphs that `batch_sampler.current` lists, together every graph once."""
+    data = graphs_with(count=22, keys=("x",))
+    monkeypatch.setattr("graphcl.loaders.loader.not_resident", lambda _: "a reason")
+    found = []
+    for rank in range(2):
+        loader = LOADERS[kind](data, 8, True, seeded(1), shard=(rank, 2))
+        assert isinstance(loader, DataLoader) == (kind == "fallback")
+        assert len(loader) == 3
+        given = list(loader)
+        for batch, numbers in zip(given, loader.batch_sampler.current, strict=True):
+            assert torch.equal(batch.x, torch.cat([data[number].x for number in numbers]))
+            found += numbers.tolist()
+    assert sorted(found) == list(range(22))
+
+
+def test_invalid_shards():
+    known = {"num_graphs": 30, "batch_size": 8, "shuffle": True, "generator": None, "shard": (0, 4)}
+    for sizes, line in [
+        ({"batch_size": 7}, "`batch_size` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
+        ({"num_graphs": 7}, "`num_graphs` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
+        ({"shard": (4, 4)}, "`shard` must be (rank, ranks) with 0 <= rank < ranks, got (4, 4)."),
+        ({"shard": (-1, 4)}, "< ranks, got (-1, 4)."),
+    ]:
+        one_line(lambda: EpochBatches(**known | sizes), line)  # noqa: B023, called at once
 
 
 # -- data sets for PyG's loader ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from torch_geometric.explain.metric import fidelity
 
 from graphcl import GIN, GINE
 from tests.conftest import small_graphs
-from tests.models.reference import Reference
+from tests.models.test_gin import Reference
 
 GRAPHS = small_graphs(6, edge_attr=True)
 BATCH = Batch.from_data_list(GRAPHS)

@@ -94,10 +94,9 @@ def test_any_aggregation_of_pyg():
 
 
 def test_attributes_and_weights_go_where_they_are_taken():
-    plain = {"gat": lambda: pyg.GAT(3, 8, 2), "own": Own}
     for name, nodes, uses in [
         ("gcn", NODES["gcn"], {"edge_weight"}), ("gin", NODES["gin"], set()), ("pna", NODES["pna"], set()),
-        ("gat", plain["gat"], set()), ("gat with edge_dim", NODES["gat"], {"edge_attr"}), ("own", Own, set()),
+        ("gat", lambda: pyg.GAT(3, 8, 2), set()), ("gat of edges", NODES["gat"], {"edge_attr"}), ("own", Own, set()),
     ]:  # fmt: skip
         model = seeded(lambda: ContrastiveModel(Pooled(nodes(), out_channels=8))).eval()  # noqa: B023, called at once
         h = model.encode(BATCH)
@@ -176,13 +175,7 @@ def test_a_loader_of_other_objects_is_rejected():
         one_line(lambda: train(TwoViews(model, infonce), [given], Identity(), Identity(), epochs=1), line)  # noqa: B023
         for use in (lambda: embed(model, [given]), lambda: model(given), lambda: model.encode_nodes(given)):  # noqa: B023
             one_line(use, line)
-
-
-def test_graphs_may_have_an_attribute_of_that_name():
-    graphs = [graph.clone() for graph in GRAPHS]
-    for number, graph in enumerate(graphs):
-        graph.input_id = torch.tensor([number])
-    assert ContrastiveModel(GIN(3, 8, 2)).encode(Batch.from_data_list(graphs)).shape == (12, 16)
+    assert model.encode(changed(input_id=torch.arange(12))).shape == (12, 16)  # whole graphs may have that attribute
 
 
 def encoder_of(name, forward, out_channels=3):
