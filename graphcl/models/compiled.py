@@ -157,7 +157,7 @@ def _by_torch(ctx: Any, x: Tensor, neighbours: CSRAdjacency, graphs: SegmentInde
     for level, norm in enumerate(ctx.norms):
         w1, b1, w2, b2, scale, shift = weights[6 * level : 6 * level + 6]
         out = linear(linear(neighbours.sum(x, with_self=True), w1, b1).relu(), w2, b2).relu()
-        moments: Any = (None, None) if ctx.training else (norm.running_mean, norm.running_var)
-        x = batch_norm(out, *moments, scale, shift, ctx.training, 0.0, norm.eps)
+        mean, var = (None, None) if ctx.training else (norm.running_mean, norm.running_var)
+        x = batch_norm(out, mean, var, scale, shift, ctx.training, 0.0, norm.eps)
         pools.append(segment_sum(out if ctx.raw else x, graphs))
     return torch.cat(pools, dim=1)

@@ -73,7 +73,7 @@ def test_a_loader_like_another_shares_its_tensors():
     one = ResidentLoader(dataset, 2, shuffle=True)
     other = make_loader(dataset, 3, like=one)
     assert other._levels is one._levels
-    assert len(one) == 3  # as before; the last graph is merged into a batch
+    assert len(one) == 3  # the last graph joins the batch before it
     for got, expected in zip(other, make_loader(dataset, 3), strict=True):
         assert_same_batch(got, expected)
 
