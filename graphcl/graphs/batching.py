@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -26,6 +26,8 @@ MASK = -1
 """Integer that replaces a masked category; `attribute_mask` writes it and `molecule_gine` learns its embedding."""
 _REBUILT = {"batch", "ptr", "num_nodes"}
 _NODE_LEVEL = ("x", "pos")
+_PLAIN: type[Batch] = type(Batch())
+"""Class of the batches of `Data`; a call of `Batch` would create a metaclass each time."""
 
 
 @dataclass(frozen=True)
@@ -128,12 +130,7 @@ def unsupported(graph: object) -> str:
 
 
 def check_batch(batch: object) -> None:
-    """Raise an error unless `batch` is a batch of whole graphs with node features.
-
-    Raises:
-        InputTypeError: `batch` is not a homogeneous `Batch` of whole graphs.
-        InputError: `batch` has no node features `x`.
-    """
+    """Raise InputTypeError unless `batch` is a homogeneous `Batch` of whole graphs, and InputError if it has no `x`."""
     if isinstance(batch, Data) and not isinstance(batch, Batch) and "input_id" in batch:
         raise InputTypeError(
             "expected a batch of whole graphs, got a part of one graph, as a NeighborLoader samples it; "
@@ -163,15 +160,13 @@ def levels(batch: Batch, layout: Layout) -> dict[str, str]:
         size = value.size(dim) if isinstance(dim, int) else -1
         node, edge = size == layout.num_nodes, size == layout.num_edges
         named_node, named_edge = key in _NODE_LEVEL or key.startswith("node_"), key.startswith("edge")
-        if (node or edge) and not (named_node or named_edge) and key not in slices and size == layout.num_graphs:
-            continue  # most likely one entry per graph, so `other`
-        if (node or edge) and not (named_node or named_edge) and key in slices:
-            # Reading the parts' sizes synchronises with the device, so do it only if the name does not show the level.
-            parts = slices[key].cpu()
-            if size == layout.num_graphs and torch.equal(parts, torch.arange(size + 1)):
-                continue  # one entry per graph, so `other`
-            node = node and torch.equal(parts, layout.ptr.cpu())
-            edge = edge and torch.equal(parts, slices["edge_index"].cpu())
+        # Reading the parts' sizes synchronises with the device, so do it only if the name does not show the level.
+        if (node or edge) and not (named_node or named_edge):
+            parts = slices[key].cpu() if key in slices else None
+            if size == layout.num_graphs and (parts is None or torch.equal(parts, torch.arange(size + 1))):
+                continue  # one entry per graph, or most likely so, hence `other`
+            node = node and (parts is None or torch.equal(parts, layout.ptr.cpu()))
+            edge = edge and (parts is None or torch.equal(parts, slices["edge_index"].cpu()))
         if node and edge:
             node, edge = not named_edge, named_edge
         if node or edge:
@@ -199,7 +194,7 @@ def assemble(
         batch: graph of each node, `[N]`.
         keep_num_nodes: whether to store `num_nodes` in the graphs as an attribute.
     """
-    out = _empty_batch(like)
+    out = type.__call__(_PLAIN) if like is Data else Batch(_base_cls=like)
     num_graphs = ptr.numel() - 1
     none_added = torch.zeros(num_graphs, dtype=torch.long)
     for key, value in fields.items():
@@ -215,20 +210,11 @@ def assemble(
 
 
 def select(
-    batch: Batch,
-    layout: Layout,
-    keep_node: Tensor | None,
-    keep_edge: Tensor | None,
-    edge_index: Tensor,
+    batch: Batch, layout: Layout, keep_node: Tensor | None, keep_edge: Tensor | None, edge_index: Tensor
 ) -> Batch:
-    """Return `batch` restricted to the kept nodes and edges. All graphs stay; node indices are renumbered.
+    """Return a new batch of the kept nodes and edges of `batch`. All graphs stay; node indices are renumbered.
 
-    Args:
-        batch: the batch, which is not changed.
-        layout: layout of `batch`.
-        keep_node: mask `[N]` of the nodes to keep; None for all.
-        keep_edge: mask `[E]` of the edges to keep; None for all. Edges of removed nodes are always removed.
-        edge_index: edges `[2, E]` to restrict, instead of those in `batch`.
+    The masks are those of `restrict`. `edge_index [2, E]` replaces the edges in `batch`.
     """
     fields = {key: value for key, value in batch._store.items() if key not in _REBUILT}
     known, incs = bookkeeping(batch)
@@ -265,9 +251,7 @@ def select(
 def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     """Return `batch` split into consecutive batches of `sizes[0]`, `sizes[1]`, ... graphs, mostly without copying.
 
-    Args:
-        batch: a batch from the resident loader, or an augmented view of such a batch.
-        sizes: number of graphs in each part; the sum is the number of graphs in `batch`.
+    `batch` comes from the resident loader, or is an augmented view of such a batch. `sizes` add up to its graphs.
     """
     if len(sizes) == 1:
         return [batch]
@@ -277,6 +261,7 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     # Read each boundary tensor only once, as every read synchronises with the device.
     cuts = {id(part): part[bounds].tolist() for part in [batch.ptr, *slices.values()]}
     first_nodes = cuts[id(batch.ptr)]
+    keep_num_nodes = "num_nodes" in batch._store
     parts = []
     for number, (start, stop) in enumerate(pairwise(bounds)):
         fields, part_slices, part_incs = {}, {}, {}
@@ -294,7 +279,6 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
         first, last = first_nodes[number : number + 2]
         ptr = batch.ptr[start : stop + 1] - first
         graph = batch.batch[first:last] - start
-        keep_num_nodes = "num_nodes" in batch._store
         parts.append(assemble(_graph_class(batch), fields, part_slices, part_incs, ptr, graph, keep_num_nodes))
     return parts
 
@@ -309,16 +293,6 @@ def with_entries(batch: Batch, key: str, values: Tensor) -> Batch:
         none_added = torch.zeros(count, dtype=torch.long)
         bookkeeping(out, {**slices, key: torch.arange(count + 1)}, {**incs, key: none_added})
     return out
-
-
-def _empty_batch(like: type[Data]) -> Batch:
-    """Return an empty `Batch` for graphs of class `like`; unlike PyG, do not create a new class at each call."""
-    return type.__call__(_plain_batch()) if like is Data else Batch(_base_cls=like)
-
-
-@cache
-def _plain_batch() -> type[Batch]:
-    return type(Batch(_base_cls=Data))
 
 
 def _graph_class(batch: Batch) -> type[Data]:

@@ -8,6 +8,7 @@ loops. Indices out of range raise `IndexError`.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,57 +30,45 @@ def takes(*tensors: Tensor | None) -> bool:
     )
 
 
-def cut(values: Tensor, start: Tensor, graphs: Tensor, total: int) -> Tensor:
-    """Return the rows of the given graphs, concatenated.
+def _run(loop: str, *given: Tensor | float | None) -> Any:
+    """Call a loop with the addresses of tensors, numbers, and the null pointer for None."""
+    addresses = (each.data_ptr() if isinstance(each, Tensor) else 0 if each is None else each for each in given)
+    return getattr(_native, loop)(*addresses)
 
-    Args:
-        values: rows of all graphs `[R, ...]`, contiguous; graph g has the rows start[g] .. start[g + 1] - 1.
-        start: boundaries of the graphs in `values`.
-        graphs: indices of the graphs to return.
-        total: number of returned rows.
+
+def cut(values: Tensor, start: Tensor, graphs: Tensor, total: int) -> Tensor:
+    """Return the `total` rows of the given graphs; graph g has the rows start[g] .. start[g + 1] - 1 of `values`.
+
+    `values [R, ...]` must be contiguous.
     """
     out = values.new_empty(total, *values.shape[1:])
     width = values.element_size() * out[:1].numel() if total else 0
-    _cut(values, width, values.size(0), start, graphs, total, None, out)
+    _run("cut", values, width, start, start.numel() - 1, values.size(0), graphs, graphs.numel(), total, None, out)
     return out
 
 
 def cut_pairs(pairs: Tensor, start: Tensor, graphs: Tensor, total: int, shift: Tensor) -> Tensor:
-    """Return the columns of the given graphs, concatenated, with each graph's shift added to its columns.
+    """Return the `total` columns of the given graphs; graph g has the columns start[g] .. start[g + 1] - 1 of `pairs`.
 
-    Args:
-        pairs: columns of all graphs `[K, E]`; graph g has the columns start[g] .. start[g + 1] - 1.
-        start: boundaries of the graphs in `pairs`.
-        graphs: indices of the graphs to return.
-        total: number of returned columns.
-        shift: number to add to each value of a graph's columns, one number per returned graph.
+    The columns of the i-th returned graph are increased by shift[i].
     """
     out = pairs.new_empty(pairs.size(0), total)
     for row, part in zip(pairs, out, strict=True):
-        _cut(row, 8, row.numel(), start, graphs, total, shift, part)
+        _run("cut", row, 8, start, start.numel() - 1, row.numel(), graphs, graphs.numel(), total, shift, part)
     return out
-
-
-def _cut(
-    values: Tensor, width: int, rows: int, start: Tensor, graphs: Tensor, total: int, shift: Tensor | None, out: Tensor
-) -> None:
-    _native.cut(
-        values.data_ptr(), width, start.data_ptr(), start.numel() - 1, rows, graphs.data_ptr(), graphs.numel(), total,
-        _address(shift), out.data_ptr(),
-    )  # fmt: skip
 
 
 def group(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Compute `graphcl.graphs.segment.group` by a compiled loop, with the same arguments and results."""
     out, ptr = torch.empty_like(ids), ids.new_empty(num_groups + 1)
-    _native.group(ids.data_ptr(), _address(values), ids.numel(), num_groups, ptr.data_ptr(), out.data_ptr())
+    _run("group", ids, values, ids.numel(), num_groups, ptr, out)
     return out, ptr
 
 
 def starts(ids: Tensor, num_groups: int) -> Tensor | None:
     """Return the segment boundaries `[num_groups + 1]` if `ids [E]` is sorted, else None."""
     ptr = ids.new_empty(num_groups + 1)
-    return ptr if _native.starts(ids.data_ptr(), ids.numel(), num_groups, ptr.data_ptr()) else None
+    return ptr if _run("starts", ids, ids.numel(), num_groups, ptr) else None
 
 
 def keep_nodes(keep: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -89,11 +78,8 @@ def keep_nodes(keep: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
         Four tensors: the new index of each node, `[N]`; the old indices of the kept nodes, `[N']`; the graphs of the
         kept nodes, `[N']`; the node boundaries of the graphs after removal, `[B + 1]`.
     """
-    name, kept, batch, new_ptr = (torch.empty(n, dtype=torch.long) for n in (*3 * [keep.numel()], ptr.numel()))
-    _native.keep_nodes(
-        keep.data_ptr(), ptr.data_ptr(), ptr.numel() - 1,
-        name.data_ptr(), kept.data_ptr(), batch.data_ptr(), new_ptr.data_ptr(),
-    )  # fmt: skip
+    name, kept, batch, new_ptr = (ptr.new_empty(n) for n in (*3 * [keep.numel()], ptr.numel()))
+    _run("keep_nodes", keep, ptr, ptr.numel() - 1, name, kept, batch, new_ptr)
     left = int(new_ptr[-1])
     return name, kept[:left], batch[:left], new_ptr
 
@@ -111,10 +97,9 @@ def keep_edges(
     edges, source, target = edge_index.size(1), *edge_index
     out, new_ptr = edge_index.new_empty(2 * edges), torch.empty_like(edge_ptr)
     kept = edge_index.new_empty(edges) if with_indices else None
-    left = _native.keep_edges(
-        _address(keep_node), _address(keep_edge), source.data_ptr(), target.data_ptr(), ptr.data_ptr(),
-        edge_ptr.data_ptr(), edge_ptr.numel() - 1, _address(name), _address(kept), out.data_ptr(), new_ptr.data_ptr(),
-    )  # fmt: skip
+    graphs = edge_ptr.numel() - 1
+    masks = keep_node, keep_edge
+    left = _run("keep_edges", *masks, source, target, ptr, edge_ptr, graphs, name, kept, out, new_ptr)
     return out[: 2 * left].view(2, left), new_ptr, None if kept is None else kept[:left]
 
 
@@ -125,9 +110,7 @@ def sample(ptr: Tensor, k: Tensor, order: Tensor) -> Tensor:
     first k[g] elements of segment g in this order are drawn.
     """
     out, work = ptr.new_empty(int(k.sum())), ptr.new_empty(order.numel() + 3 * k.numel())
-    _native.sample(
-        ptr.data_ptr(), k.data_ptr(), k.numel(), order.data_ptr(), order.numel(), work.data_ptr(), out.data_ptr()
-    )
+    _run("sample", ptr, k, k.numel(), order, order.numel(), work, out)
     return out
 
 
@@ -141,44 +124,24 @@ def pairs(edge_index: Tensor, among: Tensor | None, num_nodes: int) -> tuple[Ten
     size = edge_index.size(1) if among is None else among.numel()
     entry, first, low, high = (edge_index.new_empty(size + extra) for extra in (0, 1, 0, 0))
     work = edge_index.new_empty(3 * size + num_nodes + 1)
-    source, target = edge_index
-    found, kept = _native.pairs(
-        source.data_ptr(), target.data_ptr(), edge_index.size(1), _address(among), size, num_nodes,
-        work.data_ptr(), entry.data_ptr(), first.data_ptr(), low.data_ptr(), high.data_ptr(),
-    )  # fmt: skip
+    found, kept = _run("pairs", *edge_index, edge_index.size(1), among, size, num_nodes, work, entry, first, low, high)
     return entry[:kept], first[: found + 1], low[:found], high[:found]
 
 
 def grow(ptr: Tensor, size: Tensor, row: Tensor, target: Tensor, travel: Tensor, order: Tensor, gap: float) -> Tensor:
     """Return a mask `[N]` of the region that random growth reaches, size[g] nodes in graph g; see `Subgraph`.
 
-    Args:
-        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
-        size: number of nodes to keep in each graph, `[B]`, at most the graph's number of nodes.
-        row: boundaries of the edges of each source node, `[N + 1]`, from 0 to E.
-        target: targets of the edges `[E]`, each in 0 .. N - 1.
-        travel: travel time of each edge `[E]`, in float64.
-        order: nodes `[N]`, sorted by graph and in random order within a graph; growth starts from the first node.
-        gap: time between the starts of two successive nodes in `order`.
+    Node v has the edges row[v] .. row[v + 1] - 1, with ends `target [E]` and travel times `travel [E]` (float64).
+    `order [N]` lists the nodes by graph, in random order within a graph; growth starts from the first node, and `gap`
+    later from each following node.
     """
     keep = torch.zeros(order.numel(), dtype=torch.bool)
-    _native.grow(
-        ptr.data_ptr(), size.data_ptr(), size.numel(), row.data_ptr(), target.data_ptr(), travel.data_ptr(),
-        order.data_ptr(), gap, keep.data_ptr(),
-    )  # fmt: skip
+    _run("grow", ptr, size, size.numel(), row, target, travel, order, gap, keep)
     return keep
 
 
 def mask(given: Tensor | None, size: int) -> Tensor | None:
-    """Return the mask `given` as a contiguous boolean tensor, which the loops require; None stays None.
-
-    Raises:
-        IndexError: `given` does not have `size` entries.
-    """
+    """Return the mask `given` of `size` entries as a contiguous boolean tensor, which the loops require."""
     if given is not None and given.shape != (size,):
         raise IndexError(f"a mask must have {size} entries, got {list(given.shape)}")
     return None if given is None else given.to(torch.bool).contiguous()
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

@@ -44,40 +44,20 @@ def restrict(
 ) -> Part:
     """Return the part of a batch that both masks keep. Edges of removed nodes are always removed.
 
-    Args:
-        ptr: node boundaries of the graphs, `[B + 1]`, from 0 to N.
-        batch: graph of each node, `[N]`.
-        edge_index: edges `[2, E]`.
-        edge_ptr: edge boundaries of the graphs, `[B + 1]`, from 0 to E; None if edges are not ordered by graph.
-        keep_node: mask `[N]` of the nodes to keep; None for all.
-        keep_edge: mask `[E]` of the edges to keep; None for all.
-        with_edges: whether `Part.edges` is needed.
-        compiled: whether to use `graphcl.graphs.native`, if `edge_ptr` is given.
+    The first four tensors are those of a `Layout`. The masks `keep_node [N]` and `keep_edge [E]` are None to keep all.
+    `with_edges` tells whether `Part.edges` is needed; `compiled` allows `graphcl.graphs.native` if `edge_ptr` is given.
     """
     if keep_node is None and keep_edge is None:
         return Part(None, ptr, batch, None, None, edge_index)
+    nodes = name = None
     if compiled and edge_ptr is not None:
         keep_node, keep_edge = native.mask(keep_node, batch.numel()), native.mask(keep_edge, edge_index.size(1))
-        name = nodes = None
-        old_ptr = ptr
+        new_ptr = ptr
         if keep_node is not None:
-            name, nodes, batch, ptr = native.keep_nodes(keep_node, old_ptr)
-        left = native.keep_edges(old_ptr, edge_index, edge_ptr, keep_edge, keep_node, name, with_edges)
-        edge_index, edge_ptr, edges = left
-        return Part(nodes, ptr, batch, edges, edge_ptr, edge_index)
-    return _restrict(ptr, batch, edge_index, edge_ptr, keep_node, keep_edge)
-
-
-def _restrict(
-    ptr: Tensor,
-    batch: Tensor,
-    edge_index: Tensor,
-    edge_ptr: Tensor | None,
-    keep_node: Tensor | None,
-    keep_edge: Tensor | None,
-) -> Part:
-    """Compute `restrict` by torch's operations, on any device."""
-    nodes, graphs, num_graphs = None, batch, ptr.numel() - 1
+            name, nodes, batch, new_ptr = native.keep_nodes(keep_node, ptr)
+        left, edge_ptr, edges = native.keep_edges(ptr, edge_index, edge_ptr, keep_edge, keep_node, name, with_edges)
+        return Part(nodes, new_ptr, batch, edges, edge_ptr, left)
+    graphs, num_graphs = batch, ptr.numel() - 1
     if keep_node is not None:
         source, target = edge_index
         inside = pick(keep_node, source) & pick(keep_node, target)

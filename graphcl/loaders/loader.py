@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -34,14 +35,10 @@ def make_loader(
     | `StreamingLoader` | larger data sets | memory-mapped data sets |
     | PyG's `DataLoader` | data sets that `not_resident` rejects; batches are on the CPU | the same |
 
+    For the other arguments, see `ResidentLoader`.
+
     Args:
-        dataset: a PyG data set or a list of `Data`.
-        batch_size: number of graphs in a batch, summed over all ranks, >= 1.
-        shuffle: whether each epoch draws a new order.
-        generator: CPU generator that draws the orders; all ranks need the same seed.
         device: device of the batches; PyG's `DataLoader` ignores it.
-        window: number of graphs that are shuffled together; default: all. See `EpochBatches`.
-        shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch.
         like: a loader of the same data set on the same device. If it is a `ResidentLoader`, the new loader shares its
             tensors, so that the device holds the data set once.
 
@@ -49,22 +46,20 @@ def make_loader(
         InputError: a size is out of range, or a rank would get fewer than two graphs of a batch.
     """
     device = torch.device(device)
-    batches = EpochBatches(len(dataset), batch_size, shuffle, generator, window, shard)
+    order = batch_size, shuffle, generator
     if isinstance(like, ResidentLoader):
-        return like.with_batches(batches)
+        loader = copy.copy(like)
+        loader.batch_sampler = EpochBatches(len(dataset), *order, window, shard)
+        return loader
     if not_resident(dataset):
-        return DataLoader(dataset, batch_sampler=batches)
-    if device.type == "cuda":
-        streams = num_bytes(dataset) > _free_memory(device) / 2
-    else:
-        streams = isinstance(dataset, MappedDataset)
-    place = "cpu" if streams else device
-    loader = ResidentLoader(dataset, batch_size, shuffle, generator, place, window, shard)
+        return DataLoader(dataset, batch_sampler=EpochBatches(len(dataset), *order, window, shard))
+    cuda = device.type == "cuda"
+    streams = num_bytes(dataset) > _free_memory(device) / 2 if cuda else isinstance(dataset, MappedDataset)
+    loader = ResidentLoader(dataset, *order, "cpu" if streams else device, window, shard)
     return StreamingLoader(loader, device) if streams else loader
 
 
 def _free_memory(device: torch.device) -> int:
     """Return the bytes of GPU memory that PyTorch can still allocate, including those that it has cached."""
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    free: int = torch.cuda.mem_get_info(device)[0] + cached
-    return free
+    return int(torch.cuda.mem_get_info(device)[0] + cached)

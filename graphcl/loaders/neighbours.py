@@ -19,14 +19,12 @@ class NeighbourLoader:
 
     Every node is drawn once per epoch. A batch is one subgraph, which has the attribute `num_seeds`: its first rows are
     the drawn nodes, the others are sampled neighbours. `graphcl.models.nodes.NodeModel` returns the rows of the drawn
-    nodes only. The neighbours are drawn by torch's global generator.
+    nodes only. The neighbours are drawn by torch's global generator. For the other arguments, see `ResidentLoader`.
 
     Args:
         dataset: graph, or a few.
         neighbours: number of neighbours to sample for each node, one number per layer of the encoder.
         batch_size: number of nodes drawn for a batch, >= 1.
-        generator: CPU generator that draws the nodes.
-        device: device of the batches.
 
     Raises:
         InputError: neither pyg-lib nor torch-sparse is installed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -17,14 +18,6 @@ _BLOCKS = 16
 """Number of blocks of consecutive graphs in a window."""
 
 
-def num_batches(num_graphs: int, batch_size: int, ranks: int = 1) -> int:
-    """Return the number of batches in an epoch; `batches` may merge or drop the last batch."""
-    number = -(-num_graphs // batch_size)
-    number -= number > 1 and batch_size > 1 and num_graphs % batch_size == 1
-    last = num_graphs - (number - 1) * batch_size
-    return number - (ranks > 1 and last < 2 * ranks)
-
-
 def check_shard(shard: Shard, batch_size: int, num_graphs: int) -> None:
     """Raise InputError if `shard` is invalid, or if a rank would get fewer than two graphs of a batch."""
     rank, ranks = shard
@@ -35,31 +28,12 @@ def check_shard(shard: Shard, batch_size: int, num_graphs: int) -> None:
             raise InputError(f"`{name}` must be at least 2 x {ranks} ranks = {2 * ranks}, two graphs each, got {size}.")
 
 
-def batches(graphs: Tensor, batch_size: int, shard: Shard = WHOLE) -> list[Tensor]:
-    """Return the batches of one epoch, as slices of `graphs`.
-
-    Args:
-        graphs: indices of all graphs, in the order of the epoch.
-        batch_size: number of graphs in a batch; a last batch of a single graph is merged into the batch before it.
-        shard: `(rank, ranks)`: the rank and the number of ranks. Each batch is divided into one part per rank, all of
-            equal size; the result has the part of `rank`. The remainder of a batch is dropped. A last batch with
-            fewer than two graphs per rank is dropped as a whole.
-    """
-    rank, ranks = shard
-    parts = [part for part in graphs.split(batch_size) if len(part)]
-    if len(parts) > 1 and batch_size > 1 and len(parts[-1]) == 1:
-        parts[-2:] = [graphs[-batch_size - 1 :]]
-    if ranks > 1 and len(parts[-1]) < 2 * ranks:
-        parts.pop()
-    sizes = [len(part) // ranks for part in parts]
-    return [part[rank * size : (rank + 1) * size] for part, size in zip(parts, sizes, strict=True)]
-
-
 class EpochBatches:
     """Batch sampler of all loaders; each iteration is one epoch, in which every graph occurs once.
 
-    With several ranks, all ranks draw the same order, from generators with the same seed. Each rank takes its own part
-    of each batch.
+    A last batch of a single graph is merged into the batch before it. Several ranks draw the same order, from
+    generators with the same seed. Each batch is divided into one part per rank, all of equal size; its remainder is
+    dropped, and a last batch with fewer than two graphs per rank is dropped as a whole.
 
     A `window` restricts the shuffle, so that reads from disk stay close together. Blocks of `window // 16` consecutive
     graphs are put into a random order, and graphs are shuffled within every 16 blocks. Each graph is still equally
@@ -72,14 +46,10 @@ class EpochBatches:
         shuffle: whether each epoch draws a new order.
         generator: CPU generator that draws the order; default: torch's global one.
         window: number of graphs that are shuffled together, >= 16; `None`: all graphs together.
-        shard: see `batches`.
+        shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch.
 
     Attributes:
-        current: the batches of the current epoch, as index tensors.
-
-    Raises:
-        InputError: `batch_size` is below 1, `window` is below 16, `shard` is invalid, or a rank would get fewer than
-            two graphs of a batch.
+        current: this rank's parts of the batches of the current epoch, as index tensors.
     """
 
     def __init__(
@@ -101,7 +71,7 @@ class EpochBatches:
         self.current: list[Tensor] = []
 
     def __len__(self) -> int:
-        return num_batches(self.num_graphs, self.batch_size, self.shard[1])
+        return len(self._bounds()) - 1
 
     def __iter__(self) -> Iterator[list[int]]:
         for graphs in self.draw():
@@ -109,8 +79,21 @@ class EpochBatches:
 
     def draw(self) -> list[Tensor]:
         """Draw the order of a new epoch and return the epoch's batches as index tensors."""
-        self.current = batches(self._order(), self.batch_size, self.shard)
+        order, (rank, ranks), self.current = self._order(), self.shard, []
+        for start, stop in pairwise(self._bounds()):
+            size = (stop - start) // ranks
+            self.current.append(order[start + rank * size : start + (rank + 1) * size])
         return self.current
+
+    def _bounds(self) -> list[int]:
+        """Return the boundaries of the batches of all ranks in the order of an epoch."""
+        n, size, ranks = self.num_graphs, self.batch_size, self.shard[1]
+        bounds = [*range(0, n, size), n]
+        if len(bounds) > 2 and size > 1 and n - bounds[-2] == 1:
+            del bounds[-2]
+        if ranks > 1 and n - bounds[-2] < 2 * ranks:
+            del bounds[-1]
+        return bounds
 
     def _order(self) -> Tensor:
         n = self.num_graphs
@@ -119,8 +102,7 @@ class EpochBatches:
         if self.window is None or self.window >= n:
             return torch.randperm(n, generator=self.generator)
         block = self.window // _BLOCKS
-        order = torch.empty(n, dtype=torch.long)
-        done = 0
+        order, done = torch.empty(n, dtype=torch.long), 0
         # window by window, so that no tensor but the order itself grows with the number of graphs
         for start in (block * torch.randperm(-(-n // block), generator=self.generator)).split(_BLOCKS):
             part = ranges(start, (n - start).clamp(max=block))

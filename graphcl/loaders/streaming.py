@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch_geometric.data import Batch
@@ -13,17 +13,13 @@ from torch_geometric.data import Batch
 from graphcl.errors import InputError
 from graphcl.loaders.resident import ResidentLoader
 
-T = TypeVar("T")
-
 
 class StreamingLoader:
     """Loader that prepares batches ahead of time in a thread, with a `ResidentLoader` on the CPU.
 
     The data set stays in host memory or in memory-mapped files. With CUDA the thread copies batches through pinned
-    memory on a separate stream, so that copying overlaps with the training step.
-
-    The thread ends when the epoch ends, when the iterator is closed or garbage-collected, or with an exception, which
-    the iterator raises.
+    memory on a separate stream, so that copying overlaps with the training step. The thread ends with the epoch, when
+    the iterator is closed or garbage-collected, or with an exception, which the iterator raises.
 
     Args:
         loader: loader that makes the batches, on the CPU.
@@ -57,7 +53,7 @@ class StreamingLoader:
 
     def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
-        return self._moved(self._loader.chunks_of(self.batch_sampler.draw(), least))
+        return self._moved(self._loader.chunks(least, self.batch_sampler.draw()))
 
     def _moved(self, cut: Iterator[tuple[Batch, list[int]]]) -> Iterator[tuple[Batch, list[int]]]:
         if self.device.type != "cuda":
@@ -78,7 +74,7 @@ class StreamingLoader:
             yield batch, sizes
 
 
-def ahead_of(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+def ahead_of(items: Iterator[Any], depth: int = 2) -> Iterator[Any]:
     """Yield the items of `items`, computed by a thread up to `depth` items ahead; raise the thread's exceptions."""
     end = object()
     pool = ThreadPoolExecutor(1, "graphcl-loader")
@@ -86,6 +82,6 @@ def ahead_of(items: Iterator[T], depth: int = 2) -> Iterator[T]:
     try:
         while (item := ready.popleft().result()) is not end:
             ready.append(pool.submit(next, items, end))
-            yield item  # type: ignore[misc]
+            yield item
     finally:
         pool.shutdown(cancel_futures=True)

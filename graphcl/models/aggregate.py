@@ -1,9 +1,7 @@
 """Compute differentiable sums of node rows over neighbours and over graphs.
 
-Edges are sorted by target. Then `embedding_bag` sums the rows of each target, in parallel and in a fixed order, so the
-result is bitwise repeatable on CUDA too. The `[E, H]` messages are never stored. The gradient is the same sum over the
-reversed edges.
-
+Edges are sorted by target. Then `embedding_bag` sums the rows of each target in a fixed order, so the result is bitwise
+repeatable on CUDA too. The `[E, H]` messages are never stored. The gradient is the same sum over the reversed edges.
 While torch compiles, exports or traces a model, scatter operations compute the same sums, as torch can trace them.
 """
 
@@ -29,54 +27,42 @@ def tracing() -> bool:
 def count_graphs(batch: Tensor) -> int:
     """Return the number of graphs, max(`batch`) + 1; an exported or traced model recomputes it for each input."""
     last: Any = batch.max()
-    count: int = last + 1 if torch.jit.is_tracing() else last.item() + 1
-    return count
+    return last + 1 if torch.jit.is_tracing() else last.item() + 1
 
 
 @dataclass(frozen=True)
 class SegmentIndex:
-    """Assignment of E elements to G segments, such as nodes to graphs.
-
-    Args:
-        ids: segment of each element, `[E]`, in 0 .. G - 1.
-        order: indices of the elements, sorted by segment, `[E]`; None if `ids` is sorted already.
-        ptr: boundaries of the segments in the sorted order, `[G + 1]`, from 0 to E.
-    """
+    """Assignment of E elements to G segments, such as nodes to graphs."""
 
     ids: Tensor
+    """Segment of each element, `[E]`, in 0 .. G - 1."""
     order: Tensor | None
+    """Indices of the elements, sorted by segment, `[E]`; None if `ids` is sorted already."""
     ptr: Tensor
+    """Boundaries of the segments in the sorted order, `[G + 1]`, from 0 to E."""
 
     @classmethod
     def of(cls, ids: Tensor, num_segments: int) -> SegmentIndex:
-        """Return the index of the segment ids `ids [E]`; sort the elements only if necessary.
-
-        Raises:
-            IndexError: an id is out of range (checked on the CPU only).
-        """
+        """Return the index of the segment ids `ids [E]`, or raise IndexError (on the CPU) if one is out of range."""
         if tracing():  # no sorting: the sums need only the ids, the mean needs only the counts
             counts = scatter(torch.ones_like(ids), ids, dim_size=num_segments)
             return cls(ids, None, torch.cat([counts.new_zeros(1), counts.cumsum(0)]))
         ids = ids.contiguous()
-        ptr = _starts_if_sorted(ids, num_segments)
-        return cls(ids, None, ptr) if ptr is not None else cls(ids, *group(ids, num_segments))
+        return cls(ids, *_ordered(ids, num_segments))
 
 
 @dataclass(frozen=True)
 class CSRAdjacency:
-    """Edges of a graph in CSR format, both sorted by target and sorted by source; N nodes and E edges.
-
-    Args:
-        sources: sources of the edges sorted by target, `[E]`.
-        target_ptr: boundaries of each target's edges in `sources`, `[N + 1]`, from 0 to E.
-        targets: targets of the edges sorted by source, `[E]`.
-        source_ptr: boundaries of each source's edges in `targets`, `[N + 1]`, from 0 to E.
-    """
+    """Edges of a graph in CSR format, both sorted by target and sorted by source; N nodes and E edges."""
 
     sources: Tensor
+    """Sources of the edges sorted by target, `[E]`."""
     target_ptr: Tensor
+    """Boundaries of each target's edges in `sources`, `[N + 1]`, from 0 to E."""
     targets: Tensor
+    """Targets of the edges sorted by source, `[E]`."""
     source_ptr: Tensor
+    """Boundaries of each source's edges in `targets`, `[N + 1]`, from 0 to E."""
 
     @classmethod
     def of(cls, edge_index: Tensor, num_nodes: int) -> CSRAdjacency:
@@ -89,50 +75,41 @@ class CSRAdjacency:
     def sum(self, x: Tensor, with_self: bool = False) -> Tensor:
         """Return the sum of x_u over all edges u -> v for each node v, `[N, H]`; `with_self` adds x_v."""
         if tracing():
-            total: Tensor = scatter(x.index_select(0, self.sources), self.targets, dim_size=x.size(0))
+            total = scatter(x.index_select(0, self.sources), self.targets, dim_size=x.size(0))
             return total + x if with_self else total
-        total = _NeighbourSum.apply(x, self.sources, self.target_ptr, self.targets, self.source_ptr, with_self)
-        return total
+        return _NeighbourSum.apply(x, self.sources, self.target_ptr, self.targets, self.source_ptr, with_self)
 
 
-def _ordered(ids: Tensor, num_groups: int, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return `values [E]` sorted by `ids [E]`, and the segment boundaries `[num_groups + 1]`."""
-    ptr = _starts_if_sorted(ids, num_groups)
-    return (values, ptr) if ptr is not None else group(ids, num_groups, values)
+def _ordered(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[Any, Tensor]:
+    """Return `values [E]` sorted by `ids [E]`, and the segment boundaries `[num_groups + 1]`.
 
-
-def _starts_if_sorted(ids: Tensor, num_groups: int) -> Tensor | None:
-    """Return the segment boundaries `[num_groups + 1]` if `ids [E]` is known to be sorted, else None."""
-    if ids.is_cuda:  # sort without checking: the check would synchronise with the device, which takes longer
-        return None
+    Without `values`, return the sorting permutation, or None if `ids` is known to be sorted.
+    """
     if native.takes(ids):
-        return native.starts(ids, num_groups)
-    if not bool((ids[1:] >= ids[:-1]).all()):
-        return None
-    if ids.numel() and not 0 <= int(ids[0]) <= int(ids[-1]) < num_groups:
-        raise IndexError("a segment index is out of range")
-    return pointers(torch.bincount(ids, minlength=num_groups))
+        if (ptr := native.starts(ids, num_groups)) is not None:
+            return values, ptr
+    elif not ids.is_cuda and bool((ids[1:] >= ids[:-1]).all()):  # on CUDA, sorting is faster than waiting for the check
+        if ids.numel() and not 0 <= int(ids[0]) <= int(ids[-1]) < num_groups:
+            raise IndexError("a segment index is out of range")
+        return values, pointers(torch.bincount(ids, minlength=num_groups))
+    return group(ids, num_groups, values)
 
 
 def segment_sum(values: Tensor, groups: SegmentIndex) -> Tensor:
     """Return the sums `[G, H]` of the rows of `values [E, H]` over the segments `groups`."""
     if tracing():
         return scatter(values, groups.ids, dim_size=groups.ptr.size(0) - 1)
-    total: Tensor = _SegmentSum.apply(values, groups.ids, groups.order, groups.ptr)
-    return total
+    return _SegmentSum.apply(values, groups.ids, groups.order, groups.ptr)
 
 
 def gather_rows(values: Tensor, groups: SegmentIndex) -> Tensor:
     """Return `values[groups.ids]`, `[E, H]`: for each element, the row of its segment in `values [G, H]`."""
     if tracing():
         return values.index_select(0, groups.ids)
-    rows: Tensor = _GatherRows.apply(values, groups.ids, groups.order, groups.ptr)
-    return rows
+    return _GatherRows.apply(values, groups.ids, groups.order, groups.ptr)
 
 
 class _NeighbourSum(torch.autograd.Function):
-    """Autograd function of `CSRAdjacency.sum`. The gradient is the same sum over the reversed edges."""
-
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, index: Tensor, ptr: Tensor, back_index: Tensor, back_ptr: Tensor, with_self: bool
@@ -149,8 +126,6 @@ class _NeighbourSum(torch.autograd.Function):
 
 
 class _SegmentSum(torch.autograd.Function):
-    """Autograd function of `segment_sum`. The gradient is computed by `gather_rows`."""
-
     @staticmethod
     def forward(ctx: Any, values: Tensor, ids: Tensor, order: Tensor | None, ptr: Tensor) -> Tensor:
         ctx.save_for_backward(ids, order, ptr)
@@ -163,8 +138,6 @@ class _SegmentSum(torch.autograd.Function):
 
 
 class _GatherRows(torch.autograd.Function):
-    """Autograd function of `gather_rows`. The gradient is computed by `segment_sum`."""
-
     @staticmethod
     def forward(ctx: Any, values: Tensor, ids: Tensor, order: Tensor | None, ptr: Tensor) -> Tensor:
         ctx.save_for_backward(ids, order, ptr)
@@ -176,5 +149,4 @@ class _GatherRows(torch.autograd.Function):
 
 
 def _bag(values: Tensor, index: Tensor, ptr: Tensor) -> Tensor:
-    total: Tensor = embedding_bag(index, values.contiguous(), ptr, mode="sum", include_last_offset=True)
-    return total
+    return embedding_bag(index, values.contiguous(), ptr, mode="sum", include_last_offset=True)

@@ -25,13 +25,9 @@ def calibrate(model: ContrastiveModel, loader: Iterable[Batch]) -> ContrastiveMo
     $$\mu = \frac1T \sum_t \mu_t, \qquad \sigma^2 = \frac1T \sum_t \sigma_t^2$$
 
     where $\mu_t$ and $\sigma_t^2$ are the mean and variance of batch t out of T. During training, BatchNorm keeps an
-    exponential moving average instead, which the last batches dominate. The weights do not change. Shuffle the
-    batches: if each batch holds graphs of one class or size only, its variance is too small. Make them equally large:
-    each counts as much as the others.
-
-    Args:
-        model: the model, which is not changed.
-        loader: batches of graphs, on the model's device.
+    exponential moving average instead, which the last batches dominate. The weights do not change. The batches, on the
+    model's device, should be shuffled and equally large: all count the same, and the variance of a batch of graphs of
+    one class or size only is too small.
 
     References:
         Wu and Johnson, "Rethinking 'Batch' in BatchNorm", 2021, section 3 (PreciseBN), arXiv 2105.07576.

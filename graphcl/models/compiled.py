@@ -1,8 +1,7 @@
 """Run all layers of a GIN on the CPU in compiled loops (`_gin.c`).
 
-The loops process blocks of rows that fit into the cache. They read and write three `[N, H]` tensors per layer, where
-torch's operations make forty passes. Threads synchronise twice per layer, for BatchNorm's mean and variance. The result
-equals the output of the modules in `graphcl.models.gin` up to rounding, for any number of threads.
+The loops process blocks of rows that fit into the cache. Threads synchronise twice per layer, for BatchNorm's mean and
+variance. The result equals the output of the modules in `graphcl.models.gin` up to rounding, for any number of threads.
 """
 
 from __future__ import annotations
@@ -35,19 +34,25 @@ def compiled() -> bool:
 
 
 def fused_sums(
-    x: Tensor,
-    neighbours: CSRAdjacency,
-    graphs: SegmentIndex,
-    mlps: Sequence[Any],
-    norms: Sequence[Any],
-    raw: bool = False,
+    x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, mlps: Sequence[Any], norms: Sequence[Any], raw: bool
 ) -> Tensor | None:
     """Return the sum-pooled outputs of all L layers, concatenated to `[B, L * H]`; before BatchNorm if `raw`.
 
     Return None if the compiled loops do not support the input, so that the caller uses the modules. The loops need
     float32 on the CPU, standard modules without hooks, and no edge between two graphs.
     """
-    if not _fits(x, neighbours, graphs, norms):
+    if not (
+        compiled()
+        and x.device.type == "cpu"
+        and x.dtype == torch.float32
+        and not x.requires_grad
+        and x.size(0) > 1  # for one row, PyTorch's BatchNorm raises the usual error
+        and graphs.order is None
+        and graphs.ptr.numel() > 1
+        and native.takes(graphs.ptr, *vars(neighbours).values())
+        and not torch.is_autocast_enabled("cpu")
+        and len({tuple(getattr(norm, key, None) for key in ("training", "eps", "num_features")) for norm in norms}) == 1
+    ):
         return None
     weights: list[Tensor] = []
     width = x.size(1)
@@ -58,38 +63,20 @@ def fused_sums(
         weights += found
         width = norm.num_features
     try:
-        sums: Tensor = _FusedSums.apply(x.contiguous(), neighbours, graphs, norms, raw, *weights)
+        return _FusedSums.apply(x.contiguous(), neighbours, graphs, norms, raw, *weights)
     except _CrossingEdgeError:
         return None
-    return sums
-
-
-def _fits(x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, norms: Sequence[Any]) -> bool:
-    return (
-        compiled()
-        and x.device.type == "cpu"
-        and x.dtype == torch.float32
-        and not x.requires_grad
-        and x.dim() == 2
-        and x.size(0) > 1  # for one row, PyTorch's BatchNorm raises the usual error
-        and graphs.order is None
-        and graphs.ids.numel() == x.size(0)
-        and graphs.ptr.numel() > 1
-        and native.takes(graphs.ptr, *vars(neighbours).values())
-        and not torch.is_autocast_enabled("cpu")
-        and len({tuple(getattr(norm, key, None) for key in ("training", "eps", "num_features")) for norm in norms}) == 1
-    )
 
 
 def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
-    """Return the weights of `mlp` and `norm` in the order that `_gin.c` expects; None if a module is not supported."""
-    layers = list(mlp)
-    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear] or not _is_usual(norm):
+    """Return the weights of `mlp` and `norm` in the order of `_gin.c`, or None if a module is not supported."""
+    layers, kind = list(mlp), type(norm)
+    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU, nn.Linear]:
         return None
-    if norm.momentum is None or not norm.affine or not norm.track_running_stats:
+    if kind is not nn.BatchNorm1d and not (kind is GlobalBatchNorm and norm.is_usual):
         return None
     hidden = norm.num_features
-    if hidden % 16 or hidden > _WIDEST:
+    if norm.momentum is None or not norm.track_running_stats or hidden % 16 or hidden > _WIDEST:
         return None
     if any(value is None or value.shape != (hidden,) for value in (norm.running_mean, norm.running_var)):
         return None  # BatchNorm raises the usual error
@@ -104,10 +91,6 @@ def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
     return weights
 
 
-def _is_usual(norm: Any) -> bool:
-    return type(norm) is nn.BatchNorm1d or (type(norm) is GlobalBatchNorm and norm.is_usual)
-
-
 class _CrossingEdgeError(Exception):
     """Error: an edge connects two graphs, which the compiled loops do not support."""
 
@@ -115,13 +98,7 @@ class _CrossingEdgeError(Exception):
 class _FusedSums(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        neighbours: CSRAdjacency,
-        graphs: SegmentIndex,
-        norms: Sequence[nn.BatchNorm1d],
-        raw: bool,
-        *weights: Tensor,
+        ctx: Any, x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, norms: Any, raw: bool, *weights: Tensor
     ) -> Tensor:
         (n, width), hidden, layers, training = x.shape, norms[0].num_features, len(norms), norms[0].training
         sums = x.new_empty(graphs.ptr.numel() - 1, layers * hidden)
@@ -132,15 +109,17 @@ class _FusedSums(torch.autograd.Function):
         means, deviations, variances = moments
         if not training:
             for level, norm in enumerate(norms):
-                assert norm.running_mean is not None
-                assert norm.running_var is not None
                 means[level], deviations[level] = norm.running_mean, (norm.running_var + norm.eps).rsqrt()
         flat = torch.cat([weight.reshape(-1) for weight in weights])
         inputs, work = (graphs.ptr, *vars(neighbours).values(), x, flat), x.new_empty(n, hidden)
         if not _call(_gin.forward, norms, training, raw, *inputs, sums, moments, work, x.new_empty(0), *kept):
             raise _CrossingEdgeError
         if training:
-            _update_running_statistics(norms, means, variances, n)
+            for norm, mean, var in zip(norms, means, variances * (n / (n - 1)), strict=True):
+                norm.running_mean.lerp_(mean, norm.momentum)
+                norm.running_var.lerp_(var, norm.momentum)
+                if norm.num_batches_tracked is not None:
+                    norm.num_batches_tracked.add_(1)
         ctx.save_for_backward(*inputs, graphs.ids, moments, *kept, *weights)
         ctx.norms, ctx.training, ctx.raw = norms, training, raw
         return sums
@@ -152,15 +131,13 @@ class _FusedSums(torch.autograd.Function):
         x, hidden = inputs[5], ctx.norms[0].num_features
         if torch.is_grad_enabled():  # double backward, which the loops do not support
             neighbours, graphs = CSRAdjacency(*inputs[1:5]), SegmentIndex(ids, None, inputs[0])
-            sums = _by_torch(x, neighbours, graphs, ctx.norms, ctx.training, ctx.raw, weights)
+            sums = _by_torch(ctx, x, neighbours, graphs, weights)
             return *[None] * 5, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
-        try:  # autograd does not detect changes made by NumPy, or changes of a storage's size
-            if not all(map(_storage_is_intact, inputs)):
-                raise ValueError
+        try:
             _call(_gin.backward, ctx.norms, ctx.training, ctx.raw, *given)
-        except ValueError:
+        except ValueError:  # a change by NumPy, which autograd does not detect
             raise InputError(
                 "`x` or `edge_index` was changed between the forward and the backward pass; change a copy instead."
             ) from None
@@ -168,45 +145,19 @@ class _FusedSums(torch.autograd.Function):
         return *[None] * 5, *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
 
 
-def _storage_is_intact(tensor: Tensor) -> bool:
-    end = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
-    return tensor.numel() == 0 or end <= tensor.untyped_storage().nbytes()
-
-
-def _call(loop: Any, norms: Sequence[nn.BatchNorm1d], training: bool, raw: bool, *arrays: Tensor) -> bool:
+def _call(loop: Any, norms: Sequence[Any], training: bool, raw: bool, *arrays: Tensor) -> bool:
     """Run the compiled function `loop` on `arrays`; return False if an edge connects two graphs."""
     sizes = len(norms), norms[0].num_features
-    done: bool = loop(tuple(map(to_dlpack, arrays)), *sizes, training, raw, torch.get_num_threads(), norms[0].eps)
-    return done
+    return loop(tuple(map(to_dlpack, arrays)), *sizes, training, raw, torch.get_num_threads(), norms[0].eps)
 
 
-def _by_torch(
-    x: Tensor,
-    neighbours: CSRAdjacency,
-    graphs: SegmentIndex,
-    norms: Sequence[nn.BatchNorm1d],
-    training: bool,
-    raw: bool,
-    weights: Sequence[Tensor],
-) -> Tensor:
+def _by_torch(ctx: Any, x: Tensor, neighbours: CSRAdjacency, graphs: SegmentIndex, weights: Sequence[Tensor]) -> Tensor:
     """Return the output of `_FusedSums`, computed by torch's operations; do not update running statistics."""
     pools = []
-    for level, norm in enumerate(norms):
+    for level, norm in enumerate(ctx.norms):
         w1, b1, w2, b2, scale, shift = weights[6 * level : 6 * level + 6]
         out = linear(linear(neighbours.sum(x, with_self=True), w1, b1).relu(), w2, b2).relu()
-        moments = (None, None) if training else (norm.running_mean, norm.running_var)
-        x = batch_norm(out, *moments, scale, shift, training, 0.0, norm.eps)
-        pools.append(segment_sum(out if raw else x, graphs))
+        mean, var = (None, None) if ctx.training else (norm.running_mean, norm.running_var)
+        x = batch_norm(out, mean, var, scale, shift, ctx.training, 0.0, norm.eps)
+        pools.append(segment_sum(out if ctx.raw else x, graphs))
     return torch.cat(pools, dim=1)
-
-
-def _update_running_statistics(norms: Sequence[nn.BatchNorm1d], means: Tensor, variances: Tensor, n: int) -> None:
-    unbiased = variances * (n / (n - 1))
-    for norm, mean, var in zip(norms, means, unbiased, strict=True):
-        momentum = norm.momentum or 0.0
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        norm.running_mean.lerp_(mean, momentum)
-        norm.running_var.lerp_(var, momentum)
-        if norm.num_batches_tracked is not None:
-            norm.num_batches_tracked.add_(1)

@@ -57,8 +57,8 @@ class ContrastiveModel(nn.Module):
         super().__init__()
         check_signature(encoder, "edge_index", "batch")
         width = out_channels or getattr(encoder, "out_channels", None)
+        self._name = name = type(encoder).__name__
         if width is None:
-            name = type(encoder).__name__
             raise InputError(f"{name} has no `out_channels`; pass it: ContrastiveModel(encoder, out_channels=64).")
         projection = width if projection is None else projection
         if projection < 1:
@@ -69,15 +69,13 @@ class ContrastiveModel(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the projections z `[B, D]` of the graphs in `batch`."""
-        z: Tensor = self.projector(self.encode(batch))
-        return z
+        return self.projector(self.encode(batch))
 
     def encode(self, batch: Batch, edge_weight: Tensor | None = None) -> Tensor:
         """Return the embeddings `[B, H]` of the graphs in `batch`; `edge_weight [E]` multiplies existing edge weights.
 
         Raises:
-            InputError: `batch` is not a batch of graphs with node features, the encoder does not accept the given
-                `edge_weight`, or the encoder does not return `[B, H]`.
+            InputError: `batch` has no node features, or the encoder takes no `edge_weight` or does not return `[B, H]`.
         """
         check_batch(batch)
         own = batch.get("edge_weight")
@@ -114,13 +112,17 @@ class ContrastiveModel(nn.Module):
         check_batch(view1)
         check_batch(view2)
         # One pass launches half as many operations but needs twice the memory. On the CPU it is slower if the views
-        # exceed the cache, so large views are encoded one by one.
-        if "parts" not in self._optional or not (view1.x.is_cuda or self._small(view1, view2)):
+        # exceed the cache, so large views are encoded one by one. Ranks have different numbers of nodes, so that they
+        # could disagree on what is large.
+        small = ranks.size() == 1 and getattr(self.encoder, "one_pass", True)
+        small = small and view1.x.size(0) + view2.x.size(0) < ONE_PASS
+        if "parts" not in self._optional or not (view1.x.is_cuda or small):
             return self.encode(view1), self.encode(view2)
         parts, graphs = [view1.x.size(0), view2.x.size(0)], view1.num_graphs
         x, batch = torch.cat([view1.x, view2.x]), torch.cat([view1.batch, view2.batch + graphs])
         edge_index = torch.cat([view1.edge_index, view2.edge_index + parts[0]], dim=1)
-        of_edges = {name: _both(view1.get(name), view2.get(name)) for name in ("edge_attr", "edge_weight")}
+        shared = [name for name in ("edge_attr", "edge_weight") if name in view1 and name in view2]
+        of_edges = {name: torch.cat([view1[name], view2[name]]) for name in shared}
         h1, h2 = self._encode(2 * graphs, x, edge_index, batch, parts=parts, **of_edges).split(graphs)
         return h1, h2
 
@@ -129,11 +131,7 @@ class ContrastiveModel(nn.Module):
         return make_projector(self.width, self.projection, self._form)
 
     def node_encoder(self) -> Callable[..., tuple[Tensor, Tensor]]:
-        """Return the encoder's method `with_nodes`, which maps (x, edge_index, batch) to graph and node embeddings.
-
-        Raises:
-            InputError: the encoder has no method `with_nodes`.
-        """
+        """Return the encoder's `with_nodes`, which maps (x, edge_index, batch) to graph and node rows, or raise."""
         with_nodes = getattr(self.encoder, "with_nodes", None)
         if not callable(with_nodes):
             raise InputError(
@@ -146,15 +144,6 @@ class ContrastiveModel(nn.Module):
         """Raise InputError unless the encoder's `forward` uses the argument named `argument`."""
         if not accepts(self.encoder, argument):
             raise InputError(f"{self._name} takes no `{argument}`; use gin, or add it to its forward.")
-
-    @property
-    def _name(self) -> str:
-        return type(self.encoder).__name__
-
-    def _small(self, view1: Batch, view2: Batch) -> bool:
-        # With several ranks, always return False: ranks have different numbers of nodes and could disagree.
-        alone = ranks.size() == 1
-        return alone and getattr(self.encoder, "one_pass", True) and view1.x.size(0) + view2.x.size(0) < ONE_PASS
 
     def _encode(self, size: int, x: Tensor, edge_index: Tensor, batch: Tensor, **known: Any) -> Tensor:
         known["size"] = size
@@ -175,7 +164,3 @@ def with_projector(encoder: nn.Module) -> ContrastiveModel:
     """Return a `ContrastiveModel` of `encoder` and an untrained projector, in the training mode of `encoder`."""
     with torch.random.fork_rng(devices=[]):
         return ContrastiveModel(encoder).train(encoder.training)
-
-
-def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
-    return None if first is None or second is None else torch.cat([first, second])

@@ -122,15 +122,9 @@ class GraphEncoder(nn.Module):
         return sums if self.readout == "sum" else sums / (graphs.ptr[1:] - graphs.ptr[:-1]).clamp(min=1)[:, None]
 
     def _prepare(
-        self,
-        x: Tensor,
-        edge_index: Tensor,
-        batch: Tensor | None,
-        size: int | None,
-        edge_attr: Tensor | None,
-        edge_weight: Tensor | None,
+        self, x: Tensor, edge_index: Tensor, batch: Tensor | None, size: int | None, *of_edges: Tensor | None
     ) -> tuple[SegmentIndex, Aggregate]:
-        name = type(self).__name__
+        name, (edge_attr, edge_weight) = type(self).__name__, of_edges
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise InputError(f"{name} takes `x` of shape [N, {self.in_channels}], got {list(x.shape)}.")
         if self.supports_edge_attr and edge_attr is None:
@@ -159,15 +153,13 @@ class _Messages(MessagePassing):
         """Return the product of `edge_weight [E]` and an explainer's mask `[E]`; None if neither is set."""
         if not self.explain or self._edge_mask is None:
             return edge_weight
-        mask: Tensor = self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
+        mask = self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
         return mask if edge_weight is None else mask * edge_weight
 
 
 def normalise(norm: nn.Module, nodes: Tensor, parts: Sequence[int] | None) -> Tensor:
     """Return `norm` applied to `nodes [N, H]`, separately to each block if `parts` gives the block sizes."""
-    blocks = [nodes] if parts is None else nodes.split(list(parts))
-    done = [norm(block) for block in blocks]
-    return done[0] if parts is None else torch.cat(done)
+    return norm(nodes) if parts is None else torch.cat([norm(block) for block in nodes.split(list(parts))])
 
 
 def initialise(module: AnyModule) -> AnyModule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -19,10 +20,7 @@ GINReadout = Readout | Literal["log_sum"]
 
 
 class _Conv(nn.Module):
-    """Weights of one GIN layer: a perceptron and, for GINE, a linear map of the edge attributes.
-
-    Attributes are named as in PyG's `GINConv` and `GINEConv`, so their state dicts can be exchanged.
-    """
+    """Weights of one layer, named as in PyG's `GINConv` and `GINEConv`, so that state dicts can be exchanged."""
 
     def __init__(self, in_channels: int, hidden_channels: int, edge_dim: int | None = None) -> None:
         super().__init__()
@@ -59,11 +57,11 @@ class _GINBase(GraphEncoder):
         return sums.log1p() if self.readout == "log_sum" else super()._scaled(sums, graphs)
 
 
+@dataclass
 class _NeighbourSum:
     """`Aggregate` function that sums rows over in-neighbours without storing the messages."""
 
-    def __init__(self, neighbours: CSRAdjacency) -> None:
-        self.neighbours = neighbours
+    neighbours: CSRAdjacency
 
     def __call__(self, layer: Any, x: Tensor) -> Tensor:
         return self.neighbours.sum(x, with_self=True)
@@ -105,11 +103,11 @@ class GIN(_GINBase):
 
     @property
     def one_pass(self) -> bool:  # type: ignore[override]
-        """Whether one pass over two small views is faster on the CPU; False if the compiled layers are used."""
+        """Whether one pass over two small views is faster on the CPU: not with the compiled layers."""
         return not compiled()
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
-        """Return a function that sums rows over neighbours; without `weight`, it stores no messages."""
+        """Return a function that sums rows over neighbours, without storing messages if there is no `weight`."""
         if weight is None and not tracing():
             return _NeighbourSum(CSRAdjacency.of(edge_index, x.size(0)))
         return super().aggregation(x, edge_index, edge_attr, weight)
@@ -117,7 +115,7 @@ class GIN(_GINBase):
     def embed(self, x: Tensor, aggregate: Aggregate, graphs: SegmentIndex, parts: Sequence[int] | None) -> Tensor:
         """Return the embeddings `[B, H]`; use the compiled layers if they support the input."""
         if isinstance(aggregate, _NeighbourSum) and parts is None and self.readout != "max":
-            mlps: list[Any] = [getattr(conv, "nn") for conv in self.convs]  # noqa: B009, a Tensor to mypy
+            mlps: list[Any] = [conv.nn for conv in self.convs]
             sums = fused_sums(x, aggregate.neighbours, graphs, mlps, list(self.norms), self.readout == "log_sum")
             if sums is not None:
                 return self._scaled(sums, graphs)
@@ -163,5 +161,4 @@ class GINE(_GINBase):
 
     def message(self, layer: Any, rows: Tensor, edge_attr: Tensor | None) -> Tensor:
         """Return the messages ReLU(x_u + W e_uv + b) `[E, H]`; `rows` holds x_u, `edge_attr` e_uv."""
-        messages: Tensor = (rows + layer.lin(edge_attr)).relu()
-        return messages
+        return (rows + layer.lin(edge_attr)).relu()

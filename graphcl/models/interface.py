@@ -19,19 +19,12 @@ OwnEncoder = nn.Module | Callable[[int], nn.Module]
 def make_encoder(name: str, arguments: Mapping[str, Any], in_channels: int, edge_dim: int | None = None) -> nn.Module:
     """Return a new instance of the registered encoder `name` for `in_channels` feature columns.
 
-    `edge_dim` is the number of edge attribute columns; it is passed on if the encoder requires it.
-
-    Raises:
-        InputError: `name` is unknown, an argument is invalid, or the encoder needs edge attributes and `edge_dim` is 0
-            or None.
+    `edge_dim`, the number of edge attribute columns, is passed on if the encoder requires it, and must be > 0 then.
     """
-    given = dict(arguments)
-    if "edge_dim" in encoders.arguments(name).required:
-        if not edge_dim:
-            raise InputError(f"encoder `{name}` needs `edge_attr`, but these graphs have none; use gin.")
-        given["edge_dim"] = edge_dim
-    encoder: nn.Module = encoders[name](in_channels, **given)
-    return encoder
+    edges = {"edge_dim": edge_dim} if "edge_dim" in encoders.arguments(name).required else {}
+    if edges and not edge_dim:
+        raise InputError(f"encoder `{name}` needs `edge_attr`, but these graphs have none; use gin.")
+    return encoders[name](in_channels, **arguments, **edges)
 
 
 def takes_categories(name: str) -> bool:
@@ -40,11 +33,7 @@ def takes_categories(name: str) -> bool:
 
 
 def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
-    """Return a copy of the module `given`, or the module that the function `given` returns for `in_channels`.
-
-    Raises:
-        InputTypeError: `given` is neither a module nor a function that returns one.
-    """
+    """Return a copy of the module `given`, or the module that the function `given` returns for `in_channels`."""
     if isinstance(given, nn.Module):
         return copy.deepcopy(given)
     encoder = given(in_channels) if callable(given) else given
@@ -58,8 +47,7 @@ def own_encoder(given: OwnEncoder, in_channels: int) -> nn.Module:
 def accepts(encoder: nn.Module, argument: str) -> bool:
     """Return whether the `forward` of `encoder` uses the argument named `argument`.
 
-    PyG's basic models list `edge_attr` and `edge_weight` in every signature; the attributes
-    `supports_edge_attr` and `supports_edge_weight` of a model tell whether it uses them.
+    PyG's basic models list all arguments in their signature; `supports_edge_attr` and the like tell what they use.
     """
     named = argument in inspect.signature(encoder.forward).parameters
     return named and bool(getattr(encoder, f"supports_{argument}", True))

@@ -37,11 +37,6 @@ class Categories(nn.Module):
         sizes: number of values of each column.
         hidden_channels: H, width of the embeddings, Xavier-initialised.
         name: name of the input in error messages.
-
-    Example:
-        >>> bonds = Categories(BOND_SIZES, hidden_channels=16, name="edge_attr")
-        >>> bonds(torch.tensor([[3, 0, 1], [MASK, MASK, MASK]])).shape
-        torch.Size([2, 16])
     """
 
     sizes: Tensor
@@ -63,20 +58,16 @@ class Categories(nn.Module):
         return self.tables.split([size + 1 for size in self.sizes.tolist()])
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the embeddings `[N, H]` of the categories `values [N, columns]`.
-
-        Raises:
-            InputError: `values` has the wrong number of columns, is not integer, or (checked on the CPU only) contains
-                an unknown category.
-        """
+        """Return the embeddings `[N, H]` of the categories `values [N, columns]`; unknown ones raise on the CPU."""
         if values.dim() != 2 or values.size(1) != len(self.sizes) or values.is_floating_point():
             kind = str(values.dtype).removeprefix("torch.")
             raise InputError(
                 f"MoleculeGINE takes integer `{self.name}` of shape [*, {len(self.sizes)}], as in OGB's molecules, "
                 f"got {list(values.shape)} of {kind}; use gin or gine."
             )
+        rows = self.start + torch.where(values == MASK, self.sizes, values)
         if tracing():  # values cannot be checked here, and not every export format supports embedding_bag
-            return self.tables[self.start + torch.where(values == MASK, self.sizes, values)].sum(dim=1)
+            return self.tables[rows].sum(dim=1)
         known = (values >= MASK) & (values < self.sizes)
         # On CUDA the check would synchronise. There, unknown categories get an invalid row, so CUDA raises an error.
         if not values.is_cuda and not bool(known.all()):
@@ -85,17 +76,13 @@ class Categories(nn.Module):
                 f"column {column} of `{self.name}` must be in 0 .. {int(self.sizes[column]) - 1} ({MASK}: masked), got "
                 f"{int(values[row, column])} in row {row}."
             )
-        rows = self.start + torch.where(values == MASK, self.sizes, values)
         rows = torch.where(known, rows, self.tables.size(0))
         if not rows.numel():  # return early, as embedding_bag raises an error for empty input
             return self.tables.new_zeros(0, self.tables.size(1))
-        total: Tensor = embedding_bag(rows, self.tables, mode="sum")
-        return total
+        return embedding_bag(rows, self.tables, mode="sum")
 
 
 class _Layer(nn.Module):
-    """One layer of `MoleculeGINE`: bond embedding, perceptron and BatchNorm."""
-
     def __init__(self, hidden_channels: int) -> None:
         super().__init__()
         self.bonds = Categories(BOND_SIZES, hidden_channels, "edge_attr")
@@ -181,5 +168,4 @@ class MoleculeGINE(GraphEncoder):
 
     def message(self, layer: Any, rows: Tensor, edge_attr: Tensor | None) -> Tensor:
         """Return the messages ReLU(x_u + bond embedding) `[E, H]`; `rows` holds x_u."""
-        messages: Tensor = (rows + layer.bonds(edge_attr)).relu()
-        return messages
+        return (rows + layer.bonds(edge_attr)).relu()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
@@ -12,7 +12,7 @@ from torch.nn.functional import embedding_bag, linear
 
 from graphcl.arguments import Channels, Layers
 from graphcl.models.aggregate import CSRAdjacency, tracing
-from graphcl.models.encoder import Readout
+from graphcl.models.encoder import Readout, initialise
 from graphcl.models.pooled import Pooled
 from graphcl.registry import encoders
 
@@ -21,29 +21,14 @@ _SPARSE = 0.02
 """Largest fraction of non-zero features at which the sparse product is faster on the CPU."""
 
 
-@dataclass(frozen=True)
-class NormalisedAdjacency:
-    r"""Symmetrically normalised adjacency matrix with self-loops, without edge weights or `[E, H]` messages.
+def normalised_adjacency(edge_index: Tensor, x: Tensor) -> Callable[[Tensor], Tensor]:
+    r"""Return the function $X \mapsto \hat A X$ for the edges `edge_index [2, E]` without self-loops, and N rows `x`.
 
     $$\hat A = D^{-1/2} (A + I) D^{-1/2}, \qquad D_{vv} = 1 + \mathrm{indegree}(v)$$
-
-    Args:
-        edges: edges of the graph, without self-loops.
-        scale: $D^{-1/2}$, `[N, 1]`.
     """
-
-    edges: CSRAdjacency
-    scale: Tensor
-
-    @classmethod
-    def of(cls, edge_index: Tensor, x: Tensor) -> NormalisedAdjacency:
-        """Return the matrix of `edge_index [2, E]`, with the number of nodes and the dtype of `x [N, F]`."""
-        edges = CSRAdjacency.of(edge_index, x.size(0))
-        return cls(edges, (edges.target_ptr.diff() + 1).to(x.dtype).rsqrt()[:, None])
-
-    def sum(self, x: Tensor) -> Tensor:
-        """Return the product of the matrix and `x [N, H]`."""
-        return self.scale * self.edges.sum(self.scale.to(x.dtype) * x, with_self=True)
+    edges = CSRAdjacency.of(edge_index, x.size(0))
+    scale = (edges.target_ptr.diff() + 1).to(x.dtype).rsqrt()[:, None]
+    return lambda rows: scale * edges.sum(scale.to(rows.dtype) * rows, with_self=True)
 
 
 @torch.no_grad()
@@ -53,23 +38,19 @@ def propagate(x: Tensor, edge_index: Tensor, hops: int = 2) -> Tensor:
     References:
         Wu et al., "Simplifying Graph Convolutional Networks", ICML 2019, Eq. 7 (arXiv 1902.07153).
     """
-    adjacency = NormalisedAdjacency.of(edge_index, x)
+    adjacency = normalised_adjacency(edge_index, x)
     for _ in range(hops):
-        x = adjacency.sum(x)
+        x = adjacency(x)
     return x
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return `x @ weight.T` of features `x [N, F]` and `weight [H, F]`; on the CPU, skip the zeros of sparse `x`.
-
-    Bags of words are sparse: 1 % of the features of Cora and CiteSeer are not zero.
-    """
+    """Return `x @ weight.T` of features `x [N, F]` and `weight [H, F]`; on the CPU, skip the zeros of sparse `x`."""
     if tracing() or x.is_cuda or x.requires_grad or int(x.count_nonzero()) > _SPARSE * x.numel():
         return linear(x, weight)
     rows, columns = x.nonzero(as_tuple=True)
     starts = torch.searchsorted(rows, torch.arange(x.size(0)))
-    total: Tensor = embedding_bag(columns, weight.t(), starts, mode="sum", per_sample_weights=x[rows, columns])
-    return total
+    return embedding_bag(columns, weight.t(), starts, mode="sum", per_sample_weights=x[rows, columns])
 
 
 class GraphConvolutions(nn.Module):
@@ -88,19 +69,17 @@ class GraphConvolutions(nn.Module):
         self.out_channels = out_channels
         self.weights = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(width) for width in widths[1:])
-        self.norms = nn.ModuleList(
-            nn.BatchNorm1d(width) if norm == "batch_norm" else nn.Identity() for width in widths[1:]
-        )
+        normalise = nn.BatchNorm1d if norm == "batch_norm" else nn.Identity
+        self.norms = nn.ModuleList(normalise(width) for width in widths[1:])
         self.activations = nn.ModuleList(_ACTIVATIONS[activation]() for _ in widths[1:])
-        for weight in self.weights:
-            nn.init.xavier_uniform_(weight.weight)  # type: ignore[arg-type]
+        initialise(self.weights)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return the last layer's node rows, `[N, out_channels]`."""
-        adjacency = NormalisedAdjacency.of(edge_index, x)
+        adjacency = normalised_adjacency(edge_index, x)
         for weight, bias, norm, activation in zip(self.weights, self.biases, self.norms, self.activations, strict=True):
             rows = product(x, weight.weight)  # type: ignore[arg-type]
-            x = activation(norm(adjacency.sum(rows) + bias))
+            x = activation(norm(adjacency(rows) + bias))
         return x
 
 

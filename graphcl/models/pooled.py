@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, get_args
-
 from torch import Tensor, nn
 from torch_geometric.nn import Aggregation, MaxAggregation, MeanAggregation, SumAggregation
 
@@ -54,11 +51,18 @@ class Pooled(nn.Module):
         if width is None:
             name = type(nodes).__name__
             raise InputError(f"{name} has no `out_channels`; pass it, as in Pooled({name}(...), out_channels=64).")
-        self.nodes, self.readout, self.out_channels = nodes, _aggregation(readout), width
+        if isinstance(readout, str) and readout in _AGGREGATIONS:
+            readout = _AGGREGATIONS[readout]()
+        if not isinstance(readout, Aggregation):
+            names = "'sum', 'mean', 'max'"
+            raise InputError(f"`readout` must be {names} or an Aggregation of torch_geometric.nn, got {readout!r}.")
+        self.nodes, self.readout, self.out_channels = nodes, readout, width
         self.supports_edge_weight = accepts(nodes, "edge_weight")
-        self.supports_edge_attr = accepts(nodes, "edge_attr") and _has_edge_dim(nodes)
-        accepted = inspect.signature(nodes.forward).parameters
-        self._of_graphs = [name for name in ("batch", "batch_size") if name in accepted]
+        widths = [module.edge_dim for module in nodes.modules() if hasattr(module, "edge_dim")]
+        unused = bool(widths) and all(width is None for width in widths)
+        self.supports_edge_attr = accepts(nodes, "edge_attr") and not unused
+        self._optional = [name for name in ("batch", "batch_size", "edge_weight") if accepts(nodes, name)]
+        self._optional += ["edge_attr"] if self.supports_edge_attr else []
 
     def forward(
         self,
@@ -86,13 +90,9 @@ class Pooled(nn.Module):
         """Return graph embeddings `[B, H]` and node embeddings `[N, H]`; arguments as for `GraphEncoder.forward`."""
         if batch is None:
             batch, size = edge_index.new_zeros(x.size(0)), 1
-        known: dict[str, Any] = {"batch": batch, "batch_size": size}
-        more = {name: known[name] for name in self._of_graphs}
-        if self.supports_edge_attr:
-            more["edge_attr"] = edge_attr
-        if self.supports_edge_weight:
-            more["edge_weight"] = edge_weight
-        rows, name = self.nodes(x, edge_index, **more), type(self.nodes).__name__
+        known = {"batch": batch, "batch_size": size, "edge_attr": edge_attr, "edge_weight": edge_weight}
+        rows = self.nodes(x, edge_index, **{name: known[name] for name in self._optional})
+        name = type(self.nodes).__name__
         if not isinstance(rows, Tensor):
             raise InputTypeError(f"{name} must return a tensor [N, H], one row per node, got {type(rows).__name__}.")
         if rows.dim() != 2 or rows.size(0) != x.size(0):
@@ -100,20 +100,4 @@ class Pooled(nn.Module):
                 f"{name} must return one row per node, got {list(rows.shape)} for {x.size(0)} nodes; a module that "
                 f"returns one row per graph needs no `Pooled`."
             )
-        h: Tensor = self.readout(rows, batch, dim_size=count_graphs(batch) if size is None else size)
-        return h, rows
-
-
-def _aggregation(readout: Readout | Aggregation) -> Aggregation:
-    if isinstance(readout, str) and readout in _AGGREGATIONS:
-        return _AGGREGATIONS[readout]()
-    if not isinstance(readout, Aggregation):
-        names = ", ".join(map(repr, get_args(Readout)))
-        raise InputError(f"`readout` must be {names} or an Aggregation of torch_geometric.nn, got {readout!r}.")
-    return readout
-
-
-def _has_edge_dim(nodes: nn.Module) -> bool:
-    """Return False if there are layers with an attribute `edge_dim` and it is None in all of them, else True."""
-    found = [module.edge_dim for module in nodes.modules() if hasattr(module, "edge_dim")]
-    return not found or any(width is not None for width in found)
+        return self.readout(rows, batch, dim_size=count_graphs(batch) if size is None else size), rows

@@ -15,15 +15,10 @@ from graphcl.models.encoder import initialise
 def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Module:
     """Return a new projector, with Xavier-initialised weights and zero biases unless `form` is `elu`.
 
-    Args:
-        width: width of the input and of the hidden layers.
-        out: width of the output.
-        form: `mlp` (Linear, ReLU, Linear), `elu` (Linear, ELU, Linear, with PyTorch's initial weights, as in GRACE),
-            `linear` (one layer, as in MoCo v1), `residual` (three blocks of Linear and ReLU, plus a linear shortcut, as
-            in InfoGraph) or `none` (the identity, as in BGRL and DGI).
-
-    Raises:
-        InputError: `form` is unknown, or `none` would have to change the width.
+    The input and the hidden layers have `width` columns, the output `out`. The form is `mlp` (Linear, ReLU, Linear),
+    `elu` (Linear, ELU, Linear, with PyTorch's initial weights, as in GRACE), `linear` (one layer, as in MoCo v1),
+    `residual` (three blocks of Linear and ReLU, plus a linear shortcut, as in InfoGraph) or `none` (the identity, as in
+    BGRL and DGI). An unknown form, or `none` for unequal widths, raises InputError.
     """
     if form not in get_args(ProjectorName):
         raise InputError(f"`projector` must be 'mlp', 'elu', 'linear', 'residual' or 'none', got {form!r}.")
@@ -40,15 +35,11 @@ def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Modu
 
 
 class _Residual(nn.Module):
-    """Projector of three blocks of Linear and ReLU, plus a linear shortcut from the input."""
-
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
-        widths = [width, width, width, out]
-        layers = [[nn.Linear(a, b), nn.ReLU()] for a, b in pairwise(widths)]
+        layers = [[nn.Linear(a, b), nn.ReLU()] for a, b in pairwise([width, width, width, out])]
         self.block = nn.Sequential(*(each for layer in layers for each in layer))
         self.shortcut = nn.Linear(width, out)
 
     def forward(self, x: Tensor) -> Tensor:
-        z: Tensor = self.block(x) + self.shortcut(x)
-        return z
+        return self.block(x) + self.shortcut(x)

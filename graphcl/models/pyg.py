@@ -1,7 +1,4 @@
-"""PyG's GCN, GAT, GraphSAGE and PNA as registered encoders.
-
-Each model has BatchNorm after every layer, and concatenates all layers (`jk="cat"`) before the readout.
-"""
+"""PyG's GCN, GAT, GraphSAGE and PNA as registered encoders, with BatchNorm, all layers concatenated (`jk="cat"`)."""
 
 from __future__ import annotations
 
@@ -54,26 +51,14 @@ def pna(
     in_channels: int, *, hidden_channels: Channels = 32, num_layers: Layers = 3, readout: Readout = "sum"
 ) -> nn.Module:
     """Return a principal neighbourhood aggregation network (Corso et al. 2020), PyG's `PNA`, without degree scalers."""
-    aggregators = ["mean", "min", "max", "std"]
-    # a placeholder: the layer requires a degree histogram, but the scaler `identity` does not use it
-    degrees = torch.ones(2, dtype=torch.long)
-    return _pooled(
-        PNA,
-        in_channels,
-        hidden_channels,
-        num_layers,
-        readout,
-        aggregators=aggregators,
-        scalers=["identity"],
-        deg=degrees,
-    )
+    degrees = torch.ones(2, dtype=torch.long)  # required, but not used by the scaler `identity`
+    options = {"aggregators": ["mean", "min", "max", "std"], "scalers": ["identity"], "deg": degrees}
+    return _pooled(PNA, in_channels, hidden_channels, num_layers, readout, **options)
 
 
 def _pooled(
     model: Any, in_channels: int, hidden_channels: int, num_layers: int, readout: Readout, **options: Any
 ) -> nn.Module:
     """Return a pooled `model`; its embeddings have `num_layers * hidden_channels` columns, as in `gin`."""
-    width = hidden_channels * num_layers
-    return Pooled(
-        model(in_channels, hidden_channels, num_layers, width, norm="batch_norm", jk="cat", **options), readout
-    )
+    options |= {"norm": "batch_norm", "jk": "cat"}
+    return Pooled(model(in_channels, hidden_channels, num_layers, hidden_channels * num_layers, **options), readout)

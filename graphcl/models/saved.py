@@ -16,11 +16,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 from torch import Tensor, nn
 
 from graphcl.arguments import Count, Name, named_arguments, problems, shown
@@ -42,18 +43,14 @@ Weights = dict[int, dict[str, Tensor]]
 """Seed -> state dict."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-class EncoderName(_Frozen):
+class EncoderName(BaseModel, frozen=True, extra="forbid", strict=True):
     """Name and arguments of a registered encoder. An unregistered module has its class name and no arguments."""
 
     name: Name
     arguments: dict[str, JsonValue] | None = None
 
 
-class EncoderDescription(_Frozen):
+class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
     """Description of a trained encoder: everything except its weights.
 
     Attributes:
@@ -84,9 +81,7 @@ class EncoderDescription(_Frozen):
     def of(cls, encoder: nn.Module, dataset: Any) -> EncoderDescription:
         """Return the description of an encoder that was trained from Python; `load_encoder` then needs `encoder=`.
 
-        Args:
-            encoder: module with the attribute `out_channels`, the width of its embeddings.
-            dataset: data set it was trained on, a result of `graphcl.load_dataset`.
+        `encoder` has the attribute `out_channels`; `graphcl.load_dataset` returned `dataset`, on which it was trained.
         """
         degrees = dataset.degree_columns
         return cls(
@@ -108,12 +103,9 @@ class EncoderDescription(_Frozen):
 
     def columns(self) -> str:
         """Return a description of the feature columns, such as `7 columns of labels and 31 of degrees`."""
-        labels = f"{self.label_columns} columns of labels"
-        if self.features == "labels+degree":
-            return f"{labels} and {self.degree_columns} of degrees"
-        if self.features == "degree":
-            return f"{self.degree_columns} columns of degrees"
-        return labels if self.features == "labels" else "a constant column"
+        labels, degrees = f"{self.label_columns} columns of labels", self.degree_columns
+        both = {"labels+degree": f"{labels} and {degrees} of degrees", "degree": f"{degrees} columns of degrees"}
+        return {"labels": labels, "constant": "a constant column", **both}[self.features]
 
 
 @named_arguments
@@ -156,17 +148,6 @@ def load_encoder(
 
     Raises:
         InputError: the file or seed is not found, the file is corrupted or contains code, or its weights do not fit.
-
-    Example:
-        >>> import tempfile
-        >>> import networkx as nx
-        >>> from graphcl import GraphCL
-        >>> estimator = GraphCL(features="degree", epochs=1).fit([nx.star_graph(3), nx.cycle_graph(5)])
-        >>> with tempfile.TemporaryDirectory() as place:
-        ...     estimator.save(f"{place}/encoder.pt")
-        ...     encoder, description = load_encoder(f"{place}/encoder.pt")
-        >>> description.columns(), encoder.out_channels
-        ('4 columns of degrees', 96)
     """
     file = _file(path)
     description, weights = read_saved(file)
@@ -174,20 +155,18 @@ def load_encoder(
     if seed not in weights:
         raise InputError(f"{file} holds no seed {seed!r}; it holds {', '.join(map(str, weights))}.")
     state, name, arguments = weights[seed], description.encoder.name, description.encoder.arguments
-    if encoder is None and (arguments is None or name not in encoders):
+    if encoder is not None:
+        make = partial(own_encoder, encoder, description.in_channels)
+    elif arguments is None or name not in encoders:
         raise InputError(
             f"{file} holds weights of `{name}`, which is not registered here; import the module that registers it, or "
             "in Python pass such a module as `encoder=`."
         )
-    if encoder is None and (found := encoders.problems(name, arguments or {}, "encoder.arguments.")):
+    elif found := encoders.problems(name, arguments, "encoder.arguments."):
         raise InputError(f"{file}: {' '.join(found)}")
+    else:
+        make = partial(make_encoder, name, arguments, description.in_channels, description.edge_dim)
     _check_sizes(description, state, file)
-
-    def make() -> nn.Module:
-        if encoder is not None:
-            return own_encoder(encoder, description.in_channels)
-        return make_encoder(name, arguments or {}, description.in_channels, description.edge_dim)
-
     if encoder is None:
         # Check on the meta device first, so that a file cannot make us allocate large weights. Encoders that read their
         # weights in the constructor fail there; the second check below covers them.
@@ -201,15 +180,7 @@ def load_encoder(
 
 
 def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weights]:
-    """Return the description and all seeds' weights in a file.
-
-    Args:
-        path: as for `load_encoder`.
-
-    Raises:
-        InputError: the file is not found, is corrupted, contains code, or was not written by this library; or a weight
-            is NaN or infinite.
-    """
+    """Return the description and all seeds' weights in a file; `path` and errors as for `load_encoder`."""
     file = _file(path)
     if not file.is_file():
         if (file.parent / "config.yaml").is_file():
@@ -221,15 +192,10 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     content = read_torch_file(file, "an encoder is saved as plain tensors by `python -m graphcl.run` or GraphCL.save")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{file} is not an encoder of this library: its `format` is not {FORMAT!r}.")
-    if content.get("version") != VERSION:
-        raise InputError(
-            f"{file} has format {shown(content.get('version'))}, this library reads {VERSION}; train it again."
-        )
-    weights = content.get("weights")
-    if not isinstance(weights, dict) or not weights or not all(map(_is_state, weights.items())):
-        raise InputError(f"{file} is corrupted: `weights` must map seeds to the state dicts of an encoder.")
-    for state in weights.values():
-        _check_values(state, file)
+    if (version := content.get("version")) != VERSION:
+        raise InputError(f"{file} has format {shown(version)}, this library reads {VERSION}; train it again.")
+    weights: Any = content.get("weights")
+    _check_weights(weights, file)
     values = {one_line(key): value for key, value in content.items() if key not in ("format", "version", "weights")}
     try:
         description = EncoderDescription.model_validate(values)
@@ -248,46 +214,48 @@ def installed_encoders() -> list[str]:
     return sorted(file.stem for file in INSTALLED.glob("*.pt"))
 
 
-def _check_values(state: Mapping[str, Tensor], file: Path) -> None:
-    """Raise InputError if a weight in `state` is NaN or infinite, or a variance of BatchNorm is negative."""
-    for key, value in state.items():
-        wrong = "NaN or infinite" if not bool(value.isfinite().all()) else None
-        if key.endswith("running_var") and bool((value < 0).any()):
-            wrong = "negative"
-        if wrong is not None:
-            raise InputError(f"{file} is corrupted: `{one_line(key, 60)}` has a value that is {wrong}; train it again.")
+def _check_weights(weights: Any, file: Path) -> None:
+    """Raise InputError unless `weights` maps seeds to state dicts, with finite values and variances >= 0."""
+    states = weights if isinstance(weights, dict) and weights else {None: {}}
+    for seed, state in states.items():
+        if type(seed) is not int or not isinstance(state, dict) or not all(map(_is_weight, state.items())):
+            raise InputError(f"{file} is corrupted: `weights` must map seeds to the state dicts of an encoder.")
+        for key, value in state.items():
+            least = 0 if key.endswith("running_var") else -torch.inf
+            if not bool((value.isfinite() & (value >= least)).all()):
+                wrong = f"`{one_line(key, 60)}` has a value that is NaN, infinite, or a negative variance"
+                raise InputError(f"{file} is corrupted: {wrong}; train it again.")
+
+
+def _is_weight(item: tuple[Any, Any]) -> bool:
+    key, value = item
+    dense = isinstance(value, Tensor) and value.layout == torch.strided and value.device.type == "cpu"
+    return isinstance(key, str) and dense and not value.is_complex()
 
 
 def _check_sizes(description: EncoderDescription, state: Mapping[str, Tensor], file: Path) -> None:
     """Raise InputError if a number in `description` exceeds both `LARGE` and every dimension of the weights."""
     limit = max([LARGE, *(size for value in state.values() if value.numel() for size in value.shape)])
-    numbers = {"in_channels": description.in_channels, "edge_dim": description.edge_dim}
+    numbers = description.model_dump(include={"in_channels", "edge_dim"})
     for key, value in {**numbers, **(description.encoder.arguments or {})}.items():
         if isinstance(value, int) and value > limit:
             raise InputError(f"{file} is corrupted: `{key}` is {shown(value)}, but no weight is that large.")
 
 
 def _check_fit(description: EncoderDescription, state: Mapping[str, Tensor], module: nn.Module, file: Path) -> None:
-    if differing := _differing(state, module.state_dict()):
+    """Raise InputError unless the weights and the width of the file are those of `module`."""
+    saved, own = ({key: f"{list(w.shape)} {w.dtype}" for key, w in of.items()} for of in (state, module.state_dict()))
+    found = [
+        f"`{one_line(key, 60)}` is {saved.get(key, 'missing')} in the file and {own.get(key, 'missing')} in the module"
+        for key in dict.fromkeys([*saved, *own])
+        if saved.get(key) != own.get(key)
+    ]
+    if found:
         name, kind = description.encoder.name, type(module).__name__
-        raise InputError(f"{file} holds weights of `{name}` that do not fit {kind}: {differing}.")
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise InputError(f"{file} holds weights of `{name}` that do not fit {kind}: {'; '.join(found[:3])}{more}.")
     if (width := getattr(module, "out_channels", description.out_channels)) != description.out_channels:
         raise InputError(f"{file} is corrupted: its encoder is {width} wide, not {description.out_channels}.")
-
-
-def _differing(saved: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> str:
-    """Return a message on up to three keys that are on one side only or differ in shape or dtype; empty if all fit."""
-    found = []
-    for key in dict.fromkeys([*saved, *own]):
-        name = f"`{one_line(key, 60)}` is"
-        if key not in own or key not in saved:
-            found.append(f"{name} only in the {'file' if key in saved else 'module'}")
-        elif saved[key].shape != own[key].shape:
-            found.append(f"{name} {list(saved[key].shape)} in the file and {list(own[key].shape)} in the module")
-        elif saved[key].dtype != own[key].dtype:
-            found.append(f"{name} {saved[key].dtype} in the file and {own[key].dtype} in the module")
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return "; ".join(found[:3]) + more
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
@@ -297,14 +265,3 @@ def _file(path: str | os.PathLike[str]) -> Path:
             raise InputError(f"{path} is an installed encoder and also a run's folder; write ./{path} for the folder.")
         return INSTALLED / f"{path}.pt"
     return file / "encoder.pt" if file.is_dir() else file
-
-
-def _is_state(item: tuple[Any, Any]) -> bool:
-    seed, state = item
-    if type(seed) is not int or not isinstance(state, dict):
-        return False
-    return all(isinstance(key, str) and isinstance(value, Tensor) and _is_dense(value) for key, value in state.items())
-
-
-def _is_dense(value: Tensor) -> bool:
-    return value.layout == torch.strided and value.device.type == "cpu" and not value.is_complex()

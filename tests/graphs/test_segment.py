@@ -1,5 +1,6 @@
 """Test segment operations against plain loops, and random draws against their distributions."""
 
+import itertools
 import math
 from itertools import pairwise, permutations
 
@@ -45,16 +46,15 @@ def test_pointers_nonzero_and_count(counts, data):
     assert segment.count(flags, ptr).tolist() == [sum(mask[a:b]) for a, b in pairwise(ptr.tolist())]
 
 
-@pytest.mark.parametrize("shape", [(5,), (2, 5), (5, 3), (2, 5, 3)], ids=str)
-@pytest.mark.parametrize("kind", [torch.long, torch.float32, torch.bool])
-def test_pick(shape, kind):
-    dim = shape.index(5)
-    values = torch.arange(math.prod(shape)).view(shape).to(kind)
-    for index in ([4, 0, 0], []):
-        assert torch.equal(segment.pick(values, long(index), dim), values.index_select(dim, long(index)))
-    transposed = values.transpose(0, -1)  # rows are not contiguous
-    where = transposed.dim() - 1 - dim if transposed.dim() < 3 else dim
-    assert torch.equal(segment.pick(transposed, long([1]), where), transposed.index_select(where, long([1])))
+def test_pick():
+    for shape, kind in itertools.product([(5,), (2, 5), (5, 3), (2, 5, 3)], [torch.long, torch.float32, torch.bool]):
+        dim = shape.index(5)
+        values = torch.arange(math.prod(shape)).view(shape).to(kind)
+        for index in ([4, 0, 0], []):
+            assert torch.equal(segment.pick(values, long(index), dim), values.index_select(dim, long(index)))
+        transposed = values.transpose(0, -1)  # rows are not contiguous
+        where = transposed.dim() - 1 - dim if transposed.dim() < 3 else dim
+        assert torch.equal(segment.pick(transposed, long([1]), where), transposed.index_select(where, long([1])))
 
 
 def test_pick_has_a_gradient():
@@ -73,11 +73,10 @@ def test_group_is_a_stable_sort(ids, compiled):
     assert torch.equal(values, 10 * order)
 
 
-@pytest.mark.parametrize("wrong", [-1, 2, 2**40])
-@pytest.mark.parametrize("compiled", [True, False])
-def test_group_refuses_ids_out_of_range(wrong, compiled):
-    with loops(compiled), pytest.raises(IndexError, match=r"out of range|must be in"):
-        segment.group(long([0, wrong]), 2)
+def test_group_refuses_ids_out_of_range():
+    for wrong, compiled in itertools.product([-1, 2, 2**40], [True, False]):
+        with loops(compiled), pytest.raises(IndexError, match=r"out of range|must be in"):
+            segment.group(long([0, wrong]), 2)
 
 
 @QUICK
@@ -114,9 +113,9 @@ def test_ratio_count_is_exact_for_decimals(count, millionths):
     assert segment.ratio_count(ratio, long([count])).tolist() == [exact_count(ratio, count)]
 
 
-@pytest.mark.parametrize(("ratio", "n", "expected"), [(0.29, 100, 29), (0.57, 100, 57), (1 / 3, 3, 1), (0.7, 10, 7)])
-def test_ratio_count_of_what_floating_point_gets_wrong(ratio, n, expected):
-    assert segment.ratio_count(ratio, long([n])).tolist() == [expected]
+def test_ratio_count_of_what_floating_point_gets_wrong():
+    for ratio, n, expected in [(0.29, 100, 29), (0.57, 100, 57), (1 / 3, 3, 1), (0.7, 10, 7)]:
+        assert segment.ratio_count(ratio, long([n])).tolist() == [expected]
     counts = long([1, 2, 3, 10, 1000])
     for largest in (0.999999, 1 - 1e-9, 1 - 1e-12, math.nextafter(1, 0)):
         assert (segment.ratio_count(largest, counts) < counts).all()
@@ -140,10 +139,10 @@ def test_random_subsets_have_the_sizes_asked_for_and_depend_on_the_generator_alo
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize(("n", "k"), [(4, 2), (3, 3), (5, 1), (6, 3)])
+@pytest.mark.parametrize(("n", "k"), [(4, 2), (3, 3)])
 def test_samples_are_uniform_in_random_order_and_independent(n, k, compiled):
     """Segments of n and of 2 elements alternate; one of the latter is drawn."""
-    draws, law = 20_000, list(permutations(range(n), k))
+    draws, law = 6_000, list(permutations(range(n), k))
     with loops(compiled):
         found = segment.random_sample(
             segment.pointers(long([n, 2]).repeat(draws)), long([k, 1]).repeat(draws), seeded(n)

@@ -1,5 +1,6 @@
 """Test that batches of `ResidentLoader` equal PyG's batches, and that each epoch has every graph once."""
 
+import itertools
 from collections import Counter
 from itertools import permutations
 
@@ -14,12 +15,12 @@ from graphcl.errors import InputError, InputTypeError
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
 from graphcl.loaders.resident import ResidentLoader, not_resident
+from graphcl.loaders.streaming import StreamingLoader
 from tests.datasets.graphs import Held, Saved, graphs_with, one_line
 from tests.strategies import (
     QUICK,
     assert_law,
     assert_same_batch,
-    batches,
     make_graph,
     needs_cuda,
     seeded,
@@ -53,60 +54,40 @@ ATTRIBUTES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["data-set", "list", "saved"])
 @pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
-def test_batches_equal_pygs(attributes, kind, tmp_path):
+def test_batches_equal_pygs(attributes, tmp_path):
     graphs = graphs_with(**attributes)
-    if kind == "data-set":
-        dataset = Held(graphs)
-    elif kind == "saved":
-        InMemoryDataset.save(graphs, tmp_path / "graphs.pt")
-        dataset = Saved(tmp_path / "graphs.pt")
-    else:
-        dataset = graphs
-    loader = make_loader(dataset, batch_size=3)
-    expected = [Batch.from_data_list([dataset[i] for i in chosen]) for chosen in ([0, 1, 2], [3, 4, 5, 6])]
-    for got, wanted in zip(loader, expected, strict=True):
-        assert_same_batch(got, wanted)
-    for chosen in ([6, 0, 3], [3], [2, 2, 5], list(range(7))):
-        wanted = Batch.from_data_list([dataset[i] for i in chosen])
-        assert_same_batch(loader.batch(torch.tensor(chosen)), wanted)
+    InMemoryDataset.save(graphs, tmp_path / "graphs.pt")
+    for dataset in (Held(graphs), graphs, Saved(tmp_path / "graphs.pt")):
+        loader = make_loader(dataset, batch_size=3)
+        for got, chosen in zip(loader, ([0, 1, 2], [3, 4, 5, 6]), strict=True):
+            assert_same_batch(got, Batch.from_data_list([dataset[i] for i in chosen]))
+        for chosen in ([6, 0, 3], [3], [2, 2, 5], list(range(7))):
+            wanted = Batch.from_data_list([dataset[i] for i in chosen])
+            assert_same_batch(loader.batch(torch.tensor(chosen)), wanted)
 
 
-@pytest.mark.parametrize("make", [ResidentLoader, make_loader])
-def test_a_loader_like_another_shares_its_tensors(make):
+def test_a_loader_like_another_shares_its_tensors():
     """A run has loaders for training and for embedding, and the device should hold the data set once."""
     dataset = Held(graphs_with())
-    one = make(dataset, 2, shuffle=True)
+    one = ResidentLoader(dataset, 2, shuffle=True)
     other = make_loader(dataset, 3, like=one)
     assert other._levels is one._levels
+    assert len(one) == 3  # the last graph joins the batch before it
     for got, expected in zip(other, make_loader(dataset, 3), strict=True):
         assert_same_batch(got, expected)
-
-
-@QUICK
-@given(batches(), st.data())
-def test_any_graphs_in_any_order(batch, data):
-    graphs = batch.to_data_list()
-    chosen = data.draw(st.lists(st.integers(0, len(graphs) - 1), min_size=1, max_size=6))
-    for dataset in (graphs, Held(graphs)):
-        expected = Batch.from_data_list([dataset[i] for i in chosen])
-        assert_same_batch(ResidentLoader(dataset, 2).batch(torch.tensor(chosen)), expected)
-
-
-def test_part_of_a_data_set():
-    whole = Held(graphs_with(**ATTRIBUTES["everything"], count=12))
-    for part in (whole[3:9], whole[[1, 5, 2]], whole[torch.tensor([True, False] * 6)], whole[3:9][1:4], whole[4:5]):
-        loader = ResidentLoader(part, batch_size=4)
-        assert sum(batch.num_graphs for batch in loader) == len(part)
-        assert_same_batch(loader.batch(torch.arange(len(part))), Batch.from_data_list(list(part)))
 
 
 class Compound(Data):  # PyG caches batch classes by class name, so the name must be unique among the tests
     pass
 
 
-def test_subclasses_of_data():
+def test_parts_of_data_sets_and_subclasses_of_data():
+    whole = Held(graphs_with(**ATTRIBUTES["everything"], count=12))
+    for part in (whole[3:9], whole[[1, 5, 2]], whole[torch.tensor([True, False] * 6)], whole[3:9][1:4], whole[4:5]):
+        loader = ResidentLoader(part, batch_size=4)
+        assert sum(batch.num_graphs for batch in loader) == len(part)
+        assert_same_batch(loader.batch(torch.arange(len(part))), Batch.from_data_list(list(part)))
     graphs = [Compound(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))]
     for dataset in (graphs, Held(graphs)):
         got = ResidentLoader(dataset, 3).batch(torch.tensor([4, 1]))
@@ -131,12 +112,6 @@ def test_a_batch_shares_no_memory():
 # -- epochs ------------------------------------------------------------------------------------------------------------
 
 
-def loader_kinds():
-    plain = graphs_with(count=13, keys=("x", "y"))
-    with_rules = [Ruled(**graph.to_dict()) for graph in plain]
-    return {"resident": plain, "fallback": with_rules}
-
-
 class Ruled(Data):
     """A graph class with its own batching rules."""
 
@@ -149,48 +124,33 @@ def drawn(batch):
     return (batch.node_id[batch.ptr[:-1]] // 100).tolist()
 
 
-each_kind = pytest.mark.parametrize("kind", ["resident", "fallback"])
+@pytest.mark.parametrize("kind", [ResidentLoader, DataLoader])
+def test_every_graph_once_per_epoch(kind):
+    graphs = graphs_with(count=13, keys=("x", "y"))
+    graphs = graphs if kind is ResidentLoader else [Ruled(**graph.to_dict()) for graph in graphs]
+    for batch_size, shuffle in itertools.product([1, 3, 4, 13, 100], [False, True]):
+        loader = make_loader(graphs, batch_size, shuffle, seeded(0))
+        assert isinstance(loader, kind)
+        epochs = [[drawn(batch) for batch in loader] for _ in range(2)]
+        for epoch in epochs:
+            assert len(epoch) == len(loader)
+            seen = [number for batch in epoch for number in batch]
+            assert (sorted(seen) if shuffle else seen) == list(range(13))
+            assert [*map(len, epoch)] == [*map(len, batch_indices(13, batch_size))]
+        assert (epochs[0] != epochs[1]) == shuffle
+        again = make_loader(graphs, batch_size, shuffle, seeded(0))
+        assert [[drawn(batch) for batch in again] for _ in range(2)] == epochs
 
 
-@each_kind
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 13, 100])
-def test_every_graph_once_per_epoch(kind, shuffle, batch_size):
-    loader = make_loader(loader_kinds()[kind], batch_size, shuffle, seeded(0))
-    assert isinstance(loader, {"resident": ResidentLoader, "fallback": DataLoader}[kind])
-    for _ in range(2):
-        epoch = [drawn(batch) for batch in loader]
-        assert len(epoch) == len(loader)
-        seen = [number for batch in epoch for number in batch]
-        assert (sorted(seen) if shuffle else seen) == list(range(13))
-        assert [*map(len, epoch)] == [*map(len, batch_indices(13, batch_size))]
-
-
-@each_kind
-def test_epochs_differ_and_can_be_repeated(kind):
-    graphs = loader_kinds()[kind]
-
-    def epochs(seed, count=3):
-        loader = make_loader(graphs, 4, True, seeded(seed))
-        return [[drawn(batch) for batch in loader] for _ in range(count)]
-
-    first = epochs(0)
-    assert first[0] != first[1] != first[2] != first[0]
-    assert epochs(0) == first
-    assert epochs(1) != first
-
-
-@pytest.mark.parametrize("batch_size", range(1, 12))
-def test_batches_equal_a_plain_split(batch_size):
-    for count in (0, 1, 2, 7, 12, 13, 23, 29):
+def test_batches_equal_a_plain_split():
+    for batch_size, count in itertools.product(range(1, 12), (0, 1, 2, 7, 12, 13, 23, 29)):
         order = torch.randperm(count, generator=seeded(0))
         expected = list(order.split(batch_size)) if count else []
         if len(expected) > 1 and batch_size > 1 and expected[-1].numel() == 1:
             expected[-2:] = [torch.cat(expected[-2:])]
         got = batch_indices(count, batch_size, True, seeded(0))
-        expected = [graphs.tolist() for graphs in expected]
-        assert [graphs.tolist() for graphs in got] == expected
-        assert len(got) == len(EpochBatches(count, batch_size, True, None)) == len(expected)
+        assert [graphs.tolist() for graphs in got] == [graphs.tolist() for graphs in expected]
+        assert len(EpochBatches(count, batch_size, True, None)) == len(expected)
 
 
 def is_window(part, block, count, blocks_left):
@@ -218,14 +178,10 @@ def test_windows_of_blocks(count, window):
     assert torch.equal(whole[1], whole[2])
 
 
-def test_in_windows_each_graph_is_equally_likely_at_each_place():
-    generator = seeded(0)
-    first = [int(torch.cat(batch_indices(64, 8, True, generator, 32))[0]) for _ in range(3200)]
-    assert_law(first, uniform(range(64)))
-
-
 def test_orders_are_uniform():
     generator = seeded(0)
+    first = [int(EpochBatches(64, 8, True, generator, 32).draw()[0][0]) for _ in range(1600)]
+    assert_law(first, uniform(range(64)))  # in windows, each graph is equally likely at each place
     orders = [tuple(torch.cat(batch_indices(3, 3, True, generator)).tolist()) for _ in range(600)]
     assert_law(orders, uniform(permutations(range(3))))
 
@@ -239,6 +195,66 @@ def test_without_a_generator_the_global_one_decides_and_else_stays():
         first = [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)]
         torch.manual_seed(0)
         assert [drawn(batch) for batch in ResidentLoader(graphs_with(), 3, True)] == first
+
+
+# -- shards -----------------------------------------------------------------------------------------------------------
+
+
+@QUICK
+@given(ranks=st.integers(2, 5), batch=st.integers(0, 20), count=st.integers(0, 60), seed=st.integers(0, 9))
+def test_shards(ranks, batch, count, seed):
+    batch, count = batch + 2 * ranks, count + 2 * ranks
+    whole = EpochBatches(count, batch, True, seeded(seed))
+    shards = [EpochBatches(count, batch, True, seeded(seed), shard=(rank, ranks)) for rank in range(ranks)]
+    for _ in range(2):
+        expected = [graphs.tolist() for graphs in whole.draw()]
+        parts = [[graphs.tolist() for graphs in each.draw()] for each in shards]
+        assert {len(each) for each in parts} == {len(each) for each in shards} == {len(shards[0])}
+        # Only a last batch with fewer than two graphs per rank is dropped as a whole.
+        assert len(expected) - len(shards[0]) == (len(expected[-1]) < 2 * ranks)
+        for number, of_ranks in enumerate(zip(*parts, strict=True)):
+            size = len(expected[number]) // ranks
+            assert [len(part) for part in of_ranks] == [size] * ranks
+            assert size >= 2
+            joined = [graph for part in of_ranks for graph in part]
+            assert joined == expected[number][: size * ranks]
+        seen = [graph for each in parts for part in each for graph in part]
+        assert len(seen) == len(set(seen))
+
+
+LOADERS = {
+    "resident": ResidentLoader,
+    "streaming": lambda *args, **options: StreamingLoader(ResidentLoader(*args, **options)),
+    "fallback": make_loader,
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_every_loader_takes_its_shard(kind, monkeypatch):
+    """The batches of both ranks have the graphs that `batch_sampler.current` lists, together every graph once."""
+    data = graphs_with(count=22, keys=("x",))
+    monkeypatch.setattr("graphcl.loaders.loader.not_resident", lambda _: "a reason")
+    found = []
+    for rank in range(2):
+        loader = LOADERS[kind](data, 8, True, seeded(1), shard=(rank, 2))
+        assert isinstance(loader, DataLoader) == (kind == "fallback")
+        assert len(loader) == 3
+        given = list(loader)
+        for batch, numbers in zip(given, loader.batch_sampler.current, strict=True):
+            assert torch.equal(batch.x, torch.cat([data[number].x for number in numbers]))
+            found += numbers.tolist()
+    assert sorted(found) == list(range(22))
+
+
+def test_invalid_shards():
+    known = {"num_graphs": 30, "batch_size": 8, "shuffle": True, "generator": None, "shard": (0, 4)}
+    for sizes, line in [
+        ({"batch_size": 7}, "`batch_size` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
+        ({"num_graphs": 7}, "`num_graphs` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
+        ({"shard": (4, 4)}, "`shard` must be (rank, ranks) with 0 <= rank < ranks, got (4, 4)."),
+        ({"shard": (-1, 4)}, "< ranks, got (-1, 4)."),
+    ]:
+        one_line(lambda: EpochBatches(**known | sizes), line)  # noqa: B023, called at once
 
 
 # -- data sets for PyG's loader ---------------------------------------------------------------------------------------
@@ -265,19 +281,15 @@ NOT_RESIDENT = {
 }
 
 
-WRONG = [
-    ([HeteroData()] * 2, {}, "must hold torch_geometric.data.Data, got HeteroData; ", InputTypeError),
-    ([TemporalData()] * 2, {}, "must hold torch_geometric.data.Data, got TemporalData; ", InputTypeError),
-    (graphs_with(), {"batch_size": 0}, "`batch_size` must be at least 1, got 0", InputError),
-    (graphs_with(), {"batch_size": -1}, "`batch_size` must be at least 1, got -1", InputError),
-    (graphs_with(), {"window": 15}, "`window` must be at least 16, got 15", InputError),
-]
-
-
-@pytest.mark.parametrize("make", [ResidentLoader, make_loader])
-@pytest.mark.parametrize(("dataset", "options", "says", "kind"), WRONG)
-def test_wrong_arguments(make, dataset, options, says, kind):
-    one_line(lambda: make(dataset, **{"batch_size": 3, **options}), says, kind=kind)
+def test_wrong_arguments():
+    for dataset, options, says, kind in [
+        ([HeteroData()] * 2, {}, "must hold torch_geometric.data.Data, got HeteroData; ", InputTypeError),
+        ([TemporalData()] * 2, {}, "must hold torch_geometric.data.Data, got TemporalData; ", InputTypeError),
+        (graphs_with(), {"batch_size": 0}, "`batch_size` must be at least 1, got 0", InputError),
+        (graphs_with(), {"window": 15}, "`window` must be at least 16, got 15", InputError),
+    ]:
+        for make in (ResidentLoader, make_loader):
+            one_line(lambda: make(dataset, **{"batch_size": 3, **options}), says, kind=kind)  # noqa: B023, called at once
 
 
 @pytest.mark.parametrize(("dataset", "word"), NOT_RESIDENT.values(), ids=NOT_RESIDENT.keys())
@@ -313,12 +325,11 @@ def test_a_transform_behind_torchs_subset_is_applied_at_each_access():
 
 @pytest.mark.cuda
 @needs_cuda
-@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
-def test_batches_on_cuda_equal_those_on_the_cpu(attributes):
-    dataset = Held(graphs_with(**attributes))
-    on_cpu, on_device = (make_loader(dataset, 3, True, seeded(0), device) for device in ("cpu", "cuda"))
-    for _ in range(2):
-        for expected, got in zip(on_cpu, on_device, strict=True):
+def test_batches_on_cuda_equal_those_on_the_cpu():
+    for attributes in ATTRIBUTES.values():
+        dataset = Held(graphs_with(**attributes))
+        on_cpu, on_device = (make_loader(dataset, 3, True, seeded(0), device) for device in ("cpu", "cuda"))
+        for expected, got in [*zip(on_cpu, on_device, strict=True), *zip(on_cpu, on_device, strict=True)]:
             if isinstance(on_device, ResidentLoader):
                 assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))
             assert_same_batch(got, expected)
