@@ -7,15 +7,7 @@ import torch
 
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss, compare, explicit
-from graphcl.losses.engine.checks import (
-    NonFiniteInputError,
-    check_ids,
-    check_labels,
-    check_queue,
-    check_rows,
-    check_views,
-    check_weight,
-)
+from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.registry import losses
 
 N, Q, D = 6, 7, 5
@@ -55,17 +47,16 @@ def refused(changes, message, kind=InputError):
     """Assert that all losses that take `changes`, and their modules, raise an error that matches `message` in full."""
     for name in having(*changes):
         arguments = {key: value for key, value in {**good(name), **changes}.items() if value is not None}
-        engines = [{"engine": engine} for engine in ("dense", "tiled")] if accepts(name, "engine") else [{}]
-        for engine in engines:
-            for call in (losses[name], Loss(name)):
-                error = None
-                try:
-                    call(**arguments, **engine)
-                except InputError as caught:
-                    error = caught
-                assert isinstance(error, kind), f"{name} {engine}: {error!r}"
-                assert isinstance(error, TypeError) == (kind is InputTypeError), f"{name} {engine}: {error!r}"
-                assert re.fullmatch(message, str(error)), f"{name} {engine}: {error}"
+        engine = {"engine": "tiled"} if accepts(name, "engine") else {}
+        for call, own in ((losses[name], engine), (Loss(name), {})):
+            error = None
+            try:
+                call(**arguments, **own)
+            except InputError as caught:
+                error = caught
+            assert isinstance(error, kind), f"{name}: {message}: {error!r}"
+            assert isinstance(error, TypeError) == (kind is InputTypeError), f"{name}: {error!r}"
+            assert re.fullmatch(message, str(error)), f"{name}: {error}"
 
 
 def spoiled(z, row, value, column=2):
@@ -116,27 +107,21 @@ TYPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "message"), VALUES, ids=[message for _, message in VALUES])
-def test_values(changes, message):
-    refused(changes, message)
+def test_values_and_types():
+    for changes, message in VALUES:
+        refused(changes, message)
+    for changes, message in TYPES:
+        refused(changes, message, InputTypeError)
 
 
-@pytest.mark.parametrize(("changes", "message"), TYPES, ids=[message for _, message in TYPES])
-def test_types(changes, message):
-    refused(changes, message, InputTypeError)
-
-
-@pytest.mark.parametrize(("value", "dtype"), [(NAN, torch.float32), (INF, torch.float64), (-INF, torch.bfloat16)])
-def test_numbers_that_are_not_finite(value, dtype):
-    views = {key: GOOD[key].to(dtype) for key in ("z1", "z2")}
-    for key in views:
-        for row in (0, N - 1):
-            refused(views | {key: spoiled(views[key], row, value)}, rf"`{key}` is not finite in row {row}\.")
-    # The message names the first row of the first view.
-    twice = spoiled(spoiled(views["z2"], 5, value, 0), 3, value, 4)
-    refused(views | {"z2": twice}, r"`z2` is not finite in row 3\.", NonFiniteInputError)
-    both = {"z1": spoiled(views["z1"], 4, value), "z2": spoiled(views["z2"], 1, value)}
-    refused(both, r"`z1` is not finite in row 4\.", NonFiniteInputError)
+def test_numbers_that_are_not_finite():
+    """The message names the first row of the first view."""
+    for value, dtype in ((NAN, torch.float32), (INF, torch.float64), (-INF, torch.bfloat16)):
+        views = {key: GOOD[key].to(dtype) for key in ("z1", "z2")}
+        twice = spoiled(spoiled(views["z2"], 5, value, 0), 3, value, 4)
+        refused(views | {"z2": twice}, r"`z2` is not finite in row 3\.", NonFiniteInputError)
+        both = {"z1": spoiled(views["z1"], N - 1, value), "z2": spoiled(views["z2"], 1, value)}
+        refused(both, rf"`z1` is not finite in row {N - 1}\.", NonFiniteInputError)
 
 
 def test_weights_are_looked_at_without_a_mean_too():
@@ -148,48 +133,32 @@ def test_weights_are_looked_at_without_a_mean_too():
 # -- legal, though unusual ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", having("queue"))
-def test_unusual_queues_and_ids(name):
+def test_unusual_queues_and_ids():
     """No rows are as no queue, zero rows are finite, and other precisions and integer types do not matter."""
-    arguments = {key: value for key, value in good(name).items() if key in ("z1", "z2", "labels")}
-    cross = {"negatives": "cross"} if accepts(name, "negatives") else {}
-    assert torch.equal(losses[name](**arguments, queue=torch.ones(0, D)), losses[name](**arguments, **cross))
-    queue = torch.zeros(Q, D, requires_grad=True)
-    value = losses[name](**arguments, queue=queue)
-    value.backward() if value.requires_grad else None
-    assert torch.isfinite(value)
-    assert torch.isfinite(queue.grad).all()
-
-    arguments = good(name)
-    expected = losses[name](**arguments)
-    value = losses[name](**arguments | {"queue": arguments["queue"].double()})
-    assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(expected.item(), rel=1e-6)
-    for dtype in (torch.int32, torch.uint8):
-        assert torch.equal(losses[name](**arguments | {"ids": arguments["ids"].to(dtype)}), expected)
-        fewer = {key: arguments[key].to(dtype) for key in ("ids", "queue_ids")}
-        assert torch.equal(losses[name](**arguments | fewer), expected)
-
-
-# -- the checks themselves ---------------------------------------------------------------------------------------------
-
-
-def test_what_is_good_passes():
-    """Finite entries pass the check even if their sum overflows."""
-    z = torch.zeros(N, D)
-    for dtype, large in ((torch.float16, 65504), (torch.bfloat16, 3e38), (torch.float32, 3e38), (torch.float64, 1e308)):
-        check_views(z.to(dtype), torch.full((N, D), large, dtype=dtype))
-    check_queue(torch.zeros(0, D), D)
-    check_ids(None, None, N, None)
-    check_ids(torch.arange(N), torch.arange(0), N, torch.zeros(0, D))
-    check_labels("labels", torch.arange(N), N)
-    check_weight(torch.tensor([0.0, 1e-30]), 2)
-    with pytest.raises(NonFiniteInputError, match=r"`x` is not finite in row 0\."):
-        check_rows("x", torch.tensor(NAN))
+    for name in having("queue"):
+        arguments = {key: value for key, value in good(name).items() if key in ("z1", "z2", "labels")}
+        cross = {"negatives": "cross"} if accepts(name, "negatives") else {}
+        assert torch.equal(losses[name](**arguments, queue=torch.ones(0, D)), losses[name](**arguments, **cross))
+        queue = torch.zeros(Q, D, requires_grad=True)
+        value = losses[name](**arguments, queue=queue)
+        value.backward() if value.requires_grad else None
+        assert torch.isfinite(value)
+        assert torch.isfinite(queue.grad).all()
+        large = {key: torch.full((N, D), 3e38) for key in ("z1", "z2")}  # finite, though the sum overflows
+        assert losses[name](**arguments | large, queue=queue.detach()) is not None
+        arguments = good(name)
+        expected = losses[name](**arguments)
+        value = losses[name](**arguments | {"queue": arguments["queue"].double()})
+        assert value.dtype == torch.float32
+        assert value.item() == pytest.approx(expected.item(), rel=1e-6)
+        for dtype in (torch.int32, torch.uint8):
+            assert torch.equal(losses[name](**arguments | {"ids": arguments["ids"].to(dtype)}), expected)
+            fewer = {key: arguments[key].to(dtype) for key in ("ids", "queue_ids")}
+            assert torch.equal(losses[name](**arguments | fewer), expected)
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("name", "size"), [*(("vicreg", size) for size in (1e12, 1e18, 1e20)), ("barlow_twins", 2e38)])
+@pytest.mark.parametrize(("name", "size"), [("vicreg", 1e12), ("vicreg", 1e20), ("barlow_twins", 2e38)])
 def test_rows_that_are_too_large_are_refused(name, size):
     z = size * torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-0.5, -1.0]])
     message = r"^`z1` is too large: its statistics overflow in torch\.float32; scale it down\.$"

@@ -3,19 +3,19 @@
 import importlib.util
 import math
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import cosine_similarity, normalize, softplus
+from torch.nn.functional import normalize
 
 from graphcl.errors import InputError
 from graphcl.losses import (
     adnce,
     alpha_cl,
     barlow_twins,
-    byol,
     cl_dro,
     contrastive,
     dcl,
@@ -32,7 +32,6 @@ from graphcl.losses import (
     nt_xent,
     reweight,
     rince,
-    simsiam,
     supcon,
     triplet,
     tuplet,
@@ -56,12 +55,6 @@ def equal(got, want, gradients, views, rtol=1e-11, **shared):
     )
     found = [gradients(partial(some, **shared), *views) for some in (got, want)]
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
-
-
-def negatives_of(z1, z2):
-    """Return the cosines of each row of `z1` with the other rows of `z2`, `[N, N - 1]`."""
-    cosine = cosine_similarity(z1[:, None], z2[None], dim=-1)
-    return cosine[~torch.eye(len(z1), dtype=torch.bool)].view(len(z1), -1)
 
 
 # -- identities --------------------------------------------------------------------------------------------------------
@@ -99,118 +92,27 @@ FIXED = {
 }
 
 
-@pytest.mark.parametrize("name", [*IDENTITIES, *FIXED])
-def test_identities(views, gradients, name):
-    for common in COMMON if name in IDENTITIES else [FIXED[name][2]]:
-        equal(*(IDENTITIES | FIXED)[name][:2], gradients, views(6, 4), **common)
+def test_identities(views, gradients):
+    for got, want in IDENTITIES.values():
+        for common in COMMON:
+            equal(got, want, gradients, views(6, 4), **common)
+    for got, want, shared in FIXED.values():
+        equal(got, want, gradients, views(6, 4), **shared)
 
 
-def test_identities_up_to_a_function(views):
-    z1, z2 = views(6, 4)
-    unit = [normalize(z) for z in (z1, z2)]
-    for common in COMMON:
-        own, count = common | {"reduction": "none"}, {"cross": 5, "all": 10}[common["negatives"]]
-        expected, decoupled = infonce(z1, z2, **own), dcl(z1, z2, **own)
-        dots = infonce(*unit, temperature=1.0, **own)
-        for got, want in (
-            (n_pair(*unit, l2_weight=0.0, **own), dots),
-            (n_pair(*unit, l2_weight=0.25, **own), dots + 0.25),  # all norms are 1
-            (cl_dro(z1, z2, **own), decoupled - math.log(count)),
-            (softplus(decoupled, threshold=40), expected),
-        ):
-            torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(byol(z1, z2), 2 + 2 * simsiam(z1, z2), rtol=1e-12, atol=1e-12)
-    released = vicreg(z1, z2, invariance=8.0, variance=6.0, covariance=5.0)
-    paper = vicreg(z1, z2, invariance=2.0, variance=3.0, covariance=5.0, form="paper")
-    torch.testing.assert_close(released, paper, rtol=1e-12, atol=0)
-    # The queue holds one key per graph, so excluding an anchor's own key leaves the negatives of `infonce`.
-    order = torch.tensor([3, 0, 5, 1, 4, 2])
-    got = moco(z1, z2, queue=5 * z2[order], ids=torch.arange(6) + 40, queue_ids=order + 40)
-    assert got.item() == pytest.approx(ONE_SIDED(z1, z2).item(), rel=1e-12)
-
-
-@pytest.mark.parametrize(("negatives", "symmetric"), SWITCHES)
-@pytest.mark.parametrize("same", [0.0, 1.0])
-def test_equal_cosines_give_the_logarithm_of_a_count(negatives, symmetric, same):
-    z = torch.full((6, 3), same, dtype=torch.float64)
-    count, common = {"cross": 5, "all": 10}[negatives], {"negatives": negatives, "symmetric": symmetric}
-    for loss, value in ((infonce, math.log(1 + count)), (dcl, math.log(count)), (cl_dro, 0), (reweight, 0)):
-        assert loss(z, z, **common).item() == pytest.approx(value, abs=1e-12)
-    assert supcon(z, z, labels=torch.tensor([0, 1, 0, 2, 2, 2])).item() == pytest.approx(math.log(11))
-    assert triplet(z, z, margin=0.3, **common).item() == pytest.approx(0.3, abs=1e-12)
+def test_equal_cosines_give_the_logarithm_of_a_count():
+    for common, same in product(COMMON, (0.0, 1.0)):
+        z, count = torch.full((6, 3), same, dtype=torch.float64), {"cross": 5, "all": 10}[common["negatives"]]
+        for loss, value in ((infonce, math.log(1 + count)), (dcl, math.log(count)), (cl_dro, 0), (reweight, 0)):
+            assert loss(z, z, **common).item() == pytest.approx(value, abs=1e-12)
+        assert supcon(z, z, labels=torch.tensor([0, 1, 0, 2, 2, 2])).item() == pytest.approx(math.log(11))
+        assert triplet(z, z, margin=0.3, **common).item() == pytest.approx(0.3, abs=1e-12)
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("loss", "limit", "key", "values", "rate"),
-    [
-        (rince, infonce, "q", (1e-3, 1e-4, 1e-5), 10),
-        (dclw, dcl, "sigma", (1e3, 1e4, 1e5), 10),
-        (partial(dclw, detach_weight=False), dcl, "sigma", (1e3, 1e4, 1e5), 10),
-        (adnce, dcl, "sigma", (1e2, 1e3, 1e4), 100),
-    ],
-)
-def test_limits_are_approached_at_their_rate(views, gradients, loss, limit, key, values, rate):
-    """The error of terms and gradients is proportional to q, 1 / sigma or 1 / sigma^2."""
-    z1, z2 = views(6, 4)
-    more = math.log(0.01) if loss is rince else 0.0  # InfoNCE + log lam
-    errors = []
-    for value in values:
-        own = partial(loss, **{key: value})
-        difference = own(z1, z2, reduction="none") - limit(z1, z2, reduction="none") - more
-        slope = gradients(own, z1, z2) - gradients(limit, z1, z2)
-        errors.append([difference.norm().item(), np.linalg.norm(slope)])
-    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), rate, rtol=0.05)
-    assert errors[-1][0] < 0.01
-
-
-@pytest.mark.parametrize(
-    ("loss", "third"), [(dcl, 1), (infonce, 1), (cl_dro, 1), (partial(cl_dro, divergence="chi2"), 0)]
-)
-def test_second_order_at_a_high_temperature(views, loss, third):
-    """L - mean - variance / 2 is the third moment / 6 for KL, 0 for chi-square; InfoNCE is the softplus of DCL."""
-    z1, z2 = views(6, 4)
-    t, common = 200.0, {"temperature": 200.0, "symmetric": False, "reduction": "none"}
-    cosine = negatives_of(z1, z2)
-    moment = ((cosine - cosine.mean(dim=1, keepdim=True)) ** 3).mean(dim=1)
-    short, scale = mean_variance(z1, z2, **common), 1.0
-    if loss in (dcl, infonce):
-        short = short + math.log(5)
-    if loss is infonce:  # the derivative of softplus at log M is M / (1 + M)
-        short, scale = softplus(short), 6 / 5
-    difference = t**3 * (loss(z1, z2, **common) - short) * scale
-    torch.testing.assert_close(difference, third * moment / 6, rtol=0, atol=0.02 * moment.norm().item())
-
-
-def test_reweight_is_the_first_order_of_adnce_at_a_high_temperature(views):
-    """`adnce` minus `reweight` is (variance of s under the weights w) / 2 + O(t^-3)."""
-    z1, z2 = views(6, 4)
-    common = {"temperature": 1e3, "symmetric": False, "reduction": "none", "mu": 0.3, "sigma": 0.3}
-    cosine = negatives_of(z1, z2)
-    weight = torch.softmax(-((cosine - 0.3) ** 2) / 0.18, dim=1)
-    variance = (weight * (cosine - (weight * cosine).sum(dim=1, keepdim=True)) ** 2).sum(dim=1)
-    difference = adnce(z1, z2, negative_reduction="mean", **common) - reweight(z1, z2, **common)
-    torch.testing.assert_close(1e6 * difference, variance / 2, rtol=5e-3, atol=1e-8)
-
-
-def test_chi_square_is_below_mean_and_variance_where_a_weight_is_clipped(views):
-    clipped = []
-    for seed in range(5):
-        z1, z2 = views(6, 4, seed)
-        cosine = negatives_of(z1, z2)
-        least = (1 + (cosine - cosine.mean(dim=1, keepdim=True)) / 0.5).min(dim=1).values
-        common = {"temperature": 0.5, "symmetric": False, "reduction": "none"}
-        gap = mean_variance(z1, z2, **common) - cl_dro(z1, z2, divergence="chi2", **common)
-        assert (gap[least >= 0].abs() < 1e-12).all()
-        assert (gap[least < -0.01] > 1e-7).all()
-        clipped += (least < -0.01).tolist()
-    assert 5 < sum(clipped) < 25
-
-
-@pytest.mark.parametrize("divergence", ["kl", "chi2"])
-@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize(("divergence", "temperature"), [("kl", 0.1), ("kl", 2.0), ("chi2", 0.1), ("chi2", 0.5)])
 def test_no_distribution_is_worse_and_the_gradient_is_the_worst(at_cosines, slopes, divergence, temperature):
     """The gradient is the maximising Q (Danskin's theorem). No random distribution exceeds its value."""
     cosines = [0.5, 0.8, -0.2, 0.9]
@@ -245,19 +147,6 @@ def test_adnces_gradient_peaks_at_mu_plus_sigma_squared_over_temperature(slopes,
     np.testing.assert_allclose(got / got.sum(), expected / expected.sum(), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("sigma", [1e-3, 0.1, 0.5, 3.0])
-def test_dclws_weights_have_mean_one_and_favour_hard_positives(views, sigma):
-    """A narrow sigma gives the easiest positive the weight 2 - N, and all others the weight 2."""
-    z1, z2 = views(7, 4)
-    cosine, own = cosine_similarity(z1, z2), {"temperature": 0.4, "reduction": "none", "symmetric": False}
-    weight = (dcl(z1, z2, **own) + cosine / 0.4 - dclw(z1, z2, sigma=sigma, **own)) * 0.4 / cosine
-    assert weight.mean().item() == pytest.approx(1, abs=1e-9)
-    assert (weight[cosine.argsort()].diff() < 1e-8).all()
-    assert weight.max() < 2 + 1e-8
-    if sigma == 1e-3:
-        assert weight.min().item() == pytest.approx(2 - 7)
-
-
 def test_debiasing(at_cosines, slopes):
     """Negatives as near as the positive need no correction. At the lower bound, the negatives have no gradient."""
     for tau_plus in (0.0, 0.3, 0.9):
@@ -268,13 +157,6 @@ def test_debiasing(at_cosines, slopes):
         got = slopes(loss, 0.9, [-0.5, 0.2, 0.1], temperature=0.5, tau_plus=0.5, engine=engine)
         assert got[0] == pytest.approx(-rest / (1 + rest) / 0.5, rel=1e-12)
         assert got[1:] == [0, 0, 0]
-    # Just below and above the tau_plus at which the estimate equals the lower bound:
-    total = math.fsum(math.exp((c - 0.6) / 0.5) for c in [-0.3, 0.1, 0.2])
-    floor = 3 * math.exp((-1 - 0.6) / 0.5)
-    for shift in (-1e-6, 1e-6):
-        own = {"temperature": 0.5, "tau_plus": (total - floor) / (3 - floor) + shift}
-        got = slopes(debiased, 0.6, [-0.3, 0.1, 0.2], **own)
-        assert (np.array(got[1:]) == 0).all() == (shift > 0)
 
 
 def test_a_steep_tilt_leaves_the_hardest_negative(at_cosines):
@@ -287,8 +169,7 @@ def test_a_steep_tilt_leaves_the_hardest_negative(at_cosines):
     assert hcl(*views, beta=30.0, **own)[0].item() == pytest.approx(debiased(*views, **own)[0].item(), rel=1e-11)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("own", ENGINES, ids=str)
+@pytest.mark.parametrize(("own", "dtype"), [*product(ENGINES, (torch.float32, torch.float64))], ids=str)
 def test_weights_that_all_underflow(at_cosines, dtype, own):
     """Before normalisation all weights are 0. The nearest negative is left; with an epsilon, none is."""
     own = own | {"reduction": "none"}
@@ -307,24 +188,6 @@ def test_weights_that_all_underflow(at_cosines, dtype, own):
 # -- distances, mining, columns ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("own", ENGINES, ids=str)
-def test_mining_by_hand(at_cosines, own):
-    """The squared distance to the positive is 1.6. A negative as far as the positive is not semi-hard."""
-    mixed = {"all": (1.1 + 0.3 + 0) / 3, "hard": 1.1, "semi_hard": 0.3}
-    nearer = {"all": (1.9 + 1.1 + 0.7) / 3, "hard": 1.9, "semi_hard": 0.7}
-    for negatives, expected in [([0.5, 0.1, -0.6], mixed), ([0.9, 0.5, 0.3], nearer)]:
-        for order in ([0, 1, 2], [2, 0, 1]):
-            views = at_cosines(0.2, [negatives[j] for j in order])
-            for mining, value in expected.items():
-                got = triplet(*views, margin=0.5, mining=mining, reduction="none", **own)[0]
-                assert got.item() == pytest.approx(value, rel=1e-10)
-    axes = torch.eye(4, dtype=torch.float64)
-    for last, expected in [(-axes[0], 0.0), (axes[0], 0.2)]:
-        views = axes[[0, 0, 0]], torch.stack([axes[1], axes[2], last])
-        got = triplet(*views, mining="semi_hard", symmetric=False, reduction="none", **own)[0]
-        assert got.item() == pytest.approx(expected, abs=1e-12)
-
-
 def test_coincident_points_and_lengths(views):
     """Coincident rows are pushed by the whole margin and have a gradient; only the raw form sees the length."""
     z = torch.zeros(4, 3, dtype=torch.float64)
@@ -340,31 +203,7 @@ def test_coincident_points_and_lengths(views):
     assert far.item() == pytest.approx(((100 * z1 - z2) ** 2).sum(dim=1).mean().item() / 2, rel=1e-12)
 
 
-@pytest.mark.parametrize("num_negatives", [1, 9, 30])
-def test_chunks_of_rows_choose_the_same_negatives(views, monkeypatch, num_negatives):
-    monkeypatch.setattr("graphcl.losses.engine.tiled.ROW_ELEMENTS", 40)  # four rows of eleven at a time
-    z1, z2 = views(11, 4)
-    expected = table.tuplet(z1.tolist(), z2.tolist(), num_negatives)
-    got = tuplet(z1, z2, num_negatives=num_negatives, engine="tiled", reduction="none")
-    np.testing.assert_allclose(got, expected, rtol=1e-10)
-
-
-def test_uncorrelated_columns_cost_nothing():
-    z = torch.tensor([[1, 1, 1], [1, -1, -1], [-1, 1, -1], [-1, -1, 1]], dtype=torch.float64)
-    for got, expected in (
-        (barlow_twins(z, z, off_diagonal=7.0), 0),
-        (barlow_twins(z, -z, off_diagonal=7.0), 3 * 4),
-        (barlow_twins(z, z.roll(1, dims=1), off_diagonal=7.0), 3 + 7 * 3),
-        (barlow_twins(z, z * torch.tensor([3.0, 0.1, 1]) - 5, off_diagonal=7.0), 0),
-        (vicreg(z, z), 0),
-        (vicreg(z + 2.0, z), 25 * 12 / 3),
-        (vicreg(z + 1e4, z + 1e4), 0),
-    ):
-        assert got.item() == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.1, 12345.678])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(("value", "dtype"), [(0.0, torch.float64), (0.1, torch.float32), (12345.678, torch.float32)])
 def test_constant_columns(value, dtype):
     """They correlate with nothing, and are pushed apart by the whole target; the mean may be inexact."""
     for count in (3, 100):
@@ -410,28 +249,6 @@ def test_powers_that_would_overflow_are_refused(q, temperature):
 # -- precision ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def figure():
-    path = Path(__file__).parents[2] / "docs" / "figures" / "precision.py"
-    spec = importlib.util.spec_from_file_location("figure_precision", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_flatnces_claim(figure):
-    """Textbook InfoNCE loses its gradient to rounding, at a gap of 16 to 20 in float32 and of 10 in bfloat16."""
-    for gap, dtype, low, high, best in (
-        (10, torch.float32, 1e-6, 1e-4, 1e-6),
-        (16, torch.float32, 1e-3, 5e-2, 1e-6),
-        (20, torch.float32, 1, math.inf, 1e-6),
-        (10, torch.bfloat16, 1, math.inf, 1e-2),
-    ):
-        found = figure.errors(gap, dtype)
-        assert low < found["InfoNCE, textbook"] <= high
-        assert max(found["FlatNCE"], found["InfoNCE, softplus form"]) < best
-
-
 @pytest.mark.parametrize("loss", [infonce, flatnce], ids=["infonce", "flatnce"])
 def test_confident_anchors_keep_their_gradient(loss, gradients, at_cosines):
     """At gaps s+ - max s_j of 12 to 60, the derivative computed as p+ - 1 would be rounding noise or 0."""
@@ -453,18 +270,6 @@ def test_confident_anchors_keep_their_gradient(loss, gradients, at_cosines):
 
             got, want = (gradients(first, *some) for some in (views, [z.double() for z in views]))
             assert np.linalg.norm(got - want) < error * np.linalg.norm(want)
-
-
-def test_exact_where_the_positive_has_lost(at_cosines, slopes):
-    """The negatives exceed the positive by 20 to 30, where log(1 + e^gap) and gap still differ in float64."""
-    cosines = [-0.95, 0.9, 0.1]
-    for t in (0.09, 0.08, 0.065):
-        for loss in (infonce, partial(adnce, positive_in_denominator=True, sigma=math.inf)):
-            got = loss(*at_cosines(cosines[0], cosines[1:]), temperature=t, reduction="none")[0].item()
-            assert got == pytest.approx(table.infonce(cosines[0], cosines[1:], t), rel=1e-13)
-        p = [math.exp(c / t) for c in cosines]
-        expected = [-sum(p[1:]) / sum(p) / t, *(each / sum(p) / t for each in p[1:])]
-        np.testing.assert_allclose(slopes(infonce, cosines[0], cosines[1:], temperature=t), expected, rtol=1e-11)
 
 
 def noise(*shape):
@@ -492,16 +297,16 @@ LOST = [
 
 
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
-@pytest.mark.parametrize(("name", "own", "views", "tolerance"), LOST, ids=lambda value: str(value)[:40])
-def test_float32_keeps_value_and_gradient(name, own, views, tolerance, engine):
-    found = []
-    for dtype in (torch.float32, torch.float64):
-        z1, z2 = (z.to(dtype, copy=True).requires_grad_() for z in views)
-        value = losses[name](z1, z2, engine=engine, **own)
-        value.backward()
-        found.append([value.detach().double(), z1.grad.double(), z2.grad.double()])
-    for got, want in zip(*found, strict=True):
-        assert (got - want).norm() <= tolerance * want.norm()
+def test_float32_keeps_value_and_gradient(engine):
+    for name, own, views, tolerance in LOST:
+        found = []
+        for dtype in (torch.float32, torch.float64):
+            z1, z2 = (z.to(dtype, copy=True).requires_grad_() for z in views)
+            value = losses[name](z1, z2, engine=engine, **own)
+            value.backward()
+            found.append([value.detach().double(), z1.grad.double(), z2.grad.double()])
+        for got, want in zip(*found, strict=True):
+            assert (got - want).norm() <= tolerance * want.norm(), (name, own)
 
 
 def test_the_study_loss_adnce_auto():

@@ -1,7 +1,5 @@
 """Check the tensors passed to losses; each error message names the argument, the rule and the value."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -26,14 +24,9 @@ def check_floating(name: str, z: Any) -> None:
 
 
 def check_finite(name: str, z: Tensor, whose: str = "") -> None:
-    """Raise NonFiniteInputError if `z` contains NaN or infinity.
+    """Raise NonFiniteInputError if `z` contains NaN or infinity; the message names `name` and `whose`.
 
     Tensors on other devices than the CPU are not checked, to avoid a device synchronisation.
-
-    Args:
-        name: name of the argument, for the message.
-        z: tensor to check.
-        whose: text after the name in the message, such as " of the other ranks".
     """
     # The sum is a fast filter. It can overflow on finite numbers, so check the entries before raising.
     if z.device.type == "cpu" and not math.isfinite(float(z.detach().sum())) and not torch.isfinite(z).all():

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.exponent import Exponent
+from graphcl.losses.engine.exponent import Coefficients, Exponent
 
 Similarity = Literal["cosine", "dot", "squared_distance"]
 Mask = Literal["diagonal", "ids"]
@@ -73,13 +73,6 @@ class Comparison:
         """Return a mask `[rows, keys]` that is True where an anchor and a row of the queue have the same id."""
         assert self.ids is not None
         return self.ids[0][rows, None] == self.ids[1][None, keys]
-
-    def count(self, anchors: int) -> Tensor:
-        """Return the number of negatives of each anchor in set `anchors`, as a floating-point tensor `[N]`."""
-        rows = self.sets[anchors]
-        total = sum(self.sets[keys].size(0) - int(mask == "diagonal") for keys, mask in self.key_sets[anchors])
-        count = rows.new_full((rows.size(0),), total)
-        return count if self.ids is None else count - _occurrences(*self.ids)
 
 
 @dataclass(frozen=True)
@@ -162,11 +155,9 @@ class Pairs(ABC):
         return self._count == 0
 
     @property
+    @abstractmethod
     def _count(self) -> Tensor:
-        return torch.cat([self._count_of(anchors) for anchors in range(len(self.comparison.key_sets))])
-
-    def _count_of(self, anchors: int) -> Tensor:
-        return self.comparison.count(anchors)
+        """Number of negatives of each anchor, `[A]`, as floating point."""
 
     @abstractmethod
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
@@ -212,7 +203,50 @@ def similarities(x: Tensor, y: Tensor, similarity: Similarity) -> Tensor:
     return (squares - 2 * x @ y.T).clamp(min=0).to(dtype)
 
 
-def _occurrences(ids: Tensor, among: Tensor) -> Tensor:
-    """Return how often each entry of `ids` occurs in `among`; sort instead of comparing all pairs."""
-    ordered = among.sort().values
-    return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)
+@dataclass(frozen=True)
+class Sums:
+    """Description of the sums over negatives that the tiles compute.
+
+    Args:
+        comparison: sets of anchors and keys, detached.
+        exponents: one exponent P for each sum of e^P.
+        expected: whether the mean similarities with weights e^P are wanted, instead of the sums; weights are constants.
+    """
+
+    comparison: Comparison
+    exponents: tuple[Exponent, ...]
+    expected: bool
+
+    @property
+    def slopes(self) -> list[Coefficients]:
+        """Coefficients of P', for each exponent P; of the constant 1 for the mean similarities.
+
+        For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d mean_i / d c_ij =
+        e^(P - total_i), with total_i the logsumexp.
+        """
+        return [(1.0,) if self.expected else exponent.slope for exponent in self.exponents]
+
+
+class Tiles(Protocol):
+    """Interface of the modules that compute sums and their gradients tile by tile."""
+
+    def forward(self, sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
+        """Return two sums over the negatives of each anchor, for each of the K exponents P of `sums`.
+
+        Returns:
+            The logs of the sums of e^P, and the means of the similarities with weights e^P. Each list has one tensor
+            `[K, N]` per set of N anchors. The means are valid only if `sums.expected`.
+        """
+
+    def backward(
+        self, sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: list[bool]
+    ) -> list[Tensor | None]:
+        """Return the gradient with respect to each set of rows.
+
+        Args:
+            sums: sums to differentiate.
+            totals: logsumexps returned by `forward`.
+            upstream: gradients with respect to the means if `sums.expected`, else to the logsumexps; `[K, N]` for each
+                set of anchors.
+            wanted: whether the gradient of each set is needed; the result is None if not.
+        """

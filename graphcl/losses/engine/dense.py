@@ -1,11 +1,9 @@
 """The dense engine: holds all similarities `[A, M]`, for small batches and as the reference for the tiled engine."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Comparison, Pairs, Row, RowFunction, Similarity, similarities
+from graphcl.losses.engine.comparison import Comparison, Pairs, Row, RowFunction, similarities
 from graphcl.losses.engine.exponent import Exponent
 
 
@@ -14,11 +12,25 @@ class DensePairs(Pairs):
 
     The matrix contains no entry for an anchor with itself or with its positive. Only rows of the queue with the
     anchor's id are masked.
+
+    Args:
+        comparison: sets of anchors and keys to compare.
+        row: matrix of the similarities; by default computed from `comparison`.
     """
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: Comparison, row: Row | None = None) -> None:
         super().__init__(comparison)
-        self.row = similarity_matrix(comparison)
+        if row is None:
+            known: dict[tuple[int, int], Tensor] = {}
+            rows = [similarity_rows(comparison, anchors, known=known) for anchors in range(len(comparison.key_sets))]
+            kept = [each.kept for each in rows if each.kept is not None]
+            row = Row(torch.cat([each.value for each in rows]), torch.cat(kept) if kept else None)
+        self.row = row
+
+    @property
+    def _count(self) -> Tensor:
+        value, kept = self.row.value, self.row.kept
+        return self.positive.new_full(value.shape[:1], value.size(1)) if kept is None else kept.sum(dim=1).to(value)
 
     @property
     def negative(self) -> Tensor:
@@ -45,39 +57,6 @@ class DensePairs(Pairs):
     def rows(self, function: RowFunction, *per_anchor: Tensor) -> Tensor:
         """Apply `function` to all anchors at once, see `Pairs`."""
         return function(self.row, *per_anchor)
-
-
-class ExplicitPairs(DensePairs):
-    """`Pairs` built from anchors, positives and negatives that the caller provides.
-
-    Args:
-        anchors: rows of the anchors, `[A, D]`.
-        positives: rows of the anchors' positives, `[A, D]`.
-        negatives: rows of the negatives, `[M, D]` for all anchors or `[A, M, D]` for each anchor.
-        similarity: similarity function of two rows.
-    """
-
-    def __init__(self, anchors: Tensor, positives: Tensor, negatives: Tensor, similarity: Similarity) -> None:
-        Pairs.__init__(self, Comparison((anchors, positives), ((),), similarity))
-        if negatives.dim() == 2:
-            value = similarities(anchors, negatives, similarity)
-        elif similarity == "squared_distance":
-            value = (anchors[:, None] - negatives).square().sum(dim=2)
-        else:
-            value = torch.einsum("ad,amd->am", anchors, negatives)
-        self.row = Row(value)
-
-    @property
-    def _count(self) -> Tensor:
-        return torch.full_like(self.positive, self.row.value.size(1))
-
-
-def similarity_matrix(comparison: Comparison) -> Row:
-    """Return the similarities of all anchors to their negatives, as a `Row` of A anchors."""
-    known: dict[tuple[int, int], Tensor] = {}
-    rows = [similarity_rows(comparison, anchors, known=known) for anchors in range(len(comparison.key_sets))]
-    kept = [row.kept for row in rows if row.kept is not None]
-    return Row(torch.cat([row.value for row in rows]), torch.cat(kept) if kept else None)
 
 
 def similarity_rows(

@@ -8,6 +8,7 @@ engines need no other description of such a loss.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
 from typing import TypeVar
@@ -102,9 +103,7 @@ def horner(coefficients: Coefficients, x: Value) -> Value:
 
 
 def _sum(a: Coefficients, b: Coefficients) -> Coefficients:
-    longest = max(len(a), len(b))
-    a, b = (each + (0.0,) * (longest - len(each)) for each in (a, b))
-    return tuple(x + y for x, y in zip(a, b, strict=True))
+    return tuple(x + y for x, y in itertools.zip_longest(a, b, fillvalue=0.0))
 
 
 def _shifted(coefficients: Coefficients, delta: float) -> Coefficients:

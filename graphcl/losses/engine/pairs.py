@@ -9,16 +9,13 @@ an anchor a_i are:
 | `all`       | b_j and a_j, j != i | 2N - 2 | NT-Xent (SimCLR)   |
 | `queue`     | only the queue      | Q      | MoCo, memory bank  |
 
-Rows of a tensor `queue` are additional negatives of every anchor. If ids are given, rows of the anchor's own graph are
-excluded. `negatives="queue"` needs a queue; while it is empty, as in the first step of MoCo, the negatives are `cross`.
+While the queue is empty, as in the first step of MoCo, `negatives="queue"` means `cross`.
 
 Across ranks (`graphcl.distributed.ranks`), i runs over the graphs of this rank and j over the graphs of all ranks.
 
 With `symmetric=True` the anchors are the a_i followed by the b_i, 2N in total; otherwise only the a_i. A loss is the
 mean over its anchors. (SimCLR's code instead adds the means of the two directions.)
 """
-
-from __future__ import annotations
 
 from typing import Literal
 
@@ -29,8 +26,8 @@ from graphcl.arguments import checked
 from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
-from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, Similarity
-from graphcl.losses.engine.dense import DensePairs, ExplicitPairs
+from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, Row, Similarity, similarities
+from graphcl.losses.engine.dense import DensePairs
 from graphcl.losses.engine.ring import RingPairs, rows_of_others
 from graphcl.losses.engine.tiled import TiledPairs, tiles
 
@@ -62,21 +59,21 @@ def compare(
     """Return the `Pairs` of two views of the same N graphs: anchors, positives and negatives.
 
     Half-precision input is compared in float32, also inside autocast; float64 stays float64. Call `backward` outside
-    autocast, as PyTorch recommends.
+    autocast, as PyTorch recommends. The engine `auto` decides by the number of similarities per rank. Across ranks,
+    `dense` gathers the keys, `tiled` sends them around a ring (`graphcl.losses.engine.ring`), and `auto` uses the ring
+    only if the gathered keys are too large.
 
     Args:
-        z1: projections of the first view, `[N, D]`, N >= 2, floating point.
+        z1: projections of the first view, `[N, D]`.
         z2: projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.
-        negatives: `cross`, `all` or `queue`, see the module docstring.
-        symmetric: whether the projections of the second view are anchors too.
-        queue: further negatives of all anchors, `[Q, D]`.
-        ids: graph id of each row of `z1`, integers `[N]`.
-        queue_ids: graph id of each row of `queue`, `[Q]`; an anchor's negatives exclude rows with its id.
+        negatives: `cross` (the other view's N - 1 rows), `all` (both views' 2N - 2) or `queue` (only the queue's rows).
+        symmetric: whether the projections of both views are anchors.
+        queue: further negatives of every anchor, `[Q, D]`: a queue or a memory bank; required with `negatives="queue"`.
+        ids: id of each row's graph, `[N]`; requires `queue_ids`. An anchor without negatives contributes 0.
+        queue_ids: id of each queue row's graph, `[Q]`; rows with an anchor's id are not its negatives.
         similarity: `cosine`, `dot` product or `squared_distance`.
         normalized: whether to scale rows to norm 1; by default for the cosine only.
-        engine: `dense` holds the similarities `[A, M]`, `tiled` needs memory O(N D), `auto` decides by the number of
-            similarities per rank. Across ranks, `dense` gathers the keys, `tiled` sends them around a ring
-            (`graphcl.losses.engine.ring`), and `auto` uses the ring only if the gathered keys are too large.
+        engine: `dense` holds all similarities; `tiled` needs memory O(N D), without second derivative; `auto` decides.
 
     Returns:
         Pairs to pass to `terms`, the per-anchor formula of a loss.
@@ -97,22 +94,21 @@ def compare(
         raise InputError("`negatives` is 'queue', but `queue` is missing: pass `queue`, or `negatives='cross'`.")
     by_id = (ids, queue_ids) if len(sets) == 3 and ids is not None and queue_ids is not None else None
 
-    key_sets: list[tuple[tuple[int, Mask | None], ...]] = []
+    queued: list[tuple[int, Mask | None]] = [(2, "ids" if by_id else None)] if len(sets) == 3 else []
+    key_sets = []
     for view in (0, 1) if symmetric else (0,):
-        keys: list[tuple[int, Mask | None]] = []
-        if negatives != "queue" or len(sets) == 2:
-            keys.append((1 - view, "diagonal"))
-        if negatives == "all":
-            keys.append((view, "diagonal"))
-        if len(sets) == 3:
-            keys.append((2, "ids" if by_id else None))
-        key_sets.append(tuple(keys))
+        of_batch = {"cross": [1 - view], "all": [1 - view, view], "queue": [] if queued else [1 - view]}
+        key_sets.append((*((keys, "diagonal") for keys in of_batch[negatives]), *queued))
 
-    unit = _unit(similarity, normalized)
     with torch.autocast(z1.device.type, enabled=False):
-        rows = tuple(_prepared(each, unit) for each in sets.values())
+        rows = tuple(_prepared(each, similarity, normalized) for each in sets.values())
         comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(key_sets), similarity, by_id)
-        dense = engine == "dense" or (engine == "auto" and _similarities(comparison) <= DENSE_LIMIT)
+        entries = sum(
+            rows[anchors].size(0) * rows[keys].size(0) * (ranks.size() if mask == "diagonal" else 1)
+            for anchors, of in enumerate(key_sets)
+            for keys, mask in of
+        )
+        dense = engine == "dense" or (engine == "auto" and entries <= DENSE_LIMIT)
         shared = ranks.size() > 1 and bool(comparison.batch_sets)
         numbers = ranks.size() * len(comparison.batch_sets) * z1.numel()
         if shared and (engine == "tiled" or (not dense and numbers > GATHER_LIMIT)):
@@ -133,16 +129,6 @@ def compare(
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, comparison.sets)):
             raise InputError("the tiled engine does not support torch.func; pass `engine='dense'` to the loss.")
         return TiledPairs(comparison, tiles(rows[0]))
-
-
-def _similarities(comparison: Comparison) -> int:
-    """Return the number of similarities of this rank's anchors to the keys of all ranks."""
-    sizes = [each.size(0) for each in comparison.sets]
-    return sum(
-        sizes[anchors] * sizes[keys] * (ranks.size() if mask == "diagonal" else 1)
-        for anchors, key_sets in enumerate(comparison.key_sets)
-        for keys, mask in key_sets
-    )
 
 
 @checked
@@ -172,9 +158,8 @@ def explicit(
         >>> infonce.terms(explicit(anchors, positives, negatives), temperature=1.0).shape
         torch.Size([2])
     """
-    check_rows("anchors", anchors)
-    check_rows("positives", positives)
-    check_rows("negatives", negatives)
+    for name, each in (("anchors", anchors), ("positives", positives), ("negatives", negatives)):
+        check_rows(name, each)
     shapes = [list(each.shape) for each in (anchors, positives, negatives)]
     fits = negatives.dim() == 2 or (negatives.dim() == 3 and negatives.size(0) == anchors.size(0))
     if anchors.dim() != 2 or anchors.shape != positives.shape or not fits or negatives.size(-1) != anchors.size(1):
@@ -187,14 +172,15 @@ def explicit(
     if not anchors.dtype == positives.dtype == negatives.dtype:
         kinds = f"{anchors.dtype}, {positives.dtype}, {negatives.dtype}"
         raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one dtype, got {kinds}.")
-    given = {"anchors": anchors, "positives": positives, "negatives": negatives}
     with torch.autocast(anchors.device.type, enabled=False):
-        unit = _unit(similarity, normalized)
-        rows = [_prepared(each, unit) for each in given.values()]
-        for name, each in zip(given, rows, strict=True):
-            check_finite(name, each)
-        a, p, n = rows
-        return ExplicitPairs(a, p, n, similarity)
+        a, p, n = (_prepared(each, similarity, normalized) for each in (anchors, positives, negatives))
+        if n.dim() == 2:
+            value = similarities(a, n, similarity)
+        elif similarity == "squared_distance":
+            value = (a[:, None] - n).square().sum(dim=2)
+        else:
+            value = torch.einsum("ad,amd->am", a, n)
+        return DensePairs(Comparison((a, p), ((),), similarity), Row(value))
 
 
 def normalize(z: Tensor) -> Tensor:
@@ -210,13 +196,9 @@ def normalize(z: Tensor) -> Tensor:
     return z / torch.linalg.vector_norm(z, dim=-1, keepdim=True).clamp(min=1)
 
 
-def _unit(similarity: Similarity, normalized: bool | None) -> bool:
-    """Return whether to scale rows to norm 1: `normalized` if given, else True for the cosine only."""
-    return normalized or (normalized is None and similarity == "cosine")
-
-
-def _prepared(z: Tensor, unit: bool) -> Tensor:
-    """Return `z` in float32 or float64, with rows scaled to norm 1 if `unit`."""
+def _prepared(z: Tensor, similarity: Similarity, normalized: bool | None) -> Tensor:
+    """Return `z` in float32 or float64, with rows of norm 1 if `normalized`; by default for the cosine only."""
+    unit = similarity == "cosine" if normalized is None else normalized
     return normalize(z) if unit else at_least_float32(z)
 
 

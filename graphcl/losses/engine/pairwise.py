@@ -1,17 +1,16 @@
 """The decorator `pairwise`, which turns a per-anchor formula into a loss of two views.
 
-A loss file defines the formula as a function of `Pairs`. `pairwise` registers it as a function of `(z1, z2)` and adds
-the arguments that all pairwise losses share, with their documentation.
+A loss file defines the formula as a function of `Pairs`, with names from this module. `pairwise` registers it as a
+function of `(z1, z2)` and adds the arguments that all pairwise losses share, with their documentation.
 
 Across ranks (`graphcl.distributed.ranks`), a loss takes one rank's shard of a batch and returns the mean over its
 anchors, with negatives from the global batch. The mean of these values over ranks is the loss of the global batch.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, get_type_hints
 
 import torch
@@ -22,64 +21,85 @@ from graphcl.arguments import checked, nearest
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import check_weight
-from graphcl.losses.engine.comparison import Pairs, Similarity
-from graphcl.losses.engine.pairs import Engine, Negatives, compare
+from graphcl.losses.engine.comparison import Pairs, Row, Similarity
+from graphcl.losses.engine.exponent import Exponent, gaussian, linear
+from graphcl.losses.engine.pairs import compare
 from graphcl.registry import losses
 
-Reduction = Literal["mean", "none"]
+__all__ = ["Exponent", "Pairs", "Row", "gaussian", "linear", "pairwise", "softplus"]
 
-_SHARED: dict[str, tuple[Any, Any, str]] = {
-    "negatives": (
-        Negatives,
-        "cross",
-        "`cross` (the other view's N - 1 rows), `all` (both views' 2N - 2) or `queue` (only the queue's rows).",
-    ),
-    "symmetric": (bool, True, "whether the projections of both views are anchors."),
-    "queue": (
-        Tensor | None,
-        None,
-        'further negatives of every anchor, `[Q, D]`: a queue or a memory bank; required with `negatives="queue"`.',
-    ),
-    "ids": (
-        Tensor | None,
-        None,
-        "id of each row's graph, `[N]`; requires `queue_ids`. An anchor without negatives contributes 0.",
-    ),
-    "queue_ids": (
-        Tensor | None,
-        None,
-        "id of each queue row's graph, `[Q]`; rows with an anchor's id are not its negatives.",
-    ),
-    "weight": (Tensor | None, None, "weight of each graph in the mean, `[N]`, >= 0."),
-    "engine": (
-        Engine,
-        "auto",
-        "`dense` holds all similarities; `tiled` needs memory O(N D), without second derivative; `auto` decides.",
-    ),
-    "reduction": (Reduction, "mean", "`mean` over anchors, or `none` for the terms `[A]`."),
-}
-_VIEWS = {
-    "z1": "projections of the first view, `[N, D]`.",
-    "z2": "projections of the second view, `[N, D]`; row i is the same graph as row i of `z1`.",
-}
+Reduction = Literal["mean", "none"]
+_SECTIONS = ("Args", "Returns", "Raises", "Example", "References")
 _RESULTS = {
-    "Returns": 'The mean over anchors, or with `reduction="none"` their terms `[A]`.',
-    "Raises": "InputError: an argument out of range, shapes that do not match, fewer than two graphs.",
+    "Returns": '    The mean over anchors, or with `reduction="none"` their terms `[A]`.',
+    "Raises": "    InputError: an argument out of range, shapes that do not match, fewer than two graphs.",
 }
+
+
+def reduce(terms: Tensor, weight: Tensor | None = None, reduction: Reduction = "mean") -> Tensor:
+    """Return the mean of `terms [A]`, or `terms` itself if `reduction` is `none`.
+
+    Across ranks, this rank's weighted sum is divided by the average over ranks of the sum of weights. The average of
+    the results over ranks is then the weighted mean of the global batch.
+
+    Args:
+        terms: loss of each anchor, `[A]`.
+        weight: weight of each graph in the mean, `[N]`, >= 0.
+        reduction: `mean` over anchors, or `none` for the terms `[A]`.
+    """
+    if reduction == "none":
+        return terms
+    if weight is None:
+        return terms.mean()
+    largest = weight.max()
+    if ranks.size() > 1:
+        largest = ranks.largest_over_ranks(largest)
+        if largest.device.type == "cpu" and largest == 0:
+            raise InputError("`weight` must not be all zero, got only zeros on every rank.")
+    weight = (weight / largest).to(terms.dtype).repeat(terms.numel() // weight.numel())
+    total = weight.sum()
+    if ranks.size() > 1:
+        total = ranks.sum_over_ranks(total) / ranks.size()
+    return (weight * terms).sum() / total
+
+
+_Documented = dict[str, tuple[inspect.Parameter, str]]
+
+
+def _documented_parameters(function: Callable[..., Tensor | Pairs]) -> _Documented:
+    """Return each parameter of a function by name, with its evaluated annotation and its documentation."""
+    function = inspect.unwrap(function)
+    hints = get_type_hints(function, include_extras=True)
+    texts = dict(re.findall(r"^    (\w+): (.+(?:\n     .+)*)$", inspect.getdoc(function) or "", re.MULTILINE))
+    if "temperature" in hints:
+        texts.setdefault("temperature", "divisor of the cosines, >= 1e-6 (tau).")
+    parameters = inspect.signature(function).parameters
+    return {key: (each.replace(annotation=hints.get(key, Any)), texts.get(key, "")) for key, each in parameters.items()}
+
+
+_DOCUMENTED = _documented_parameters(compare) | _documented_parameters(reduce)
+_VIEWS = {key: _DOCUMENTED[key] for key in ("z1", "z2")}
+_SHARED = {
+    key: _DOCUMENTED[key]
+    for key in ("negatives", "symmetric", "queue", "ids", "queue_ids", "engine", "weight", "reduction")
+}
+
+
+def _documented(text: str, parameters: _Documented) -> str:
+    """Return the docstring `text` of a formula with the documentation of all `parameters`, and missing sections."""
+    before, *parts = re.split(r"^(Args|Returns|Raises|Example|References):\n", text, flags=re.MULTILINE)
+    sections = _RESULTS | dict(zip(parts[::2], parts[1::2], strict=True))
+    sections["Args"] = "\n".join(f"    {key}: {about}" for key, (_, about) in parameters.items())
+    ordered = [f"{title}:\n{sections[title].rstrip()}" for title in _SECTIONS if title in sections]
+    return "\n\n".join([before.rstrip(), *ordered])
 
 
 class PairwiseLoss(Protocol):
-    """A registered pairwise loss: a function of two views, with the parts of its computation as attributes.
+    """A registered pairwise loss: a function of two views, with the parts of its computation as attributes."""
 
-    Attributes:
-        terms: the formula, with checked arguments.
-        formula: the formula itself.
-        compare: function `(z1, z2, **arguments)` that returns the pairs, the formula's arguments and the shared ones.
-    """
-
-    terms: Callable[..., Tensor]
+    terms: Callable[..., Tensor]  # the formula, with checked arguments
     formula: Callable[..., Tensor]
-    compare: Callable[..., tuple[Pairs, dict[str, Any], dict[str, Any]]]
+    compare: Callable[..., tuple[Pairs, dict[str, Any], dict[str, Any]]]  # also the formula's and the shared arguments
 
     def __call__(self, z1: Tensor, z2: Tensor, **arguments: Any) -> Tensor:
         """Return the loss of the projections `z1` and `z2` of two views, `[N, D]` each."""
@@ -114,10 +134,11 @@ def pairwise(
         raise InputError(f"unknown shared argument `{unknown[0]}`; {nearest(unknown[0], _SHARED)}.")
 
     def decorate(formula: Callable[..., Tensor]) -> PairwiseLoss:
-        own = {key: value for key, value in inspect.signature(formula).parameters.items() if key != "pairs"}
-        shared = {key: value for key, value in _SHARED.items() if key not in constant and key not in own}
-        usual = {key: default for key, (_, default, _) in _SHARED.items()} | defaults | constant
-        normalized = own["normalize"].default if "normalize" in own else None
+        formulas = _documented_parameters(formula)
+        own = {key: formulas[key] for key in formulas if key != "pairs"}
+        shared = {key: _SHARED[key] for key in _SHARED if key not in constant and key not in own}
+        usual = {key: each.default for key, (each, _) in _SHARED.items()} | defaults | constant
+        normalized = own["normalize"][0].default if "normalize" in own else None
 
         def compared(z1: Tensor, z2: Tensor, **own: Any) -> tuple[Pairs, dict[str, Any], dict[str, Any]]:
             given = usual | {key: own.pop(key) for key in shared if key in own}
@@ -134,12 +155,12 @@ def pairwise(
                 return total(formula(pairs, **own), pairs, given)
 
         loss.__name__, loss.__qualname__, loss.__module__ = formula.__name__, formula.__qualname__, formula.__module__
-        signature = _signature(formula, own, shared, defaults)
-        loss.__signature__ = signature  # type: ignore[attr-defined]
-        loss.__annotations__ = {key: each.annotation for key, each in signature.parameters.items()} | {"return": Tensor}
-        loss.__doc__ = _documented(
-            inspect.getdoc(formula) or "", own, {key: text for key, (_, _, text) in shared.items()}
-        )
+        parameters = [each for each, _ in (*_VIEWS.values(), *own.values())]
+        for key, (each, _) in shared.items():
+            parameters.append(each.replace(kind=each.KEYWORD_ONLY, default=defaults.get(key, each.default)))
+        loss.__signature__ = inspect.Signature(parameters, return_annotation=Tensor)  # type: ignore[attr-defined]
+        loss.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": Tensor}
+        loss.__doc__ = _documented(inspect.getdoc(formula) or "", _VIEWS | own | shared)
 
         @functools.wraps(formula)
         def terms(pairs: Pairs, **arguments: Any) -> Tensor:
@@ -159,68 +180,9 @@ def total(terms: Tensor, pairs: Pairs, given: dict[str, Any]) -> Tensor:
     """Return the loss of the per-anchor `terms [A]`: their mean, or as the shared arguments `given` demand."""
     if given["ids"] is not None:
         terms = terms.masked_fill(pairs.isolated, 0.0)
-    return reduce(terms, given["reduction"], given["weight"])
+    return reduce(terms, given["weight"], given["reduction"])
 
 
 def softplus(x: Tensor) -> Tensor:
     """Return log(1 + e^x), exact to rounding also in float64, unlike PyTorch's softplus with its default threshold."""
     return functional.softplus(x, threshold=40)
-
-
-def reduce(terms: Tensor, reduction: Reduction, weight: Tensor | None = None) -> Tensor:
-    """Return the mean of `terms [A]`, or `terms` itself if `reduction` is `none`.
-
-    With `weight [N]`, the mean is weighted by graph. Across ranks, this rank's weighted sum is divided by the average
-    over ranks of the sum of weights. The average of the results over ranks is then the weighted mean of the global
-    batch.
-    """
-    if reduction == "none":
-        return terms
-    if weight is None:
-        return terms.mean()
-    largest = weight.max()
-    if ranks.size() > 1:
-        largest = ranks.largest_over_ranks(largest)
-        if largest.device.type == "cpu" and largest == 0:
-            raise InputError("`weight` must not be all zero, got only zeros on every rank.")
-    weight = (weight / largest).to(terms.dtype).repeat(terms.numel() // weight.numel())
-    total = weight.sum()
-    if ranks.size() > 1:
-        total = ranks.sum_over_ranks(total) / ranks.size()
-    return (weight * terms).sum() / total
-
-
-def _signature(
-    formula: Callable[..., Tensor],
-    own: dict[str, inspect.Parameter],
-    shared: dict[str, tuple[Any, Any, str]],
-    defaults: dict[str, Any],
-) -> inspect.Signature:
-    """Return the signature of the loss: the views, the formula's own arguments, then the shared arguments."""
-    hints = get_type_hints(formula, include_extras=True)
-    views = [inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Tensor) for key in _VIEWS]
-    others = [
-        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(key, default), annotation=kind)
-        for key, (kind, default, _) in shared.items()
-    ]
-    formulas = [each.replace(annotation=hints.get(key, Any)) for key, each in own.items()]
-    return inspect.Signature([*views, *formulas, *others], return_annotation=Tensor)
-
-
-def _documented(text: str, own: Iterable[str], shared: dict[str, str]) -> str:
-    """Return the docstring `text` of a formula with the views, the shared arguments and missing sections added."""
-    if "Args:\n" not in text:
-        section = "Returns:\n" if "Returns:\n" in text else "Example:\n"
-        text = text.replace(section, f"Args:\n\n{section}", 1)
-    before, mark, after = text.partition("Args:\n")
-    written, blank, rest = ("", "", after) if after.startswith("\n") else after.partition("\n\n")
-    added = dict(_VIEWS)
-    if "temperature" in own and "    temperature:" not in written:
-        added["temperature"] = "divisor of the cosines, >= 1e-6 (tau)."
-    lines = [f"    {key}: {line}" for key, line in added.items()]
-    lines += [line for line in written.split("\n") if line.strip() and not line.strip().startswith("pairs:")]
-    lines += [f"    {key}: {line}" for key, line in shared.items()]
-    for title, line in _RESULTS.items():
-        if f"{title}:\n" not in rest:
-            rest = rest.replace("Example:\n", f"{title}:\n    {line}\n\nExample:\n", 1)
-    return before + mark + "\n".join(lines) + (blank or "\n") + rest

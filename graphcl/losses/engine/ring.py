@@ -1,28 +1,20 @@
 """The tiled engine across ranks: keys circulate in a ring, so that each of R ranks holds O(N D / R) numbers.
 
-Gathered keys and their gradients take O(N D) on every rank. In the ring, a rank compares its anchors with its own
-keys, then with the keys of each preceding rank in turn. The next keys are in transit meanwhile, and the partial sums
-are merged. In the backward pass the keys circulate again, followed by their gradients: each rank adds the contribution
-of its anchors, and the last rank returns the gradient to the owner of the keys.
+In the ring, a rank compares its anchors with its own keys, then with the keys of each preceding rank in turn. The next
+keys are in transit meanwhile, and the partial sums are merged. In the backward pass the keys circulate again, followed
+by their gradients: each rank adds the contribution of its anchors, and the last rank returns the gradient to the owner
+of the keys.
 
-The table gives the numbers that a rank sends or receives, for K sets of keys `[n, D]` (one view or both) on each rank:
-
-| form            | forward          | backward           | memory for others' keys and gradients   |
-|-----------------|------------------|--------------------|-----------------------------------------|
-| gathered        | (R - 1) K n D    | (R - 1) K n D      | 2 (R - 1) K n D                         |
-| ring            | (R - 1) K n D    | 2 (R - 1) K n D    | 6 K n D at most                         |
-| ring, `moments` | 2 D (D + 2)      | 2 D (D + 2)        | nothing                                 |
-
-`benchmarks/ranks.py` measures both forms. `Pairs.moments` needs only sums over keys; `Pairs.rows` gathers the keys. On
-the CPU, ranks compare their batch sizes first.
+With K sets of keys `[n, D]` (one view or both) on each rank, a rank sends (R - 1) K n D numbers forward and twice as
+many backward, and holds at most 6 K n D of other ranks. Gathered keys take (R - 1) K n D numbers either way, and 2 (R -
+1) K n D in memory. `Pairs.moments` sends only 2 D (D + 2) numbers either way. `Pairs.rows` gathers the keys. On the
+CPU, ranks compare their batch sizes first.
 
 References:
     Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite Context", 2023 (arXiv
     2310.01889), for attention. Cheng et al., "Breaking the Memory Barrier: Near Infinite Batch Size Scaling for
     Contrastive Loss", 2024 (arXiv 2410.17243).
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,8 +26,7 @@ from torch import Tensor
 
 from graphcl.distributed import ranks
 from graphcl.losses.engine.checks import NonFiniteInputError, check_finite
-from graphcl.losses.engine.comparison import Comparison, RowFunction
-from graphcl.losses.engine.sums import Sums, Tiles
+from graphcl.losses.engine.comparison import Comparison, RowFunction, Sums, Tiles
 from graphcl.losses.engine.tiled import TiledPairs
 
 _KEYS, _GRADIENTS = 1, 2
@@ -77,9 +68,8 @@ class RingPairs(TiledPairs):
         return self.comparison.with_keys(rows_of_others(self.comparison))
 
     def _count_of(self, anchors: int) -> Tensor:
-        comparison = self.comparison
-        visits = sum(mask == "diagonal" for _, mask in comparison.key_sets[anchors])
-        return comparison.count(anchors) + (self._ranks.size - 1) * visits * comparison.sets[anchors].size(0)
+        visits = sum(mask == "diagonal" for _, mask in self.comparison.key_sets[anchors])
+        return super()._count_of(anchors) + (self._ranks.size - 1) * visits * self.comparison.sets[anchors].size(0)
 
     def _moments_of_keys(self, sets: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         batch_sets, everywhere = self.comparison.batch_sets, ranks.sum_over_ranks
@@ -111,21 +101,15 @@ class _Ring:
         return totals, expected
 
     def backward(
-        self,
-        sums: Sums,
-        totals: list[Tensor],
-        grad_totals: list[Tensor],
-        grad_expected: list[Tensor],
-        wanted: list[bool],
+        self, sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: list[bool]
     ) -> list[Tensor | None]:
         """Return the gradients of the sets, see `Tiles`."""
-        given = totals, grad_totals, grad_expected
-        gradients = self._tiles.backward(sums, *given, wanted)
+        gradients = self._tiles.backward(sums, totals, upstream, wanted)
         batch = sums.comparison.batch_sets
         views = len(sums.comparison.sets)
         arriving: _Transfer | None = None
         for visiting in self._visits(sums):
-            found = self._tiles.backward(visiting, *given, [*wanted, *(True for _ in batch)])
+            found = self._tiles.backward(visiting, totals, upstream, [*wanted, *(True for _ in batch)])
             for so_far, more in zip(gradients, found[:views], strict=True):
                 if so_far is not None and more is not None:
                     so_far += more
@@ -153,13 +137,7 @@ class _Ring:
 
 
 class _Transfer:
-    """A transfer in progress that sends one tensor to the next rank and receives one from the preceding rank.
-
-    Args:
-        leaving: tensor to send; the received tensor has the same shape and dtype.
-        group: ranks that form the ring.
-        tag: message tag.
-    """
+    """A transfer in progress: sends `leaving` to the next rank, and receives as much from the preceding rank."""
 
     def __init__(self, leaving: Tensor, group: ranks.Ranks, tag: int) -> None:
         self.tag, self._sent, self._received = tag, leaving, torch.empty_like(leaving)

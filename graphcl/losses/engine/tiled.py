@@ -13,8 +13,6 @@ References:
     "Breaking the Memory Barrier: Near Infinite Batch Size Scaling for Contrastive Loss", 2024 (arXiv 2410.17243).
 """
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,10 +24,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from graphcl.losses.engine import torch_tiles
-from graphcl.losses.engine.comparison import Comparison, Pairs, RowFunction
+from graphcl.losses.engine.comparison import Comparison, Pairs, RowFunction, Sums, Tiles
 from graphcl.losses.engine.dense import similarity_rows
 from graphcl.losses.engine.exponent import Exponent
-from graphcl.losses.engine.sums import Sums, Tiles
 
 ROW_ELEMENTS = 2**23
 """Largest number of similarities that `TiledPairs.rows` holds at once."""
@@ -46,6 +43,20 @@ class TiledPairs(Pairs):
     def __init__(self, comparison: Comparison, tiles: Tiles) -> None:
         super().__init__(comparison)
         self._tiles = tiles
+
+    @property
+    def _count(self) -> Tensor:
+        return torch.cat([self._count_of(anchors) for anchors in range(len(self.comparison.key_sets))])
+
+    def _count_of(self, anchors: int) -> Tensor:
+        comparison, rows = self.comparison, self.comparison.sets[anchors]
+        total = sum(comparison.sets[keys].size(0) - (mask == "diagonal") for keys, mask in comparison.key_sets[anchors])
+        count = rows.new_full((rows.size(0),), total)
+        if comparison.ids is None:
+            return count
+        # Sort instead of comparing all pairs.
+        ids, ordered = comparison.ids[0], comparison.ids[1].sort().values
+        return count - (torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids))
 
     def logsumexp(self, *exponents: Exponent) -> tuple[Tensor, ...]:
         """Return the logsumexps of the negatives, see `Pairs`."""
@@ -150,13 +161,8 @@ class _TiledSums(torch.autograd.Function):
         sums = replace(ctx.sums, comparison=replace(ctx.sums.comparison, sets=sets))
         n = sets[0].size(0)
         with torch.autocast(sets[0].device.type, enabled=False):
-            gradients = ctx.tiles.backward(
-                sums,
-                totals,
-                list(grad_totals.split(n, dim=1)),
-                list(grad_expected.split(n, dim=1)),
-                list(ctx.needs_input_grad[2:]),
-            )
+            upstream = (grad_expected if sums.expected else grad_totals).split(n, dim=1)
+            gradients = ctx.tiles.backward(sums, totals, list(upstream), list(ctx.needs_input_grad[2:]))
         return None, None, *gradients
 
 

@@ -1,16 +1,13 @@
 """Tiles of the tiled engine in PyTorch operations, for the CPU, for float64 and for devices without Triton."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Mask
-from graphcl.losses.engine.exponent import Coefficients
-from graphcl.losses.engine.sums import Sums
+from graphcl.losses.engine.comparison import Comparison, Mask, Sums
+from graphcl.losses.engine.exponent import Coefficients, Exponent
 
 TILE = 512
 """Number of rows and of columns of a tile: 1 MB in float32, so that a few tiles fit the L2 cache of a CPU."""
@@ -20,11 +17,7 @@ TILE = 512
 class Tile:
     """One tile: the similarities of a slice of one set (the rows) and a slice of another set (the columns).
 
-    Args:
-        rows: index of the set that gives the rows, and a slice of this set.
-        columns: index of the set that gives the columns, and a slice of this set.
-        both: whether the columns are anchors too.
-        mask: pairs that are not negatives.
+    Rows and columns are an index of a set and a slice of this set. With `both`, the columns are anchors too.
     """
 
     rows: tuple[int, slice]
@@ -34,17 +27,14 @@ class Tile:
 
     @property
     def sides(self) -> list[tuple[int, slice, int]]:
-        """Sets of anchors in the tile: the rows, and also the columns if they are anchors.
-
-        Each entry has three parts: the index of a set, a slice of this set, and the tile's axis of the negatives.
-        """
+        """Index and slice of each set of anchors in the tile, and the tile's axis of their negatives."""
         return [(*self.rows, 1), (*self.columns, 0)] if self.both else [(*self.rows, 1)]
 
     def fill_masked(self, sums: Sums, values: Tensor, filler: float) -> None:
         """Set the entries of `values` that are not negatives to `filler`, in place."""
         rows, columns = self.rows[1], self.columns[1]
-        if self.mask == "diagonal" and rows.start < columns.stop and columns.start < rows.stop:
-            values.diagonal(rows.start - columns.start).fill_(filler)
+        if self.mask == "diagonal" and rows == columns:
+            values.fill_diagonal_(filler)
         elif self.mask == "ids":
             values.masked_fill_(sums.comparison.same_ids(rows, columns), filler)
 
@@ -57,16 +47,15 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     # Online logsumexp: for each anchor, `highest` is the running maximum of P (0 for small exponents), `total` the sum
     # of the weights e^(P - highest) and `moment` the sum of the weighted similarities.
     lowest = torch.finfo(some.dtype).min  # finite, as -inf minus itself would be NaN
-    start = some.new_tensor([0.0 if sums.small(exponent) else lowest for exponent in sums.exponents])
+    start = some.new_tensor([0.0 if _small(sums, exponent) else lowest for exponent in sums.exponents])
     highest = [start[:, None].repeat(1, some.size(0)) for _ in anchors]
     total = [some.new_zeros(shape) for _ in anchors]
     moment = [some.new_zeros(shape) for _ in anchors]
     work = _Workspace(some)
-    for tile in _tiles(sums):
-        similarity = _similarity(sums, tile, work)
+    for tile, similarity in _tiles(sums.comparison, work):
         for k, exponent in enumerate(sums.exponents):
-            value = _evaluate(exponent.total, exponent.center, similarity, out=work.like(similarity, 1))
-            small = sums.small(exponent)
+            value = _evaluate(exponent.total, exponent.center, similarity, out=work.take(1, *similarity.shape))
+            small = _small(sums, exponent)
             tile.fill_masked(sums, value.exp_() if small else value, 0.0 if small else -torch.inf)
             for number, part, axis in tile.sides:
                 weight = value
@@ -77,43 +66,36 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
                     total[number][k, part] *= shrink
                     moment[number][k, part] *= shrink
                     highest[number][k, part] = now
-                    weight = torch.sub(value, now.unsqueeze(axis), out=work.like(value, 2)).exp_()
+                    weight = torch.sub(value, now.unsqueeze(axis), out=work.take(2, *value.shape)).exp_()
                 total[number][k, part] += weight.sum(dim=axis)
                 if sums.expected:
-                    product = torch.mul(weight, similarity, out=work.like(value, 3))
+                    product = torch.mul(weight, similarity, out=work.take(3, *value.shape))
                     moment[number][k, part] += product.sum(dim=axis)
     expected = [torch.where(each > 0, of_set / each, 0.0) for of_set, each in zip(moment, total, strict=True)]
     return [each.log() + of_set for each, of_set in zip(total, highest, strict=True)], expected
 
 
-def backward(
-    sums: Sums, totals: list[Tensor], grad_totals: list[Tensor], grad_expected: list[Tensor], wanted: list[bool]
-) -> list[Tensor | None]:
+def backward(sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: list[bool]) -> list[Tensor | None]:
     """Return the gradients of the sets, see `Tiles`."""
     sets = sums.comparison.sets
     gradients = [torch.zeros_like(each) if want else None for each, want in zip(sets, wanted, strict=True)]
-    # For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d expected_i / d c_ij =
-    # e^(P - total_i), as weights are constants.
-    upstream = grad_expected if sums.expected else grad_totals
     # The total of an anchor without negatives is -inf; replace it by 0 so that its gradient is 0 instead of NaN.
     totals = [total.masked_fill(total.isinf(), 0.0) for total in totals]
     work = _Workspace(sets[0])
-    for tile in _tiles(sums):
-        similarity = _similarity(sums, tile, work)
-        gradient = work.like(similarity, 1).zero_()
-        for k, exponent in enumerate(sums.exponents):
-            slope = (1.0,) if sums.expected else exponent.slope
+    for tile, similarity in _tiles(sums.comparison, work):
+        gradient = work.take(1, *similarity.shape).zero_()
+        for k, (exponent, slope) in enumerate(zip(sums.exponents, sums.slopes, strict=True)):
             if not any(slope):
                 continue
-            value = _evaluate(exponent.total, exponent.center, similarity, out=work.like(similarity, 2))
-            weights = work.like(similarity, 3).zero_()
-            if sums.small(exponent):
+            value = _evaluate(exponent.total, exponent.center, similarity, out=work.take(2, *similarity.shape))
+            weights = work.take(3, *similarity.shape).zero_()
+            if _small(sums, exponent):
                 for number, part, axis in tile.sides:
                     weights += (upstream[number][k, part] * (-totals[number][k, part]).exp()).unsqueeze(axis)
                 weights *= value.exp_()
             else:
                 for number, part, axis in tile.sides:
-                    weight = torch.sub(value, totals[number][k, part].unsqueeze(axis), out=work.like(value, 4))
+                    weight = torch.sub(value, totals[number][k, part].unsqueeze(axis), out=work.take(4, *value.shape))
                     weights.addcmul_(weight.exp_(), upstream[number][k, part].unsqueeze(axis))
             if len(slope) == 1:
                 gradient.add_(weights, alpha=slope[0])
@@ -141,28 +123,27 @@ class _Workspace:
             self._buffers[number] = self._some.new_empty(TILE * TILE)
         return self._buffers[number][: rows * columns].view(rows, columns)
 
-    def like(self, tile: Tensor, number: int) -> Tensor:
-        """Return buffer `number`, uninitialised, in the shape of `tile`."""
-        return self.take(number, *tile.shape)
 
-
-def _tiles(sums: Sums) -> Iterator[Tile]:
-    sizes = [each.size(0) for each in sums.comparison.sets]
-    for block in sums.blocks:
-        own = block.rows == block.columns
-        for top in range(0, sizes[block.rows], TILE):
-            rows = slice(top, min(top + TILE, sizes[block.rows]))
+def _tiles(comparison: Comparison, work: _Workspace) -> Iterator[tuple[Tile, Tensor]]:
+    """Yield each tile and its similarities, in buffer 0."""
+    sets, key_sets = comparison.sets, comparison.key_sets
+    for anchors, (keys, mask) in ((anchors, each) for anchors, of in enumerate(key_sets) for each in of):
+        both = keys < len(key_sets) and (anchors, mask) in key_sets[keys]
+        if both and keys < anchors:
+            continue  # the other direction of the same matrix
+        own = anchors == keys
+        for top in range(0, sets[anchors].size(0), TILE):
+            rows, x = slice(top, top + TILE), sets[anchors][top : top + TILE]
             # Within one set the matrix is symmetric, so the tiles of the upper triangle suffice.
-            for left in range(top if own else 0, sizes[block.columns], TILE):
-                columns = slice(left, min(left + TILE, sizes[block.columns]))
-                both = block.both and not (own and left == top)
-                yield Tile((block.rows, rows), (block.columns, columns), both, block.mask)
+            for left in range(top if own else 0, sets[keys].size(0), TILE):
+                columns, y = slice(left, left + TILE), sets[keys][left : left + TILE]
+                tile = Tile((anchors, rows), (keys, columns), both and not (own and left == top), mask)
+                yield tile, torch.mm(x, y.T, out=work.take(0, x.size(0), y.size(0)))
 
 
-def _similarity(sums: Sums, tile: Tile, work: _Workspace) -> Tensor:
-    (rows, row_part), (columns, column_part) = tile.rows, tile.columns
-    x, y = sums.comparison.sets[rows][row_part], sums.comparison.sets[columns][column_part]
-    return torch.mm(x, y.T, out=work.take(0, x.size(0), y.size(0)))
+def _small(sums: Sums, exponent: Exponent) -> bool:
+    """Return whether e^P, with P = `exponent`, can neither overflow nor underflow and needs no running maximum."""
+    return sums.comparison.similarity == "cosine" and exponent.is_small
 
 
 def _evaluate(coefficients: Coefficients, center: float, c: Tensor, out: Tensor) -> Tensor:

@@ -12,15 +12,13 @@ float32. "high" is three passes of TF32, which is nearly as exact. "medium" is o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Mask
-from graphcl.losses.engine.exponent import Coefficients, Exponent
-from graphcl.losses.engine.sums import Sums
+from graphcl.losses.engine.comparison import Mask, Sums
+from graphcl.losses.engine.exponent import Coefficients
 
 jit: Callable[[Any], Any]
 try:
@@ -31,108 +29,68 @@ try:
 except ImportError:  # PyTorch without CUDA: the module must be importable; its kernels are never called
 
     def jit(function: Any) -> Any:
-        """Return `function` unchanged, so that the module can be imported without Triton."""
+        """Return `function` unchanged."""
         return function
 
 
 LOWEST = torch.finfo(torch.float32).min
 """Initial value of a running maximum; finite, as -inf minus itself would be NaN."""
-PRECISIONS = {"highest": "ieee", "high": "tf32x3", "medium": "tf32"}
-"""Argument `input_precision` of `tl.dot` for each value of `torch.get_float32_matmul_precision()`."""
 LEAVE_OUT: dict[Mask | None, int] = {None: 0, "diagonal": 1, "ids": 2}
+WIDEST = 128
+"""Largest number of gradient coordinates per program; for wider rows, more programs recompute the tiles."""
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """Block sizes and launch options of a kernel. Sizes are powers of 2, at least 16.
-
-    Args:
-        rows: rows handled by one program.
-        columns: columns per loop iteration.
-        depth: coordinates per product of two blocks.
-        width: largest number of gradient coordinates per program; for wider rows, more programs recompute the tiles.
-        warps: warps per program.
-        stages: stages of the software pipeline.
-    """
-
-    rows: int
-    columns: int
-    depth: int
-    width: int = 128
-    warps: int = 4
-    stages: int = 2
-
-    def options(self) -> dict[str, int]:
-        """Return block sizes (without `width`) and launch options as keyword arguments of the kernels."""
-        sizes = {"ROWS": self.rows, "COLUMNS": self.columns, "DEPTH": self.depth}
-        return sizes | {"num_warps": self.warps, "num_stages": self.stages}
+def blocks(precision: str, rows: int, columns: int, depth: int, warps: int = 4, stages: int = 2) -> dict[str, Any]:
+    """Return the options of a kernel: rows per program, columns per iteration, coordinates per product, and launch."""
+    sizes = {"PRECISION": precision, "ROWS": rows, "COLUMNS": columns, "DEPTH": depth}
+    return sizes | {"num_warps": warps, "num_stages": stages}
 
 
 # Chosen from compiler reports for Hopper and Ampere, so that few registers spill and shared memory stays within the 99
 # KB of smaller chips. Products in full float32 unroll the depth instead of using tensor cores, so their depth is short.
 FORWARD = {
-    "ieee": Blocks(64, 64, 16, stages=3),
-    "tf32x3": Blocks(64, 64, 32),
-    "tf32": Blocks(128, 128, 32, warps=8, stages=3),
+    "highest": blocks("ieee", 64, 64, 16, stages=3),
+    "high": blocks("tf32x3", 64, 64, 32),
+    "medium": blocks("tf32", 128, 128, 32, warps=8, stages=3),
 }
+"""Options of the forward kernel for each value of `torch.get_float32_matmul_precision()`."""
 BACKWARD = {
-    "ieee": Blocks(64, 32, 16),
-    "tf32x3": Blocks(64, 32, 32),
-    "tf32": Blocks(64, 64, 32, warps=8),
+    "highest": blocks("ieee", 64, 32, 16),
+    "high": blocks("tf32x3", 64, 32, 32),
+    "medium": blocks("tf32", 64, 64, 32, warps=8),
 }
 
 
 def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     """Return logsumexps and mean similarities, see `Tiles`."""
-    precision = PRECISIONS[torch.get_float32_matmul_precision()]
-    blocks = FORWARD[precision]
+    options = FORWARD[torch.get_float32_matmul_precision()]
     sets = [each.contiguous() for each in sums.comparison.sets]
     totals, expected = [], []
     for anchors, key_sets in enumerate(sums.comparison.key_sets):
         x = sets[anchors]
+        grid = (triton.cdiv(x.size(0), options["ROWS"]),)
         # Online logsumexp: for each anchor, `highest` is the running maximum of P, `total` the sum of the weights
         # e^(P - highest) and `moment` the sum of the weighted similarities. Each set of keys updates them.
         highest = x.new_full((len(sums.exponents), x.size(0)), LOWEST)
         total, moment = torch.zeros_like(highest), torch.zeros_like(highest)
         for keys, mask in key_sets:
             for two in _twos(range(len(sums.exponents))):
-                exponents = [sums.exponents[k] for k in two]
+                state = [each[two[0] :] for each in (highest, total, moment)]
+                rows, scalars, constants = _arguments(sums, sets, anchors, keys, mask, two)
                 with torch.cuda.device_of(x):
-                    _forward[(triton.cdiv(x.size(0), blocks.rows),)](
-                        x,
-                        sets[keys],
-                        *_ids(sums, anchors, keys, mask, x),
-                        *(each[two[0] :] for each in (highest, total, moment)),
-                        x.size(0),
-                        sets[keys].size(0),
-                        *_scalars(exponents),
-                        K=len(two),
-                        TERMS=_terms(exponent.total for exponent in exponents),
-                        EXPECTED=sums.expected,
-                        LEAVE_OUT=LEAVE_OUT[mask],
-                        PRECISION=precision,
-                        WIDTH=x.size(1),
-                        **blocks.options(),
-                    )
+                    _forward[grid](*rows, *state, *scalars, EXPECTED=sums.expected, **constants, **options)
         totals.append(total.log() + highest)
         expected.append(torch.where(total > 0, moment / total, 0.0))
     return totals, expected
 
 
-def backward(
-    sums: Sums, totals: list[Tensor], grad_totals: list[Tensor], grad_expected: list[Tensor], wanted: list[bool]
-) -> list[Tensor | None]:
+def backward(sums: Sums, totals: list[Tensor], upstream: list[Tensor], wanted: list[bool]) -> list[Tensor | None]:
     """Return the gradients of the sets, see `Tiles`."""
-    precision = PRECISIONS[torch.get_float32_matmul_precision()]
-    blocks = BACKWARD[precision]
+    options = BACKWARD[torch.get_float32_matmul_precision()]
     sets = [each.contiguous() for each in sums.comparison.sets]
     gradients = [torch.zeros_like(each) if want else None for each, want in zip(sets, wanted, strict=True)]
-    # For anchor i and similarity c_ij, d total_i / d c_ij = e^(P - total_i) P', and d expected_i / d c_ij =
-    # e^(P - total_i), as weights are constants.
-    upstream = grad_expected if sums.expected else grad_totals
-    slopes = [(1.0,) if sums.expected else exponent.slope for exponent in sums.exponents]
-    for two in _twos([k for k, slope in enumerate(slopes) if any(slope)]):
-        exponents, own_slopes = [sums.exponents[k] for k in two], [slopes[k] for k in two]
+    for two in _twos([k for k, slope in enumerate(sums.slopes) if any(slope)]):
+        slopes = [sums.slopes[k] for k in two]
         anchored = [
             (torch.stack([total[k] for k in two]), torch.stack([gradient[k] for k in two]))
             for total, gradient in zip(totals, upstream, strict=True)
@@ -140,30 +98,16 @@ def backward(
         for number, (x, into) in enumerate(zip(sets, gradients, strict=True)):
             if into is None:
                 continue
-            width = min(blocks.width, max(16, triton.next_power_of_2(x.size(1))))
+            width = min(WIDEST, max(16, triton.next_power_of_2(x.size(1))))
+            grid = triton.cdiv(x.size(0), options["ROWS"]), triton.cdiv(x.size(1), width)
             for other, mask, as_anchor, as_key in _roles(sums, number):
+                of_rows = anchored[number] if as_anchor else (x, x)
+                of_columns = anchored[other] if as_key else (x, x)
+                rows, scalars, constants = _arguments(sums, sets, number, other, mask, two)
+                constants |= {"SLOPE_TERMS": _terms(slopes), "AS_ANCHOR": as_anchor, "AS_KEY": as_key, "OUT": width}
                 with torch.cuda.device_of(x):
-                    _backward[(triton.cdiv(x.size(0), blocks.rows), triton.cdiv(x.size(1), width))](
-                        x,
-                        sets[other],
-                        *_ids(sums, number, other, mask, x),
-                        *(anchored[number] if as_anchor else (x, x)),
-                        *(anchored[other] if as_key else (x, x)),
-                        into,
-                        x.size(0),
-                        sets[other].size(0),
-                        *_scalars(exponents),
-                        *_padded(own_slopes, 4),
-                        K=len(two),
-                        TERMS=_terms(exponent.total for exponent in exponents),
-                        SLOPE_TERMS=_terms(own_slopes),
-                        AS_ANCHOR=as_anchor,
-                        AS_KEY=as_key,
-                        LEAVE_OUT=LEAVE_OUT[mask],
-                        PRECISION=precision,
-                        WIDTH=x.size(1),
-                        OUT=width,
-                        **blocks.options(),
+                    _backward[grid](
+                        *rows, *of_rows, *of_columns, into, *scalars, *_padded(slopes, 4), **constants, **options
                     )
     return gradients
 
@@ -175,12 +119,7 @@ def _twos(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]:
-    """Return the comparisons that involve set `number`.
-
-    Returns:
-        For each comparison: the index of the other set, the mask, whether set `number` provides the anchors, and
-        whether it provides the keys.
-    """
+    """Return for each comparison of set `number`: the other set, the mask, whether `number` has anchors, and keys."""
     key_sets = sums.comparison.key_sets
     as_anchor = set(key_sets[number]) if number < len(key_sets) else set()
     as_key = {(anchors, mask) for anchors, of in enumerate(key_sets) for keys, mask in of if keys == number}
@@ -189,13 +128,20 @@ def _roles(sums: Sums, number: int) -> list[tuple[int, Mask | None, bool, bool]]
     return [(*each, each in as_anchor, each in as_key) for each in both]
 
 
-def _ids(sums: Sums, rows: int, columns: int, mask: Mask | None, stand_in: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ids of the rows and the ids of the columns. If the mask needs no ids, return `stand_in` twice."""
-    if mask != "ids":
-        return stand_in, stand_in
-    assert sums.comparison.ids is not None
-    of_views, of_queue = (each.contiguous() for each in sums.comparison.ids)
-    return of_queue if rows == 2 else of_views, of_queue if columns == 2 else of_views
+def _arguments(
+    sums: Sums, sets: list[Tensor], rows: int, columns: int, mask: Mask | None, two: Sequence[int]
+) -> tuple[list[Tensor], list[float], dict[str, Any]]:
+    """Return what both kernels take: two sets of rows and their ids; sizes, centers and coefficients; constants."""
+    x, y, exponents = sets[rows], sets[columns], [sums.exponents[k] for k in two]
+    ids = [x, x]  # read only with the mask `ids`
+    if mask == "ids":
+        assert sums.comparison.ids is not None
+        of_views, of_queue = (each.contiguous() for each in sums.comparison.ids)
+        ids = [of_queue if each == 2 else of_views for each in (rows, columns)]
+    scalars = _padded([(each.center, *each.total) for each in exponents], 6)
+    terms = _terms(each.total for each in exponents)
+    constants = {"K": len(two), "TERMS": terms, "LEAVE_OUT": LEAVE_OUT[mask], "WIDTH": x.size(1)}
+    return [x, y, *ids], [x.size(0), y.size(0), *scalars], constants
 
 
 def _terms(coefficients: Iterable[Coefficients]) -> int:
@@ -210,11 +156,6 @@ def _padded(coefficients: Iterable[Coefficients], length: int) -> list[float]:
     """
     rows = [[float(value) for value in (*each, *[0.0] * (length - len(each)))] for each in coefficients]
     return [*rows[0], *(rows[1] if len(rows) > 1 else [0.0] * length)]
-
-
-def _scalars(exponents: list[Exponent]) -> list[float]:
-    """Return the centers and coefficients of one or two exponents as kernel arguments, padded with zeros."""
-    return _padded([(exponent.center, *exponent.total) for exponent in exponents], 6)
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -373,6 +314,8 @@ def _backward(
         if K == 2:
             q_total = tl.load(x_totals + rows + row, mask=inside, other=0.0)
             q_gradient = tl.load(x_gradients + rows + row, mask=inside, other=0.0)
+    q_totals = y_totals + columns
+    q_gradients = y_gradients + columns
     out = tl.program_id(1) * OUT + tl.arange(0, OUT)
     result = tl.zeros([ROWS, OUT], dtype=tl.float32)
     for start in range(0, columns, COLUMNS):
@@ -384,15 +327,7 @@ def _backward(
         if K == 2:
             value = _polynomial(c - q_center, q0, q1, q2, q3, q4, TERMS)
             derivative = _derivative(
-                value,
-                q_total,
-                q_gradient,
-                y_totals + columns,
-                y_gradients + columns,
-                column,
-                columns,
-                AS_ANCHOR,
-                AS_KEY,
+                value, q_total, q_gradient, q_totals, q_gradients, column, columns, AS_ANCHOR, AS_KEY
             )
             weight += derivative * _polynomial(c - q_center, dq0, dq1, dq2, dq3, 0.0, SLOPE_TERMS)
         # Mask after the products, as weights of masked pairs and of anchors without negatives can be infinite.

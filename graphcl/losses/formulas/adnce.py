@@ -1,15 +1,11 @@
 """ADNCE: negatives weighted by a Gaussian of their similarity (Wu et al. 2023)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import Tensor
 
 from graphcl.arguments import Finite, Temperature, Width
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import gaussian, linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, gaussian, linear, pairwise, softplus
 
 
 @pairwise("adnce")
@@ -46,15 +42,11 @@ def adnce(
 
     Args:
         mu: cosine at which the weight is largest, finite; may exceed 1.
-        sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1.
+        sigma: width of the Gaussian, in units of the cosine, > 0; `inf` gives every negative weight 1, as in `dcl`.
         detach_weight: whether to detach the weights, as in the paper.
         positive_in_denominator: whether e^{s+} is added to the denominator, as in InfoNCE.
         negative_reduction: `sum` or `mean` of the weighted negatives. Without the positive in the denominator the two
             losses differ by the constant log M.
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-        With sigma = inf and `sum`: `dcl`, or `infonce` with the positive in the denominator.
 
     Example:
         >>> import torch

@@ -1,16 +1,12 @@
 """alpha-CL-direct: negatives weighted by a given function of their distance (Tian 2022)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import Exponent
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Exponent, Pairs, pairwise
 
 
 @pairwise("alpha_cl")

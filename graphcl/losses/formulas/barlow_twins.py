@@ -1,7 +1,5 @@
 """Barlow Twins: cross-correlation of the views close to the identity (Zbontar et al. 2021)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

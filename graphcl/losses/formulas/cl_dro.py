@@ -1,16 +1,12 @@
 """CL-DRO: distributionally robust optimisation over the negatives (Wu et al. 2023)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.comparison import Pairs, Row
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, Row, linear, pairwise
 
 
 @pairwise("cl_dro")

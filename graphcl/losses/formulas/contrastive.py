@@ -1,15 +1,12 @@
 """Pairwise contrastive loss with a margin (Hadsell, Chopra and LeCun 2006)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from graphcl.arguments import Positive
-from graphcl.losses.engine.comparison import Pairs, Row
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, Row, pairwise
 
 
 @pairwise("contrastive", similarity="squared_distance")

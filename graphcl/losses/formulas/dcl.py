@@ -1,13 +1,9 @@
 """DCL, decoupled contrastive learning (Yeh et al. 2022)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise
 
 
 @pairwise("dcl")
@@ -23,10 +19,6 @@ def dcl(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
 
     Differs: the paper uses `negatives="all"` and temperature 0.1. The loss of the released GraphCL code is
     `negatives="cross", symmetric=False`; it is Eq. 3 of the GraphCL paper, in which the sum excludes the positive.
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-        With all cosines equal: log M for M negatives.
 
     Example:
         >>> import torch

@@ -1,15 +1,11 @@
 """DCLW: DCL with weighted positives (Yeh et al. 2022)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from graphcl.arguments import Temperature, Width
 from graphcl.distributed import ranks
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise
 
 
 @pairwise("dclw")
@@ -29,9 +25,6 @@ def dclw(pairs: Pairs, *, temperature: Temperature = 0.2, sigma: Width = 0.5, de
     Args:
         sigma: width of the von Mises-Fisher weight, in units of the cosine, > 0; `inf` gives every positive weight 1.
         detach_weight: whether to detach the weights.
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`. With sigma = inf: `dcl`.
 
     Example:
         >>> import torch

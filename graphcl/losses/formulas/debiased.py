@@ -1,16 +1,12 @@
 """Debiased contrastive loss (Chuang et al. 2020)."""
 
-from __future__ import annotations
-
 import math
 
 import torch
 from torch import Tensor
 
 from graphcl.arguments import Ratio, Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise, softplus
 
 
 @pairwise("debiased")
@@ -29,9 +25,6 @@ def debiased(pairs: Pairs, *, temperature: Temperature = 0.2, tau_plus: Ratio = 
 
     Args:
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`. With tau_plus = 0: `infonce`.
 
     Example:
         >>> import torch

@@ -1,14 +1,11 @@
 """FlatNCE: a contrastive gradient that does not vanish in low precision (Chen et al. 2021)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, pairwise, softplus
 from graphcl.losses.formulas.dcl import dcl
 
 

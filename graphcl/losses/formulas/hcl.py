@@ -1,13 +1,9 @@
 """HCL: contrastive learning with hard negatives (Robinson et al. 2021)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import NonNegative, Ratio, Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise
 from graphcl.losses.formulas.debiased import corrected
 
 
@@ -28,9 +24,6 @@ def hcl(pairs: Pairs, *, temperature: Temperature = 0.2, beta: NonNegative = 1.0
     Args:
         beta: concentration on hard negatives, >= 0; 0 gives equal weights.
         tau_plus: prior probability that a negative has the class of the anchor, in [0, 1).
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`. With beta = 0: `debiased`.
 
     Example:
         >>> import torch

@@ -1,13 +1,9 @@
 """InfoNCE (van den Oord et al. 2018)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise, softplus
 
 
 @pairwise("infonce")
@@ -22,10 +18,6 @@ def infonce(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     positives. The argument of the softplus is the loss `dcl`: grad InfoNCE_i = sigmoid(A_i - s_i^+) grad DCL_i.
 
     Differs: SimCLR's code adds the means of the two directions, which gives twice the mean over all anchors.
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-        With all cosines equal: log(1 + M) for M negatives.
 
     Example:
         >>> import torch

@@ -1,15 +1,11 @@
 """Instance discrimination by noise-contrastive estimation (Wu et al. 2018)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from graphcl.arguments import Finite, NonNegative, Temperature
 from graphcl.distributed import ranks
-from graphcl.losses.engine.comparison import Pairs, Row
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, Row, linear, pairwise, softplus
 
 
 @pairwise("instance_nce", method="memory_bank", negatives="queue", symmetric=False)

@@ -1,11 +1,8 @@
 """Jensen-Shannon objective of InfoGraph (Sun et al. 2020)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, pairwise, softplus
 
 
 @pairwise("jsd", similarity="dot")
@@ -19,9 +16,6 @@ def jsd(pairs: Pairs) -> Tensor:
     the distributions of positive and negative pairs.
 
     Differs: InfoGraph contrasts nodes with graphs (`--method infograph`), and its code subtracts 2 log 2.
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`; each term is at least 0.
 
     Example:
         >>> import torch

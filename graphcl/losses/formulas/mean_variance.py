@@ -1,12 +1,9 @@
 """Mean-variance loss: InfoNCE to second order (Wu et al. 2023)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import Positive, Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, pairwise
 
 
 @pairwise("mean_variance")

@@ -1,12 +1,9 @@
 """MoCo: InfoNCE with a queue of keys (He et al. 2020)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, pairwise
 from graphcl.losses.formulas.infonce import infonce
 
 

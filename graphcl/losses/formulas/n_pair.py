@@ -1,13 +1,9 @@
 """N-pair loss (Sohn 2016)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import NonNegative
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise, softplus
 
 
 @pairwise("n_pair", similarity="dot")

@@ -1,12 +1,9 @@
 """NT-Xent, the loss of SimCLR (Chen et al. 2020)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import Temperature
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, pairwise
 from graphcl.losses.formulas.infonce import infonce
 
 
@@ -21,10 +18,6 @@ def nt_xent(pairs: Pairs, *, temperature: Temperature = 0.2) -> Tensor:
     `infonce(negatives="all")`.
 
     Differs: SimCLR uses temperature 0.1 for batches of 4,096 images, and 0.5 on CIFAR-10.
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`.
-        With all cosines equal: log(1 + M) for M negatives.
 
     Example:
         >>> import torch

@@ -1,7 +1,5 @@
 """BYOL and SimSiam: regression of the other view's projection, without negatives."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -42,7 +40,7 @@ def byol(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: Red
         Grill et al., "Bootstrap Your Own Latent: A New Approach to Self-Supervised Learning", NeurIPS 2020, Eq. 2
         (arXiv 2006.07733).
     """
-    return reduce(2 - 2 * _cosine_to_target(z1, z2, weight), reduction, weight)
+    return reduce(2 - 2 * _cosine_to_target(z1, z2, weight), weight, reduction)
 
 
 @losses.register("simsiam", method="simsiam", repels="no")
@@ -74,7 +72,7 @@ def simsiam(z1: Tensor, z2: Tensor, *, weight: Tensor | None = None, reduction: 
     References:
         Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, Eq. 1 (arXiv 2011.10566).
     """
-    return reduce(-_cosine_to_target(z1, z2, weight), reduction, weight)
+    return reduce(-_cosine_to_target(z1, z2, weight), weight, reduction)
 
 
 def _cosine_to_target(prediction: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:

@@ -1,13 +1,9 @@
 """Linear loss with the weights of ADNCE and no logsumexp (Wu et al. 2023)."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from graphcl.arguments import Finite, Temperature, Width
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import gaussian
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, gaussian, pairwise
 
 
 @pairwise("reweight")

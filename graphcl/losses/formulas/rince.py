@@ -1,7 +1,5 @@
 """RINCE: a contrastive loss robust to noisy views (Chuang et al. 2022)."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 
@@ -11,9 +9,7 @@ from pydantic_core import PydanticCustomError
 from torch import Tensor
 
 from graphcl.arguments import Temperature, interval
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise, softplus
 
 LARGEST = 60.0
 """Largest q / temperature: e^88 overflows float32, and sums over negatives and anchors need a margin."""

@@ -1,7 +1,5 @@
 """Supervised contrastive loss (Khosla et al. 2020)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -9,9 +7,7 @@ from graphcl.arguments import Temperature
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses.engine.checks import check_labels
-from graphcl.losses.engine.comparison import Pairs
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, linear, pairwise, softplus
 
 
 @pairwise(

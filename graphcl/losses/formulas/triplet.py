@@ -1,15 +1,12 @@
 """Triplet loss with a choice of negative mining (Schroff et al. 2015)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from graphcl.arguments import Positive
-from graphcl.losses.engine.comparison import Pairs, Row
-from graphcl.losses.engine.pairwise import pairwise
+from graphcl.losses.engine.pairwise import Pairs, Row, pairwise
 
 
 @pairwise("triplet")
@@ -33,9 +30,6 @@ def triplet(pairs: Pairs, *, margin: Positive = 0.2, mining: Literal["all", "sem
     Args:
         margin: margin m, in units of the squared distance of unit rows, > 0.
         mining: choice of the negatives J_i, see the table.
-
-    Returns:
-        The mean over anchors, or with `reduction="none"` their terms `[A]`; each term is at least 0.
 
     Example:
         >>> import torch

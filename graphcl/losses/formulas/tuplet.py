@@ -1,14 +1,10 @@
 """(N+1)-tuplet loss (Sohn 2016)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
 from graphcl.arguments import Count
-from graphcl.losses.engine.comparison import Pairs, Row
-from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairwise import pairwise, softplus
+from graphcl.losses.engine.pairwise import Pairs, Row, linear, pairwise, softplus
 
 
 @pairwise(

@@ -1,7 +1,5 @@
 """VICReg: variance-invariance-covariance regularisation (Bardes et al. 2022)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -1,0 +1,534 @@
+"""Test the engines against loops over anchors: dense, tiled with PyTorch, and tiled with Triton.
+
+Without a GPU, Triton's interpreter runs the kernels, in a separate process. `tests/distributed` tests the ring.
+"""
+
+import importlib.util
+import math
+import os
+import subprocess
+import sys
+import weakref
+from functools import cache
+from itertools import product
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.polynomial import Polynomial
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from graphcl.errors import InputError
+from graphcl.losses import compare, infonce
+from graphcl.losses.engine import pairs, tiled, torch_tiles
+from graphcl.losses.engine.comparison import Comparison, Sums
+from graphcl.losses.engine.dense import DensePairs
+from graphcl.losses.engine.exponent import Exponent, gaussian, linear
+from graphcl.losses.engine.tiled import TiledPairs, tiles
+from graphcl.registry import losses
+from tests.losses import loops
+from tests.losses.loops import needed
+
+ROOT = Path(__file__).parents[2]
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+runs_kernels = pytest.mark.skipif(DEVICE == "cpu" and not interpreted, reason="neither a GPU nor Triton's interpreter")
+ENGINES = ["dense", "tiled", pytest.param("triton", marks=[needs_triton, runs_kernels])]
+
+
+def on_cuda(test):
+    return pytest.mark.cuda(needs_cuda(needs_triton(test)))
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Return `shrink(size)`, which sets the tile size and limits the rows that are held at once."""
+
+    def shrink(size, row_elements=50):
+        monkeypatch.setattr(torch_tiles, "TILE", size)
+        monkeypatch.setattr(tiled, "ROW_ELEMENTS", row_elements)
+
+    shrink(4)
+    return shrink
+
+
+# -- the reference -----------------------------------------------------------------------------------------------------
+
+SIZES = 11, 7, 6  # not multiples of a tile
+CONTEXTS = [each for each in product(loops.NEGATIVES, loops.HELD, (True, False)) if each[:2] != ("queue", "nothing")]
+
+
+def data(sizes=SIZES):
+    """Return float64 views, a queue, ids and queue ids.
+
+    Some pairs are close, one row is zero, and some graphs have no negative in the queue. A masked key of the queue, and
+    two negatives, have the cosines 1 and -1 with an anchor, where exponents are extreme.
+    """
+    count, keys, columns = sizes
+    generator = torch.Generator().manual_seed(count + columns)
+    z1, z2, third = 0.6 * torch.randn(3, max(count, keys), columns, generator=generator, dtype=torch.float64)
+    z1, z2, queue = z1[:count].clone(), z2[:count].clone(), third[:keys].clone()
+    z2[::3] = z1[::3] + 0.2 * z2[::3]
+    if count > 5:
+        z2[4], z2[3], z1[count - 1] = 2 * z1[5], -2 * z1[5], 0
+    ids, queue_ids = (
+        torch.arange(count) % 4,
+        torch.arange(keys) % 3 if count > 5 else torch.zeros(keys, dtype=torch.long),
+    )
+    queue[0] = 3 * z1[0]
+    return (z1, z2, queue), ids, queue_ids
+
+
+def polynomial(exponent, c):
+    """Return the exponent at `c`, term by term. Only the part `free` is differentiated."""
+    parts = (exponent.free, c), (exponent.frozen, c.detach())
+    return sum((x * (at - exponent.center) ** k for part, at in parts for k, x in enumerate(part)), 0 * c.detach())
+
+
+def logsumexps(*exponents):
+    def of_anchor(c, positive):
+        return [polynomial(each, c).logsumexp(0) for each in exponents]
+
+    return (lambda made: made.logsumexp(*exponents)), of_anchor
+
+
+def expectation(exponent):
+    def of_anchor(c, positive):
+        value = polynomial(exponent, c).detach()
+        return [(value.softmax(0) * c).sum(), value.logsumexp(0)]
+
+    return (lambda made: made.expectation(exponent)), of_anchor
+
+
+MOMENTS = (lambda made: made.moments()), (lambda c, positive: [c.mean(), c.var(correction=0)])
+ROWS = (
+    lambda made: (made.rows(lambda row, p: row.mean((row.value - p[:, None]).tanh()), made.positive),),
+    lambda c, positive: [(c - positive).tanh().mean()],
+)
+LARGEST = (
+    lambda made: (made.rows(lambda row: row.filled(row.value, -9.0).amax(dim=1)) * ~made.isolated, made.count),
+    lambda c, positive: [c.max(), torch.tensor(len(c), dtype=c.dtype)],
+)
+EVERY_POWER = Exponent((0.3, 2.0, -1.0, 1.5, -2.0), (0.1, 0.0, 0.0, 0.5), center=0.4)
+REDUCTIONS = {
+    "one": logsumexps(linear(5.0)),
+    "warm": logsumexps(linear(59.0), linear(59.2)),  # either side of the largest small exponent
+    "cold": logsumexps(linear(100.0)),
+    "frozen": logsumexps(linear(5.0) + gaussian(0.7, 0.3), gaussian(0.7, 0.3)),
+    "three": logsumexps(linear(10.0), gaussian(0.0, 1.0), linear(5.0) + gaussian(0.7, 0.5, frozen=False)),
+    "cold and warm": logsumexps(linear(120.0), linear(2.0), gaussian(0.5, 0.1, frozen=False)),
+    "no slope": logsumexps(Exponent((0.5,)), Exponent((), (0.0, 3.0)), Exponent((-200.0, 5.0))),
+    "every power": logsumexps(EVERY_POWER, Exponent((0.0, 2.0, 1.0, -1.5), center=0.2)),
+    "mean": expectation(linear(5.0)),
+    "cold mean": expectation(linear(100.0)),
+    "quartic mean": expectation(Exponent((), (0.0, 0.0, 0.0, 0.0, -2.0), center=1.0)),
+    "mean of every power": expectation(EVERY_POWER),
+    "moments": MOMENTS,
+    "rows": ROWS,
+    "largest": LARGEST,
+}
+
+
+def gradients(outputs, leaves):
+    """Return outputs that are given, and their gradients for upstream gradients that differ by anchor."""
+    upstream = torch.randn(len(outputs), len(outputs[0]), generator=torch.Generator().manual_seed(1)).to(outputs[0])
+    total = sum((each * up).sum() for each, up in zip(outputs, upstream, strict=True))
+    found = torch.autograd.grad(total, leaves, allow_unused=True) if total.requires_grad else [None] * len(leaves)
+    slopes = [torch.zeros_like(z) if slope is None else slope for z, slope in zip(leaves, found, strict=True)]
+    return [each.detach() for each in (*outputs, *slopes)]
+
+
+@cache
+def looped(name, context, similarity="cosine", sizes=SIZES):
+    """Return the values and gradients of a reduction by loops over anchors, in float64."""
+    (z1, z2, queue), ids, queue_ids = data(sizes)
+    negatives, held, symmetric = context
+    leaves = [z.float().double().requires_grad_() for z in (z1, z2, queue)]
+    sets = leaves
+    if similarity == "cosine":
+        sets = [z / torch.where(z.any(1), z.norm(dim=1), 1.0)[:, None] for z in leaves]
+    kept = {"queue": [(2, k) for k in range(len(queue))]} if held != "nothing" else {}
+    kept |= {"ids": ids.tolist(), "queue_ids": queue_ids.tolist()} if held == "ids" else {}
+    places = [[(view, i) for i in range(len(z1))] for view in (0, 1)]
+    found = []
+    for own, other, keys in loops.compared(*places, negatives=negatives, symmetric=symmetric, **kept):
+        anchor = sets[own[0]][own[1]]
+        rows = torch.stack([sets[view][i] for view, i in (other, *keys)])
+        c = (anchor - rows).square().sum(dim=1) if similarity == "squared_distance" else rows @ anchor
+        found.append(REDUCTIONS[name][1](c[1:], c[0]) if keys else None)
+    width = len(next(each for each in found if each))
+    zeros = [torch.zeros((), dtype=torch.float64)] * width
+    lonely = [*zeros[:-1], torch.ones_like(zeros[0])] if name == "largest" else zeros  # a count is at least 1
+    outputs = [torch.stack(each) for each in zip(*(each or lonely for each in found), strict=True)]
+    return gradients(outputs, leaves)
+
+
+# -- the contract ------------------------------------------------------------------------------------------------------
+
+
+def computed(engine, name, context, similarity="cosine", sizes=SIZES, dtype=torch.float64):
+    """Return the values and gradients of a reduction by an engine, on the device of the engine."""
+    (*views, queue), ids, queue_ids = data(sizes)
+    negatives, held, symmetric = context
+    device, dtype = (DEVICE, torch.float32) if engine == "triton" else ("cpu", dtype)
+    leaves = [z.float().to(device, dtype, copy=True).requires_grad_() for z in (*views, queue)]
+    kept = {"queue": leaves[2]} if held != "nothing" else {}
+    kept |= {"ids": ids.to(device), "queue_ids": queue_ids.to(device)} if held == "ids" else {}
+    chosen = "dense" if engine == "dense" else "tiled"
+    with mock.patch.object(pairs, "tiles", kernels if engine == "triton" else pairs.tiles):
+        made = compare(*leaves[:2], negatives, symmetric, similarity=similarity, engine=chosen, **kept)
+        return [each.cpu() for each in gradients([each * 1.0 for each in REDUCTIONS[name][0](made)], leaves)]
+
+
+def kernels(some):
+    """Return the Triton kernels; in the interpreter with small blocks, so that rows and columns take several blocks."""
+    from graphcl.losses.engine import triton_tiles
+
+    if DEVICE == "cpu":
+        small = triton_tiles.blocks("ieee", 16, 16, 16)
+        triton_tiles.FORWARD = triton_tiles.BACKWARD = {"highest": small}
+        triton_tiles.WIDEST = 16
+    return triton_tiles
+
+
+def check_engine(engine, names=REDUCTIONS, contexts=CONTEXTS, dtype=torch.float64, **own):
+    """Assert that values and gradients of an engine equal those of the loops."""
+    for name, context in product(names, contexts):
+        exact = 1e-10 if engine != "triton" and dtype == torch.float64 else 1e-5
+        if exact == 1e-5 and ("cold" in name or name == "warm"):
+            exact = 1e-4  # an exponent amplifies the rounding error of a cosine by its slope
+        found = computed(engine, name, context, dtype=dtype, **own)
+        for got, want in zip(found, looped(name, context, **own), strict=True):
+            assert torch.isfinite(got).all(), (name, context, own)
+            error, largest = (got - want).abs().max(), want.abs().max()
+            assert error <= exact * max(1.0, largest), (engine, name, context, own, f"{error:.1e} of {largest:.1e}")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_engine_equals_the_loops(small_tiles, engine):
+    """All reductions and all contexts occur, but not all combinations."""
+    for number, name in enumerate(REDUCTIONS):
+        step = {"dense": 4, "tiled": 2, "triton": 9}[engine]
+        if engine != "triton" or name not in ("moments", "rows", "largest"):
+            check_engine(engine, [name], CONTEXTS[number % step :: step])
+        if engine != "triton":
+            check_engine(engine, [name], CONTEXTS[number % 8 :: 8], torch.float32)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_other_sizes_and_similarities(small_tiles, engine):
+    for sizes in ((2, 1, 1), (2, 3, 2), (5, 9, 3), (6, 4, 17)):
+        small_tiles(3 if sizes[0] != 5 else 2, 7)
+        check_engine(engine, ["three", "cold mean", "moments"], CONTEXTS[::4], sizes=sizes)
+    for similarity in ("dot", "squared_distance"):
+        names = ["three", "rows", "largest"] + (["mean", "moments"] if similarity == "dot" else [])
+        check_engine(engine, names[: 2 if engine == "triton" else None], CONTEXTS[1::5], similarity=similarity)
+
+
+def test_only_directions_count(views):
+    """Norms from 1e-10, as a row below 1e-12 counts as zero, to the largest; strides do not matter either."""
+    for dtype, tolerance, decades in ((torch.float64, 1e-12, 100), (torch.float32, 1e-5, 15)):
+        z1, z2 = views(6, 3, dtype=dtype)
+        lengths = 10 ** torch.linspace(-10, decades, 12, dtype=dtype).view(2, 6, 1)
+        expected = compare(z1, z2, "all").negative
+        strided = z1.T.contiguous().T, z2.repeat_interleave(2, dim=0)[::2]
+        for a, b in ((z1 * lengths[0], z2 * lengths[1]), strided):
+            torch.testing.assert_close(compare(a, b, "all").negative, expected, rtol=tolerance, atol=tolerance)
+
+
+def test_bfloat16_is_compared_in_float32(small_tiles):
+    for name in ("one", "moments"):
+        results = [computed(engine, name, ("all", "ids", True), dtype=torch.bfloat16) for engine in ("dense", "tiled")]
+        for got, want in zip(*results, strict=True):
+            torch.testing.assert_close(got, want, rtol=2**-7, atol=1e-5)
+            assert got.dtype == want.dtype == (torch.float32 if got.dim() == 1 else torch.bfloat16)
+
+
+# -- exponents ---------------------------------------------------------------------------------------------------------
+
+C = np.linspace(-1.02, 1.02, 41)
+coefficients = st.lists(st.floats(-10, 10), max_size=5).map(tuple)
+exponents = st.builds(Exponent, coefficients, coefficients, st.floats(-2, 2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(a=exponents, b=exponents)
+def test_exponents_and_their_sums_are_polynomials(a, b):
+    """Compare value, derivative, sum and `is_small` with numpy's polynomials."""
+
+    def numpys(parts, each):
+        return sum((Polynomial(part or (0.0,))(Polynomial([-each.center, 1.0])) for part in parts), Polynomial([0.0]))
+
+    scale = 1e-11 * max(1.0, *(abs(x) * 5.1**k for each in (a, b) for part in (each.free, each.frozen)
+                               for k, x in enumerate(part)), 0.0)  # fmt: skip
+    both, value = a + b, numpys((a.free, a.frozen), a) + numpys((b.free, b.frozen), b)
+    slope = (numpys((a.free,), a) + numpys((b.free,), b)).deriv()
+    c = torch.tensor(C, requires_grad=True)
+    got = both(c)
+    np.testing.assert_allclose(got.detach(), value(C), rtol=0, atol=scale)
+    if got.requires_grad:
+        np.testing.assert_allclose(torch.autograd.grad(got.sum(), c)[0], slope(C), rtol=0, atol=scale)
+    np.testing.assert_allclose(numpys((both.slope,), both)(C), slope(C), rtol=0, atol=scale)
+    assert both.center == (b if b.degree > a.degree else a).center
+    largest = np.abs(numpys((a.free, a.frozen), a)(np.arange(-65, 66) / 64)).max()
+    if not math.isclose(largest, 60, rel_tol=1e-9):
+        assert a.is_small == (largest < 60)
+
+
+def test_extreme_exponents():
+    c = torch.tensor(C)
+    assert (gaussian(0.7, math.inf)(c) == 0).all()
+    for sigma in (1e-20, 1e-160, 1e-300):
+        assert torch.isfinite(gaussian(0.7, sigma)(c)).all()
+        assert torch.isfinite(gaussian(0.7, sigma)(c.float())).all()
+        assert not gaussian(0.7, sigma).is_small
+    for exponent, small in ((linear(20.0), True), (linear(200.0), False), (gaussian(0.7, math.inf), True),
+                            (Exponent((0.0, math.inf)), False), (Exponent((math.nan,)), False)):  # fmt: skip
+        assert exponent.is_small == small, exponent
+    # In powers of c itself, the value at 0.7001 would be a difference of numbers near 2.5e7.
+    got = (linear(5.0) + gaussian(0.7, 1e-4))(torch.tensor([0.7001], dtype=torch.float64)).item()
+    assert got == pytest.approx(5 * 0.7001 - 0.5, abs=1e-11)
+    with pytest.raises(InputError, match=r"^an exponent must have degree 4 or less, got .*1\.0, 1\.0"):
+        Exponent((), (1.0,) * 6)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["infonce", "alpha_cl", "mean_variance", "triplet"])
+def test_gradients_in_training(small_tiles, views, name):
+    """One view may need no gradient; backward can run twice; graphs are freed; a second derivative may be refused."""
+    for wanted in ((True, False), (False, True)):
+        found = []
+        for engine in ("tiled", "dense"):
+            leaves = [z.clone().requires_grad_(want) for z, want in zip(views(5, 3), wanted, strict=True)]
+            losses[name](*leaves, negatives="all", engine=engine).backward()
+            assert leaves[wanted.index(False)].grad is None
+            found.append(leaves[wanted.index(True)].grad)
+        torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
+    z1, z2 = (z.clone().requires_grad_() for z in views(5, 3))
+    before, middle = z1.detach().clone(), z1 * 1.0
+    alive = weakref.ref(middle)
+    value = losses[name](middle, z2, engine="tiled")
+    value.backward(retain_graph=True)
+    once = z1.grad.clone()
+    value.backward()
+    torch.testing.assert_close(z1.grad, 2 * once)
+    assert torch.equal(z1, before)
+    del middle, value
+    assert alive() is None, "the graph holds itself in a circle"
+
+    def second(engine):
+        z1, z2 = (z.requires_grad_() for z in views(5, 3))
+        slopes = torch.autograd.grad(losses[name](z1, z2, engine=engine), (z1, z2), create_graph=True)
+        (slopes[0].square().sum() + (slopes[1] * slopes[0]).sum()).backward()
+        return z1.grad
+
+    if name in ("mean_variance", "triplet"):  # no tiled sums
+        torch.testing.assert_close(second("tiled"), second("dense"), rtol=1e-9, atol=1e-11)
+    else:
+        with pytest.raises(RuntimeError, match="the tiled engine has no second derivative; pass `engine='dense'`"):
+            second("tiled")
+    with pytest.raises(InputError, match=r"^the tiled engine does not support torch\.func; pass `engine='dense'`"):
+        torch.func.grad(lambda z: losses[name](z, z2, engine="tiled"))(z1)
+    torch.func.grad(lambda z: losses[name](z, z2, engine="dense"))(z1)
+
+
+# -- the choice of an engine -------------------------------------------------------------------------------------------
+
+
+def test_auto_goes_by_the_number_of_similarities(monkeypatch, views):
+    """By default, `auto` selects the dense engine for two views of 512 graphs, and the tiled engine for 513."""
+    for count, kind in ((512, DensePairs), (513, TiledPairs)):
+        assert type(compare(*torch.ones(2, count, 1))) is kind
+    for negatives, symmetric, held, size in (
+        ("cross", True, 4, 10 * 9), ("all", False, 0, 5 * 10), ("queue", True, 4, 10 * 4), ("queue", False, 0, 5 * 5)
+    ):  # fmt: skip
+        for limit, kind in ((size, DensePairs), (size - 1, TiledPairs)):
+            monkeypatch.setattr(pairs, "DENSE_LIMIT", limit)
+            for engine, wanted in (("auto", kind), ("dense", DensePairs), ("tiled", TiledPairs)):
+                found = compare(*views(5, 3), negatives, symmetric, queue=views(4, 3)[0][:held], engine=engine)
+                assert type(found) is wanted
+
+
+def test_the_tiles_for_a_device():
+    for cuda, dtype, found, name in (
+        (True, torch.float32, object(), "triton_tiles"),
+        (True, torch.float64, object(), "torch_tiles"),
+        (True, torch.float32, None, "torch_tiles"),
+        (False, torch.float32, object(), "torch_tiles"),
+    ):
+        with mock.patch("importlib.util.find_spec", return_value=found):
+            assert tiles(mock.Mock(is_cuda=cuda, dtype=dtype)).__name__ == f"graphcl.losses.engine.{name}"
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+class Memory(TorchDispatchMode):
+    """Record the bytes allocated by operations: the largest storage, and the peak of all live storages."""
+
+    def __init__(self, *known):
+        super().__init__()
+        self.largest = self.live = self.peak = 0
+        self.known = {each.untyped_storage()._cdata for each in known}
+
+    def free(self, key, size):
+        self.known.discard(key)
+        self.live -= size
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for each in tree_leaves(out):
+            if isinstance(each, torch.Tensor):
+                storage = each.untyped_storage()
+                if storage._cdata not in self.known:
+                    self.known.add(storage._cdata)
+                    size = storage.nbytes()
+                    weakref.finalize(storage, self.free, storage._cdata, size)
+                    self.largest = max(self.largest, size)
+                    self.live += size
+                    self.peak = max(self.peak, self.live)
+        return out
+
+
+def measured(name, count, **arguments):
+    """Run forward and backward in float32. Return the memory beyond the inputs and the largest saved tensor."""
+    generator = torch.Generator().manual_seed(0)
+    views = [torch.randn(count, 4, generator=generator).requires_grad_() for _ in range(2)]
+    saved = [0]
+
+    def pack(each):
+        saved.append(each.numel())
+        return each
+
+    memory = Memory(*views)
+    with memory:
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda each: each):
+            value = losses[name](*views, **needed(name, views[0]) | arguments)
+        value.backward()
+    return memory, max(saved)
+
+
+def test_nothing_is_as_large_as_the_similarities(small_tiles, monkeypatch):
+    """No tensor of N x N numbers is alive at any time or saved for the backward pass, also with ids."""
+    small_tiles(64, 2**13)
+    ids = {"queue": torch.ones(400, 4), "ids": torch.arange(400), "queue_ids": torch.arange(400).flip(0)}
+    every = [name for name in losses if "engine" in losses.arguments(name).defaults and name != "contrastive"]
+    for name, own in [*((name, {}) for name in every), *((name, ids) for name in ("infonce", "mean_variance", "jsd"))]:
+        memory, saved = measured(name, 400, engine="tiled", **own)
+        assert saved <= 10 * 400, (name, own)
+        assert memory.largest < 4 * 400**2 / 10, (name, own)
+        assert memory.peak < 4 * 400**2 / 2 * (1 + bool(own)), (name, own)
+    # The measurement notices a matrix: of the dense engine, of one large tile, and of chunks that are not recomputed.
+    memory, saved = measured("infonce", 400, engine="dense")
+    assert memory.largest >= 4 * 400 * 399
+    assert saved >= 400 * 399
+    monkeypatch.setattr(torch_tiles, "TILE", 400)
+    assert measured("infonce", 400, engine="tiled")[0].largest >= 4 * 400**2
+    monkeypatch.setattr(tiled, "checkpoint", lambda function, *tensors, use_reentrant: function(*tensors))
+    assert measured("jsd", 400, engine="tiled")[1] > 10 * 400
+
+
+# -- the check notices broken tiles ------------------------------------------------------------------------------------
+
+
+def without_queue(*arguments, original=torch_tiles.backward):
+    return [0 * each if number == 2 else each for number, each in enumerate(original(*arguments))]
+
+
+ONE_SIDED = property(lambda tile: [(*tile.rows, 1)])
+NOTHING = torch.zeros(0, dtype=torch.long)
+FAULTS = [
+    ("one", CONTEXTS[0], torch_tiles.Tile, "fill_masked", lambda *_: None),
+    ("one", ("cross", "nothing", True), torch_tiles.Tile, "sides", ONE_SIDED),
+    ("mean", ("all", "nothing", False), torch_tiles.Tile, "sides", ONE_SIDED),
+    ("one", ("cross", "queue", True), torch_tiles, "backward", without_queue),
+    ("cold", CONTEXTS[0], torch_tiles, "_small", lambda *_: True),
+    ("moments", ("queue", "ids", True), tiled, "_same_pairs", lambda _: (NOTHING, NOTHING)),
+]
+
+
+def test_the_check_notices_broken_tiles(small_tiles, monkeypatch):
+    for name, context, place, attribute, broken in FAULTS:
+        check_engine("tiled", [name], [context], torch.float32)
+        with monkeypatch.context() as patch:
+            patch.setattr(place, attribute, broken)
+            with pytest.raises(AssertionError):
+                check_engine("tiled", [name], [context], torch.float32)
+
+
+# -- Triton ------------------------------------------------------------------------------------------------------------
+
+
+@needs_triton
+@pytest.mark.skipif(interpreted or DEVICE == "cuda", reason="the kernels run in this process")
+def test_the_kernels_in_the_interpreter():
+    """A process of its own runs all tests of the kernels, as Triton reads the variable when it is imported."""
+    command = [sys.executable, "-m", "pytest", "-k", "triton and not interpreter", __file__]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"}, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+@needs_triton
+@runs_kernels
+def test_triton_with_keys_of_other_ranks_and_gradients_that_are_not_wanted():
+    """Compare the kernels with PyTorch's tiles, as the ring calls them; two runs are bitwise equal."""
+    (z1, z2, queue), ids, queue_ids = data()
+    unit = [torch.nn.functional.normalize(z).float().to(DEVICE) for z in (z1, z2, queue)]
+    both = ((1, "diagonal"), (0, "diagonal"), (2, "ids")), ((0, "diagonal"), (1, "diagonal"), (2, "ids"))
+    whole = Comparison(tuple(unit), both, "cosine", (ids.to(DEVICE), queue_ids.to(DEVICE)))
+    more = {number: unit[number].flip(1)[:-3].repeat(2, 1) for number in whole.batch_sets}
+    for comparison in (whole.with_keys(more), whole.with_keys(more, own=False)):
+        wanted = [number != 1 for number in range(len(comparison.sets))]
+        upstream = [torch.randn(1, len(z1), generator=torch.Generator().manual_seed(k)).to(DEVICE) for k in (0, 1)]
+        results = []
+        for module in (torch_tiles, kernels(None), kernels(None)):
+            sums = Sums(comparison, (linear(5.0),), False)
+            totals, _ = module.forward(sums)
+            slopes = module.backward(sums, totals, upstream, wanted)
+            assert [each is not None for each in slopes] == wanted
+            results.append([*totals, *(each for each in slopes if each is not None)])
+        for want, got, again in zip(*results, strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+            assert torch.equal(got, again)
+
+
+def cuda_results(dtype, sizes, **own):
+    rows = torch.randn(2, *sizes, generator=torch.Generator().manual_seed(0)).cuda()
+    z1, z2 = (z.to(dtype).requires_grad_() for z in rows)
+    value = infonce(z1, z2, negatives="all", engine="tiled", **own)
+    value.backward()
+    return [value.detach().double(), z1.grad.double(), z2.grad.double()]
+
+
+@on_cuda
+@pytest.mark.parametrize(("level", "tolerance"), [("highest", 1e-5), ("high", 1e-4), ("medium", 1e-2)])
+def test_precisions_and_memory_on_cuda(monkeypatch, level, tolerance):
+    """Compare with PyTorch's tiles in float64. A similarity matrix of 20,000 graphs would take 1.6 GB."""
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: level)
+    for sizes in ((1100, 128), (1100, 300), (20_000, 128)):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        found = cuda_results(torch.float32, sizes)
+        assert torch.cuda.max_memory_allocated() - before < 2e8
+        for got, want in zip(found, cuda_results(torch.float64, sizes), strict=True):
+            assert (got - want).abs().max() <= tolerance * max(1e-3, want.abs().max()), sizes
+
+
+@on_cuda
+def test_the_kernels_do_not_wait_for_cuda():
+    cuda_results(torch.float32, (100, 8))  # compiles
+    z1, z2 = torch.randn(2, 100, 8, device="cuda").requires_grad_()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        infonce(z1, z2, negatives="all", engine="tiled").backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
