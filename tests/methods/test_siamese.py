@@ -57,6 +57,17 @@ def test_steps_against_a_plain_loop(kind):
     same_weights(getattr(method, "momentum_model", online), target)
 
 
+def test_the_targets_of_any_loss_get_no_gradient():
+    method, views = build(SimSiam), views_of(DATA, list(range(9)), 1)
+    method.loss = Loss("adnce")  # unlike `byol`, it does not detach its second argument
+    again = copy.deepcopy(method)
+    z1, z2 = (again.model(view) for view in views)
+    expected = (again.loss(again.predictor(z1), z2.detach()) + again.loss(again.predictor(z2), z1.detach())) / 2
+    method(*views).loss.backward()
+    expected.backward()
+    same_weights(method, again, gradients=True)
+
+
 def test_the_predictors_width():
     for kind, hidden in ((BYOL, None), (SimSiam, None), (BGRL, None), (BYOL, 3), (SimSiam, 3), (BGRL, 3)):
         method = build(kind, **({} if hidden is None else {"hidden_channels": hidden}))
