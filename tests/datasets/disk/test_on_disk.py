@@ -133,7 +133,7 @@ def test_a_part_of_a_data_set_on_disk(folder):
     for chosen in (slice(2, 6), slice(0, 3), slice(6, 7), slice(0, 6, 2)):
         part = mapped[chosen]
         assert_same_batch(whole(part), Batch.from_data_list([held[i] for i in range(7)[chosen]]))
-    (x,) = (level.attributes["x"][0] for level in ResidentLoader(mapped[2:6], 2)._levels if "x" in level.attributes)
+    (x,) = (held["x"][0] for _, held in ResidentLoader(mapped[2:6], 2)._levels if "x" in held)
     assert x.data_ptr() == mapped._data.x.data_ptr()
 
 
