@@ -6,9 +6,9 @@ by their gradients: each rank adds the contribution of its anchors, and the last
 of the keys.
 
 With K sets of keys `[n, D]` (one view or both) on each rank, a rank sends (R - 1) K n D numbers forward and twice as
-many backward, and holds at most 6 K n D of other ranks. Gathered keys take (R - 1) K n D numbers either way, and 2 (R -
-1) K n D in memory. `Pairs.moments` sends only 2 D (D + 2) numbers either way. `Pairs.rows` gathers the keys. On the
-CPU, ranks compare their batch sizes first.
+many backward, and holds at most 6 K n D of other ranks. Gathered keys take (R - 1) K n D numbers either way, and twice
+as many in memory. `Pairs.moments` sends only 2 D (D + 2) numbers either way. `Pairs.rows` gathers the keys. On the CPU,
+ranks compare their batch sizes first.
 
 References:
     Liu, Zaharia and Abbeel, "Ring Attention with Blockwise Transformers for Near-Infinite Context", 2023 (arXiv
