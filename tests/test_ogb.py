@@ -16,8 +16,8 @@ from graphcl.experiment import run as experiment_run
 from graphcl.experiment.build import dry_run
 from graphcl.models.molecule import MoleculeGINE
 from graphcl.run import main
-from graphcl.sweep.cell import run_cell
 from graphcl.sweep.plan import make_plan
+from graphcl.sweep.run import run_cell
 from graphcl.sweep.table import make_table
 from graphcl.sweep.write import to_markdown
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive

@@ -22,6 +22,11 @@ class PairedTest:
     mean: float
     p: float
 
+    @property
+    def significant(self) -> bool:
+        """Whether the p-value is below 0.05."""
+        return self.p < 0.05
+
 
 def paired_test(after: Sequence[FoldScores], before: Sequence[FoldScores]) -> PairedTest:
     r"""Return the corrected paired t-test of `after` against `before` for repeated cross-validation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ METRICS = {
 """Display name of each metric."""
 LOWER = {"rmse", "mae"}
 """Metrics where lower is better."""
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def summarise(scores: Sequence[FoldScores]) -> Summary:
     return Summary(float(np.mean(means)), float(np.std(means)), float(np.mean(within)), seeds)
 
 
-def best_row(rows: Mapping[str, Sequence[FoldScores]]) -> str:
+def best_row(rows: Mapping[Row, Sequence[FoldScores]]) -> Row:
     """Return the name of the row with the best mean score over seeds; the first of several equal rows.
 
     Example:
