@@ -44,10 +44,8 @@ class Folds:
     def scores(self, grid: Sequence[Any], accuracies: Accuracies) -> FoldScores:
         """Return the test score of each outer fold, after choosing a candidate of `grid` on its inner folds.
 
-        Args:
-            grid: candidates for the hyper-parameter.
-            accuracies: function that takes a `Part` and candidates, fits each candidate on the training rows, and
-                returns for each candidate the fraction of correctly classified held-out rows; several threads call it.
+        `accuracies` takes a `Part` and candidates, fits each candidate on the training rows, and returns for each
+        candidate the fraction of correctly classified held-out rows; several threads call it.
         """
         from threadpoolctl import threadpool_limits
 
@@ -88,14 +86,9 @@ def make_folds(
 
 
 def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
-    """Return stratified folds, shuffled by the seed; an empty list if a class has a single graph.
+    """Return stratified folds of `labels [n]`, shuffled by the seed; an empty list if a class has a single graph.
 
     There are at most as many folds as the smallest class has graphs.
-
-    Args:
-        labels: class of each graph `[n]`, from 0.
-        seed: seed of the shuffle.
-        folds: desired number of folds, at least 2.
     """
     from sklearn.model_selection import StratifiedKFold
 

@@ -89,15 +89,9 @@ class Summary:
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain in score on the same test folds, see `paired_gain`.
+    """Gain in score on the same test folds, over seeds: mean, standard deviation and fraction of positive gains.
 
     The gain is in percentage points. For an error such as RMSE, it is the reduction of the error.
-
-    Attributes:
-        mean: mean gain over seeds.
-        std_seeds: standard deviation of the gain over seeds.
-        positive: fraction of seeds with a positive gain.
-        seeds: the seeds.
     """
 
     mean: float

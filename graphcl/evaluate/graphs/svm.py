@@ -126,11 +126,8 @@ def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
 def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[float]:
     """Return for each value of C the fraction of held-out rows that an SVM classifies correctly.
 
-    Args:
-        kernel: kernel matrix `[train + held, train]` of all rows in `part` against its training rows, within [-1, 1].
-        labels: class of each graph, numbered from 0.
-        part: indices of the training rows, sorted by class, and of the held-out rows.
-        candidates: values of C.
+    `kernel [train + held, train]`, within [-1, 1], is that of all rows in `part` against its training rows, which are
+    sorted by class; `labels` are numbered from 0.
     """
     pairs = None if _svm is None else _pairs(kernel, labels[part[0]])
     return [_accuracy(kernel, labels, part, c, pairs) for c in candidates]
@@ -151,15 +148,14 @@ def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray | None = None) -> np.ndarray:
-    """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows.
+def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
+    """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows, in `buffer`.
 
-    Without `distances`, standardise the embedding `h` over the training rows. Write the result into `buffer`, if given.
+    Without `distances`, standardise the embedding `h` over the training rows.
     """
     from sklearn.preprocessing import StandardScaler
 
     rows, train = np.concatenate(part), part[0]
-    buffer = np.empty(len(rows) * len(train)) if buffer is None else buffer
     kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
     variance = z[: len(train)].var()
@@ -186,12 +182,7 @@ def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.
 
 
 def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
-    """Return a `Pair` for every two classes: the training rows of each class, and their float32 kernel matrix.
-
-    Args:
-        kernel: kernel matrix, `[rows, train]`.
-        train: labels of the training rows, sorted.
-    """
+    """Return a `Pair` for every two classes of the sorted labels `train` of the training rows."""
     bounds = np.flatnonzero(np.diff(train, prepend=-1, append=-1))
     classes = [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
     pairs = []
@@ -205,9 +196,7 @@ def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
     return pairs
 
 
-def _accuracy(
-    kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None = None
-) -> float:
+def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None) -> float:
     """Return the fraction of held-out rows that an SVM, fitted on the training rows, classifies correctly.
 
     The compiled solver fits the SVM if `pairs` is given; otherwise scikit-learn's `SVC` fits it.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Seed, checked
 from graphcl.evaluate.folds import C_GRID, class_indices, embedding, unit_rows
-from graphcl.evaluate.nodes.probe import linear_probe
+from graphcl.evaluate.nodes.random_splits import linear_probe
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import split_parts
 
@@ -46,7 +46,6 @@ def public_split(
     h = embedding(h)
     _, labels = class_indices(y, len(h))
     parts = split_parts(split, len(h))
-    accuracy, chosen, inner = linear_probe(
-        unit_rows(h), labels, (parts["train"], parts["valid"], parts["test"]), [float(c) for c in grid]
-    )
+    indices = parts["train"], parts["valid"], parts["test"]
+    accuracy, chosen, inner = linear_probe(unit_rows(h), labels, indices, [float(c) for c in grid])
     return FoldScores(seed, (accuracy,), (chosen,), (inner,), 1, 1)
