@@ -1,9 +1,8 @@
 """Run nested cross-validation with a search for one hyper-parameter, for all evaluators that use folds.
 
-Each outer fold is the test part once, and the other outer folds are its training part. The candidates for the
-hyper-parameter are scored by cross-validation over inner folds of the training part. The best candidate (the first of
-several equal ones) is fitted on the whole training part and scored on the test part, so no test graph influences the
-choice. All folds are stratified, and shuffled by the seed, because data sets are often sorted by class, source or size.
+The candidates are scored on inner folds of each outer training part. The best candidate (the first of several equal
+ones) is fitted on the whole training part and scored on the test part. All folds are stratified, and shuffled by the
+seed, because data sets are often sorted by class, source or size.
 """
 
 from __future__ import annotations

@@ -3,15 +3,12 @@
 - Embedding: the readout before the projector, one row per graph, frozen, unscaled. `scale=True` standardises columns.
 - Outer folds: 10, stratified, shuffled by the seed. Each fold is the test part once. The score is the accuracy on the
   test part in percent.
-- C: the value of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part. These
-  folds are stratified and shuffled by the seed. Of equally good values, the smallest is chosen. The SVM is then fitted
-  on the whole outer training part. Each fit computes gamma, and the means and deviations of the columns, from its own
-  training rows. No test graph influences the choice of C, gamma or the epoch.
-- Small classes: if a class is too small for these numbers of folds, fewer folds are used, with a warning.
+- C: the value of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part, which
+  are drawn alike. Of equally good values, the smallest is chosen. The SVM is then fitted on the whole outer training
+  part. Each fit computes gamma, and the means and deviations of the columns, from its own training rows. No test graph
+  influences the choice of C, gamma or the epoch.
 - `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
-  `np.std`. `std_seeds` shows how much a result varies with the seed; it is not the standard error of the mean.
-  `std_folds` is the standard deviation over the test folds of one seed, which is several times larger; other papers
-  report it as ±. To compare two embeddings, use `paired_gain`.
+  `np.std`; other papers report `std_folds`, which is several times larger. To compare embeddings, use `paired_gain`.
 
 The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and

@@ -30,14 +30,11 @@ def public_split(
     Differs: DGI reports the mean over 50 fits of the classifier by stochastic gradients, without a choice of C.
 
     Args:
-        h: rows of the nodes `[n, H]`, any float dtype, any device.
+        h: rows of the nodes `[n, H]`.
         y: class of each node `[n]`.
         split: indices of the nodes in the parts `train`, `valid` and `test`.
         seed: seed of the training run, copied into the result; the probe itself is not random.
-        grid: candidates for C, in [1e-100, 1e100].
-
-    Raises:
-        InputError: an argument is invalid.
+        grid: candidates for C, see `graphcl.evaluate.svm`.
 
     References:
         Yang, Cohen and Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph Embeddings", ICML 2016 (arXiv

@@ -42,14 +42,12 @@ def random_splits(
 ) -> FoldScores:
     """Return the test accuracy in percent of logistic regression on random splits of the nodes, see this module.
 
+    For the other arguments, see `graphcl.evaluate.svm`.
+
     Args:
-        h: rows of the nodes `[n, H]`, any float dtype, any device.
+        h: rows of the nodes `[n, H]`.
         y: class of each node `[n]`.
-        seed: seed of the splits; nothing else is random.
-        splits: number of splits, at least 1.
-        grid: candidates for C, in [1e-100, 1e100].
-        workers: number of threads; one per available core by default. The result does not depend on it.
-        on_fold: called with the finished and the total number of splits.
+        splits: number of splits, at least 1; `on_fold` counts them.
 
     Raises:
         InputError: an argument is invalid, or there are fewer than 20 nodes.
