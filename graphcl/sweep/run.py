@@ -224,14 +224,14 @@ def make_executor(name: str, workers: int) -> Executor:
             raise InputError(f"`executor` {name} needs Dask ({error}); pip install 'graphcl[cluster]'.") from None
         client = Client(**{"scheduler_file" if place.endswith(".json") else "address": place})
         # with `pure=True`, Dask would return the stored result of a failed cell instead of running the cell again
-        return client.get_executor(pure=False)  # type: ignore[no-any-return]
+        return client.get_executor(pure=False)
     try:
         make = pkgutil.resolve_name(name) if place else None
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(f"`executor` {name} cannot be imported: {reason(error)}") from None
     if not callable(make):
         raise InputError(f"`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got {name!r}.")
-    return make(workers)  # type: ignore[no-any-return]
+    return make(workers)
 
 
 def default_workers(cells: int) -> int:

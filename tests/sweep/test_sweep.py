@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from torch_geometric.data import InMemoryDataset
 import graphcl
 from graphcl.datasets import GraphDataset
 from graphcl.errors import InputError
+from graphcl.registry import losses
 from graphcl.run import main as run
 from graphcl.sweep import command, make_plan, sweep
 from graphcl.sweep import run as module
@@ -26,7 +28,7 @@ from graphcl.sweep.command import main
 from graphcl.sweep.folder import locked, read_records
 from graphcl.sweep.run import default_workers, make_executor, run_cell
 from graphcl.system.processes import LocalExecutor, worker_device
-from tests.conftest import small_graphs
+from tests.conftest import restored, small_graphs
 from tests.sweep.conftest import QUICK
 
 FOLDS = {"accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2, "inner_folds": 2}
@@ -49,28 +51,50 @@ def planned(saved_graphs):
     return make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": settings})
 
 
-def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
-    """A sweep that is killed and resumed has the results of an uninterrupted sweep."""
+REGISTER = "from graphcl.losses import infonce\nfrom graphcl.registry import losses\n"
+REGISTER += "losses.register({!r})(lambda z1, z2: infonce(z1, z2, temperature=0.3))\n"
+SCRIPT = """import sys, beside
+from graphcl.sweep.command import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+@pytest.fixture
+def own_losses(tmp_path):
+    """Register the losses `mine` and `theirs`, as the script in `tmp_path` and a module that it imports do."""
+    (tmp_path / "beside.py").write_text(REGISTER.format("theirs"))
+    (tmp_path / "script.py").write_text(REGISTER.format("mine") + SCRIPT)
+    assert {*losses}  # found before the block
+    with restored(losses):
+        for name in ("mine", "theirs"):
+            exec(REGISTER.format(name), {"__name__": __name__})
+        yield
+
+
+def test_killed_and_resumed(inline, own_losses, saved_graphs, tmp_path, capfd):
+    """A script's sweep that is killed and resumed has the results of an uninterrupted sweep in this process."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    words = ["--dataset", saved_graphs(), *QUICK, "--loss", "infonce", "dcl", "--seeds", "0-1", "--baseline", "infonce"]
+    words = ["--dataset", saved_graphs(), *QUICK, "--loss", "mine", "theirs", "--seeds", "0-2", "--baseline", "mine"]
     assert main([*words, "--out", str(whole), "--workers", "1"]) == 0
     printed, shown = capfd.readouterr()
-    assert "6 cells, 2 of them reference rows; 0 finished; 1 worker;" in printed
+    assert "9 cells, 3 of them reference rows; 0 finished; 1 worker;" in printed
     assert (whole / "table.md").read_text().strip() in printed
     lines = shown.strip().split("\n")
-    assert re.fullmatch(r"\[1/6, \d+ s left\] untrained, .*own.pt, seed 0: svm \d+\.\d\d % in \d+\.\d s", lines[0])
-    assert (len(lines), lines[-1][:15]) == (6, "[6/6, 0 s left]")
+    assert re.fullmatch(r"\[1/9, \d+ s left\] untrained, .*own.pt, seed 0: svm \d+\.\d\d % in \d+\.\d s", lines[0])
+    assert (len(lines), lines[-1][:15]) == (9, "[9/9, 0 s left]")
     assert {path.name for path in whole.iterdir()} >= {"sweep.yaml", "cells", "table.md", "table.tex", "cells.csv"}
 
-    arguments = [sys.executable, "-m", "graphcl.sweep", *words, "--out", str(broken), "--workers", "1"]
+    arguments = [sys.executable, str(tmp_path / "script.py"), *words, "--out", str(broken), "--workers", "1"]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
     deadline = time.time() + 120
-    while len(finished(broken)) < 2 and time.time() < deadline:
+    while len(finished(broken)) < 5 and time.time() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)  # returns only after the worker, which holds the pipes too, has ended
     before = finished(broken)
-    assert 2 <= len(before) < 6
+    assert 5 <= len(before) < 9
+    assert all('"done"' in file.read_text() for file in broken.glob("cells/[!.]*.json"))
     # `--out` alone resumes the sweep, and finished cells are not run again.
     assert main(["--out", str(broken), "--workers", "2"]) == 0
     assert table(broken) == table(whole)
@@ -78,13 +102,13 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
 
     # A larger sweep in the same folder runs only the new cells.
     capfd.readouterr()
-    assert main([*words, "--loss", "infonce", "dcl", "hcl", "--seeds", "0", "--out", str(broken)]) == 0
+    assert main([*words, "--loss", "mine", "theirs", "hcl", "--seeds", "0", "--out", str(broken)]) == 0
     printed, shown = capfd.readouterr()
     assert "4 cells, 1 of them reference rows; 3 finished" in printed
     assert len(shown.strip().split("\n")) == 1
 
     # The file of a cell is a configuration; `graphcl run` with it gives the same scores.
-    cell = next(path for path in (whole / "cells").iterdir() if '"loss": "dcl"' in path.read_text())
+    cell = next(path for path in (whole / "cells").iterdir() if '"loss": "theirs"' in path.read_text())
     assert run(["--config", str(cell), "--out", str(tmp_path / "again")]) == 0
     result = json.loads((tmp_path / "again" / "result.json").read_text())
     accuracy = json.loads(cell.read_text())["scores"]["svm"]["accuracy"]
@@ -93,8 +117,15 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
     # Other settings for a finished cell are listed before anything runs.
     capfd.readouterr()
     assert main([*words, "--lr", "0.5", "--out", str(whole)]) == 2
-    error = r"holds a cell `infonce, .* with other settings, run by graphcl .*`lr` was 0\.01 and is 0\.5\. Pass another"
+    error = r"holds a cell `mine, .* with other settings, run by graphcl .*`lr` was 0\.01 and is 0\.5\. Pass another"
     assert re.search(error, capfd.readouterr().err)
+
+
+def test_the_module_is_a_program(monkeypatch, capfd):
+    monkeypatch.setattr(sys, "argv", ["sweep", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("graphcl.sweep", run_name="__main__")
+    assert (caught.value.code, capfd.readouterr().out) == (0, f"graphcl {graphcl.__version__}\n")
 
 
 def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd, monkeypatch):
@@ -315,24 +346,6 @@ def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
     assert waiting.cancelled()
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
-
-
-def test_processes_know_what_a_script_and_its_modules_register(tmp_path):
-    register = "from graphcl.registry import losses\nlosses.register({!r})(lambda z1, z2: z1)\n"
-    (tmp_path / "beside.py").write_text(register.format("theirs"))
-    (tmp_path / "script.py").write_text(f"""import beside
-from graphcl.config import make_config
-from graphcl.system.processes import LocalExecutor
-{register.format("mine")}
-if __name__ == "__main__":
-    pool = LocalExecutor(1)
-    print([pool.submit(make_config, {{"loss": name}}).result().loss["name"] for name in ("mine", "theirs")])
-    pool.shutdown()
-""")
-    done = subprocess.run(
-        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=100, env=ENVIRONMENT
-    )
-    assert done.stdout == "['mine', 'theirs']\n", done.stderr
 
 
 def test_as_many_workers_as_fit(tmp_path, monkeypatch):

@@ -18,10 +18,10 @@ from tests.evaluate.data import blobs
 
 MODULE = sys.modules["graphcl.evaluate.graphs.svm"]  # the attribute `graphcl.evaluate.svm` is the function
 GRID = (1e-2, 1.0, 1e2)
-FAST = {"folds": 3, "inner_folds": 3, "grid": GRID}
+FAST = {"folds": 3, "inner_folds": 2, "grid": GRID}
 
 
-def grid_search(h, y, *, seed=0, folds=3, inner_folds=3, grid=GRID, scale=False):
+def grid_search(h, y, *, seed=0, folds=3, inner_folds=2, grid=GRID, scale=False):
     """Return the accuracy in percent and the chosen C of each outer fold, by scikit-learn's GridSearchCV."""
     h, accuracy, c = np.asarray(h, dtype=np.float64), [], []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=seed).split(h, y):
@@ -89,11 +89,11 @@ def test_equals_grid_search_with_the_default_grid():
 
 def test_a_margin_of_zero_is_left_to_libsvm():
     # All rows are equal and the classes balanced, so the sign of the decision value depends on rounding.
-    kernel, labels = np.ones((12, 8)), np.arange(12) % 2
-    part = (np.arange(8), np.arange(8, 12))
-    model = SVC(C=1.0, kernel="precomputed").fit(kernel[:8], labels[:8])
-    expected = np.mean(model.predict(kernel[8:]) == labels[8:])
-    assert MODULE._accuracy(kernel, labels, part, 1.0, None) == expected
+    for n, c in itertools.product(range(4, 40, 2), (0.3, 1.0)):
+        kernel, labels = np.ones((n + 4, n)), np.r_[np.arange(n) >= n // 2, [False] * 4].astype(int)
+        model = SVC(C=c, kernel="precomputed").fit(kernel[:n], labels[:n])
+        expected = [model.score(kernel[n:], labels[n:])]
+        assert MODULE.kernel_accuracies(kernel, labels, (np.arange(n), np.arange(n, n + 4)), [c]) == expected, (n, c)
 
 
 @pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
