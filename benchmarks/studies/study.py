@@ -15,8 +15,8 @@ from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
-from graphcl.sweep.folder import SweepFolder
-from graphcl.sweep.progress import Progress
+from graphcl.sweep.command import progress
+from graphcl.sweep.folder import read_records
 from graphcl.sweep.table import scores_of
 from graphcl.sweep.write import to_markdown
 
@@ -72,9 +72,9 @@ class Study:
         try:
             plan, folder = make_plan(spec), given.out / f"{of or self.name}-{part}"
             if given.finished:
-                records = SweepFolder(folder).records(plan)
+                records = read_records(folder, plan)
                 return Cells(plan, {name: make_table(plan, records, name) for name in plan.evaluators}, records)
-            outcome = sweep(plan, folder, given.workers, Progress(len(plan.tasks), 0, sys.stderr))
+            outcome = sweep(plan, folder, given.workers, progress(len(plan.tasks), 0))
         except InputError as error:
             sys.exit(f"{self.name}: {error}")
         if outcome.failed:

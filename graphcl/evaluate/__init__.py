@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType, ModuleType
 
 from graphcl.evaluate import graphs, nodes
-from graphcl.evaluate.compare import PairedTest, holm, paired_test
 from graphcl.evaluate.folds import usable_folds
 from graphcl.evaluate.graphs.knn import knn
 from graphcl.evaluate.graphs.logreg import logreg
@@ -19,7 +18,19 @@ from graphcl.evaluate.graphs.majority import majority
 from graphcl.evaluate.graphs.ogb import ogb
 from graphcl.evaluate.graphs.ogb_knn import ogb_knn
 from graphcl.evaluate.graphs.svm import svm
-from graphcl.evaluate.scores import LOWER, METRICS, FoldScores, Gain, Summary, best_row, paired_gain, summarise
+from graphcl.evaluate.scores import (
+    LOWER,
+    METRICS,
+    FoldScores,
+    Gain,
+    PairedTest,
+    Summary,
+    best_row,
+    holm,
+    paired_gain,
+    paired_test,
+    summarise,
+)
 
 
 def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:

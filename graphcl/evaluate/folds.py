@@ -1,9 +1,8 @@
 """Run nested cross-validation with a search for one hyper-parameter, for all evaluators that use folds.
 
-Each outer fold is the test part once, and the other outer folds are its training part. The candidates for the
-hyper-parameter are scored by cross-validation over inner folds of the training part. The best candidate (the first of
-several equal ones) is fitted on the whole training part and scored on the test part, so no test graph influences the
-choice. All folds are stratified, and shuffled by the seed, because data sets are often sorted by class, source or size.
+The candidates are scored on inner folds of each outer training part. The best candidate (the first of several equal
+ones) is fitted on the whole training part and scored on the test part. All folds are stratified, and shuffled by the
+seed, because data sets are often sorted by class, source or size.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ class Folds:
     def scores(self, grid: Sequence[Any], accuracies: Accuracies) -> FoldScores:
         """Return the test score of each outer fold, after choosing a candidate of `grid` on its inner folds.
 
-        Args:
-            grid: candidates for the hyper-parameter.
-            accuracies: function that takes a `Part` and candidates, fits each candidate on the training rows, and
-                returns for each candidate the fraction of correctly classified held-out rows; several threads call it.
+        `accuracies` takes a `Part` and candidates, fits each candidate on the training rows, and returns for each
+        candidate the fraction of correctly classified held-out rows; several threads call it.
         """
         from threadpoolctl import threadpool_limits
 
@@ -88,14 +85,9 @@ def make_folds(
 
 
 def outer_folds(labels: np.ndarray, seed: int, folds: int) -> list[Part]:
-    """Return stratified folds, shuffled by the seed; an empty list if a class has a single graph.
+    """Return stratified folds of `labels [n]`, shuffled by the seed; an empty list if a class has a single graph.
 
     There are at most as many folds as the smallest class has graphs.
-
-    Args:
-        labels: class of each graph `[n]`, from 0.
-        seed: seed of the shuffle.
-        folds: desired number of folds, at least 2.
     """
     from sklearn.model_selection import StratifiedKFold
 

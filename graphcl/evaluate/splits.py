@@ -51,17 +51,9 @@ def on_split(
     fit: Callable[[np.ndarray, np.ndarray, Sequence[float], str], Predict],
     workers: int | None,
 ) -> FoldScores:
-    """Return the test score of the best candidate, see the module.
+    """Return the test score of the best of the `candidates` for rows `z [n, D]` and targets `y [n, tasks]`.
 
-    Args:
-        z: rows of the graphs, `[n, D]`.
-        y: targets `[n, tasks]`; NaN marks a missing label.
-        parts: a result of `split_parts`.
-        metric: `rocauc`, `ap`, `acc`, `rmse` or `mae`.
-        seed: copied into the result.
-        candidates: values of the setting to choose.
-        fit: function of the training rows and targets of one task, the candidates and the metric.
-        workers: number of threads, which fit different tasks; one per available core by default.
+    `fit` takes the training rows and targets of one task, the candidates and the metric; threads fit different tasks.
 
     Raises:
         InputError: `y` has a wrong shape or labels, or the metric is unknown or undefined on a part.

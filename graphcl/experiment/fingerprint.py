@@ -15,11 +15,13 @@ from graphcl.experiment.encoder_input import load_arguments
 
 
 def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
-    """Return the fingerprint of the data set, and the digests of the files that an argument of the method names."""
-    return {
-        "dataset": dataset.fingerprint(),
-        "files": {path: _file_digest(Path(path).expanduser()) for path in method_files(config)},
-    }
+    """Return `dataset`, the result of `GraphDataset.fingerprint`, and `files`, the result of `file_digests`."""
+    return {"dataset": dataset.fingerprint(), "files": file_digests(config)}
+
+
+def file_digests(config: Config) -> dict[str, str]:
+    """Return path -> digest of the files that an argument of the method names, such as the `vectors` of `clip`."""
+    return {path: _file_digest(Path(path).expanduser()) for path in method_files(config)}
 
 
 def method_files(config: Config) -> list[str]:
@@ -34,16 +36,18 @@ class KnownData:
     def __init__(self) -> None:
         self._known: dict[object, Any] = {}
 
-    def changes(self, record: Mapping[str, Any]) -> list[str]:
-        """Return one phrase per difference between the data in the `record` of a cell and that of earlier cells.
+    def changes(self, record: Mapping[str, Any]) -> str:
+        """Return a message if the data in the `record` of a cell is not that of earlier cells, else "".
 
         Cells are compared if they load the same data. Records of earlier versions lack `data` and are ignored.
         """
-        return [
+        found = [
             phrase
-            for place, found in _places(record)
-            for phrase in differences(self._known.setdefault(place, found), found)
+            for place, data in _places(record)
+            for phrase in differences(self._known.setdefault(place, data), data)
         ]
+        what = "the data is not that of the finished cells"
+        return f"{what}: {'; '.join(found)}. Restore it, or pass another --out." if found else ""
 
 
 def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]]:

@@ -139,8 +139,8 @@ def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> Fo
     if name in EVALUATORS:
         folds, inner = config.evaluation.folds, config.evaluation.inner_folds
         return majority(dataset.y, seed=seed, folds=folds, inner_folds=inner)
-    # the linear probe of a constant gives the training part's majority; nearest neighbours would be arbitrary
-    probe = "ogb" if name == "ogb_knn" else name
+    # on a split, the linear probe of a constant gives the training part's majority; neighbours would be arbitrary
+    probe = "ogb" if name in SPLIT_EVALUATORS else name
     return score(config, probe, torch.zeros(len(dataset.y), 1), dataset.y, dataset, seed, 1)
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -23,25 +21,18 @@ from graphcl.config.files import read_yaml
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
-from graphcl.sweep.executors import default_workers
-from graphcl.sweep.folder import Records, SweepFolder
-from graphcl.sweep.plan import Cell, Plan, make_plan
-from graphcl.sweep.progress import Progress
-from graphcl.sweep.run import SweepResult, known_data, other_data, sweep
-from graphcl.sweep.spec import SECTIONS, TABLE_KEYS, sections_of
+from graphcl.experiment.encoder_input import load_arguments
+from graphcl.experiment.fingerprint import file_digests, method_files
+from graphcl.report.summary import unit
+from graphcl.sweep.folder import Records, read_records, unfinished
+from graphcl.sweep.plan import TABLE_KEYS, Cell, make_plan, sections_of
+from graphcl.sweep.run import OnCell, default_workers, known_data, load_scored, sweep
+from graphcl.sweep.table import scores_of
 from graphcl.sweep.write import to_markdown
 
 
-@dataclass(frozen=True)
-class Request:
-    """The sweep that a command line requests.
-
-    Attributes:
-        spec: specification of the sweep.
-        settings: settings of the sweep itself, such as the number of workers.
-        out: folder of the sweep.
-        start: folder to which relative paths in the specification refer.
-    """
+class Request(NamedTuple):
+    """The sweep that a command line requests; relative paths in `spec` refer to the folder `start`."""
 
     spec: dict[str, Any]
     settings: SweepSettings
@@ -52,15 +43,16 @@ class Request:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the sweep described by `arguments`; return the exit code: 1 if cells failed, else 0."""
     with program("nothing was started") as this:
-        request = parse(sys.argv[1:] if arguments is None else arguments)
-        if request is None:
-            return this.code
-        try:
-            with _working_directory(request.start):
-                this.code = _run(request, make_plan(request.spec))
-        except KeyboardInterrupt:
-            line = f"finished cells are in {request.out}; the same command resumes the sweep"
-            raise KeyboardInterrupt(line) from None
+        if request := parse(sys.argv[1:] if arguments is None else arguments):
+            before = Path.cwd()
+            os.chdir(request.start)
+            try:
+                this.code = _run(request)
+            except KeyboardInterrupt:
+                line = f"finished cells are in {request.out}; the same command resumes the sweep"
+                raise KeyboardInterrupt(line) from None
+            finally:
+                os.chdir(before)
     return this.code
 
 
@@ -77,134 +69,116 @@ def parse(arguments: Sequence[str]) -> Request | None:
     file, options = SWEEP.split(arguments, *Config.model_fields)
     own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run")}
     settings = SWEEP.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
-    if settings.out is None and file is None:
+    if not settings.out and file is None:
         raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
-    out = Path(settings.out) if settings.out is not None else Path("sweeps") / Path(str(file)).stem
+    out = Path(settings.out or f"sweeps/{Path(str(file)).stem}")
     options = [option for option in options if option[0] not in own]
-    spec = read_yaml(_sweep_file(file)) if file else _stored_spec(out, options)
-    start = Path.cwd() if file else _start_folder(spec)
-    spec = {**spec, **dict(zip(SECTIONS, _override(sections_of(spec), options), strict=True))}
+    spec, start = {}, Path.cwd()
+    if file:
+        shipped = shipped_sweeps()
+        path = Path(file) if Path(file).exists() else shipped.get(file, Path(file))
+        if not path.is_file():
+            raise InputError(f"sweep {file!r} not found; {nearest(file, shipped)}, or pass a file.")
+        spec = read_yaml(path)
+    elif not options:
+        if not (out / "sweep.yaml").exists():
+            raise InputError(f"{out} holds no sweep to resume; pass a FILE, or axes such as --loss infonce dcl.")
+        spec = read_yaml(out / "sweep.yaml")
+        before = Path(str(spec.get("folder", "")))
+        start = before if before.is_absolute() and before.is_dir() else start
+    spec = {**spec, **_override(spec, options)}
     if any(key == "print_config" for key, _ in options):
         print(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True), end="")
         return None
     return Request(spec, settings, out if start == Path.cwd() else out.absolute(), start)
 
 
-def _override(sections: tuple[dict[str, Any], ...], options: Options) -> tuple[dict[str, Any], ...]:
-    """Return the sections of a specification (settings, axes, table), overridden by `options`."""
-    settings, axes, table = sections
+def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
+    """Return the sections of a specification, overridden by `options`."""
+    settings, axes, table = sections_of(spec)
     for key, values in options:
-        if key == "print_config":
-            continue
-        if key == "config":
-            key = "recipe"
-        if key in TABLE_KEYS:
-            table[key] = _table_value(key, values)
-            continue
-        settings.pop(key, None)
-        axes.pop(key, None)
-        if len(values) > 1 and key not in ("seeds", "eval"):
-            axes[key] = [read_value(Config, key, [value]) for value in values]
-        else:
-            settings[key] = read_value(Config, key, values)
-    return settings, axes, table
+        key = "recipe" if key == "config" else key
+        if key == "rows":
+            table[key] = values
+        elif key == "baseline" and all("=" in value for value in values):
+            table[key] = dict(value.split("=", 1) for value in values)
+        elif key in TABLE_KEYS:
+            table[key] = one_value(key, values)
+        elif key != "print_config":
+            settings.pop(key, None)
+            axes.pop(key, None)
+            if len(values) > 1 and key not in ("seeds", "eval"):
+                axes[key] = [read_value(Config, key, [value]) for value in values]
+            else:
+                settings[key] = read_value(Config, key, values)
+    return {"settings": settings, "axes": axes, "table": table}
 
 
-def _table_value(key: str, values: list[str]) -> Any:
-    if key == "rows":
-        return values
-    if key == "baseline" and all("=" in value for value in values):
-        return dict(value.split("=", 1) for value in values)
-    return one_value(key, values)
-
-
-def _sweep_file(name: str) -> Path:
-    sweeps = shipped_sweeps()
-    if name in sweeps and not Path(name).exists():
-        return sweeps[name]
-    if not Path(name).is_file():
-        raise InputError(f"sweep {name!r} not found; {nearest(name, sweeps)}, or pass a file.")
-    return Path(name)
-
-
-def _stored_spec(out: Path, options: Options) -> dict[str, Any]:
-    """Return the specification stored in the folder `out`, or {} if `options` define a new sweep."""
-    if options:
-        return {}
-    if not (out / "sweep.yaml").exists():
-        raise InputError(f"{out} holds no sweep to resume; pass a FILE, or axes such as --loss infonce dcl.")
-    return read_yaml(out / "sweep.yaml")
-
-
-def _start_folder(spec: Mapping[str, Any]) -> Path:
-    """Return the folder in which the sweep was started, or the working directory if that no longer exists."""
-    start = Path(str(spec.get("folder", "")))
-    return start if start.is_absolute() and start.is_dir() else Path.cwd()
-
-
-@contextmanager
-def _working_directory(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
-
-
-def _run(request: Request, plan: Plan) -> int:
-    settings, out, total = request.settings, request.out, len(plan.tasks)
-    records = SweepFolder(out).records(plan)
-    done = sum(records.get(cell.key, {}).get("status") == "done" for cell in plan.tasks)
-    workers = settings.workers or default_workers(total - done)
-    if settings.executor == "loky":
+def _run(request: Request) -> int:
+    settings, out, plan = request.settings, request.out, make_plan(request.spec)
+    records, total = read_records(out, plan), len(plan.tasks)
+    cells = unfinished(plan, records)
+    done = total - len(cells)
+    workers, place = settings.workers or default_workers(len(cells)), settings.executor
+    if place == "loky":
         for name in {cell.config.device for cell in plan.cells}:
             pick_device(name)  # fail here if the device is not available, not once in each cell
-    place = f"{workers} worker{'s' if workers > 1 else ''}" if settings.executor == "loky" else settings.executor
+        place = f"{workers} worker{'s' if workers > 1 else ''}"
     print(f"{total} cells, {len(plan.references)} of them reference rows; {done} finished; {place}; {out}/", flush=True)
     if settings.dry_run:
         return 0
     if settings.executor == "loky":
-        _check_datasets((cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done"), records)
-    signal.signal(signal.SIGTERM, _interrupt)
-    result = sweep(plan, out, workers, Progress(total, done, sys.stderr), settings.executor)
+        _check_datasets(cells, records)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    result = sweep(plan, out, workers, progress(total, done), settings.executor)
     print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
     print(f"\nsaved in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
-    print(_draw(out, plan, result))
-    for cell, error in list(result.failed.items())[:10]:
-        print(f"graphcl: {cell} failed: {error}", file=sys.stderr)
+    from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
+
+    names = write_figures(out, plan, result.tables)
+    print(f"figures: {', '.join(names) or 'none, as no cell is finished'}")
+    for name, error in list(result.failed.items())[:10]:
+        print(f"graphcl: {name} failed: {error}", file=sys.stderr)
     if result.failed:
-        print(
-            f"graphcl: {len(result.failed)} of {total} cells failed; the same command runs them again.",
-            file=sys.stderr,
-        )
-    return 1 if result.failed else 0
+        text = f"graphcl: {len(result.failed)} of {total} cells failed; the same command runs them again."
+        print(text, file=sys.stderr)
+    return int(bool(result.failed))
 
 
-def _check_datasets(cells: Iterable[Cell], records: Records) -> None:
+def _check_datasets(cells: Sequence[Cell], records: Records) -> None:
     """Load every data set once, so that unusable or changed data is reported once and not by each of its cells."""
-    from graphcl.experiment.encoder_input import load_arguments  # imported here, as it loads torch
-    from graphcl.experiment.fingerprint import data_fingerprint, method_files
-    from graphcl.sweep.cell import load_scored
-
     known, loaded = known_data(records), set()
     for cell in cells:
         arguments = load_arguments(cell.config)
         if (key := (*arguments.items(), *method_files(cell.config))) in loaded:
             continue
         print(f"loading {arguments['source']} ...", flush=True)
-        data = data_fingerprint(cell.config, load_scored(**arguments))
+        data = {"dataset": load_scored(**arguments)[1], "files": file_digests(cell.config)}
         if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
-            raise InputError(other_data(changed))
+            raise InputError(changed)
         loaded.add(key)
 
 
-def _draw(folder: Path, plan: Plan, result: SweepResult) -> str:
-    from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
+def progress(total: int, done: int) -> OnCell:
+    """Return a callback for `sweep` that prints a line for each cell that ends.
 
-    names = write_figures(folder, plan, result.tables)
-    return f"figures: {', '.join(names) or 'none, as no cell is finished'}"
+    Args:
+        total: number of cells.
+        done: number of cells that were finished before the sweep started.
+    """
+    start, ended = time.monotonic(), 0
 
+    def show(cell: Cell, records: Records) -> None:
+        nonlocal ended
+        ended += 1
+        seconds = (time.monotonic() - start) / ended * (total - done - ended)
+        left = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+        record = records[cell.key]
+        outcome = f"failed: {record.get('error')}"
+        if record["status"] == "done":
+            scores = {name: scores_of(record, name) for name in record["scores"]}
+            means = ", ".join(f"{name} {each.mean:.2f} {unit(each.metric)}" for name, each in scores.items())
+            outcome = f"{means} in {sum(record['seconds'].values()):.1f} s"
+        print(f"[{done + ended}/{total}, {left} left] {cell}: {outcome}", file=sys.stderr, flush=True)
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
+    return show

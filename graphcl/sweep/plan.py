@@ -1,4 +1,4 @@
-"""The plan of a sweep: the axes of its table and the cells that they span."""
+"""Plan a sweep: check its specification, and return the cells that its axes span and the layout of its table."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphcl.arguments import shown
+from graphcl.arguments import nearest, shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
 from graphcl.config.recipes import override
 from graphcl.config.settings import TABLE
 from graphcl.errors import InputError
-from graphcl.sweep.spec import check_sections, layout, points_on, sections_of
 
 MAX_COMBINATIONS = 100_000
 MAX_LINES = 10
 """Largest number of mistakes that one message lists."""
+_SECTIONS = ("settings", "axes", "table")
+TABLE_KEYS = ("rows", "columns", "baseline")
+_KEYS = (*_SECTIONS, "version", "folder")
+_SETTINGS = (*Config.model_fields, "recipe")
+_NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
+"""Settings that cannot be axes: `seeds` and `eval` are lists, and the result does not depend on the others."""
 _ENCODER_SETTINGS = ("dataset", *TABLE, "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
-Point = tuple[str, Mapping[str, Any]]
-"""A label on an axis, and the settings that the label stands for."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +101,21 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         (4, 2, ['loss'])
     """
     settings, axes, table = sections_of(spec)
-    check_sections(spec, settings, axes, table)
     if "dataset" not in axes:
         recipe = read_config(str(settings["recipe"])) if "recipe" in settings else {}
         axes = {**axes, "dataset": [settings.get("dataset") or recipe.get("dataset", "synthetic")]}
-    points = {axis: list(points_on(axis, values)) for axis, values in axes.items()}
-    labels = {axis: [label for label, _ in found] for axis, found in points.items()}
-    for axis, names in labels.items():
-        if len(set(names)) < len(names):
-            raise InputError(f"axis `{axis}` must have different values, got {names}.")
+    points: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for axis, values in axes.items():
+        groups = values.items() if isinstance(values, dict) else [(label_of(value), {axis: value}) for value in values]
+        points[axis] = {str(label): group for label, group in groups}
+        if len(points[axis]) < len(groups):
+            raise InputError(f"axis `{axis}` must have different values, got {[label for label, _ in groups]}.")
+    labels = {axis: list(found) for axis, found in points.items()}
     rows, columns, baseline = layout(table, labels)
-    cells, references = _span(settings, points)
-    return Plan(labels, cells, references, rows, columns, baseline, dict(spec))
+    plan = Plan(labels, *_span(settings, points), rows, columns, baseline, dict(spec))
+    if not plan.evaluators:
+        raise InputError("`eval` must be the same for all cells; set it under `settings`.")
+    return plan
 
 
 def key_of(config: Config) -> str:
@@ -118,17 +124,24 @@ def key_of(config: Config) -> str:
     return hashlib.sha256(json.dumps(material, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _span(settings: Mapping[str, Any], points: Mapping[str, Sequence[Point]]) -> tuple[list[Cell], list[Cell]]:
-    """Return a cell for every seed and combination of labels, and the cells that compute the reference rows."""
+def _span(
+    settings: Mapping[str, Any], points: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> tuple[list[Cell], list[Cell]]:
+    """Return a cell for every seed and combination of labels, and the cells that compute the reference rows.
+
+    Args:
+        settings: section `settings` of the specification.
+        points: axis -> label -> the settings that the label stands for.
+    """
     if (count := math.prod(map(len, points.values()))) > MAX_COMBINATIONS:
         raise InputError(f"the axes span {shown(count)} combinations; a sweep has at most {MAX_COMBINATIONS}.")
-    cells: list[Cell] = []
+    cells: dict[str, Cell] = {}
     references: dict[str, Cell] = {}
     problems: dict[str, list[str]] = {}
     for chosen in itertools.product(*points.values()):
-        labels = {axis: label for axis, (label, _) in zip(points, chosen, strict=True)}
+        labels = dict(zip(points, chosen, strict=True))
         try:
-            config = _config(settings, [values for _, values in chosen])
+            config = _config(settings, [points[axis][label] for axis, label in labels.items()])
         except ConfigError as error:
             for line in str(error).split("\n"):
                 problems.setdefault(line, []).append(", ".join(labels.values()))
@@ -139,27 +152,17 @@ def _span(settings: Mapping[str, Any], points: Mapping[str, Sequence[Point]]) ->
             key = key_of(before)
             coordinates = {"encoder": "untrained", "dataset": labels["dataset"], "seed": str(seed)}
             references.setdefault(key, Cell(key, coordinates, before, key))
-            cells.append(Cell(key_of(one), {**labels, "seed": str(seed)}, one, key))
+            cell = Cell(key_of(one), {**labels, "seed": str(seed)}, one, key)
+            if (twin := cells.setdefault(cell.key, cell)) is not cell:
+                raise InputError(f"two cells of the sweep have the same settings: {twin} and {cell}.")
     if problems:
-        raise InputError(_message(problems, count))
-    if not set.intersection(*(set(cell.config.eval) for cell in cells)):
-        raise InputError(
-            "`eval` must be the same for all cells, so that they can be compared; set it under `settings`."
-        )
-    for _, group in itertools.groupby(sorted(cells, key=lambda cell: cell.key), key=lambda cell: cell.key):
-        if len(twins := list(group)) > 1:
-            raise InputError(f"two cells of the sweep have the same settings: {twins[0]} and {twins[1]}.")
+        lines = []
+        for line, places in problems.items():
+            lines += [line] if len(places) == count else [f"{place}: {line}" for place in places]
+        more = [f"... and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
+        raise InputError("\n".join(lines[:MAX_LINES] + more))
     # first one seed of every configuration, so that the table fills evenly
-    return sorted(cells, key=lambda cell: cell.config.seeds[0]), list(references.values())
-
-
-def _message(problems: Mapping[str, Sequence[str]], combinations: int) -> str:
-    """Return a message with a line for each problem and combination; a problem of all combinations has one line."""
-    lines = []
-    for line, places in problems.items():
-        lines += [line] if len(places) == combinations else [f"{place}: {line}" for place in places]
-    more = [f"... and {len(lines) - MAX_LINES} more."] if len(lines) > MAX_LINES else []
-    return "\n".join(lines[:MAX_LINES] + more)
+    return sorted(cells.values(), key=lambda cell: cell.config.seeds[0]), list(references.values())
 
 
 def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) -> Config:
@@ -171,6 +174,108 @@ def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) ->
 
 def _without_training(config: Config) -> Config:
     """Return `config` with no epochs and all other training settings at their defaults, for the reference rows."""
-    values = config.model_dump()
-    kept = [key for key in (*_ENCODER_SETTINGS, *RUNTIME_SETTINGS) if key != "out"]
-    return make_config({**{key: values[key] for key in kept}, "epochs": 0})
+    kept = config.model_dump(include={*_ENCODER_SETTINGS, *RUNTIME_SETTINGS} - {"out"})
+    return make_config({**kept, "epochs": 0})
+
+
+def sections_of(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return copies of the sections `settings`, `axes` and `table` of `spec`; a missing section is empty.
+
+    Raises:
+        InputError: a section is not a mapping, a key is unknown, or an axis is invalid; one line for each mistake.
+    """
+    sections = {name: spec.get(name) or {} for name in _SECTIONS}
+    if wrong := [name for name, section in sections.items() if not isinstance(section, dict)]:
+        raise InputError("\n".join(f"`{name}` must be a mapping, got {sections[name]!r}." for name in wrong))
+    settings, axes, table = map(dict, sections.values())
+    found = [f"`{key}` is not a section of a sweep; {nearest(str(key), _KEYS)}." for key in spec if key not in _KEYS]
+    found += [f"`settings`: unknown setting {_unknown(key)}" for key in settings if _root(key) not in _SETTINGS]
+    if "resume" in (*settings, *axes):
+        found.append("`resume` is for single runs; to resume a sweep, pass its folder.")
+    if settings.get("track"):
+        found.append("`track` is for single runs; a sweep keeps the metrics of each cell in its folder.")
+    found += [problem for axis, values in axes.items() if axis != "resume" for problem in _axis_problems(axis, values)]
+    wrong = [key for key in table if key not in TABLE_KEYS]
+    found += [f"`table`: unknown key `{key}`; {nearest(str(key), TABLE_KEYS)}." for key in wrong]
+    if found:
+        raise InputError("\n".join(found))
+    return settings, axes, table
+
+
+def _axis_problems(axis: Any, values: Any) -> list[str]:
+    if _root(axis) in _NEVER_AXES:
+        return [f"`{axis}` cannot be an axis; set it under `settings`, for all cells."]
+    if not isinstance(values, dict):
+        if _root(axis) not in _SETTINGS:
+            return [f"unknown axis {_unknown(axis)}"]
+        wrong = not isinstance(values, list) or not values
+        return [f"axis `{axis}` must be a list of one or more values, got {values!r}."] if wrong else []
+    groups = values and all(isinstance(each, dict) for each in values.values())
+    if not groups or not isinstance(axis, str) or axis in (*_SETTINGS, "seed"):
+        return [f"axis `{axis}` must be a list of values, or have a new name and map labels to groups of settings."]
+    keys = dict.fromkeys(str(key) for group in values.values() for key in group)
+    never = [key for key in keys if _root(key) in (*_NEVER_AXES, "dataset")]
+    return [
+        *(f"axis `{axis}`: `{key}` cannot be in a group; set it under `settings` or as an axis." for key in never),
+        *(f"axis `{axis}`: unknown setting {_unknown(key)}" for key in keys if _root(key) not in _SETTINGS),
+    ]
+
+
+def label_of(value: Any) -> str:
+    """Return the label of `value` in tables, such as `adnce(mu=0.5)` for a name with arguments."""
+    if isinstance(value, dict) and "name" in value:
+        arguments = ", ".join(f"{key}={label_of(each)}" for key, each in value.items() if key != "name")
+        return f"{value['name']}({arguments})" if arguments else str(value["name"])
+    if value is None or isinstance(value, (dict, list, bool)):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return str(value)
+
+
+def layout(
+    table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]
+) -> tuple[list[str], str, Mapping[str, str] | None]:
+    """Return the axes of the rows, the axis of the columns, and the baseline. By default, columns are data sets.
+
+    Args:
+        table: the section `table` of the specification.
+        axes: axis -> its labels.
+
+    Raises:
+        InputError: an axis or label is unknown, an axis is missing, or the baseline is ambiguous.
+    """
+    columns = table.get("columns") or "dataset"
+    rows = table.get("rows") or [axis for axis, labels in axes.items() if axis != columns and len(labels) > 1]
+    rows = list(rows) if isinstance(rows, list) else [rows]
+    for axis in [columns, *rows]:
+        if not isinstance(axis, str) or axis not in axes:
+            raise InputError(f"`table`: `{axis}` is not an axis of this sweep; {nearest(str(axis), axes)}.")
+    if len({columns, *rows}) <= len(rows):
+        raise InputError(f"`table`: rows and columns must be different axes, got rows {rows} and columns {columns}.")
+    if left := [axis for axis, labels in axes.items() if len(labels) > 1 and axis not in [columns, *rows]]:
+        raise InputError(f"`table.rows` must name every axis but that of the columns; `{left[0]}` is missing.")
+    return rows, columns, _baseline(table.get("baseline"), rows, axes)
+
+
+def _baseline(baseline: Any, rows: Sequence[str], axes: Mapping[str, Sequence[str]]) -> Mapping[str, str] | None:
+    if baseline is None or baseline == {}:
+        return None
+    if not isinstance(baseline, dict):
+        if len(rows) != 1:
+            axes_of_rows = ", ".join(rows) or "none, as the table has one row"
+            raise InputError(f"`table.baseline` must name an axis of the rows too ({axes_of_rows}), got {baseline}.")
+        baseline = {rows[0]: baseline}
+    labels = {axis: label_of(label) for axis, label in baseline.items()}
+    for axis, label in labels.items():
+        if axis not in rows:
+            raise InputError(f"`table.baseline`: `{axis}` is not an axis of the rows; {nearest(str(axis), rows)}.")
+        if label not in axes[axis]:
+            raise InputError(f"`table.baseline`: {label!r} does not occur on `{axis}`; {nearest(label, axes[axis])}.")
+    return labels
+
+
+def _unknown(key: Any) -> str:
+    return f"`{key}`; {nearest(str(key), _SETTINGS)}."
+
+
+def _root(path: Any) -> str:
+    return str(path).split(".")[0]

@@ -1,9 +1,12 @@
-"""Run the unfinished cells of a plan, and write the tables of all finished cells."""
+"""Run the unfinished cells of a plan on an executor, and write the tables of all finished cells."""
 
 from __future__ import annotations
 
+import functools
 import os
+import pkgutil
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import suppress
@@ -11,16 +14,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from graphcl.config import Config
-from graphcl.errors import MAX_LINE, InputError, one_line
-from graphcl.experiment.fingerprint import KnownData
-from graphcl.sweep.executors import default_workers, make_executor
-from graphcl.sweep.folder import Records, SweepFolder, write_record
+from graphcl.datasets import GraphDataset, load_dataset
+from graphcl.errors import MAX_LINE, InputError, one_line, reason
+from graphcl.evaluate import FoldScores
+from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.context import Clock, Context
+from graphcl.experiment.encoder_input import load_arguments
+from graphcl.experiment.fingerprint import KnownData, file_digests
+from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
+from graphcl.experiment.seed import run_seed
+from graphcl.report.summary import environment
+from graphcl.sweep.folder import Records, locked, read_records, unfinished, write_record, write_spec
 from graphcl.sweep.plan import Cell, Plan
 from graphcl.sweep.table import Table, make_table
 from graphcl.sweep.write import write_tables
-from graphcl.system.processes import worker_device
+from graphcl.system.memory import keep_freed_memory
+from graphcl.system.processes import LocalExecutor, worker_device
 
+MEMINFO = Path("/proc/meminfo")
+WORKER_MEMORY = 1.5e9
+"""Bytes that a worker may need, for torch, a data set of thousands of graphs and its kernel matrices."""
 OnCell = Callable[[Cell, Records], object]
 _ONE_CELL = threading.Lock()
 
@@ -61,19 +77,41 @@ def sweep(
     Raises:
         InputError: another sweep uses the folder, or it holds a cell with other settings or cells with other data.
     """
-    with SweepFolder(folder) as kept:
-        records = kept.records(plan)
+    folder = Path(folder)
+    with locked(folder):
+        records = read_records(folder, plan)
         known = known_data(records)
-        kept.add_plan(plan)
-        cells = [cell for cell in plan.tasks if records.get(cell.key, {}).get("status") != "done"]
+        write_spec(folder, plan)
+        cells = unfinished(plan, records)
+        pool: Any = executor
+        futures: dict[Future[dict[str, Any]], tuple[Cell, Path]] = {}
         try:
-            if cells:
-                _run_cells(cells, kept, records, known, workers or default_workers(len(cells)), on_cell, executor)
+            if cells and isinstance(executor, str):
+                pool = make_executor(executor, min(workers or default_workers(len(cells)), len(cells)))
+            for cell in cells:
+                file = folder.absolute() / "cells" / f"{cell.key}.json"
+                futures[pool.submit(perform, cell, file, Path.cwd())] = cell, file
+            for future in as_completed(futures):
+                cell, file = futures[future]
+                try:
+                    record = future.result()
+                except Exception as error:  # the worker died: exceptions of the cell itself are in its record
+                    given = {"coordinates": dict(cell.coordinates), "config": cell.config.model_dump()}
+                    record = {"status": "failed", "error": one_line(f"the worker died: {error}", MAX_LINE), **given}
+                if record["status"] == "done" and (changed := known.changes(record)):
+                    record = {**record, "status": "failed", "error": changed}
+                write_record(file, record)
+                records[cell.key] = record
+                if on_cell is not None:
+                    on_cell(cell, records)
         finally:  # also after an interruption, so that the tables have all finished cells
+            for future in futures:
+                future.cancel()
+            if pool is not executor:
+                pool.shutdown(wait=False)
             tables = {name: make_table(plan, records, name) for name in plan.evaluators}
-            write_tables(kept.path, plan, records, tables)
-    states = {str(cell): records.get(cell.key, {}) for cell in plan.tasks}
-    failed = {name: record["error"] for name, record in states.items() if record.get("status") == "failed"}
+            write_tables(folder, plan, records, tables)
+    failed = {str(cell): records[cell.key]["error"] for cell in unfinished(plan, records) if cell.key in records}
     return SweepResult(tables, records, failed)
 
 
@@ -86,72 +124,127 @@ def known_data(records: Records) -> KnownData:
     known = KnownData()
     for key, record in records.items():
         if record["status"] == "done" and (changed := known.changes(record)):
-            raise InputError(f"cells/{key}.json: {other_data(changed)}")
+            raise InputError(f"cells/{key}.json: {changed}")
     return known
 
 
-def other_data(changed: list[str]) -> str:
-    """Return the message that the data of a cell changed."""
-    return f"the data is not that of the finished cells: {'; '.join(changed)}. Restore it, or pass another --out."
-
-
-def _run_cells(
-    cells: list[Cell],
-    folder: SweepFolder,
-    records: Records,
-    known: KnownData,
-    workers: int,
-    on_cell: OnCell | None,
-    executor: str | Executor,
-) -> None:
-    """Run `cells`; add their records to `records` and to the folder. A cell on other data than `known` fails."""
-    pool = make_executor(executor, min(workers, len(cells))) if isinstance(executor, str) else executor
-    files = {cell.key: folder.cells.absolute() / f"{cell.key}.json" for cell in cells}
-    futures: dict[Future[dict[str, Any]], Cell] = {}
-    try:
-        for cell in cells:
-            futures[pool.submit(perform, files[cell.key], cell.coordinates, cell.config, Path.cwd())] = cell
-        for future in as_completed(futures):
-            cell = futures[future]
-            try:
-                record = future.result()
-            except Exception as error:  # the worker died: exceptions of the cell itself are in its record
-                record = {
-                    "status": "failed",
-                    "error": one_line(f"the worker died: {error}", MAX_LINE),
-                    "coordinates": dict(cell.coordinates),
-                    "config": cell.config.model_dump(),
-                }
-            if record["status"] == "done" and (changed := known.changes(record)):
-                record = {**record, "status": "failed", "error": other_data(changed)}
-            write_record(files[cell.key], record)
-            records[cell.key] = record
-            if on_cell is not None:
-                on_cell(cell, records)
-    finally:
-        for future in futures:
-            future.cancel()
-        if pool is not executor:
-            pool.shutdown(wait=False)
-
-
-def perform(file: Path, coordinates: Mapping[str, str], config: Config, folder: Path) -> dict[str, Any]:
+def perform(cell: Cell, file: Path, folder: Path) -> dict[str, Any]:
     """Run a cell in a worker process; write its record, and return it.
 
     Args:
+        cell: the cell.
         file: path of the record; written by the worker, so that the record is kept even if the sweep is killed.
-        coordinates: coordinates of the cell.
-        config: settings of the cell.
         folder: working directory, to which relative paths in the settings refer.
     """
-    from graphcl.sweep.cell import run_cell
-    from graphcl.system.memory import keep_freed_memory
-
     with _ONE_CELL:  # a Dask worker may have several threads, but torch's generators are per process
         keep_freed_memory()
         with suppress(OSError):  # on another machine the folder may not exist
             os.chdir(folder)
-        record = {"coordinates": dict(coordinates), **run_cell(config, worker_device())}
+        record = {"coordinates": dict(cell.coordinates), **run_cell(cell.config)}
         with suppress(OSError):
             write_record(file, record)
         return record
+
+
+def run_cell(config: Config) -> dict[str, Any]:
+    """Run one cell, and return its record: `status` "done" with `scores`, or `status` "failed" with `error`."""
+    clock, place = Clock(), torch.device("cpu")
+    device = worker_device() if config.device == "auto" else config.device
+    try:
+        place = setup_runtime(config.model_copy(update={"device": device}))
+        found = _run(config, clock, place)
+    except Exception as error:  # record the error, so that the other cells continue
+        kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+        found = {"status": "failed", "error": kind + one_line(error, MAX_LINE), "traceback": traceback.format_exc()}
+    return {"seconds": clock.seconds, **found, **environment(place), "config": config.model_dump()}
+
+
+def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
+    (seed,) = config.seeds
+    dataset, fingerprint = _load(**load_arguments(config))
+    data = {"dataset": fingerprint, "files": file_digests(config)}
+    clock.lap("load")
+    config = with_usable_evaluation(config, dataset)
+    trains = bool(config.epochs or config.steps)
+    if trains:
+        dry_run(config, dataset)
+    # separate cells compute the reference rows, once for each encoder and seed
+    rows = ("trained",) if trains else REFERENCES
+    result = run_seed(config, dataset, seed, device, rows=rows, context=Context(workers=config.threads))
+    scores = _plain(result.scores)
+    record: dict[str, Any] = {"status": "done", "seconds": {**clock.seconds, **result.seconds}, "data": data}
+    record["scores"] = {name: rows["trained" if trains else "untrained"] for name, rows in scores.items()}
+    if not trains:
+        return {**record, "metrics": {}, "references": scores}
+    last = result.history[-1]
+    metrics = {"epochs": last.epoch, "training_loss": last.loss, "alignment": last.alignment}
+    metrics |= {"uniformity": last.uniformity, **last.diagnostics}
+    return {**record, "metrics": metrics, "epoch_scores": _plain(result.epoch_scores)}
+
+
+def _plain(scores: Mapping[Any, Mapping[str, FoldScores]]) -> dict[Any, dict[str, dict[str, Any]]]:
+    return {key: {name: vars(score) for name, score in each.items()} for key, each in scores.items()}
+
+
+def load_scored(**arguments: Any) -> tuple[GraphDataset, dict[str, Any]]:
+    """Load a data set, see `load_dataset`, and return it and its fingerprint.
+
+    Raises:
+        InputError: the data set has no labels to score by.
+    """
+    dataset = load_dataset(**arguments)
+    if not dataset.scored:
+        raise InputError(f"{dataset.name} has no class labels, so a sweep cannot score it; use graphcl run.")
+    return dataset, dataset.fingerprint()
+
+
+_load = functools.lru_cache(maxsize=2)(load_scored)
+"""`load_scored` with a cache of two data sets, for the next cells of this process."""
+
+
+def make_executor(name: str, workers: int) -> Executor:
+    """Return the executor called `name`.
+
+    Args:
+        name: `loky` for processes of this machine; `dask:ADDRESS` for the workers of a Dask scheduler, or
+            `dask:FILE.json` with the scheduler's file; or `MODULE:FUNCTION` for a function that takes the number of
+            workers and returns a `concurrent.futures.Executor`.
+        workers: number of workers; ignored for Dask, whose scheduler has its own workers.
+
+    Raises:
+        InputError: `name` is unknown or cannot be imported, or Dask is not installed.
+    """
+    if name == "loky":
+        return LocalExecutor(workers)
+    kind, _, place = name.partition(":")
+    if kind == "dask" and place:
+        try:
+            from distributed import Client
+        except ImportError as error:
+            raise InputError(f"`executor` {name} needs Dask ({error}); pip install 'graphcl[cluster]'.") from None
+        client = Client(**{"scheduler_file" if place.endswith(".json") else "address": place})
+        # with `pure=True`, Dask would return the stored result of a failed cell instead of running the cell again
+        return client.get_executor(pure=False)
+    try:
+        make = pkgutil.resolve_name(name) if place else None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"`executor` {name} cannot be imported: {reason(error)}") from None
+    if not callable(make):
+        raise InputError(f"`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got {name!r}.")
+    return make(workers)
+
+
+def default_workers(cells: int) -> int:
+    """Return the number of workers for `cells` cells on this machine: at most one per cell and one per CUDA device.
+
+    Without CUDA, there is at most one worker per core, and fewer if memory is short.
+    """
+    from joblib import cpu_count
+
+    if torch.cuda.is_available():
+        return max(1, min(cells, torch.cuda.device_count()))
+    cores = cpu_count()  # respects container limits
+    with suppress(OSError, ValueError, KeyError):  # unknown, as on other systems than Linux
+        lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+        cores = min(cores, int(int(lines["MemAvailable"].split()[0]) * 1024 / WORKER_MEMORY))
+    return max(1, min(cells, cores))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphcl.evaluate import LOWER, FoldScores, best_row, holm, paired_test, summarise
+from graphcl.evaluate import LOWER, FoldScores, PairedTest, best_row, holm, paired_test, summarise
 from graphcl.experiment.scores import REFERENCES
 from graphcl.sweep.plan import Cell, Plan
 
@@ -35,39 +36,17 @@ class Entry:
         return summarise(self.scores).mean if self.scores else None
 
     @property
-    def is_error(self) -> bool:
-        """Whether lower scores are better."""
-        return any(score.metric in LOWER for score in self.scores)
-
-    @property
     def std(self) -> float | None:
         """Standard deviation between the mean scores of the seeds; None if no seed is finished."""
         return summarise(self.scores).std_seeds if self.scores else None
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The gain of one entry over another on the same seeds and folds.
-
-    Attributes:
-        mean: mean gain, in percentage points or in the metric's unit.
-        p: p-value, adjusted (Holm) for all comparisons of the same kind in the table.
-        seeds: number of compared seeds.
-    """
-
-    mean: float
-    p: float
-    seeds: int
-
-    @property
-    def significant(self) -> bool:
-        """Whether the adjusted p-value is below 0.05."""
-        return self.p < 0.05
-
-
-@dataclass(frozen=True)
 class Table:
     """The scores of one evaluator by rows and columns; a place is a pair of row labels and a column label.
+
+    A gain is a `PairedTest` on the seeds and folds that both entries have. Its p-value is adjusted (Holm) for all
+    comparisons of the same kind in the table.
 
     Attributes:
         evaluator: name of the evaluator.
@@ -88,26 +67,10 @@ class Table:
     columns: Sequence[str]
     entries: Mapping[Place, Entry]
     references: Mapping[Place, Mapping[str, Entry]]
-    gains: Mapping[Place, Difference]
-    gains_over_best: Mapping[Place, Difference]
-    gains_over_baseline: Mapping[Place, Difference]
+    gains: Mapping[Place, PairedTest]
+    gains_over_best: Mapping[Place, PairedTest]
+    gains_over_baseline: Mapping[Place, PairedTest]
     baseline: Mapping[str, str] | None
-
-    def best(self, column: str) -> Labels | None:
-        """Return the row with the best mean in a column: the highest, or the lowest if the metric is an error."""
-        known = {row: self.entries[row, column] for row in self.rows if (row, column) in self.entries}
-        finished = {row: entry.mean for row, entry in known.items() if entry.mean is not None}
-        choose = min if any(entry.is_error for entry in known.values()) else max
-        return choose(finished, key=lambda row: finished[row]) if finished else None
-
-    def beats_references(self, row: Labels, column: str) -> bool:
-        """Return whether an entry's mean is better than the mean of each of its reference rows."""
-        entry, rows = self.entries[row, column], self.references.get((row, column), {}).values()
-        means = [round(each.mean, 2) for each in rows if each.mean is not None]
-        if entry.mean is None or not means:
-            return False
-        mean = round(entry.mean, 2)  # compare as printed
-        return mean < min(means) if entry.is_error else mean > max(means)
 
     @property
     def metrics(self) -> list[str]:
@@ -115,16 +78,27 @@ class Table:
         found = dict.fromkeys(score.metric for entry in self.entries.values() for score in entry.scores)
         return list(found) or ["accuracy"]
 
-    def untrained(self, row: Labels, column: str) -> Entry | None:
-        """Return the results of the untrained encoder for a row and column, or None if there are none."""
-        return self.references.get((row, column), {}).get("untrained")
+    def is_best(self, row: Labels, column: str) -> bool:
+        """Return whether no mean of the column is better than this one, and all its reference rows are worse.
+
+        Means are compared as printed.
+        """
+
+        def value(entry: Entry) -> float:
+            mean = -math.inf if entry.mean is None else round(entry.mean, 2)
+            return -mean if any(score.metric in LOWER for score in entry.scores) else mean
+
+        own = value(self.entries[row, column])
+        references = map(value, self.references[row, column].values())
+        trained = [value(entry) for (_, place), entry in self.entries.items() if place == column]
+        return own == max(trained) and own > max(references, default=math.inf)
 
     def reference_rows(self) -> list[tuple[str, list[Labels], dict[str, Entry]]]:
         """Return a tuple for each distinct reference row: its name, the rows that it applies to, column -> entry."""
         found: dict[tuple[Any, ...], tuple[str, list[Labels], dict[str, Entry]]] = {}
         for name in REFERENCES:
             for row in self.rows:
-                places = {column: self.references.get((row, column), {}) for column in self.columns}
+                places = {column: self.references[row, column] for column in self.columns}
                 entries = {column: each[name] for column, each in places.items() if name in each}
                 same = tuple(score.accuracy for entry in entries.values() for score in entry.scores)
                 if entries:
@@ -144,24 +118,34 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
     for cell in plan.cells:
         row = tuple(cell.coordinates[axis] for axis in plan.rows)
         places.setdefault((row, cell.coordinates[plan.columns]), []).append(cell)
-
-    entries = {place: _entry(cells, records, evaluator) for place, cells in places.items()}
-    references = {place: _references(cells, records, evaluator) for place, cells in places.items()}
-    untrained = {place: rows["untrained"] for place, rows in references.items() if "untrained" in rows}
-    best = {place: _best(rows) for place, rows in references.items() if rows}
-    baselines = {place: _baseline_place(place, plan) for place in places} if plan.baseline is not None else {}
+    entries: dict[Place, Entry] = {}
+    references: dict[Place, dict[str, Entry]] = {}
+    for place, cells in places.items():
+        kept = [records.get(cell.key, {}) for cell in cells]
+        scores = [scores_of(record, evaluator) for record in kept if record.get("status") == "done"]
+        entries[place] = _entry(scores, cells, sum(record.get("status") == "failed" for record in kept))
+        before = [records.get(key, {}) for key in dict.fromkeys(cell.reference for cell in cells)]
+        given = [record.get("references", {}).get(evaluator, {}) for record in before]
+        rows = {name: [FoldScores.of(each[name]) for each in given if name in each] for name in REFERENCES}
+        references[place] = {name: _entry(scores, cells) for name, scores in rows.items() if scores}
+    untrained = {place: found["untrained"] for place, found in references.items() if "untrained" in found}
+    best, baseline = {}, {}
+    for (row, column), found in references.items():
+        if found:
+            best[row, column] = found[best_row({name: entry.scores for name, entry in found.items()})]
+        other = tuple((plan.baseline or {}).get(axis, label) for axis, label in zip(plan.rows, row, strict=True))
+        if other != row:
+            baseline[row, column] = entries[other, column]
     return Table(
         evaluator=evaluator,
         header=tuple(plan.rows),
         rows=list(dict.fromkeys(row for row, _ in places)),
-        columns=[label for label in plan.axes[plan.columns] if any(column == label for _, column in places)],
+        columns=plan.axes[plan.columns],
         entries=entries,
         references=references,
-        gains=_differences({place: (entries[place], each) for place, each in untrained.items()}),
-        gains_over_best=_differences({place: (entries[place], each) for place, each in best.items()}),
-        gains_over_baseline=_differences(
-            {place: (entries[place], entries[other]) for place, other in baselines.items() if other != place}
-        ),
+        gains=_gains(entries, untrained),
+        gains_over_best=_gains(entries, best),
+        gains_over_baseline=_gains(entries, baseline),
         baseline=plan.baseline,
     )
 
@@ -171,44 +155,16 @@ def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
     return FoldScores.of(record["scores"][evaluator])
 
 
-def _entry(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], evaluator: str) -> Entry:
-    found = [records.get(cell.key, {}) for cell in cells]
-    scores = [scores_of(record, evaluator) for record in found if record.get("status") == "done"]
-    failed = sum(record.get("status") == "failed" for record in found)
+def _entry(scores: Iterable[FoldScores], cells: Sequence[Cell], failed: int = 0) -> Entry:
     return Entry(sorted(scores, key=lambda each: each.seed), len(cells), failed)
 
 
-def _references(cells: Sequence[Cell], records: Mapping[str, Mapping[str, Any]], evaluator: str) -> dict[str, Entry]:
-    """Return row name -> entry for the reference rows of one table entry; `cells` has one cell per seed."""
-    found: dict[str, list[FoldScores]] = {}
-    for key in dict.fromkeys(cell.reference for cell in cells):
-        for name, kept in records.get(key, {}).get("references", {}).get(evaluator, {}).items():
-            found.setdefault(name, []).append(FoldScores.of(kept))
-    ordered = [name for name in REFERENCES if name in found]
-    return {name: Entry(sorted(found[name], key=lambda each: each.seed), len(cells)) for name in ordered}
-
-
-def _best(rows: Mapping[str, Entry]) -> Entry:
-    return rows[best_row({name: entry.scores for name, entry in rows.items()})]
-
-
-def _baseline_place(place: Place, plan: Plan) -> Place:
-    """Return the place in the baseline row for `place`: the same labels, except on the axes of the baseline."""
-    row, column = place
-    assert plan.baseline is not None
-    return tuple(plan.baseline.get(axis, label) for axis, label in zip(plan.rows, row, strict=True)), column
-
-
-def _differences(pairs: Mapping[Place, tuple[Entry, Entry]]) -> dict[Place, Difference]:
-    """Return the gain of the first entry of each pair over the second, on the seeds and folds that both have."""
-    tests = {}
-    for place, entries in pairs.items():
-        after, before = ({(each.seed, each.folds): each for each in entry.scores} for entry in entries)
+def _gains(entries: Mapping[Place, Entry], others: Mapping[Place, Entry]) -> dict[Place, PairedTest]:
+    """Return the gain of each entry over the one in `others`, on the seeds and folds that both have."""
+    tests: dict[Place, PairedTest] = {}
+    for place, other in others.items():
+        after, before = ({(each.seed, each.folds): each for each in found.scores} for found in (entries[place], other))
         if common := [split for split in after if split in before]:
-            test = paired_test([after[split] for split in common], [before[split] for split in common])
-            tests[place] = test, len(common)
-    adjusted = holm([test.p for test, _ in tests.values()])
-    return {
-        place: Difference(test.mean, p, seeds)
-        for (place, (test, seeds)), p in zip(tests.items(), adjusted, strict=True)
-    }
+            tests[place] = paired_test([after[split] for split in common], [before[split] for split in common])
+    adjusted = holm([test.p for test in tests.values()])
+    return {place: PairedTest(test.mean, p) for (place, test), p in zip(tests.items(), adjusted, strict=True)}

@@ -83,47 +83,52 @@ def test_labels():
     assert str(found.cells[0]) == "adnce(mu=0.5), true, 1, synthetic, seed 0"
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"axes": {"losss": ["dcl"]}}, r"unknown axis `losss`; .*loss"),
-        ({"axes": {"seeds": [0, 1]}}, r"`seeds` cannot be an axis; set it under `settings`"),
-        ({"axes": {"resume": [True]}}, r"^`resume` is for single runs; [^\n]*$"),
-        ({"axes": {"loss": "dcl"}}, r"axis `loss` must be a list of one or more values, got 'dcl'"),
-        ({"axes": {"loss": {"a": {"epochs": 1}}}}, r"axis `loss` must be a list of values, or have a new name"),
-        ({"axes": {"loss": ["dcl", "dcl"]}}, r"axis `loss` must have different values"),
-        ({"axes": {"loss": ["dcl", "infonc"]}}, r"infonc, synthetic: `loss`: unknown loss 'infonc'; .*infonce"),
-        ({"axes": {"loss": ["dcl"], "loss.mu": [1]}}, r"^`loss.mu`"),
-        ({"settings": {"epoch": 3}}, r"`settings`: unknown setting `epoch`; .*epochs"),
-        ({"axis": {}}, r"`axis` is not a section of a sweep; .*axes"),
-        ({"settings": [1]}, r"`settings` must be a mapping, got \[1\]"),
-        ({"axes": "loss"}, r"`axes` must be a mapping, got 'loss'"),
-        ({"axes": {"seed": {"a": {"epochs": 1}}}}, r"axis `seed` must have another name"),
-        ({"axes": {"mine": {"a": {5: 1}}}}, r"axis `mine`: unknown setting `5`"),
-        ({"axes": {"mine": {"a": {"eval": "knn"}}}}, r"axis `mine`: `eval` cannot be in a group"),
-        ({"axes": {"views.second": [[date(2020, 1, 1)]]}}, r"^`views.second` must be"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "dataset"]}}, r"must be different axes"),
-        ({"axes": {"loss": ["dcl"]}, "table": {"baseline": "dcl"}}, r"has no effect: the table has one row"),
-        ({"table": {"row": "loss"}}, r"`table`: unknown key `row`; .*rows"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is not an axis of this sweep"),
-        ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": "infonce"}}, r"'infonce' does not occur on `loss`"),
-        ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": {"lr": 1}}}, r"`lr` is not an axis of the rows"),
-        ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"baseline": "dcl"}}, r"must name the axis too"),
-        ({"axes": {"recipe": ["grapcl"], "dataset": ["MUTAG"]}}, r"'grapcl' not found; .*graphcl"),
-        ({"axes": {"a": {"x": {"epochs": 20}, "y": {}}}}, r"two cells of the sweep have the same settings: x, .* y,"),
-        ({"axes": {key: [*range(1, 101)] for key in ("lr", "loss.mu", "batch_size", "epochs", "max_degree")}},
-         r"the axes span 10000000000 combinations; a sweep has at most 100000\."),
-        ({"axes": {"recipe": ["svm.yaml", "knn.yaml"], "dataset": ["synthetic"]}}, r"`eval` must be the same for all"),
-    ],
-)  # fmt: skip
-def test_mistakes(spec, message, tmp_path, monkeypatch):
+def test_the_settings_of_a_label_override_the_common_ones():
+    (cell,) = plan({"mine": {"a": {"lr": 0.5}}}, seeds=[0], lr=0.1).cells
+    assert cell.config.lr == 0.5
+
+
+MISTAKES = [
+    ({"axes": {"losss": ["dcl"]}}, r"unknown axis `losss`; .*loss"),
+    ({"axes": {"seeds": [0, 1]}}, r"`seeds` cannot be an axis; set it under `settings`"),
+    ({"axes": {"resume": [True]}}, r"^`resume` is for single runs; [^\n]*$"),
+    ({"axes": {"loss": "dcl"}}, r"axis `loss` must be a list of one or more values, got 'dcl'"),
+    ({"axes": {"loss": {"a": {"epochs": 1}}}}, r"axis `loss` must be a list of values, or have a new name"),
+    ({"axes": {"loss": ["dcl", "dcl"]}}, r"axis `loss` must have different values"),
+    ({"axes": {"loss": ["dcl", "infonc"]}}, r"infonc, synthetic: `loss`: unknown loss 'infonc'; .*infonce"),
+    ({"axes": {"loss": ["dcl"], "loss.mu": [1]}}, r"^`loss.mu`"),
+    ({"settings": {"epoch": 3}}, r"`settings`: unknown setting `epoch`; .*epochs"),
+    ({"axis": {}}, r"`axis` is not a section of a sweep; .*axes"),
+    ({"settings": [1]}, r"`settings` must be a mapping, got \[1\]"),
+    ({"axes": "loss"}, r"`axes` must be a mapping, got 'loss'"),
+    ({"axes": {"seed": {"a": {"epochs": 1}}}}, r"axis `seed` must be a list of values, or have"),
+    ({"axes": {"mine": {"a": {5: 1}}}}, r"axis `mine`: unknown setting `5`"),
+    ({"axes": {"mine": {"a": {"eval": "knn"}}}}, r"axis `mine`: `eval` cannot be in a group"),
+    ({"axes": {"views.second": [[date(2020, 1, 1)]]}}, r"^`views.second` must be"),
+    ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": ["loss", "dataset"]}}, r"must be different axes"),
+    ({"axes": {"loss": ["dcl"]}, "table": {"baseline": "dcl"}}, r"too \(none, as the table has one row\), got dcl"),
+    ({"table": {"row": "loss"}}, r"`table`: unknown key `row`; .*rows"),
+    ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is not an axis of this sweep"),
+    ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
+    ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": "infonce"}}, r"'infonce' does not occur on `loss`"),
+    ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": {"lr": 1}}}, r"`lr` is not an axis of the rows"),
+    ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"baseline": "dcl"}}, r"must name .* \(loss, lr\)"),
+    ({"axes": {"recipe": ["grapcl"], "dataset": ["MUTAG"]}}, r"'grapcl' not found; .*graphcl"),
+    ({"axes": {"a": {"x": {"epochs": 20}, "y": {}}}}, r"two cells of the sweep have the same settings: x, .* y,"),
+    ({"axes": {key: [*range(1, 101)] for key in ("lr", "loss.mu", "batch_size", "epochs", "max_degree")}},
+     r"the axes span 10000000000 combinations; a sweep has at most 100000\."),
+    ({"axes": {"recipe": ["svm.yaml", "knn.yaml"], "dataset": ["synthetic"]}}, r"`eval` must be the same for all"),
+]  # fmt: skip
+
+
+def test_mistakes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("svm", "knn"):
         (tmp_path / f"{name}.yaml").write_text(f"eval: {name}\n")
-    with pytest.raises(InputError, match=message) as caught:
-        make_plan(spec)
-    assert all(line.endswith(".") for line in str(caught.value).split("\n"))
+    for spec, message in MISTAKES:
+        with pytest.raises(InputError, match=message) as caught:
+            make_plan(spec)
+        assert all(line.endswith(".") for line in str(caught.value).split("\n")), spec
 
 
 def test_a_mistake_in_all_cells_is_listed_once():

@@ -1,9 +1,9 @@
 """`graphcl sweep`: output files, resuming, failing cells, executors, concurrent sweeps, error messages."""
 
-import io
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -18,22 +18,21 @@ from filelock import FileLock
 from torch_geometric.data import InMemoryDataset
 
 import graphcl
+from graphcl.datasets import GraphDataset
 from graphcl.errors import InputError
+from graphcl.registry import losses
 from graphcl.run import main as run
-from graphcl.sweep import command as module
-from graphcl.sweep import executors, make_plan, sweep
-from graphcl.sweep.cell import run_cell
+from graphcl.sweep import command, make_plan, sweep
+from graphcl.sweep import run as module
 from graphcl.sweep.command import main
-from graphcl.sweep.executors import default_workers, make_executor
-from graphcl.sweep.folder import SweepFolder
-from graphcl.sweep.progress import Progress
+from graphcl.sweep.folder import locked, read_records
+from graphcl.sweep.run import default_workers, make_executor, run_cell
 from graphcl.system.processes import LocalExecutor, worker_device
-from tests.conftest import small_graphs
+from tests.conftest import restored, small_graphs
 from tests.sweep.conftest import QUICK
 
 FOLDS = {"accuracy": [80.0, 90.0], "chosen": [1.0, 1.0], "inner": [80.0, 80.0], "folds": 2, "inner_folds": 2}
 SCORED = {"scores": {"svm": {"seed": 0, **FOLDS}}, "seconds": {}}
-AXES = ["--loss", "infonce", "dcl", "--seeds", "0-1"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(graphcl.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
@@ -52,26 +51,50 @@ def planned(saved_graphs):
     return make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": settings})
 
 
-def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
-    """A sweep that is killed and resumed has the results of an uninterrupted sweep."""
+REGISTER = "from graphcl.losses import infonce\nfrom graphcl.registry import losses\n"
+REGISTER += "losses.register({!r})(lambda z1, z2: infonce(z1, z2, temperature=0.3))\n"
+SCRIPT = """import sys, beside
+from graphcl.sweep.command import main
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+@pytest.fixture
+def own_losses(tmp_path):
+    """Register the losses `mine` and `theirs`, as the script in `tmp_path` and a module that it imports do."""
+    (tmp_path / "beside.py").write_text(REGISTER.format("theirs"))
+    (tmp_path / "script.py").write_text(REGISTER.format("mine") + SCRIPT)
+    assert {*losses}  # found before the block
+    with restored(losses):
+        for name in ("mine", "theirs"):
+            exec(REGISTER.format(name), {"__name__": __name__})
+        yield
+
+
+def test_killed_and_resumed(inline, own_losses, saved_graphs, tmp_path, capfd):
+    """A script's sweep that is killed and resumed has the results of an uninterrupted sweep in this process."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    words = ["--dataset", saved_graphs(), *QUICK, *AXES, "--baseline", "infonce"]
+    words = ["--dataset", saved_graphs(), *QUICK, "--loss", "mine", "theirs", "--seeds", "0-2", "--baseline", "mine"]
     assert main([*words, "--out", str(whole), "--workers", "1"]) == 0
     printed, shown = capfd.readouterr()
-    assert "6 cells, 2 of them reference rows; 0 finished; 1 worker;" in printed
+    assert "9 cells, 3 of them reference rows; 0 finished; 1 worker;" in printed
     assert (whole / "table.md").read_text().strip() in printed
-    assert len(shown.strip().split("\n")) == 6
+    lines = shown.strip().split("\n")
+    assert re.fullmatch(r"\[1/9, \d+ s left\] untrained, .*own.pt, seed 0: svm \d+\.\d\d % in \d+\.\d s", lines[0])
+    assert (len(lines), lines[-1][:15]) == (9, "[9/9, 0 s left]")
     assert {path.name for path in whole.iterdir()} >= {"sweep.yaml", "cells", "table.md", "table.tex", "cells.csv"}
 
-    command = [sys.executable, "-m", "graphcl.sweep", *words, "--out", str(broken), "--workers", "1"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
+    arguments = [sys.executable, str(tmp_path / "script.py"), *words, "--out", str(broken), "--workers", "1"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
     deadline = time.time() + 120
-    while len(finished(broken)) < 2 and time.time() < deadline:
+    while len(finished(broken)) < 5 and time.time() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)  # returns only after the worker, which holds the pipes too, has ended
     before = finished(broken)
-    assert 2 <= len(before) < 6
+    assert 5 <= len(before) < 9
+    assert all('"done"' in file.read_text() for file in broken.glob("cells/[!.]*.json"))
     # `--out` alone resumes the sweep, and finished cells are not run again.
     assert main(["--out", str(broken), "--workers", "2"]) == 0
     assert table(broken) == table(whole)
@@ -79,13 +102,13 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
 
     # A larger sweep in the same folder runs only the new cells.
     capfd.readouterr()
-    assert main([*words, "--loss", "infonce", "dcl", "hcl", "--out", str(broken)]) == 0
+    assert main([*words, "--loss", "mine", "theirs", "hcl", "--seeds", "0", "--out", str(broken)]) == 0
     printed, shown = capfd.readouterr()
-    assert "8 cells, 2 of them reference rows; 6 finished" in printed
-    assert len(shown.strip().split("\n")) == 2
+    assert "4 cells, 1 of them reference rows; 3 finished" in printed
+    assert len(shown.strip().split("\n")) == 1
 
     # The file of a cell is a configuration; `graphcl run` with it gives the same scores.
-    cell = next(path for path in (whole / "cells").iterdir() if '"loss": "dcl"' in path.read_text())
+    cell = next(path for path in (whole / "cells").iterdir() if '"loss": "theirs"' in path.read_text())
     assert run(["--config", str(cell), "--out", str(tmp_path / "again")]) == 0
     result = json.loads((tmp_path / "again" / "result.json").read_text())
     accuracy = json.loads(cell.read_text())["scores"]["svm"]["accuracy"]
@@ -94,14 +117,25 @@ def test_killed_and_resumed(inline, saved_graphs, tmp_path, capfd):
     # Other settings for a finished cell are listed before anything runs.
     capfd.readouterr()
     assert main([*words, "--lr", "0.5", "--out", str(whole)]) == 2
-    error = r"holds a cell `infonce, .* with other settings, run by graphcl .*`lr` was 0\.01 and is 0\.5\. Pass another"
+    error = r"holds a cell `mine, .* with other settings, run by graphcl .*`lr` was 0\.01 and is 0\.5\. Pass another"
     assert re.search(error, capfd.readouterr().err)
 
 
-def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
+def test_the_module_is_a_program(monkeypatch, capfd):
+    monkeypatch.setattr(sys, "argv", ["sweep", "--version"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("graphcl.sweep", run_name="__main__")
+    assert (caught.value.code, capfd.readouterr().out) == (0, f"graphcl {graphcl.__version__}\n")
+
+
+def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd, monkeypatch):
     """The command refuses before any cell runs; `sweep` refuses finished cells with different data."""
-    out = tmp_path / "sweep"
+    out, hashed = tmp_path / "sweep", []
+    of = GraphDataset.fingerprint
+    monkeypatch.setattr(GraphDataset, "fingerprint", lambda self: hashed.append(self) or of(self))
+    module._load.cache_clear()
     assert main(["--dataset", saved_graphs(), *QUICK, "--seeds", "0", "1", "--out", str(out)]) == 0
+    assert len(hashed) == 2  # once before the sweep, and once in the process of the cells
     cell = next(path for path in (out / "cells").iterdir() if '"seed": "1"' in path.read_text())
     record = json.loads(cell.read_text())
     cell.unlink()
@@ -113,10 +147,14 @@ def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
     assert err.startswith(f"graphcl: {message}")
     assert "own.pt.graphs` was 36 and is 12; " in err
     assert len(finished(out)) == 3
+    plan = make_plan(yaml.safe_load((out / "sweep.yaml").read_text()))
+    module._load.cache_clear()
+    (error,) = sweep(plan, out, executor=ThreadPoolExecutor(1)).failed.values()
+    assert error.startswith(message)
     record["data"]["dataset"]["graphs"] = 12
     cell.write_text(json.dumps(record))
     with pytest.raises(InputError, match=rf"^cells/\w+\.json: {message}"):
-        sweep(make_plan(yaml.safe_load((out / "sweep.yaml").read_text())), out)
+        sweep(plan, out)
 
 
 def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):
@@ -148,7 +186,7 @@ def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path,
     words = ["--dataset", saved_graphs(), *QUICK, "--seeds", "0", "--lr", "0.01", "1e30", "--epochs", "3"]
     assert main([*words, "--out", str(out), "--workers", "1"]) == 1
     printed, error = capfd.readouterr()
-    assert re.search("failed: .*became NaN or infinite", error)
+    assert re.search(r"\] 1e\+30, .*, seed 0: failed: .*became NaN or infinite", error)
     assert "1 of 3 cells failed; the same command runs them again." in error
     assert "Traceback" not in error
     assert "| failed" in printed
@@ -160,30 +198,27 @@ def test_a_failing_cell_does_not_stop_the_others(inline, saved_graphs, tmp_path,
     def stop(*arguments, **options):
         raise RuntimeError("one\n  two")
 
-    monkeypatch.setattr("graphcl.sweep.cell._load", stop)
+    monkeypatch.setattr(module, "_load", stop)
     (cell,) = make_plan({"axes": {"loss": ["dcl"]}, "settings": {"seeds": [0], "data_root": "nowhere"}}).cells
-    assert run_cell(cell.config, "cpu")["error"] == "RuntimeError: one two"
+    assert run_cell(cell.config)["error"] == "RuntimeError: one two"
 
 
 def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch):
     out, before = tmp_path / "sweep", signal.getsignal(signal.SIGTERM)
 
-    def show(self, cell, records):
+    def show(cell, records):
         if len(records) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(module.Progress, "__call__", show)
+    monkeypatch.setattr(command, "progress", lambda total, done: show)
     try:
-        assert main(["--dataset", saved_graphs(), *QUICK, *AXES, "--out", str(out)]) == 130
+        assert main(["--dataset", saved_graphs(), *QUICK, "--seeds", "0-4", "--out", str(out)]) == 130
     finally:
         signal.signal(signal.SIGTERM, before)
     error = capfd.readouterr().err
     assert f"stopped; finished cells are in {out}; the same command resumes the sweep." in error
-    assert 2 <= len(finished(out)) < 6
+    assert 2 <= len(finished(out)) < 10
     assert (out / "table.md").exists()
-
-
-# -- records -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -195,7 +230,7 @@ def keep(tmp_path):
 
     def records(text, name=cell.key):
         (tmp_path / "cells" / f"{name}.json").write_text(text if isinstance(text, str) else json.dumps(text))
-        return SweepFolder(tmp_path).records(plan)
+        return read_records(tmp_path, plan)
 
     record = {"status": "done", "coordinates": dict(cell.coordinates), "config": cell.config.model_dump(), **SCORED}
     return cell, record, records
@@ -231,76 +266,62 @@ def test_invalid_records_are_ignored(keep):
     texts += [
         {**good, "scores": each} for each in ({"svm": {}}, {"knn": scores}, {"svm": {**scores, "accuracy": None}})
     ]
-    assert all(cell.key in records(text) for text in (good, {**good, "status": "failed", "error": "why"}))
+    below_chance = {"svm": {**scores, "accuracy": [-1.0, 0.5]}}  # an adjusted Rand index can be negative
+    for valid in (good, {**good, "status": "failed", "error": "why"}, {**good, "scores": below_chance}):
+        assert cell.key in records(valid), valid
     assert [text for text in texts if cell.key in records(text)] == []
 
 
-@pytest.mark.parametrize("name", [".lock", "cells", "figures"])
-def test_links_in_a_folder_are_not_written_through(name, tmp_path):
+def test_links_in_a_folder_are_not_written_through(tmp_path):
     """Otherwise, an attacker's folder could overwrite files of the user who resumes the sweep in it."""
     (tmp_path / "precious").write_text("kept")
-    (tmp_path / "sweep").mkdir()
-    (tmp_path / "sweep" / "sweep.yaml").write_text("axes: {loss: [infonce]}\n")
-    (tmp_path / "sweep" / name).symlink_to(tmp_path / "precious")
-    message = "is a link, and nothing is written through it; remove it"
-    with pytest.raises(InputError, match=message), SweepFolder(tmp_path / "sweep"):
-        pass
+    for name in (".lock", "cells", "figures"):
+        folder = tmp_path / f"sweep{name}"
+        folder.mkdir()
+        (folder / "sweep.yaml").write_text("axes: {loss: [infonce]}\n")
+        (folder / name).symlink_to(tmp_path / "precious")
+        with pytest.raises(InputError, match=rf"{name} is a link, and nothing is written through it"), locked(folder):
+            pass
     assert (tmp_path / "precious").read_text() == "kept"
 
 
-def test_progress_lines():
-    stream = io.StringIO()
-    cells = make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {"seeds": [0]}}).cells
-    records = {cells[0].key: {"status": "done", **SCORED}, cells[1].key: {"status": "failed", "error": "why"}}
-    show = Progress(3, 1, stream)
-    for cell in cells:
-        show(cell, records)
-    lines = stream.getvalue().split("\n")
-    assert re.fullmatch(r"\[2/3, \d+ s left\] infonce, synthetic, seed 0: svm 85\.00 % in 0\.0 s", lines[0])
-    assert re.fullmatch(r"\[3/3, 0 s left\] dcl, synthetic, seed 0: failed: why", lines[1])
+TWO = "--loss dcl hcl --seeds 0 --dataset own.pt"
+MISTAKES = [
+    ("--losss dcl hcl --out x", "`--losss` is not a known option"),
+    ("--mu 0 1 --out x", "`--mu` is not a known option; did you mean --loss.mu? see --help all."),
+    (TWO, "`--out` must name the folder of the sweep"),
+    ("--out nothing", "nothing holds no sweep to resume"),
+    ("nowhere.yaml --out x", "sweep 'nowhere.yaml' not found; choose from: published, or pass a file."),
+    (f"{TWO} --out x --workers none", "`workers` must be a whole number, got 'none'."),
+    (f"{TWO} --out here", "here is not empty and not a sweep folder"),
+    (f"{TWO} --out here/precious", "cannot create the folder here/precious: Not a directory; pass another --out."),
+    ("list.yaml --out x", "`settings` must be a mapping, got [1, 2]"),
+    ("bad.yaml --out x", "is not readable as YAML"),
+    (f"{TWO} --device cuda:63 --out x", "`device` is cuda:63, but torch sees"),
+    ("old.yaml --out x", "`settings`: unknown setting `tau`"),
+    ("--loss dcl --dataset bare.pt --out x", "bare has no class labels, so a sweep cannot score it; use graphcl"),
+    (f"{TWO} --out used", "used is in use by another sweep; wait for it, or pass another --out."),
+]
 
 
-TWO = "--loss dcl hcl"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--losss dcl hcl --out x", "`--losss` is not a known option"),
-        ("--mu 0 1 --out x", "`--mu` is not a known option; did you mean --loss.mu? see --help all."),
-        (TWO, "`--out` must name the folder of the sweep"),
-        ("--out nothing", "nothing holds no sweep to resume"),
-        ("nowhere.yaml --out x", "sweep 'nowhere.yaml' not found; choose from: published, or pass a file."),
-        (f"{TWO} --out x --workers none", "`workers` must be a whole number, got 'none'."),
-        (f"{TWO} --out here", "here is not empty and not a sweep folder"),
-        (f"{TWO} --out here/precious", "cannot create the folder here/precious: Not a directory; pass another --out."),
-        ("list.yaml --out x", "`settings` must be a mapping, got [1, 2]"),
-        ("bad.yaml --out x", "is not readable as YAML"),
-        (f"{TWO} --device cuda:63 --out x", "`device` is cuda:63, but torch sees"),
-        ("old.yaml --out x", "`settings`: unknown setting `tau`"),
-        ("--loss dcl --dataset bare.pt --out x", "bare has no class labels, so a sweep cannot score it; use graphcl"),
-        ("--out used", "used is in use by another sweep; wait for it, or pass another --out."),
-    ],
-)
-def test_mistakes_get_a_line_and_code_2(words, message, tmp_path, capfd, monkeypatch):
+def test_mistakes_get_a_line_and_code_2(tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     InMemoryDataset.save(small_graphs(labelled=False), "bare.pt")
+    InMemoryDataset.save(small_graphs(), "own.pt")
     (tmp_path / "here").mkdir()
     (tmp_path / "used" / "cells").mkdir(parents=True)
     files = {"here/precious": "x", "bad.yaml": "a: [", "list.yaml": "settings: [1, 2]"}
     files |= {"old.yaml": yaml.safe_dump({"axes": {"loss": ["dcl"]}, "settings": {"tau": 1}})}
-    for name, text in {**files, "used/sweep.yaml": "axes: {loss: [dcl]}\n"}.items():
+    for name, text in files.items():
         (tmp_path / name).write_text(text)
     before = sorted(path.name for path in tmp_path.iterdir())
     with FileLock("used/.lock"):
-        assert main(words.split()) == 2
-    error = capfd.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
+        for words, message in MISTAKES:
+            assert main(words.split()) == 2, words
+            error = capfd.readouterr().err
+            assert message in error
+            assert "Traceback" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == before
-
-
-# -- executors ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
@@ -327,30 +348,13 @@ def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
         os.kill(process, 0)
 
 
-def test_processes_know_what_a_script_and_its_modules_register(tmp_path):
-    register = "from graphcl.registry import losses\nlosses.register({!r})(lambda z1, z2: z1)\n"
-    (tmp_path / "beside.py").write_text(register.format("theirs"))
-    (tmp_path / "script.py").write_text(f"""import beside
-from graphcl.config import make_config
-from graphcl.system.processes import LocalExecutor
-{register.format("mine")}
-if __name__ == "__main__":
-    pool = LocalExecutor(1)
-    print([pool.submit(make_config, {{"loss": name}}).result().loss["name"] for name in ("mine", "theirs")])
-    pool.shutdown()
-""")
-    command = [sys.executable, tmp_path / "script.py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=ENVIRONMENT)
-    assert done.stdout == "['mine', 'theirs']\n", done.stderr
-
-
 def test_as_many_workers_as_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(executors, "MEMINFO", tmp_path / "meminfo")
-    monkeypatch.setattr(executors.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(module, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr("joblib.cpu_count", lambda: 4)
     assert [default_workers(cells) for cells in (0, 1, 1000)] == [1, 1, 4]
     for available, workers in ((16_000_000, 4), (3_500_000, 2), (100, 1)):
-        executors.MEMINFO.write_text(f"MemFree: 100 kB\nMemAvailable:   {available} kB\nOdd: 0\n")
+        module.MEMINFO.write_text(f"MemFree: 100 kB\nMemAvailable:   {available} kB\nOdd: 0\n")
         assert default_workers(1000) == workers
 
 
@@ -367,17 +371,14 @@ def test_an_executor_by_its_name(monkeypatch):
             make_executor(name, 1)
 
 
-class Dead(Executor):
-    """An executor whose workers die."""
-
-    def submit(self, fn, /, *args, **kwargs):
-        return ThreadPoolExecutor(1).submit(self.die)
-
-    def die(self):
+def test_cells_of_a_dead_worker_fail_and_are_run_again(planned, tmp_path):
+    def die():
         raise BrokenExecutor("killed\n by the system")
 
+    class Dead(Executor):
+        def submit(self, fn, /, *args, **kwargs):
+            return ThreadPoolExecutor(1).submit(die)
 
-def test_cells_of_a_dead_worker_fail_and_are_run_again(planned, tmp_path):
     found = sweep(planned, tmp_path / "sweep", executor=Dead())
     assert set(found.failed.values()) == {"the worker died: killed by the system"}
     assert len(found.failed) == 3

@@ -1,8 +1,4 @@
-"""Score a frozen embedding by a k-nearest-neighbour classifier, where k is chosen by cross-validation.
-
-The folds, the search for k and the score follow the protocol of `graphcl.evaluate.svm`. Similarities are cosines of the
-unscaled embedding. One sorted table of cosines is used for all folds and all k.
-"""
+"""Score a frozen embedding by a k-nearest-neighbour classifier, by the protocol of `graphcl.evaluate.svm`."""
 
 from __future__ import annotations
 
@@ -60,7 +56,8 @@ def knn(
     section 3.4.
     """
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
-    similarity = pair_dots(unit_rows(data.h), data.workers)  # equal rows have exactly equal cosines
+    # one sorted table of cosines serves all folds and all k; equal rows have exactly equal cosines
+    similarity = pair_dots(unit_rows(data.h), data.workers)
     order = _most_similar_first(similarity, np.random.default_rng(seed).permutation(len(similarity)))
 
     def accuracies(part: Part, candidates: Sequence[int]) -> list[float]:

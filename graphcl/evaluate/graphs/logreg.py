@@ -1,8 +1,4 @@
-"""Score a frozen embedding by a linear classifier (linear probe).
-
-The folds, the search for C and the score follow the protocol of `graphcl.evaluate.svm`. Columns are always standardised
-over the training part. On small data sets most of the time is spent in Python, where threads do not help.
-"""
+"""Score a frozen embedding by a linear classifier (linear probe), by the protocol of `graphcl.evaluate.svm`."""
 
 from __future__ import annotations
 

@@ -19,11 +19,8 @@ def majority(
     Args:
         y: class of each graph `[n]`, whole numbers or strings; tensor, array or pandas Series.
         seed: seed of the folds; the other evaluators use the same folds.
-        folds: number of outer folds, see `graphcl.evaluate.svm`.
+        folds: number of outer folds; for the errors, see `graphcl.evaluate.svm`.
         inner_folds: number of inner folds; it is checked but does not influence the score.
-
-    Raises:
-        InputError: an argument is invalid, see `graphcl.evaluate.svm`.
 
     Example:
         >>> round(majority(np.array([0, 0, 0, 0, 0, 0, 1, 1, 1]), folds=3, inner_folds=2).mean, 1)

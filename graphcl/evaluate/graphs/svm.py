@@ -3,15 +3,12 @@
 - Embedding: the readout before the projector, one row per graph, frozen, unscaled. `scale=True` standardises columns.
 - Outer folds: 10, stratified, shuffled by the seed. Each fold is the test part once. The score is the accuracy on the
   test part in percent.
-- C: the value of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part. These
-  folds are stratified and shuffled by the seed. Of equally good values, the smallest is chosen. The SVM is then fitted
-  on the whole outer training part. Each fit computes gamma, and the means and deviations of the columns, from its own
-  training rows. No test graph influences the choice of C, gamma or the epoch.
-- Small classes: if a class is too small for these numbers of folds, fewer folds are used, with a warning.
+- C: the value of 1e-3, 1e-2, ..., 1e3 with the best mean accuracy over 5 inner folds of the outer training part, which
+  are drawn alike. Of equally good values, the smallest is chosen. The SVM is then fitted on the whole outer training
+  part. Each fit computes gamma, and the means and deviations of the columns, from its own training rows. No test graph
+  influences the choice of C, gamma or the epoch.
 - `mean ± std_seeds` of a `Summary`: mean and standard deviation of the per-seed means, with ddof 0 as in the authors'
-  `np.std`. `std_seeds` shows how much a result varies with the seed; it is not the standard error of the mean.
-  `std_folds` is the standard deviation over the test folds of one seed, which is several times larger; other papers
-  report it as ±. To compare two embeddings, use `paired_gain`.
+  `np.std`; other papers report `std_folds`, which is several times larger. To compare embeddings, use `paired_gain`.
 
 The result equals that of `GridSearchCV(SVC(), {"C": grid}, cv=StratifiedKFold(5, shuffle=True, random_state=seed))` on
 every outer fold, with a `StandardScaler` in front if `scale=True`. One table of distances is used for all kernels, and
@@ -126,11 +123,8 @@ def sorted_by_class(part: Part, labels: np.ndarray) -> Part:
 def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candidates: Sequence[float]) -> list[float]:
     """Return for each value of C the fraction of held-out rows that an SVM classifies correctly.
 
-    Args:
-        kernel: kernel matrix `[train + held, train]` of all rows in `part` against its training rows, within [-1, 1].
-        labels: class of each graph, numbered from 0.
-        part: indices of the training rows, sorted by class, and of the held-out rows.
-        candidates: values of C.
+    `kernel [train + held, train]`, within [-1, 1], is that of all rows in `part` against its training rows, which are
+    sorted by class; `labels` are numbered from 0.
     """
     pairs = None if _svm is None else _pairs(kernel, labels[part[0]])
     return [_accuracy(kernel, labels, part, c, pairs) for c in candidates]
@@ -151,15 +145,14 @@ def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray | None = None) -> np.ndarray:
-    """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows.
+def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
+    """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows, in `buffer`.
 
-    Without `distances`, standardise the embedding `h` over the training rows. Write the result into `buffer`, if given.
+    Without `distances`, standardise the embedding `h` over the training rows.
     """
     from sklearn.preprocessing import StandardScaler
 
     rows, train = np.concatenate(part), part[0]
-    buffer = np.empty(len(rows) * len(train)) if buffer is None else buffer
     kernel = buffer[: len(rows) * len(train)].reshape(len(rows), len(train))
     z = StandardScaler().fit(h[train]).transform(h[rows]) if distances is None else h[rows]
     variance = z[: len(train)].var()
@@ -186,12 +179,7 @@ def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.
 
 
 def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
-    """Return a `Pair` for every two classes: the training rows of each class, and their float32 kernel matrix.
-
-    Args:
-        kernel: kernel matrix, `[rows, train]`.
-        train: labels of the training rows, sorted.
-    """
+    """Return a `Pair` for every two classes of the sorted labels `train` of the training rows."""
     bounds = np.flatnonzero(np.diff(train, prepend=-1, append=-1))
     classes = [slice(start, end) for start, end in itertools.pairwise(bounds.tolist())]
     pairs = []
@@ -205,9 +193,7 @@ def _pairs(kernel: np.ndarray, train: np.ndarray) -> list[Pair]:
     return pairs
 
 
-def _accuracy(
-    kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None = None
-) -> float:
+def _accuracy(kernel: np.ndarray, labels: np.ndarray, part: Part, c: float, pairs: Sequence[Pair] | None) -> float:
     """Return the fraction of held-out rows that an SVM, fitted on the training rows, classifies correctly.
 
     The compiled solver fits the SVM if `pairs` is given; otherwise scikit-learn's `SVC` fits it.

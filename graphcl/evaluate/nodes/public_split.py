@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphcl.arguments import Costs, Seed, checked
 from graphcl.evaluate.folds import C_GRID, class_indices, embedding, unit_rows
-from graphcl.evaluate.nodes.probe import linear_probe
+from graphcl.evaluate.nodes.random_splits import linear_probe
 from graphcl.evaluate.scores import FoldScores
 from graphcl.evaluate.splits import split_parts
 
@@ -30,14 +30,11 @@ def public_split(
     Differs: DGI reports the mean over 50 fits of the classifier by stochastic gradients, without a choice of C.
 
     Args:
-        h: rows of the nodes `[n, H]`, any float dtype, any device.
+        h: rows of the nodes `[n, H]`.
         y: class of each node `[n]`.
         split: indices of the nodes in the parts `train`, `valid` and `test`.
         seed: seed of the training run, copied into the result; the probe itself is not random.
-        grid: candidates for C, in [1e-100, 1e100].
-
-    Raises:
-        InputError: an argument is invalid.
+        grid: candidates for C, see `graphcl.evaluate.svm`.
 
     References:
         Yang, Cohen and Salakhutdinov, "Revisiting Semi-Supervised Learning with Graph Embeddings", ICML 2016 (arXiv
@@ -46,7 +43,6 @@ def public_split(
     h = embedding(h)
     _, labels = class_indices(y, len(h))
     parts = split_parts(split, len(h))
-    accuracy, chosen, inner = linear_probe(
-        unit_rows(h), labels, (parts["train"], parts["valid"], parts["test"]), [float(c) for c in grid]
-    )
+    indices = parts["train"], parts["valid"], parts["test"]
+    accuracy, chosen, inner = linear_probe(unit_rows(h), labels, indices, [float(c) for c in grid])
     return FoldScores(seed, (accuracy,), (chosen,), (inner,), 1, 1)
