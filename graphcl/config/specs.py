@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
-from pydantic_core import PydanticCustomError
 
-from graphcl.arguments import nearest, shown
+from graphcl.arguments import must_be, nearest
 from graphcl.errors import InputError
 from graphcl.registry import Registry, augmentations
 
@@ -22,14 +21,12 @@ def as_spec(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-def _named(value: Any) -> Any:
-    if callable(value):
-        rule = "must be a registered name, got {value}; register it (docs/extending.md), or use TwoViews and train"
-        raise PydanticCustomError("rule", rule, {"value": shown(value)})
-    return as_spec(value)
-
-
-Named = Annotated[dict[str, Any], BeforeValidator(_named)]
+_A_NAME = must_be(
+    "a registered name",
+    lambda value: not callable(value),
+    "; register it (docs/extending.md), or use TwoViews and train",
+)
+Named = Annotated[dict[str, Any], BeforeValidator(as_spec), BeforeValidator(_A_NAME.func)]
 """A registered name with its arguments, as in `{name: adnce, mu: 0.7}`; a bare name has the default arguments."""
 
 
