@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from graphcl.arguments import did_you_mean, problems, resembling
+from graphcl.cli.entry_point import program
 from graphcl.config.files import parse_value
 from graphcl.config.nested import set_value
 from graphcl.config.recipes import read_config
-from graphcl.config.resolve import valid_keys
+from graphcl.config.resolve import to_yaml
 from graphcl.errors import InputError
 from graphcl.version import __version__
 
@@ -44,8 +45,8 @@ class Command(Generic[S]):
 
     Args:
         usage: usage line of the help text.
-        summary: description of the command in the help text.
         model: pydantic model of the settings.
+        summary: description of the command in the help text; default: the docstring of `model`.
         positional: field that the first argument sets if it does not begin with `--`; also an option otherwise.
         validate: function that converts nested values into settings; default: `Command.model_validate`.
         rewrite: function that takes the given options and returns the options to use instead.
@@ -56,15 +57,39 @@ class Command(Generic[S]):
     """
 
     usage: str
-    summary: str
     model: type[S]
+    summary: str = ""
     positional: str | None = None
     validate: Callable[[dict[str, Any]], S] | None = None
-    rewrite: Callable[[Options], Options] | None = None
-    details: Callable[[], str] | None = None
+    rewrite: Callable[[Options], Options] = list
+    details: Callable[[], str] = str
     common: Sequence[str] | None = None
     topic: Callable[[str], str] | None = None
     similar: Callable[[str], list[str]] | None = None
+
+    @property
+    def about(self) -> str:
+        """The description of the command."""
+        return self.summary or inspect.getdoc(self.model) or ""
+
+    def main(
+        self, function: Callable[[S], str | None], interrupted: str = "nothing was written"
+    ) -> Callable[[Sequence[str] | None], int]:
+        """Return the entry point of the command, which takes arguments and returns the exit code.
+
+        Args:
+            function: function that runs the command; the text that it returns is printed.
+            interrupted: text of the message on an interruption, see `program`.
+        """
+
+        def main(arguments: Sequence[str] | None = None) -> int:
+            with program(interrupted) as this:
+                settings = self.parse(arguments)
+                if settings is not None and (text := function(settings)):
+                    print(text)
+            return this.code
+
+        return main
 
     def parse(self, arguments: Sequence[str] | None = None) -> S | None:
         """Parse arguments, by default those of this process, and return the settings.
@@ -78,7 +103,7 @@ class Command(Generic[S]):
         if self.show_help(arguments):
             return None
         first, options = self.split(arguments)
-        options = self.rewrite(options) if self.rewrite else options
+        options = self.rewrite(options)
         values: dict[str, Any] = {} if first is None else {str(self.positional): first}
         last = dict(options)
         if "config" in last:
@@ -92,7 +117,7 @@ class Command(Generic[S]):
             print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
         settings = (self.validate or self.model_validate)(values)
         if "print_config" in last:
-            print(yaml.safe_dump(settings.model_dump(), sort_keys=False, allow_unicode=True), end="")
+            print(to_yaml(settings), end="")
             return None
         return settings
 
@@ -103,12 +128,13 @@ class Command(Generic[S]):
             print(self.topic(name) if self.topic and name not in ("", "all") else self.help(name == "all"), end="")
         elif "--version" in arguments:
             print(f"graphcl {__version__}")
-        else:
-            return False
-        return True
+        return bool(asked) or "--version" in arguments
 
     def split(self, arguments: Sequence[str], *more: str) -> tuple[str | None, Options]:
         """Return the positional argument (None if it is not given) and the options.
+
+        Options are `--key value value` or `--key=value`. Dashes in keys are replaced by underscores. Of a dotted key,
+        only the part before the first dot is checked.
 
         Args:
             arguments: arguments of the command line.
@@ -117,11 +143,27 @@ class Command(Generic[S]):
         Raises:
             InputError: an argument belongs to no option, or an option is unknown.
         """
-        first = None
+        first, options = None, Options()
         if self.positional is not None and arguments and not arguments[0].startswith("--"):
             first, *arguments = arguments
         known = [name for name in self.model.model_fields if first is None or name != self.positional]
-        return first, split_options(arguments, [*known, *more, "config", "print_config"], self.similar)
+        known += [*more, "config", "print_config"]
+        for argument in arguments:
+            if "\0" in argument:
+                raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
+            if argument.startswith("--") and len(argument) > 2:
+                key, equals, value = argument[2:].partition("=")
+                options.append((key.replace("-", "_"), [value] if equals else []))
+            elif options:
+                options[-1][1].append(argument)
+            else:
+                hint = f", such as --dataset {argument}" if "dataset" in known else ""
+                raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
+        for key, _ in options:
+            if key.split(".")[0] not in known:
+                meant = self.similar(key) if self.similar else map(flag, resembling(key, known))
+                raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean([*meant])}see --help all.")
+        return first, options
 
     def model_validate(self, values: dict[str, Any]) -> S:
         """Validate nested values and return them as settings.
@@ -136,52 +178,18 @@ class Command(Generic[S]):
         try:
             return self.model.model_validate(values)
         except ValidationError as error:
-            raise InputError("\n".join(problems(error, valid_keys(self.model)))) from None
+            raise InputError("\n".join(problems(error, self.model))) from None
 
     def help(self, every: bool = False) -> str:
         """Return the help text of the command, with all options if `every`, else with the common options."""
-        lines = [f"usage: {self.usage}", "", self.summary, ""]
         fields = self.model.model_fields
-        required_first = sorted(fields, key=lambda name: not fields[name].is_required() and name != self.positional)
-        for name in required_first if every or self.common is None else self.common:
-            field = fields[name]
-            lines.append(option_help(name, field, positional=name == self.positional))
+        names = sorted(fields, key=lambda name: not fields[name].is_required() and name != self.positional)
+        if self.common is not None and not every:
+            names = [*self.common]
+        lines = [option_help(name, fields[name], positional=name == self.positional) for name in names]
         lines += [option_line(option, text) for option, text in GENERAL.items()]
-        return "\n".join([*lines, *(["", self.details()] if self.details else [])]) + "\n"
-
-
-def split_options(
-    arguments: Iterable[str], known: Sequence[str], similar: Callable[[str], list[str]] | None = None
-) -> Options:
-    """Return the options in arguments such as `--key value value` and `--key=value`.
-
-    Dashes in keys are replaced by underscores.
-
-    Args:
-        arguments: arguments of the command line.
-        known: valid keys; of a dotted key, only the part before the first dot is checked.
-        similar: function that takes an unknown key and returns options with a similar name, for the message.
-
-    Raises:
-        InputError: an argument belongs to no option, or an option is unknown.
-    """
-    options: Options = []
-    for argument in arguments:
-        if "\0" in argument:
-            raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
-        if argument.startswith("--") and len(argument) > 2:
-            key, equals, value = argument[2:].partition("=")
-            options.append((key.replace("-", "_"), [value] if equals else []))
-        elif options:
-            options[-1][1].append(argument)
-        else:
-            hint = f", such as --dataset {argument}" if "dataset" in known else ""
-            raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
-    for key, _ in options:
-        if key.split(".")[0] not in known:
-            options_meant = similar(key) if similar else [flag(each) for each in resembling(key, known)]
-            raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean(options_meant)}see --help all.")
-    return options
+        lines += ["", details] if (details := self.details()) else []
+        return "\n".join([f"usage: {self.usage}", "", self.about, "", *lines]) + "\n"
 
 
 def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
@@ -206,7 +214,8 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
         whole = parse_value(text)
         if isinstance(whole, list):
             return whole
-        names = _base(get_args(kind)[0]) is str or get_origin(_base(get_args(kind)[0])) is Literal
+        element = _base(get_args(kind)[0])
+        names = element is str or get_origin(element) is Literal
         return re.findall(r"[^\s,]+", text) if names else [parse_value(each) for each in given]
     if not given and kind in (None, bool):
         return True

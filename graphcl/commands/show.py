@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.cli.commands import SHOW, Show
-from graphcl.cli.entry_point import program
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.config.specs import as_spec
 from graphcl.datasets import load_dataset
@@ -16,18 +15,16 @@ from graphcl.registry import augmentations
 from graphcl.system.files import new_file, write_whole
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments of `graphcl show` and run the command."""
-    with program("nothing was written") as this:
-        given = SHOW.parse(arguments)
-        if given is None:
-            return this.code
-        if (given.run is None) == (given.dataset is None):
-            raise InputError("pass a run folder, or --dataset NAME to draw graphs under augmentations; see --help.")
-        if given.run is not None and given.out is not None:
-            raise InputError("`--out` needs --dataset; a run's report.html is written into the run folder.")
-        print(show_run(given.run) if given.run is not None else show_augmentations(given))
-    return this.code
+def show(given: Show) -> str:
+    """Draw graphs under augmentations, or redraw the report of a run, and return the text to print."""
+    if (given.run is None) == (given.dataset is None):
+        raise InputError("pass a run folder, or --dataset NAME to draw graphs under augmentations; see --help.")
+    if given.run is not None and given.out is not None:
+        raise InputError("`--out` needs --dataset; a run's report.html is written into the run folder.")
+    return show_run(given.run) if given.run is not None else show_augmentations(given)
+
+
+main = SHOW.main(show)
 
 
 def show_run(folder: str) -> str:
