@@ -8,6 +8,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,10 +39,15 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
+    finally:
         partial.unlink(missing_ok=True)
-        raise
+    # flush the folder too, so that the new name survives a power failure
+    with suppress(OSError):  # Windows cannot open folders, and some network disks cannot flush them
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -107,12 +113,7 @@ def read_text(path: Path, max_bytes: int = MAX_TEXT) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        InputError: the file is larger than `MAX_TEXT` bytes, or is not JSON.
-        OSError: the file cannot be read.
-    """
+    """Return the content of a JSON file; raises as `read_text` and `parse_json`."""
     return parse_json(read_text(path), str(path))
 
 
@@ -139,27 +140,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:
             total = sum(entry.file_size for entry in archive.infolist())
         if total > max(FREE_BYTES, MAX_RATIO * packed):
-            raise InputError(f"{path} is refused: its {packed} bytes would unpack to {total} bytes.")
+            raise ValueError(f"its {packed} bytes would unpack to {total} bytes")
         with np.load(path, allow_pickle=False) as arrays:
             found = dict(arrays)
         if not all(isinstance(each, np.ndarray) for each in found.values()):
             raise ValueError("it does not hold arrays")
         return found
-    except InputError:
-        raise
     except Exception as error:  # a corrupted archive can raise any exception, so catch all
         raise InputError(f"{path} cannot be read: {reason(error)}.") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk if the system can, so that a renamed file survives a power failure."""
-    try:
-        number = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows cannot open folders, so skip the flush
-        return
-    try:
-        os.fsync(number)
-    except OSError:  # some network disks cannot flush folders
-        pass
-    finally:
-        os.close(number)
