@@ -36,13 +36,7 @@ class Interval:
 
 
 def must_be(rule: str, holds: Callable[[Any], object], advice: str = "") -> AfterValidator:
-    """Return a pydantic validator that raises the error "must be RULE, got VALUE" unless `holds(value)` is true.
-
-    Args:
-        rule: text of the message.
-        holds: function that tests a value.
-        advice: end of the message, after the value.
-    """
+    """Return a pydantic validator that raises the error "must be RULE, got VALUE" + `advice` unless `holds(value)`."""
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -54,12 +48,7 @@ def must_be(rule: str, holds: Callable[[Any], object], advice: str = "") -> Afte
 
 
 def interval(notation: str, why: str = "") -> AfterValidator:
-    """Return a pydantic validator of a range, for a type such as `Annotated[float, interval("[0, 1)")]`.
-
-    Args:
-        notation: the range; open ends are in round brackets.
-        why: reason for the range, for the message.
-    """
+    """Return a pydantic validator of a range, for a type such as `Annotated[float, interval("[0, 1)", "a reason")]`."""
     return must_be(f"in {notation} ({why})" if why else f"in {notation}", Interval(notation).__contains__)
 
 
@@ -360,16 +349,9 @@ def bind(
     kwargs: Mapping[str, Any],
     advice: Callable[[str], str] = lambda name: "",
 ) -> dict[str, Any]:
-    """Return the given arguments of `function` by name.
+    """Return the arguments of `function` by name; raise InputTypeError if one is missing or unknown.
 
-    Args:
-        function: function to call with `args` and `kwargs`.
-        args: positional arguments.
-        kwargs: keyword arguments.
-        advice: function that takes an unknown name and returns what to pass instead; "" lists the valid names.
-
-    Raises:
-        InputTypeError: an argument is missing or unknown.
+    `advice` takes an unknown name and returns what to pass instead; if that is "", the message lists the valid names.
     """
     signature = inspect.signature(function)
     try:

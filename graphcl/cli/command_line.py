@@ -94,10 +94,8 @@ class Command(Generic[S]):
     def parse(self, arguments: Sequence[str] | None = None) -> S | None:
         """Parse arguments, by default those of this process, and return the settings.
 
-        For `--help`, `--version` and `--print-config`, print the requested text and return None.
-
-        Raises:
-            InputError: an argument is invalid; the message has one line per problem.
+        For `--help`, `--version` and `--print-config`, print the requested text and return None. Raise InputError if
+        an argument is invalid; the message has one line per problem.
         """
         arguments = sys.argv[1:] if arguments is None else arguments
         if self.show_help(arguments):
@@ -133,12 +131,8 @@ class Command(Generic[S]):
     def split(self, arguments: Sequence[str], *more: str) -> tuple[str | None, Options]:
         """Return the positional argument (None if it is not given) and the options.
 
-        Options are `--key value value` or `--key=value`. Dashes in keys are replaced by underscores. Of a dotted key,
-        only the part before the first dot is checked.
-
-        Args:
-            arguments: arguments of the command line.
-            *more: names of valid options in addition to the model's fields.
+        Options are `--key value value` or `--key=value`. Dashes in keys are replaced by underscores. Keys are the
+        model's fields and `more`; of a dotted key, only the part before the first dot is checked.
 
         Raises:
             InputError: an argument belongs to no option, or an option is unknown.
@@ -166,11 +160,7 @@ class Command(Generic[S]):
         return first, options
 
     def model_validate(self, values: dict[str, Any]) -> S:
-        """Validate nested values and return them as settings.
-
-        Raises:
-            InputError: a value is missing or invalid; the message has one line per problem.
-        """
+        """Return nested values as settings; raise InputError with one line per missing or invalid value."""
         required = [name for name, field in self.model.model_fields.items() if field.is_required()]
         if missing := [name for name in required if name not in values]:
             names = [f"`{name.upper() if name == self.positional else flag(name)}`" for name in missing]
@@ -193,15 +183,10 @@ class Command(Generic[S]):
 
 
 def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
-    """Convert the values given for an option to the type of the setting, and return the result.
+    """Convert the values given for the option `key`, such as `lr` or `loss.mu`, to the type of the setting.
 
     In a list of names, commas and blanks separate names; in other lists, every value is one element. A string setting
     is not converted, so `--dataset 123` gives "123". An option without a value gives True.
-
-    Args:
-        model: settings model with the field.
-        key: name of a field, or a dotted key such as `loss.mu`.
-        given: values of the option, as strings.
 
     Raises:
         InputError: the number of values is wrong.
@@ -223,18 +208,13 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
         raise InputError(f"`{flag(key)}` takes one value, got {len(given)}; graphcl sweep compares several.")
     value = parse_value(one_value(key, given))
     if isinstance(kind, type) and issubclass(kind, BaseModel) and not isinstance(value, dict):
-        raise InputError(
-            f"`{flag(key)}` is a group; set {' or '.join(f'{flag(key)}.{each}' for each in kind.model_fields)}."
-        )
+        parts = " or ".join(f"{flag(key)}.{each}" for each in kind.model_fields)
+        raise InputError(f"`{flag(key)}` is a group; set {parts}.")
     return given[0] if kind is str and value is not None else value
 
 
 def one_value(key: str, given: Sequence[str]) -> str:
-    """Return the only value of the option `key`.
-
-    Raises:
-        InputError: the option has no value, or several.
-    """
+    """Return the only value of the option `key`, or raise InputError."""
     if len(given) != 1:
         raise InputError(f"`{flag(key)}` takes one value, got {len(given)}.")
     return given[0]
@@ -269,20 +249,14 @@ def option_help(name: str, field: FieldInfo, positional: bool = False) -> str:
     """Return the line of the help text on the setting `name`: option, description and default."""
     title = field.title or metavar(field.annotation)
     option = field.title or name.upper() if positional else f"{flag(name)} {title}".rstrip()
-    return option_line(option, f"{field.description}{_default(field)}")
+    value = _plain(field.default)
+    hidden = field.is_required() or value is None or value is False or value == []
+    return option_line(option, f"{field.description}" if hidden else f"{field.description} [{shown_default(value)}]")
 
 
 def option_line(option: str, text: str) -> str:
     """Return a line of the help text: `option`, then `text`, wrapped at 120 columns."""
-    return textwrap.fill(
-        text, 120, initial_indent=f"  {option:23} ", subsequent_indent=" " * 26, break_on_hyphens=False
-    )
-
-
-def _default(field: FieldInfo) -> str:
-    value = _plain(field.default)
-    hidden = field.is_required() or value is None or value is False or value == []
-    return "" if hidden else f" [{shown_default(value)}]"
+    return textwrap.fill(f"  {option:23} {text}", 120, subsequent_indent=" " * 26, break_on_hyphens=False)
 
 
 def _plain(value: Any) -> Any:

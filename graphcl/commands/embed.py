@@ -51,9 +51,8 @@ def embed(settings: Embed) -> str:
     model = MODELS[dataset.rows](encoder.to(device), projector="none")
     blocks = _blocks(model, loader, dataset.classes)
     write_whole(out, lambda file: WRITERS[suffix](file, blocks, dataset.num_rows, description.out_channels))
-    return (
-        f"{dataset}, features: {dataset.features}; {description.out_channels} numbers per {dataset.rows[:-1]} in {out}"
-    )
+    numbers = f"{description.out_channels} numbers per {dataset.rows[:-1]}"
+    return f"{dataset}, features: {dataset.features}; {numbers} in {out}"
 
 
 main = EMBED.main(embed)
@@ -77,13 +76,7 @@ def _blocks(model: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -
 def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
     """Write an .npz file with `h [n, H]`, `id [n]` and, if the graphs are labelled, `y`.
 
-    `h` is written block by block, so it need not fit into memory.
-
-    Args:
-        file: file to write to.
-        blocks: blocks with `num_graphs` rows in total.
-        num_graphs: number of graphs n.
-        width: width of the embeddings H.
+    `h` is written block by block, so it need not fit into memory; n is `num_graphs`, and H is `width`.
     """
     rest = []
     with zipfile.ZipFile(file, "w") as archive:

@@ -1,12 +1,12 @@
 """`graphcl transfer`: evaluate a trained encoder on another data set.
 
-- Probe: the encoder is frozen, and its embeddings are scored as in a run. For comparison, the embeddings of an
-  untrained encoder (same architecture, initialised with the seed) are scored too.
-- Fine-tuning (`graphcl.experiment.finetune`): once from the trained and once from the untrained weights. For a given
-  seed, both start with the same linear layer, and use the same order of graphs and the same dropout masks.
-- A data set without a split is fine-tuned in ten folds. Each fold is the test part once; the next fold is then the
-  validation part, and the other folds are the training part. `--label-rate 0.01` trains on 1 % of the labels of every
-  class, as in the semi-supervised protocol of You et al. (who select the epoch on the test folds).
+- Probe: the encoder is frozen, and its embeddings are scored as in a run; so are those of an untrained encoder (same
+  architecture, initialised with the seed).
+- Fine-tuning (`graphcl.experiment.finetune`): once from the trained and once from the untrained weights, with the same
+  linear layer, order of graphs and dropout masks for a given seed. A data set without a split is fine-tuned in ten
+  folds: each is the test part once, the next one is then the validation part, the others the training part.
+- `--label-rate 0.01` trains on 1 % of the labels of every class, as in the semi-supervised protocol of You et al. (who
+  select the epoch on the test folds).
 - If the file contains encoders of several seeds, each seed uses its own encoder, and the deviation `± seeds` includes
   the variation of pretraining. If it contains one encoder, all seeds use it, and `± seeds` covers the transfer only.
 
@@ -95,9 +95,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         known = ", ".join(map(str, weights))
         raise InputError(f"`seeds` must be among those of {settings.encoder}, {known}; got {missing[0]}.")
     if contrasts_nodes(description.settings):
-        raise InputError(
-            f"{settings.encoder} holds an encoder of nodes, which transfer cannot score; use graphcl embed."
-        )
+        raise InputError(f"{settings.encoder} holds an encoder of nodes, which has no transfer; use graphcl embed.")
     load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
     table = settings.model_dump(include=TABLE)
@@ -147,21 +145,14 @@ def transfer(settings: Transfer) -> dict[str, Any]:
 
 
 def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
-    """Return an untrained encoder of the described architecture on the CPU.
-
-    Its weights are the initial weights of a run with this seed. The state of torch's global generator is unchanged.
-    """
+    """Return an untrained encoder on the CPU, with the initial weights of a run with this seed."""
     spec = description.encoder
     with seeded(seed):
         return make_encoder(spec.name, spec.arguments or {}, description.in_channels, description.edge_dim)
 
 
 def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) -> Config:
-    """Return the settings of the evaluation, adapted to the data set.
-
-    Raises:
-        InputError: the data set cannot be used in the mode of the transfer.
-    """
+    """Return the settings of the evaluation; raise InputError for a data set that the mode cannot use."""
     if settings.mode == "finetune":
         check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
         return config

@@ -56,16 +56,14 @@ _A_PATH = must_be(
     lambda value: isinstance(value, str | int | float | list | dict | None),  # of a wrong type, but without the advice
     "; use GraphCL, or pass a file of InMemoryDataset.save",
 )
-DatasetName = Annotated[
-    str,
-    BeforeValidator(_A_PATH.func),
-    Field(
-        title="NAME",
-        description="name of a set (see --help datasets), a .pt file, a .csv of SMILES, a TU folder or a packed one",
-    ),
-]
+_SOURCES = "name of a set (see --help datasets), a .pt file, a .csv of SMILES, a TU folder or a packed one"
+DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_SOURCES)]
 Evaluators = Annotated[Names, must_be("one or more different evaluators", _different), Field(title="NAME ...")]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
+
+
+_DEVICE = must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch)
+_NAME = must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)
 
 
 class Place(Settings):
@@ -111,11 +109,7 @@ class SplitTable(Table):
 class Hardware(Settings):
     """Device and threads of a command."""
 
-    device: Annotated[
-        str,
-        must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch),
-        Field(title="NAME"),
-    ] = "auto"
+    device: Annotated[str, _DEVICE, Field(title="NAME")] = "auto"
     """auto, cpu, cuda or cuda:N; auto: CUDA if available"""
     threads: Annotated[int, interval("[1, 1024]")] = 1
     """CPU threads of training; 1 is robust on a shared machine"""
@@ -200,9 +194,7 @@ class Runtime(Place, Hardware):
         list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_split), Field(title="NAME ...")
     ] = []
     """logs besides the run folder's: tensorboard, wandb, mlflow"""
-    name: (
-        Annotated[str, must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)] | None
-    ) = None
+    name: Annotated[str, _NAME] | None = None
     """name in the folder and the title; default: the shipped configuration's, else the loss's"""
     out: Annotated[str | None, Field(title="FOLDER")] = None
     """new run folder; default: runs/DATASET-NAME-N"""

@@ -25,12 +25,7 @@ FREE_BYTES, MAX_RATIO = 16 * 2**20, 4
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file atomically, replacing an earlier file.
-
-    Args:
-        path: path of the file.
-        write: function that writes the content to an open file; if it raises, an earlier file is unchanged.
-    """
+    """Write a file atomically by `write`, replacing an earlier file; if `write` raises, that is unchanged."""
     # a random name, as the folder's owner could put a link at a predictable one
     partial = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.partial")
     try:
@@ -67,24 +62,13 @@ def remove_partial(folder: Path) -> None:
 
 
 def refuse_links(folder: Path, *names: str) -> None:
-    """Raise InputError if an entry of `folder` with one of these names is a symbolic link.
-
-    Writing through a link could change any file that the user may write to.
-    """
+    """Raise InputError if one of these names in `folder` is a link; writing through it could change any file."""
     if found := [name for name in names if (folder / name).is_symlink()]:
         raise InputError(f"{folder / found[0]} is a link, and nothing is written through it; remove it.")
 
 
 def new_file(path: str | os.PathLike[str], force: bool | None = None) -> Path:
-    """Check that a file can be created at `path`, and return the path.
-
-    Args:
-        path: path of the file.
-        force: whether an existing file may be replaced; None if the command has no `--force`.
-
-    Raises:
-        InputError: the file exists, or its folder does not.
-    """
+    """Return `path` if a file can be created there, else raise InputError; `force` is None without `--force`."""
     file = Path(path).expanduser()
     if os.path.lexists(file) and not (force and file.is_file()):
         if force is not None and file.is_file():
