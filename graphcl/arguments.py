@@ -75,8 +75,6 @@ Cost = Annotated[float, interval("[1e-100, 1e100]")]
 """C of an SVM or a logistic regression; sums of values beyond 1e100 could overflow."""
 Costs = Annotated[Sequence[Cost], Field(min_length=1)]
 Counts = Annotated[Sequence[Count], Field(min_length=1)]
-
-
 Name = Annotated[str, must_be("printable and of at most 200 characters", lambda s: s.isprintable() and len(s) <= 200)]
 """A name in a file of unknown origin: printable and at most 200 characters, so that messages can quote it."""
 ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
@@ -84,8 +82,6 @@ SplitName = Literal["random", "stratified", "scaffold"]
 """Splits of molecules, see `graphcl.datasets.molecules.split`."""
 MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae"]
 """Metrics by which a split of molecules can be scored."""
-
-
 _WANTED = {
     "float": "a number",
     "int": "a whole number",
@@ -179,7 +175,8 @@ def problems(
     for item in found[:MAX_PROBLEMS]:
         name = f"`{prefix}{'.'.join(one_line(part, 60) for part in item['loc'])}`"
         kind, value = item["type"], shown(item["input"])
-        wanted = _WANTED.get(kind.split("_")[0])
+        sequence = kind == "is_instance_of" and item["ctx"]["class"] == "Sequence"
+        wanted = "a list" if sequence else _WANTED.get(kind.split("_")[0])
         if kind == "missing":
             line = f"{name} is required."
         elif kind == "extra_forbidden":
@@ -192,11 +189,9 @@ def problems(
             line = f"{name} must hold one value or more, got none."
         elif kind == "literal_error":
             line = f"{name} must be {item['ctx']['expected']}, got {value}."
-        elif kind == "is_instance_of" and item["ctx"]["class"] == "Sequence":
-            line = f"{name} must be a list, got {value}."
-        elif kind == "is_instance_of":
+        elif kind == "is_instance_of" and not sequence:
             line = f"{name} must be of type {item['ctx']['class']}, got {value}."
-        elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing", "_str"))):
+        elif wanted and kind.endswith(("_type", "_parsing", "_str", "_from_float", "_of")):
             line = f"{name} must be {wanted}, got {value}."
         else:
             line = f"{name} {one_line(item['msg'], 300)}."

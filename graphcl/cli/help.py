@@ -95,7 +95,7 @@ def _rows(kind: str) -> Iterator[tuple[str, str]]:
     elif kind == "evaluators":
         from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS  # here, as short help needs no torch
 
-        for name, evaluator in (EVALUATORS | SPLIT_EVALUATORS | NODE_EVALUATORS).items():
+        for name, evaluator in {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}.items():
             yield name, (inspect.getdoc(evaluator) or "").split("\n")[0]
     elif kind == "datasets":
         from graphcl.datasets import dataset_names

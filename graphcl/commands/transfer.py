@@ -113,7 +113,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     for seed in seeds:
         trained, _ = load_encoder(settings.encoder, seed if several else None)
         for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
-            encoder = encoder.to(device)
+            encoder.to(device)
             if settings.mode == "probe":
                 with fold_bar(seed) as show:
                     found[row].append(_probe(config, encoder, dataset, seed, show, row))

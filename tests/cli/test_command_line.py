@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 from pydantic import Field
@@ -16,7 +15,6 @@ from graphcl.config.settings import Config, Settings
 from graphcl.datasets import dataset_names
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS
-from graphcl.experiment.record.run_folder import name_of
 from graphcl.registry import augmentations, encoders, losses, methods
 
 
@@ -67,6 +65,8 @@ def test_options_override_the_file_in_any_order(tmp_path):
     assert RUN.parse(["--config", str(file), "--loss", "dcl"]).loss["name"] == "dcl"
     file.write_text("loss: adnce\n")
     assert RUN.parse(["--config", str(file), "--loss.mu", "0.3"]).loss["mu"] == 0.3
+    config = RUN.parse(["--config", "adnce", "--dataset", "data/NCI1.pt"])  # the configuration for this data set
+    assert (config.name, config.loss["temperature"]) == ("adnce", 0.05)
     # The folder of a run has its settings.
     (tmp_path / "config.yaml").write_text("epochs: 7\nlr: 0.5\n")
     config = RUN.parse(["--resume", str(tmp_path), "--lr", "0.1"])
@@ -106,6 +106,7 @@ MESSAGES = {
         ("here --names", "`--names` takes one or more values, got 0."),
     ],
     RUN: [
+        ("--lr 1 2", "`--lr` takes one value, got 2."),
         ("--tau 1", "`--tau` is not a known option; did you mean --loss.temperature? see"),
         ("--hidden-channels 1", "`--hidden-channels` is not a known option; did you mean --encoder.hidden-channels or"),
         ("--views.first identity --views.first.ratio 1", "`views.first.ratio` is not a known key; identity takes no "),
@@ -154,17 +155,6 @@ def test_help_about_lists_and_names():
     assert "--views.first NAME      augmentation, see --help augmentations" in topic("views")
     with pytest.raises(InputError, match="no help about 'adnse'; did you mean adnce or"):
         topic("adnse")
-
-
-def test_a_recipe_is_found_for_the_data_set_and_names_the_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for words, name, dataset in [
-        ("--config graphcl", "graphcl", "./BZR.pt"),
-        ("--config dcl --name mine", "mine", "NCI1"),
-    ]:
-        config = RUN.parse([*words.split(), "--dataset", dataset])
-        assert (config.name, config.dataset, config.loss["name"]) == (name, dataset, "dcl")
-        assert name_of(config) == f"{Path(dataset).stem}-{name}"
 
 
 def test_what_is_printed_instead_of_running(capsys):

@@ -122,13 +122,13 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
 
 def test_folds(own, saved_graphs, tmp_path, monkeypatch, capsys):
     words = [own, "--dataset", saved_graphs(), "--seeds", "0", "--out"]
-    assert main([*words, str(tmp_path / "tuned"), *FINETUNE, "--label-rate", "0.1"]) == 0
+    assert main([*words, str(tmp_path / "tuned"), *FINETUNE, "--epochs", "1", "--label-rate", "0.1"]) == 0
     result, _ = kept(tmp_path / "tuned")
     tuned = result["scores"]["finetune"]["per_seed"][0]["trained"]
     assert (result["folds"], result["inner_folds"], len(tuned["accuracy"])) == (10, None, 10)
     # Fine-tuning a single fold gives the same score.
     split = with_label_rate(list(fold_splits(load_dataset(saved_graphs()), 0))[3], 0.1, 0)
-    again = finetune(with_outputs(load_encoder(own)[0], split, 0), split, 0, epochs=2, batch_size=8)
+    again = finetune(with_outputs(load_encoder(own)[0], split, 0), split, 0, epochs=1, batch_size=8)
     assert (again.accuracy[0], again.chosen[0]) == (tuned["accuracy"][3], tuned["chosen"][3])
 
     assert main([*words, str(tmp_path / "probed"), "--mode", "probe", "--eval", "knn"]) == 0

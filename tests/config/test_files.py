@@ -30,7 +30,7 @@ def laughs(mapping=False):
 HOSTILE = {
     "aliases": (laughs(), "its aliases unfold to too much"),
     "merges": (laughs(mapping=True), "its aliases unfold to too much"),
-    "brackets": ("a: " + "[" * 5_000, "maximum recursion depth"),
+    "brackets": ("a: " + "[" * 1_000, "maximum recursion depth"),
     "deep": ("a: " + "[" * 60 + "]" * 60, "nested too deeply"),
     "digits": ("epochs: " + "9" * 100_000, "Exceeds the limit"),
     "date": ("lr: 2020-99-99", "month must be in 1..12"),

@@ -25,20 +25,19 @@ def test_nothing_is_written_through_links(tmp_path):
     assert not (tmp_path / "report.html").is_symlink()
 
 
+def test_a_failed_write_leaves_the_earlier_file(tmp_path):
+    write_text(tmp_path / "f", "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "f", "\ud800")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("f", "before")]
+
+
 def test_concurrent_writers(tmp_path):
     texts = [str(number) * 10_000 for number in range(8)]
     threads = [threading.Thread(target=write_text, args=(tmp_path / "f", text)) for text in texts]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert (tmp_path / "f").read_text() in texts
-    assert os.listdir(tmp_path) == ["f"]
-
-
-def test_a_failed_write_leaves_the_earlier_file(tmp_path):
-    write_text(tmp_path / "f", "before")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(tmp_path / "f", "\ud800")
-    assert (tmp_path / "f").read_text() == "before"
     assert os.listdir(tmp_path) == ["f"]
 
 

@@ -1,6 +1,5 @@
 """Optional packages: import without side effects, and the error message for a missing package."""
 
-import importlib.util
 import sys
 import threading
 import types
@@ -10,12 +9,10 @@ import pytest
 from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
 
-needs_ogb = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
 
-
-@needs_ogb
 @pytest.mark.parametrize("installed", [False, True])
 def test_ogb_is_imported_without_its_version_check(installed, monkeypatch):
+    pytest.importorskip("ogb")
     outdated = types.SimpleNamespace(check_outdated=print)
     for name in ("ogb", "ogb.version", "outdated"):
         monkeypatch.delitem(sys.modules, name, raising=False)
