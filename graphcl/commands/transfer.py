@@ -95,7 +95,8 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         known = ", ".join(map(str, weights))
         raise InputError(f"`seeds` must be among those of {settings.encoder}, {known}; got {missing[0]}.")
     if contrasts_nodes(description.settings):
-        raise InputError(f"{settings.encoder} holds an encoder of nodes, which has no transfer; use graphcl embed.")
+        what = "holds an encoder of nodes, which transfer cannot score"
+        raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
     load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
     table = settings.model_dump(include=TABLE)
