@@ -9,13 +9,11 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
-from pydantic.fields import FieldInfo
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
@@ -26,10 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Interval:
-    """A range of numbers, such as `[0, 1)`; error messages include the optional reason `why`."""
+    """A range of numbers, such as `[0, 1)`."""
 
     notation: str
-    why: str = ""
 
     def __contains__(self, value: float) -> bool:
         low, high = (float(end) for end in self.notation[1:-1].split(","))
@@ -37,17 +34,22 @@ class Interval:
         below = value <= high if self.notation[-1] == "]" else value < high
         return above and below  # False for NaN, as both comparisons are false
 
-    def check(self, value: float) -> float:
-        """Return `value` if it is in the interval, else raise PydanticCustomError."""
-        if value not in self:
-            rule = f"{self.notation} ({self.why})" if self.why else self.notation
-            raise PydanticCustomError("interval", "must be in {rule}, got {value}", {"rule": rule, "value": value})
+
+def must_be(rule: str, holds: Callable[[Any], object], advice: str = "") -> AfterValidator:
+    """Return a pydantic validator that raises the error "must be RULE, got VALUE" + `advice` unless `holds(value)`."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            message = {"rule": rule, "value": shown(value), "advice": advice}
+            raise PydanticCustomError("rule", "must be {rule}, got {value}{advice}", message)
         return value
+
+    return AfterValidator(check)
 
 
 def interval(notation: str, why: str = "") -> AfterValidator:
-    """Return a pydantic validator of a range, for a type such as `Annotated[float, interval("[0, 1)")]`."""
-    return AfterValidator(Interval(notation, why).check)
+    """Return a pydantic validator of a range, for a type such as `Annotated[float, interval("[0, 1)", "a reason")]`."""
+    return must_be(f"in {notation} ({why})" if why else f"in {notation}", Interval(notation).__contains__)
 
 
 Ratio = Annotated[float, interval("[0, 1)")]
@@ -69,48 +71,27 @@ Seed = Annotated[int, interval("[0, 4294967296)")]
 FoldCount = Annotated[int, interval("[2, 1e9)")]
 
 
-def _check_not_empty(values: Sequence[Any]) -> Sequence[Any]:
-    if not values:
-        raise PydanticCustomError("empty", "must hold one value or more, got none")
-    return values
-
-
 Cost = Annotated[float, interval("[1e-100, 1e100]")]
 """C of an SVM or a logistic regression; sums of values beyond 1e100 could overflow."""
-Costs = Annotated[Sequence[Cost], AfterValidator(_check_not_empty)]
-Counts = Annotated[Sequence[Count], AfterValidator(_check_not_empty)]
-
-
-def _check_name(value: str) -> str:
-    if not value.isprintable() or len(value) > 200:
-        raise PydanticCustomError("name", "must be printable and of at most 200 characters")
-    return value
-
-
-Name = Annotated[str, AfterValidator(_check_name)]
+Costs = Annotated[Sequence[Cost], Field(min_length=1)]
+Counts = Annotated[Sequence[Count], Field(min_length=1)]
+Name = Annotated[str, must_be("printable and of at most 200 characters", lambda s: s.isprintable() and len(s) <= 200)]
 """A name in a file of unknown origin: printable and at most 200 characters, so that messages can quote it."""
 ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
-"""Names of the projectors that `graphcl.models.projector.make_projector` returns."""
 SplitName = Literal["random", "stratified", "scaffold"]
 """Splits of molecules, see `graphcl.datasets.molecules.split`."""
 MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae"]
 """Metrics by which a split of molecules can be scored."""
-
-
 _WANTED = {
     "float": "a number",
     "int": "a whole number",
     "bool": "true or false",
     "string": "a string",
-    "list": "a list",
-    "tuple": "a list",
-    "sequence": "a list",
+    **dict.fromkeys(("list", "tuple", "sequence"), "a list"),
     "callable": "a function",
-    "dict": "a mapping of keys to values",
-    "model": "a mapping of keys to values",
+    **dict.fromkeys(("dict", "model"), "a mapping of keys to values"),
 }
-
-
+"""First word of a type of pydantic's errors -> the value that is wanted."""
 MAX_NAMES = 30
 """Largest number of valid names that a message lists."""
 _SYNONYMS = {
@@ -118,8 +99,6 @@ _SYNONYMS = {
     "tau": ("temperature",),
     "p": ("ratio",),
     "hidden": ("hiddenchannels",),
-    "layers": ("numlayers",),
-    "graphsage": ("sage",),
     "augmentation": ("first", "second"),
     "aug": ("first", "second"),
     "augratio": ("ratio",),
@@ -163,19 +142,15 @@ def resembling(name: object, valid: Iterable[str], cutoff: float = 0.5) -> list[
     forms = {each: {plain(each), plain(each.rpartition(".")[2])} for each in valid}
     if same := [each for key in (given, *_SYNONYMS.get(given, ())) for each in forms if key in forms[each]]:
         return same[:3]
-    likeness = {
-        each: max(_ratio(_sorted(str(name)), _sorted(each)), *(_ratio(given, key) for key in keys))
-        for each, keys in forms.items()
-    }
+    likeness = {}
+    for each, keys in forms.items():
+        pairs = [(_sorted_words(str(name)), _sorted_words(each)), *((given, key) for key in keys)]
+        likeness[each] = max(difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
     best = sorted(likeness, key=lambda each: -likeness[each])[:3]
     return [each for each in best if likeness[each] >= cutoff]
 
 
-def _ratio(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
-
-
-def _sorted(name: str) -> str:
+def _sorted_words(name: str) -> str:
     return "".join(sorted(name[:100].lower().replace("-", "_").split("_")))
 
 
@@ -184,38 +159,52 @@ def plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def problems(error: ValidationError, valid: Callable[[tuple[Any, ...]], Iterable[str]], prefix: str = "") -> list[str]:
+def problems(
+    error: ValidationError, model: type[BaseModel], prefix: str = "", names: Iterable[str] | None = None
+) -> list[str]:
     """Return one line for each problem of a failed validation; a last line counts problems beyond `MAX_PROBLEMS`.
 
     Args:
         error: the error that pydantic raised.
-        valid: function that takes the path of a mapping and returns its valid keys, for messages on unknown keys.
+        model: the model that was validated.
         prefix: dotted path put before each name.
+        names: names to suggest for an unknown setting; default: the fields of `model`.
     """
     lines = []
     found = error.errors()
     for item in found[:MAX_PROBLEMS]:
         name = f"`{prefix}{'.'.join(one_line(part, 60) for part in item['loc'])}`"
         kind, value = item["type"], shown(item["input"])
-        if kind == "is_instance_of" and item["ctx"]["class"] == "Sequence":
-            kind = "sequence_type"
-        wanted = _WANTED.get(kind.split("_")[0])
+        sequence = kind == "is_instance_of" and item["ctx"]["class"] == "Sequence"
+        wanted = "a list" if sequence else _WANTED.get(kind.split("_")[0])
         if kind == "missing":
             line = f"{name} is required."
         elif kind == "extra_forbidden":
-            line = f"{name} is not a known key; {nearest(item['loc'][-1], valid(item['loc'][:-1]))}."
+            *parents, key = item["loc"]
+            valid = _keys(model, parents) if parents or names is None else names
+            line = f"{name} is not a known key; {nearest(key, valid)}."
         elif kind == "invalid_key":
             line = f"{name} is not a known key: keys are strings."
+        elif kind == "too_short":
+            line = f"{name} must hold one value or more, got none."
         elif kind == "literal_error":
             line = f"{name} must be {item['ctx']['expected']}, got {value}."
-        elif kind == "is_instance_of":
+        elif kind == "is_instance_of" and not sequence:
             line = f"{name} must be of type {item['ctx']['class']}, got {value}."
-        elif kind == "int_from_float" or (wanted and kind.endswith(("_type", "_parsing", "_str"))):
+        elif wanted and kind.endswith(("_type", "_parsing", "_str", "_from_float", "_of")):
             line = f"{name} must be {wanted}, got {value}."
         else:
             line = f"{name} {one_line(item['msg'], 300)}."
         lines.append(line)
     return lines + [f"... and {len(found) - MAX_PROBLEMS} more."] * (len(found) > MAX_PROBLEMS)
+
+
+def _keys(model: Any, parents: Iterable[Any]) -> Iterable[str]:
+    """Return the valid keys at a path in `model`; none if the path leads through a list or an optional group."""
+    for parent in parents:
+        field = getattr(model, "model_fields", {}).get(parent)
+        model = field and field.annotation
+    return getattr(model, "model_fields", ())
 
 
 def shown(value: object) -> str:
@@ -246,7 +235,7 @@ class Settings(BaseModel):
         try:
             return cls.model_validate(to_python(values))
         except ValidationError as error:
-            raise _input_error(error, cls.model_fields) from None
+            raise _input_error(error, cls) from None
 
 
 class Arguments:
@@ -284,7 +273,7 @@ class Arguments:
         try:
             self.model.model_validate({name: value for name, value in values.items() if name not in tensors})
         except ValidationError as error:
-            found += problems(error, lambda _: self.defaults, prefix)
+            found += problems(error, self.model, prefix)
         return found
 
     def guard(self, function: F) -> F:
@@ -304,7 +293,7 @@ class Arguments:
             try:
                 self.model.model_validate(given)
             except ValidationError as error:
-                raise _input_error(error, self.defaults) from None
+                raise _input_error(error, self.model) from None
             return function(*args, **kwargs)
 
         return guarded  # type: ignore[return-value]
@@ -315,33 +304,26 @@ def checked(function: F) -> F:
     return Arguments(function).guard(function)
 
 
-def _input_error(error: ValidationError, names: Iterable[str]) -> InputError:
-    """Return a failed validation of arguments as one error; `names` are the valid names."""
+def _input_error(error: ValidationError, model: type[BaseModel]) -> InputError:
     types = any(item["type"].endswith(("_type", "_instance_of")) for item in error.errors())
-    return (InputTypeError if types else InputError)(" ".join(problems(error, lambda _: names)))
+    return (InputTypeError if types else InputError)(" ".join(problems(error, model)))
 
 
-def _bare(annotation: Any) -> Any:
-    """Return a type without its range, so that signatures are readable."""
-    if get_origin(annotation) is Annotated:
-        return _bare(get_args(annotation)[0])
-    union = get_origin(annotation) in (Union, types.UnionType)
-    return Union[tuple(map(_bare, get_args(annotation)))] if union else annotation  # noqa: UP007, of a tuple of types
+def keywords(model: type[BaseModel], names: Iterable[str] = ()) -> Callable[[F], F]:
+    """Return a decorator that gives `function(..., **settings)` the signature with a keyword for each setting.
 
-
-def keywords(fields: Mapping[str, FieldInfo]) -> Callable[[F], F]:
-    """Return a decorator that gives `function(..., **settings)` the signature with a keyword for each field."""
+    Args:
+        model: settings model.
+        names: settings that are keywords; default: all.
+    """
 
     def decorate(function: F) -> F:
-        signature = inspect.signature(function)
+        signature, types = inspect.signature(function), get_type_hints(model)  # types without ranges, to be readable
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        flat = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=_bare(field.annotation)
-            )
-            for name, field in fields.items()
-        ]
-        function.__signature__ = signature.replace(parameters=[*own, *flat])  # type: ignore[attr-defined]
+        for name in names or model.model_fields:
+            default = model.model_fields[name].default
+            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name]))
+        function.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
         return function
 
     return decorate
@@ -362,16 +344,9 @@ def bind(
     kwargs: Mapping[str, Any],
     advice: Callable[[str], str] = lambda name: "",
 ) -> dict[str, Any]:
-    """Return the given arguments of `function` by name.
+    """Return the arguments of `function` by name; raise InputTypeError if one is missing or unknown.
 
-    Args:
-        function: function to call with `args` and `kwargs`.
-        args: positional arguments.
-        kwargs: keyword arguments.
-        advice: function that takes an unknown name and returns what to pass instead; "" lists the valid names.
-
-    Raises:
-        InputTypeError: an argument is missing or unknown.
+    `advice` takes an unknown name and returns what to pass instead; if that is "", the message lists the valid names.
     """
     signature = inspect.signature(function)
     try:

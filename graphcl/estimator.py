@@ -102,7 +102,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """
 
     @partial(named_arguments, advice=_elsewhere)
-    @keywords({name: Config.model_fields[name] for name in _SETTINGS})
+    @keywords(Config, _SETTINGS)
     def __init__(
         self,
         loss: Named = "auto",

@@ -7,8 +7,8 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from graphcl.cli.commands import RUN
 from graphcl.cli.entry_point import program
-from graphcl.cli.run_command import RUN
 from graphcl.config import make_config, read_config
 from graphcl.config.recipes import override
 from graphcl.distributed.environment import report_once

@@ -14,8 +14,7 @@ import yaml
 import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
 from graphcl.__main__ import COMMANDS
-from graphcl.cli.commands import PARSERS, SWEEP
-from graphcl.cli.run_command import RUN
+from graphcl.cli.commands import PARSERS, RUN, SWEEP
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
 from graphcl.training import diagnostics

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 import graphcl.api
-from graphcl.arguments import Interval, Ratio, Temperature, nearest
+from graphcl.arguments import Interval, Ratio, Temperature
 from graphcl.errors import InputError, InputTypeError
 from graphcl.registry import Registry, augmentations, encoders, losses
 
@@ -13,10 +13,9 @@ from graphcl.registry import Registry, augmentations, encoders, losses
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Yield a registry of one package; the only module of the package registers the function `plain`."""
-    folder = tmp_path / "toy_losses"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
-    (folder / "plain.py").write_text(
+    (tmp_path / "toy_losses").mkdir()
+    (tmp_path / "toy_losses" / "__init__.py").touch()
+    (tmp_path / "toy_losses" / "plain.py").write_text(
         "from graphcl.arguments import Temperature\n"
         "import toy_registry\n"
         "@toy_registry.toys.register('plain')\n"
@@ -24,9 +23,8 @@ def package(tmp_path, monkeypatch):
         "    '''A plain toy.\n\n    More.'''\n"
         "    return temperature\n"
     )
-    (tmp_path / "toy_registry.py").write_text(
-        "from graphcl.registry import Registry\ntoys = Registry('toy', 'toy_losses')\n"
-    )
+    text = "from graphcl.registry import Registry\ntoys = Registry('toy', 'toy_losses')\n"
+    (tmp_path / "toy_registry.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     import toy_registry
 
@@ -45,14 +43,10 @@ def test_a_file_in_the_package_registers_itself(package):
 
 def test_mistakes_name_the_value_and_the_remedy(package):
     """Unknown and repeated names, and wrong arguments, listed together or raised by a direct call."""
-    plain = package["plain"]
+    plain, again = package["plain"], package.register("plain")
     for error, message, call in [
         (InputError, r"unknown toy 'plane'; did you mean plain\? choose from: plain\.", lambda: package["plane"]),
-        (
-            InputError,
-            r"toy `plain` is registered already, by toy_losses\.plain\.",
-            lambda: package.register("plain")(len),
-        ),
+        (InputError, r"toy `plain` is registered already, by toy_losses\.plain\.", lambda: again(len)),
         (InputError, r"`temperature` must be in \[1e-6, inf\), got 0\.0\.", lambda: plain(0, 0, temperature=0.0)),
         (InputTypeError, "`temperature` must be a number, got 'a'", lambda: plain(0, 0, temperature="a")),
     ]:
@@ -66,27 +60,24 @@ def test_mistakes_name_the_value_and_the_remedy(package):
     assert package.problems("plain", {"temperature": 1}) == []
 
 
-@pytest.mark.parametrize("registry", [losses, augmentations, encoders], ids=lambda registry: registry.kind)
-def test_every_entry_has_a_summary_and_valid_defaults(registry):
-    assert len(registry) >= 2
-    for name in registry:
-        assert 15 < len(registry.summary(name)) < 120, name
-        assert "$" not in registry.summary(name), name
-        assert registry.problems(name, registry.arguments(name).defaults) == []
+def test_every_entry_has_a_summary_and_valid_defaults():
+    for registry in (losses, augmentations, encoders):
+        assert len(registry) >= 2
+        for name in registry:
+            assert 15 < len(registry.summary(name)) < 120, name
+            assert "$" not in registry.summary(name), name
+            assert registry.problems(name, registry.arguments(name).defaults) == [], name
 
 
-@pytest.mark.parametrize(
-    ("notation", "inside", "outside"),
-    [
+def test_intervals():
+    for notation, inside, outside in [
         ("[0, 1)", [0, 0.5, 0.999], [1, -1e-9, float("nan")]),
         ("(0, inf)", [1e-9, 1e300], [0, float("inf"), float("nan")]),
         ("(0, inf]", [float("inf")], [0]),
         ("[2, inf)", [2], [1.99]),
-    ],
-)
-def test_intervals(notation, inside, outside):
-    assert all(value in Interval(notation) for value in inside)
-    assert not any(value in Interval(notation) for value in outside)
+    ]:
+        assert all(value in Interval(notation) for value in inside), notation
+        assert not any(value in Interval(notation) for value in outside), notation
 
 
 def test_a_class_is_guarded_in_its_constructor_by_position_too():
@@ -104,10 +95,6 @@ def test_a_class_is_guarded_in_its_constructor_by_position_too():
         Toy(1.5)
 
 
-def test_nearest_without_anything_close():
-    assert nearest("zzz", ["alpha", "beta"]) == "choose from: alpha, beta"
-
-
 NOT_CALLED = {
     "Augmentation", "Config", "Decision", "EncoderDescription", "Identity", "InputError", "TrainingSettings", "run",
     "__version__", "dataset_names", "losses", "train",
@@ -115,13 +102,10 @@ NOT_CALLED = {
 """Public names without arguments, with settings or named fields as arguments, or for inheritance only."""
 
 
-@pytest.mark.parametrize("name", sorted({*graphcl.api.__all__} - NOT_CALLED))
-def test_a_wrong_argument_name_of_a_public_function_is_one_line(name):
-    with pytest.raises(InputTypeError, match=rf"^`{name}`(: | has no argument `wrong`; ).*\.$"):
-        getattr(graphcl, name)(wrong=1)
-
-
-def test_a_similar_argument_name_is_suggested():
+def test_a_wrong_argument_name_of_a_public_function_is_one_line():
+    for name in sorted({*graphcl.api.__all__} - NOT_CALLED):
+        with pytest.raises(InputTypeError, match=rf"^`{name}`(: | has no argument `wrong`; ).*\.$"):
+            getattr(graphcl, name)(wrong=1)
     with pytest.raises(InputTypeError, match=r"`load_dataset` has no argument `root`; did you mean data_root\? choose"):
         graphcl.load_dataset("MUTAG", root="here")
     with pytest.raises(InputTypeError, match=r"`load_dataset`: missing a required argument: 'source'\."):

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from graphcl.arguments import did_you_mean, problems, resembling
+from graphcl.cli.entry_point import program
 from graphcl.config.files import parse_value
 from graphcl.config.nested import set_value
 from graphcl.config.recipes import read_config
-from graphcl.config.resolve import valid_keys
+from graphcl.config.resolve import to_yaml
 from graphcl.errors import InputError
 from graphcl.version import __version__
 
@@ -44,8 +45,8 @@ class Command(Generic[S]):
 
     Args:
         usage: usage line of the help text.
-        summary: description of the command in the help text.
         model: pydantic model of the settings.
+        summary: description of the command in the help text; default: the docstring of `model`.
         positional: field that the first argument sets if it does not begin with `--`; also an option otherwise.
         validate: function that converts nested values into settings; default: `Command.model_validate`.
         rewrite: function that takes the given options and returns the options to use instead.
@@ -56,29 +57,51 @@ class Command(Generic[S]):
     """
 
     usage: str
-    summary: str
     model: type[S]
+    summary: str = ""
     positional: str | None = None
     validate: Callable[[dict[str, Any]], S] | None = None
-    rewrite: Callable[[Options], Options] | None = None
-    details: Callable[[], str] | None = None
+    rewrite: Callable[[Options], Options] = list
+    details: Callable[[], str] = str
     common: Sequence[str] | None = None
     topic: Callable[[str], str] | None = None
     similar: Callable[[str], list[str]] | None = None
 
+    @property
+    def about(self) -> str:
+        """The description of the command."""
+        return self.summary or inspect.getdoc(self.model) or ""
+
+    def main(
+        self, function: Callable[[S], str | None], interrupted: str = "nothing was written"
+    ) -> Callable[[Sequence[str] | None], int]:
+        """Return the entry point of the command, which takes arguments and returns the exit code.
+
+        Args:
+            function: function that runs the command; the text that it returns is printed.
+            interrupted: text of the message on an interruption, see `program`.
+        """
+
+        def main(arguments: Sequence[str] | None = None) -> int:
+            with program(interrupted) as this:
+                settings = self.parse(arguments)
+                if settings is not None and (text := function(settings)):
+                    print(text)
+            return this.code
+
+        return main
+
     def parse(self, arguments: Sequence[str] | None = None) -> S | None:
         """Parse arguments, by default those of this process, and return the settings.
 
-        For `--help`, `--version` and `--print-config`, print the requested text and return None.
-
-        Raises:
-            InputError: an argument is invalid; the message has one line per problem.
+        For `--help`, `--version` and `--print-config`, print the requested text and return None. Raise InputError if
+        an argument is invalid; the message has one line per problem.
         """
         arguments = sys.argv[1:] if arguments is None else arguments
         if self.show_help(arguments):
             return None
         first, options = self.split(arguments)
-        options = self.rewrite(options) if self.rewrite else options
+        options = self.rewrite(options)
         values: dict[str, Any] = {} if first is None else {str(self.positional): first}
         last = dict(options)
         if "config" in last:
@@ -92,7 +115,7 @@ class Command(Generic[S]):
             print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
         settings = (self.validate or self.model_validate)(values)
         if "print_config" in last:
-            print(yaml.safe_dump(settings.model_dump(), sort_keys=False, allow_unicode=True), end="")
+            print(to_yaml(settings), end="")
             return None
         return settings
 
@@ -103,32 +126,41 @@ class Command(Generic[S]):
             print(self.topic(name) if self.topic and name not in ("", "all") else self.help(name == "all"), end="")
         elif "--version" in arguments:
             print(f"graphcl {__version__}")
-        else:
-            return False
-        return True
+        return bool(asked) or "--version" in arguments
 
     def split(self, arguments: Sequence[str], *more: str) -> tuple[str | None, Options]:
         """Return the positional argument (None if it is not given) and the options.
 
-        Args:
-            arguments: arguments of the command line.
-            *more: names of valid options in addition to the model's fields.
+        Options are `--key value value` or `--key=value`. Dashes in keys are replaced by underscores. Keys are the
+        model's fields and `more`; of a dotted key, only the part before the first dot is checked.
 
         Raises:
             InputError: an argument belongs to no option, or an option is unknown.
         """
-        first = None
+        first, options = None, Options()
         if self.positional is not None and arguments and not arguments[0].startswith("--"):
             first, *arguments = arguments
         known = [name for name in self.model.model_fields if first is None or name != self.positional]
-        return first, split_options(arguments, [*known, *more, "config", "print_config"], self.similar)
+        known += [*more, "config", "print_config"]
+        for argument in arguments:
+            if "\0" in argument:
+                raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
+            if argument.startswith("--") and len(argument) > 2:
+                key, equals, value = argument[2:].partition("=")
+                options.append((key.replace("-", "_"), [value] if equals else []))
+            elif options:
+                options[-1][1].append(argument)
+            else:
+                hint = f", such as --dataset {argument}" if "dataset" in known else ""
+                raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
+        for key, _ in options:
+            if key.split(".")[0] not in known:
+                meant = self.similar(key) if self.similar else map(flag, resembling(key, known))
+                raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean([*meant])}see --help all.")
+        return first, options
 
     def model_validate(self, values: dict[str, Any]) -> S:
-        """Validate nested values and return them as settings.
-
-        Raises:
-            InputError: a value is missing or invalid; the message has one line per problem.
-        """
+        """Return nested values as settings; raise InputError with one line per missing or invalid value."""
         required = [name for name, field in self.model.model_fields.items() if field.is_required()]
         if missing := [name for name in required if name not in values]:
             names = [f"`{name.upper() if name == self.positional else flag(name)}`" for name in missing]
@@ -136,64 +168,25 @@ class Command(Generic[S]):
         try:
             return self.model.model_validate(values)
         except ValidationError as error:
-            raise InputError("\n".join(problems(error, valid_keys(self.model)))) from None
+            raise InputError("\n".join(problems(error, self.model))) from None
 
     def help(self, every: bool = False) -> str:
         """Return the help text of the command, with all options if `every`, else with the common options."""
-        lines = [f"usage: {self.usage}", "", self.summary, ""]
         fields = self.model.model_fields
-        required_first = sorted(fields, key=lambda name: not fields[name].is_required() and name != self.positional)
-        for name in required_first if every or self.common is None else self.common:
-            field = fields[name]
-            lines.append(option_help(name, field, positional=name == self.positional))
+        names = sorted(fields, key=lambda name: not fields[name].is_required() and name != self.positional)
+        if self.common is not None and not every:
+            names = [*self.common]
+        lines = [option_help(name, fields[name], positional=name == self.positional) for name in names]
         lines += [option_line(option, text) for option, text in GENERAL.items()]
-        return "\n".join([*lines, *(["", self.details()] if self.details else [])]) + "\n"
-
-
-def split_options(
-    arguments: Iterable[str], known: Sequence[str], similar: Callable[[str], list[str]] | None = None
-) -> Options:
-    """Return the options in arguments such as `--key value value` and `--key=value`.
-
-    Dashes in keys are replaced by underscores.
-
-    Args:
-        arguments: arguments of the command line.
-        known: valid keys; of a dotted key, only the part before the first dot is checked.
-        similar: function that takes an unknown key and returns options with a similar name, for the message.
-
-    Raises:
-        InputError: an argument belongs to no option, or an option is unknown.
-    """
-    options: Options = []
-    for argument in arguments:
-        if "\0" in argument:
-            raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
-        if argument.startswith("--") and len(argument) > 2:
-            key, equals, value = argument[2:].partition("=")
-            options.append((key.replace("-", "_"), [value] if equals else []))
-        elif options:
-            options[-1][1].append(argument)
-        else:
-            hint = f", such as --dataset {argument}" if "dataset" in known else ""
-            raise InputError(f"`{argument}` belongs to no option; pass settings as --KEY VALUE{hint}, see --help.")
-    for key, _ in options:
-        if key.split(".")[0] not in known:
-            options_meant = similar(key) if similar else [flag(each) for each in resembling(key, known)]
-            raise InputError(f"`{flag(key)}` is not a known option; {did_you_mean(options_meant)}see --help all.")
-    return options
+        lines += ["", details] if (details := self.details()) else []
+        return "\n".join([f"usage: {self.usage}", "", self.about, "", *lines]) + "\n"
 
 
 def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
-    """Convert the values given for an option to the type of the setting, and return the result.
+    """Convert the values given for the option `key`, such as `lr` or `loss.mu`, to the type of the setting.
 
     In a list of names, commas and blanks separate names; in other lists, every value is one element. A string setting
     is not converted, so `--dataset 123` gives "123". An option without a value gives True.
-
-    Args:
-        model: settings model with the field.
-        key: name of a field, or a dotted key such as `loss.mu`.
-        given: values of the option, as strings.
 
     Raises:
         InputError: the number of values is wrong.
@@ -206,7 +199,8 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
         whole = parse_value(text)
         if isinstance(whole, list):
             return whole
-        names = _base(get_args(kind)[0]) is str or get_origin(_base(get_args(kind)[0])) is Literal
+        element = _base(get_args(kind)[0])
+        names = element is str or get_origin(element) is Literal
         return re.findall(r"[^\s,]+", text) if names else [parse_value(each) for each in given]
     if not given and kind in (None, bool):
         return True
@@ -214,18 +208,13 @@ def read_value(model: type[BaseModel], key: str, given: list[str]) -> Any:
         raise InputError(f"`{flag(key)}` takes one value, got {len(given)}; graphcl sweep compares several.")
     value = parse_value(one_value(key, given))
     if isinstance(kind, type) and issubclass(kind, BaseModel) and not isinstance(value, dict):
-        raise InputError(
-            f"`{flag(key)}` is a group; set {' or '.join(f'{flag(key)}.{each}' for each in kind.model_fields)}."
-        )
+        parts = " or ".join(f"{flag(key)}.{each}" for each in kind.model_fields)
+        raise InputError(f"`{flag(key)}` is a group; set {parts}.")
     return given[0] if kind is str and value is not None else value
 
 
 def one_value(key: str, given: Sequence[str]) -> str:
-    """Return the only value of the option `key`.
-
-    Raises:
-        InputError: the option has no value, or several.
-    """
+    """Return the only value of the option `key`, or raise InputError."""
     if len(given) != 1:
         raise InputError(f"`{flag(key)}` takes one value, got {len(given)}.")
     return given[0]
@@ -260,20 +249,14 @@ def option_help(name: str, field: FieldInfo, positional: bool = False) -> str:
     """Return the line of the help text on the setting `name`: option, description and default."""
     title = field.title or metavar(field.annotation)
     option = field.title or name.upper() if positional else f"{flag(name)} {title}".rstrip()
-    return option_line(option, f"{field.description}{_default(field)}")
+    value = _plain(field.default)
+    hidden = field.is_required() or value is None or value is False or value == []
+    return option_line(option, f"{field.description}" if hidden else f"{field.description} [{shown_default(value)}]")
 
 
 def option_line(option: str, text: str) -> str:
     """Return a line of the help text: `option`, then `text`, wrapped at 120 columns."""
-    return textwrap.fill(
-        text, 120, initial_indent=f"  {option:23} ", subsequent_indent=" " * 26, break_on_hyphens=False
-    )
-
-
-def _default(field: FieldInfo) -> str:
-    value = _plain(field.default)
-    hidden = field.is_required() or value is None or value is False or value == []
-    return "" if hidden else f" [{shown_default(value)}]"
+    return textwrap.fill(f"  {option:23} {text}", 120, subsequent_indent=" " * 26, break_on_hyphens=False)
 
 
 def _plain(value: Any) -> Any:

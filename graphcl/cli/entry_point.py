@@ -33,13 +33,6 @@ def program(interrupted: str) -> Iterator[Program]:
     Args:
         interrupted: text after "stopped; " in the message on an interruption. If the `KeyboardInterrupt` has a text,
             that text is used instead.
-
-    Example::
-
-        def main(arguments: Sequence[str] | None = None) -> int:
-            with program("nothing was written") as this:
-                print(embed(EMBED.parse(arguments)))
-            return this.code
     """
     if hasattr(sys.stdout, "reconfigure"):  # file names may not be encodable, and printing them must not raise
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -12,8 +13,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.cli.commands import EMBED, Embed
-from graphcl.cli.entry_point import program
-from graphcl.commands.embedding_files import WRITERS, Block, write_parquet
 from graphcl.config.settings import TABLE
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
@@ -22,16 +21,13 @@ from graphcl.loaders.loader import make_loader
 from graphcl.models.nodes import MODELS
 from graphcl.models.saved import load_encoder
 from graphcl.system.files import new_file, write_whole
+from graphcl.system.optional import optional
 from graphcl.training.loop import embed_batches
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments of `graphcl embed` and run the command."""
-    with program("nothing was written") as this:
-        settings = EMBED.parse(arguments)
-        if settings is not None:
-            print(embed(settings))
-    return this.code
+Block = dict[str, np.ndarray]
+"""Rows of a batch of B graphs: `id [B]`, if they are labelled `y [B]` or `[B, T]`, and embeddings `h [B, H]`."""
+_GROUP_ROWS = 16_384
+"""Minimum number of rows in each row group of a Parquet file, except the last."""
 
 
 def embed(settings: Embed) -> str:
@@ -43,9 +39,9 @@ def embed(settings: Embed) -> str:
     suffix = Path(settings.out).suffix
     if suffix not in WRITERS:
         raise InputError(f"`out` must end in {' or '.join(WRITERS)}, got {settings.out!r}.")
-    out, write = new_file(settings.out, settings.force), WRITERS[suffix]
-    if write is write_parquet and importlib.util.find_spec("pyarrow") is None:
-        raise InputError('.parquet files need pyarrow: pip install "graphcl[parquet]", or pass an .npz file.')
+    out = new_file(settings.out, settings.force)
+    if suffix == ".parquet":
+        optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
     encoder, description = load_encoder(settings.encoder, settings.seed)
@@ -54,29 +50,80 @@ def embed(settings: Embed) -> str:
     loader = make_loader(dataset, settings.batch_size, device=device)
     model = MODELS[dataset.rows](encoder.to(device), projector="none")
     blocks = _blocks(model, loader, dataset.classes)
-    write_whole(out, lambda file: write(file, blocks, dataset.num_rows, description.out_channels))
-    return (
-        f"{dataset}, features: {dataset.features}; {description.out_channels} numbers per {dataset.rows[:-1]} in {out}"
-    )
+    write_whole(out, lambda file: WRITERS[suffix](file, blocks, dataset.num_rows, description.out_channels))
+    numbers = f"{description.out_channels} numbers per {dataset.rows[:-1]}"
+    return f"{dataset}, features: {dataset.features}; {numbers} in {out}"
+
+
+main = EMBED.main(embed)
 
 
 def _blocks(model: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[Block]:
-    """Yield a `Block` of embeddings, ids and labels for each batch.
-
-    Args:
-        model: model with the trained encoder.
-        loader: batches of the graphs, in order.
-        classes: original class values `[C]`, into which `y` is an index; None if `y` holds no classes.
-    """
+    """Yield ids, labels and embeddings of each batch; `y` is an index into `classes [C]`, if the set has classes."""
     done = 0
     for h, batch in embed_batches(model, loader):
         n = len(h)
         ids, y = batch.get("id"), batch.get("y")
         ids = ids.tolist() if isinstance(ids, Tensor) else ids
         own = isinstance(ids, list) and len(ids) == n and all(isinstance(each, int | str) for each in ids)
-        if isinstance(y, Tensor) and y.dim() > 0 and y.size(0) == n:
-            y = (y if classes is None else classes[y.cpu()]).cpu().numpy()
-        else:
-            y = None  # not one row per graph, so it cannot be written as labels
-        yield Block(h.cpu().numpy(), np.asarray(ids if own else range(done, done + n)), y)
+        block = {"id": np.asarray(ids if own else range(done, done + n))}
+        if isinstance(y, Tensor) and y.dim() > 0 and y.size(0) == n:  # else not one row per graph, thus no labels
+            block["y"] = (y if classes is None else classes[y.cpu()]).cpu().numpy()
+        yield block | {"h": h.cpu().numpy()}
         done += n
+
+
+def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
+    """Write an .npz file with `h [n, H]`, `id [n]` and, if the graphs are labelled, `y`.
+
+    `h` is written block by block, so it need not fit into memory; n is `num_graphs`, and H is `width`.
+    """
+    rest = []
+    with zipfile.ZipFile(file, "w") as archive:
+        with archive.open("h.npy", "w", force_zip64=True) as member:
+            header = {"descr": np.dtype(np.float32).str, "fortran_order": False, "shape": (num_graphs, width)}
+            np.lib.format.write_array_header_1_0(member, header)
+            for block in blocks:
+                member.write(block.pop("h").tobytes())
+                rest.append(block)
+        for name, values in _joined(rest).items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
+
+
+def write_parquet(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
+    """Write a Parquet file with the columns id, y (or y0, y1, ...), h0, h1, ...; arguments as for `write_npz`."""
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    writer = None
+    for group in _groups(blocks):
+        columns: Block = {}
+        for name, values in group.items():
+            columns |= {name: values} if values.ndim == 1 else {f"{name}{i}": each for i, each in enumerate(values.T)}
+        table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+        writer = writer or ParquetWriter(file, table.schema)
+        writer.write_table(table)
+    if writer is not None:
+        writer.close()
+
+
+WRITERS = {".npz": write_npz, ".parquet": write_parquet}
+"""File name suffix -> function that writes the format."""
+
+
+def _groups(blocks: Iterator[Block]) -> Iterator[Block]:
+    """Merge blocks into row groups of at least `_GROUP_ROWS` rows, and yield them; the last group may be smaller."""
+    waiting: list[Block] = []
+    for block in blocks:
+        waiting.append(block)
+        if sum(len(each["id"]) for each in waiting) >= _GROUP_ROWS:
+            yield _joined(waiting)
+            waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(blocks: list[Block]) -> Block:
+    names = [name for name in blocks[0] if all(name in block for block in blocks)]
+    return {name: np.concatenate([block[name] for block in blocks]) for name in names}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,25 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from graphcl.cli.commands import EXPORT, Export
-from graphcl.cli.entry_point import program
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.models.interface import accepts, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, load_encoder
 from graphcl.system.files import new_file, write_whole
-from graphcl.system.optional import import_onnx
+from graphcl.system.optional import optional
 
-NODES, EDGES = 7, 11
-"""Sizes of the graphs with which the encoder is traced; the file takes graphs of any size."""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments of `graphcl export` and run the command."""
-    with program("nothing was written") as this:
-        settings = EXPORT.parse(arguments)
-        if settings is not None:
-            print(export(settings))
-    return this.code
+_NODES, _EDGES = torch.export.Dim("nodes"), torch.export.Dim("edges")
+"""Numbers that may vary: the file takes any number of nodes, edges and graphs."""
 
 
 def export(settings: Export) -> str:
@@ -40,18 +29,19 @@ def export(settings: Export) -> str:
         InputError: the file exists or cannot be written, the encoder cannot be used, or onnx is not installed.
     """
     if settings.format == "onnx":
-        import_onnx()
+        for package in ("onnxscript", "onnx"):  # torch writes ONNX files with onnxscript
+            optional(package, "ONNX files need onnx and onnxscript, unlike pt2", "onnx")
     source = Path(settings.encoder).expanduser()
     folder = source if source.is_dir() else source.parent
     name = settings.encoder if settings.encoder in installed_encoders() else folder / "encoder"
     out = new_file(settings.out or f"{name}.{settings.format}")
     encoder, description = load_encoder(settings.encoder, settings.seed)
     inputs = example_inputs(encoder, description)
-    nodes = contrasts_nodes(description.settings)
-    if nodes:
+    if nodes := contrasts_nodes(description.settings):
         encoder = NodeRows(encoder)
         del inputs["batch"]
-    program = exported_program(encoder, inputs)
+    sizes = {"x": {0: _NODES}, "edge_index": {1: _EDGES}, "batch": {0: _NODES}, "edge_attr": {0: _EDGES}}
+    program = torch.export.export(encoder, (), inputs, dynamic_shapes={name: sizes[name] for name in inputs})
     write_whole(out, lambda file: _write(program, file, list(inputs), settings.format))
     shapes = {"x": f"N, {description.in_channels}", "edge_index": "2, E", "batch": "N"}
     shapes["edge_attr"] = f"E, {description.edge_dim}"
@@ -62,12 +52,11 @@ def export(settings: Export) -> str:
     )
 
 
-class NodeRows(nn.Module):
-    """Encoder that returns the rows of nodes, `[N, H]`, instead of those of graphs.
+main = EXPORT.main(export)
 
-    Args:
-        encoder: encoder with the method `with_nodes`.
-    """
+
+class NodeRows(nn.Module):
+    """Encoder that returns the rows of nodes, `[N, H]`, instead of those of graphs."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -81,24 +70,16 @@ class NodeRows(nn.Module):
 
 
 def example_inputs(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
-    """Return example inputs of the encoder for two small graphs, as name -> tensor."""
+    """Return inputs for tracing the encoder, as name -> tensor: two graphs with 7 nodes and 11 edges in total."""
     kind = torch.long if takes_categories(description.encoder.name) else torch.float32
     inputs = {
-        "x": torch.zeros(NODES, description.in_channels, dtype=kind),
-        "edge_index": torch.arange(2 * EDGES).view(2, EDGES) % NODES,
-        "batch": (torch.arange(NODES) > NODES // 2).long(),
+        "x": torch.zeros(7, description.in_channels, dtype=kind),
+        "edge_index": torch.arange(22).view(2, 11) % 7,
+        "batch": (torch.arange(7) > 3).long(),
     }
     if description.edge_dim and accepts(encoder, "edge_attr"):
-        inputs["edge_attr"] = torch.zeros(EDGES, description.edge_dim, dtype=kind)
+        inputs["edge_attr"] = torch.zeros(11, description.edge_dim, dtype=kind)
     return inputs
-
-
-def exported_program(encoder: nn.Module, inputs: dict[str, Tensor]) -> Any:
-    """Return the encoder as a `torch.export.ExportedProgram` of `inputs`, for any number of nodes, edges and graphs."""
-    nodes, edges = torch.export.Dim("nodes"), torch.export.Dim("edges")
-    sizes = {"x": {0: nodes}, "edge_index": {1: edges}, "batch": {0: nodes}, "edge_attr": {0: edges}}
-    dynamic = {name: sizes[name] for name in inputs}
-    return torch.export.export(encoder, (), inputs, dynamic_shapes=dynamic)
 
 
 def _write(program: Any, file: IO[bytes], names: list[str], form: str) -> None:

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from graphcl.cli.commands import PACK, Pack
-from graphcl.cli.entry_point import program
 from graphcl.datasets import write_on_disk
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments of `graphcl pack` and run the command."""
-    with program("nothing was written") as this:
-        settings = PACK.parse(arguments)
-        if settings is not None:
-            print(pack(settings))
-    return this.code
 
 
 def pack(settings: Pack) -> str:
@@ -28,3 +16,6 @@ def pack(settings: Pack) -> str:
         dataset = write_on_disk(settings.dataset, settings.out, on_write=bar.update, **keywords)
     size = sum(file.stat().st_size for file in dataset.folder.iterdir())
     return f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {settings.out}"
+
+
+main = PACK.main(pack)

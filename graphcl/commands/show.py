@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from graphcl.cli.commands import SHOW, Show
-from graphcl.cli.entry_point import program
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.config.specs import as_spec
 from graphcl.datasets import load_dataset
@@ -16,27 +15,22 @@ from graphcl.registry import augmentations
 from graphcl.system.files import new_file, write_whole
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments of `graphcl show` and run the command."""
-    with program("nothing was written") as this:
-        given = SHOW.parse(arguments)
-        if given is None:
-            return this.code
-        if (given.run is None) == (given.dataset is None):
-            raise InputError("pass a run folder, or --dataset NAME to draw graphs under augmentations; see --help.")
-        if given.run is not None and given.out is not None:
-            raise InputError("`--out` needs --dataset; a run's report.html is written into the run folder.")
-        print(show_run(given.run) if given.run is not None else show_augmentations(given))
-    return this.code
-
-
-def show_run(folder: str) -> str:
-    """Write `report.html` again from the files in the run folder, and return the path of the report."""
+def show(given: Show) -> str:
+    """Draw graphs under augmentations, or redraw the report of a run, and return the text to print."""
+    if (given.run is None) == (given.dataset is None):
+        raise InputError("pass a run folder, or --dataset NAME to draw graphs under augmentations; see --help.")
+    if given.run is not None and given.out is not None:
+        raise InputError("`--out` needs --dataset; a run's report.html is written into the run folder.")
+    if given.run is None:
+        return show_augmentations(given)
     from graphcl.report.run_report import write_report
 
-    if not Path(folder).exists():
-        raise InputError(f"folder {folder!r} not found; pass a run folder, or --dataset {folder} to draw its graphs.")
-    return str(write_report(folder))
+    if not Path(given.run).exists():
+        raise InputError(f"folder {given.run!r} not found; pass a run folder, or --dataset {given.run} for its graphs.")
+    return str(write_report(given.run))
+
+
+main = SHOW.main(show)
 
 
 def show_augmentations(given: Show) -> str:
@@ -77,12 +71,10 @@ def _with_ratio(spec: Any, ratio: float) -> Any:
     spec = as_spec(spec)
     if not isinstance(spec, dict) or spec.get("name") not in augmentations:
         return spec  # invalid; `check_augmentation` reports it
-    spec = dict(spec)
-    if isinstance(spec.get("members"), list):
-        spec["members"] = [_with_ratio(member, ratio) for member in spec["members"]]
-    if "ratio" in augmentations.arguments(spec["name"]).defaults:
-        spec.setdefault("ratio", ratio)
-    return spec
+    members = spec.get("members")
+    inner = {"members": [_with_ratio(member, ratio) for member in members]} if isinstance(members, list) else {}
+    own = {"ratio": ratio} if "ratio" in augmentations.arguments(spec["name"]).defaults else {}
+    return own | spec | inner
 
 
 def _labels(specs: Sequence[dict[str, Any]]) -> list[str]:

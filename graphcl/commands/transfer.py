@@ -1,12 +1,12 @@
 """`graphcl transfer`: evaluate a trained encoder on another data set.
 
-- Probe: the encoder is frozen, and its embeddings are scored as in a run. For comparison, the embeddings of an
-  untrained encoder (same architecture, initialised with the seed) are scored too.
-- Fine-tuning (`graphcl.experiment.finetune`): once from the trained and once from the untrained weights. For a given
-  seed, both start with the same linear layer, and use the same order of graphs and the same dropout masks.
-- A data set without a split is fine-tuned in ten folds. Each fold is the test part once; the next fold is then the
-  validation part, and the other folds are the training part. `--label-rate 0.01` trains on 1 % of the labels of every
-  class, as in the semi-supervised protocol of You et al. (who select the epoch on the test folds).
+- Probe: the encoder is frozen, and its embeddings are scored as in a run; so are those of an untrained encoder (same
+  architecture, initialised with the seed).
+- Fine-tuning (`graphcl.experiment.finetune`): once from the trained and once from the untrained weights, with the same
+  linear layer, order of graphs and dropout masks for a given seed. A data set without a split is fine-tuned in ten
+  folds: each is the test part once, the next one is then the validation part, the others the training part.
+- `--label-rate 0.01` trains on 1 % of the labels of every class, as in the semi-supervised protocol of You et al. (who
+  select the epoch on the test folds).
 - If the file contains encoders of several seeds, each seed uses its own encoder, and the deviation `± seeds` includes
   the variation of pretraining. If it contains one encoder, all seeds use it, and `± seeds` covers the transfer only.
 
@@ -20,7 +20,6 @@ import copy
 import functools
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from torch import nn
 
 from graphcl.cli.command_line import flag
 from graphcl.cli.commands import TRANSFER, Transfer
-from graphcl.cli.entry_point import program
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
@@ -67,19 +65,16 @@ Scores = dict[str, FoldScores]
 """Evaluator -> score of one seed."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments of `graphcl transfer` and run the command."""
-    with program("finished results are in the folder, if it was created") as this:
-        settings = TRANSFER.parse(arguments)
-        if settings is None:
-            return this.code
-        for mode, names in MODE_SETTINGS.items():
-            if mode != settings.mode and (idle := [flag(name) for name in names if name in settings.model_fields_set]):
-                raise InputError(f"{', '.join(idle)}: for --mode {mode} only.")
-        settings.config()
-        keep_freed_memory()
-        transfer(settings)
-    return this.code
+def run(settings: Transfer) -> None:
+    """Check that the settings belong to the mode, and run the transfer."""
+    for mode, names in MODE_SETTINGS.items():
+        if mode != settings.mode and (idle := [flag(name) for name in names if name in settings.model_fields_set]):
+            raise InputError(f"{', '.join(idle)}: for --mode {mode} only.")
+    keep_freed_memory()
+    transfer(settings)
+
+
+main = TRANSFER.main(run, "finished results are in the folder, if it was created")
 
 
 def transfer(settings: Transfer) -> dict[str, Any]:
@@ -89,21 +84,24 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         InputError: the folder cannot be created, or the encoder, the graphs and the settings do not match.
     """
     start = time.perf_counter()
-    name = f"{Path(settings.dataset).stem}-{settings.mode}"
+    config, name = settings.config(), f"{Path(settings.dataset).stem}-{settings.mode}"
     new_folder(settings.out, name, create=False)
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
     description, weights = read_saved(settings.encoder)
-    seeds = _seeds(settings, list(weights))
+    several = len(weights) > 1  # then each seed uses its own encoder
+    seeds = settings.seeds or ([*weights] if several else [0, 1, 2])
+    if several and (missing := [seed for seed in seeds if seed not in weights]):
+        known = ", ".join(map(str, weights))
+        raise InputError(f"`seeds` must be among those of {settings.encoder}, {known}; got {missing[0]}.")
     if contrasts_nodes(description.settings):
-        raise InputError(
-            f"{settings.encoder} holds an encoder of nodes, which transfer cannot score; use graphcl embed."
-        )
+        what = "holds an encoder of nodes, which transfer cannot score"
+        raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
     load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
-    molecules = settings.model_dump(include=TABLE)
-    dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
-    config = _evaluation_config(settings, dataset)
+    table = settings.model_dump(include=TABLE)
+    dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **table)
+    config = _usable_config(config, settings, dataset)
     folder = new_folder(settings.out, name)
     kept = settings.model_dump(exclude=set().union(*MODE_SETTINGS.values()) - set(MODE_SETTINGS[settings.mode]))
     kept |= {"seeds": seeds, **({"eval": config.eval} if settings.mode == "probe" else {})}
@@ -111,25 +109,26 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     encoder_text = f"{description.encoder.name}, trained on {description.dataset}; device: {device}"
     print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/")
 
-    inner_folds = config.evaluation.inner_folds if settings.mode == "probe" else None
+    inner_folds, labels = config.evaluation.inner_folds if settings.mode == "probe" else None, LABELS[settings.mode]
     found: dict[str, list[Scores]] = {"untrained": [], "trained": []}
     for seed in seeds:
-        trained, _ = load_encoder(settings.encoder, seed if len(weights) > 1 else None)
+        trained, _ = load_encoder(settings.encoder, seed if several else None)
         for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
-            encoder = encoder.to(device)
+            encoder.to(device)
             if settings.mode == "probe":
                 with fold_bar(seed) as show:
                     found[row].append(_probe(config, encoder, dataset, seed, show, row))
             else:
                 found[row].append(_finetune(settings, encoder, dataset, seed, row, folder))
-        _print_seed(settings.mode, seed, found["untrained"][-1], found["trained"][-1])
-        first = next(iter(found["trained"][0].values()))
+        for each, new in found["trained"][-1].items():
+            means = [f"{label} {found[row][-1][each].mean:.2f}" for row, label in labels.items()]
+            print(f"seed {seed}: {', '.join(means)} {unit(new.metric)} ({each})")
         result = {
             "scores": {
-                name: compared({row: [each[name] for each in scores] for row, scores in found.items()})
-                for name in found["trained"][0]
+                each: compared({row: [of_seed[each] for of_seed in scores] for row, scores in found.items()})
+                for each in found["trained"][0]
             },
-            **protocol(first.folds, inner_folds, dataset.benchmark),
+            **protocol(new.folds, inner_folds, dataset.benchmark),
             "seconds": time.perf_counter() - start,
             **environment(device),
             "config": kept,
@@ -138,49 +137,23 @@ def transfer(settings: Transfer) -> dict[str, Any]:
         # write after each seed, so that an interruption loses no finished seed
         write_text(folder / "result.json", json.dumps(result, indent=2))
 
-    print("\n".join(table_lines(result, LABELS[settings.mode])))
-    chooses = "C" if settings.mode == "probe" else "epoch"
-    encoders = "an encoder each" if len(weights) > 1 else "of one encoder"
+    print("\n".join(table_lines(result, labels)))
+    encoders = "an encoder each" if several else "of one encoder"
     many = f"{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
-    print(f"{protocol_line(result, chooses)}; mean over {many}, {encoders}.")
+    print(f"{protocol_line(result, 'C' if settings.mode == 'probe' else 'epoch')}; mean over {many}, {encoders}.")
     print(f"saved in {folder}/; {result['seconds']:.1f} s")
     return result
 
 
 def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
-    """Return an untrained encoder of the described architecture on the CPU.
-
-    Its weights are the initial weights of a run with this seed. The state of torch's global generator is unchanged.
-    """
-    name = description.encoder
+    """Return an untrained encoder on the CPU, with the initial weights of a run with this seed."""
+    spec = description.encoder
     with seeded(seed):
-        return make_encoder(name.name, name.arguments or {}, description.in_channels, description.edge_dim)
+        return make_encoder(spec.name, spec.arguments or {}, description.in_channels, description.edge_dim)
 
 
-def _seeds(settings: Transfer, held: list[int]) -> list[int]:
-    """Return the given seeds. The default is the seeds of the encoders in the file if there are several, else 0, 1, 2.
-
-    Args:
-        settings: settings of the transfer.
-        held: seeds of the encoders in the file.
-
-    Raises:
-        InputError: the file contains several encoders, but no encoder for one of the given seeds.
-    """
-    seeds = settings.seeds or (held if len(held) > 1 else [0, 1, 2])
-    if len(held) > 1 and (missing := [seed for seed in seeds if seed not in held]):
-        known = ", ".join(map(str, held))
-        raise InputError(f"`seeds` must be among those of {settings.encoder}, {known}; got {missing[0]}.")
-    return seeds
-
-
-def _evaluation_config(settings: Transfer, dataset: GraphDataset) -> Config:
-    """Return the settings of the evaluation, adapted to the data set.
-
-    Raises:
-        InputError: the data set cannot be used in the mode of the transfer.
-    """
-    config = settings.config()
+def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) -> Config:
+    """Return the settings of the evaluation; raise InputError for a data set that the mode cannot use."""
     if settings.mode == "finetune":
         check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
         return config
@@ -194,7 +167,7 @@ def _evaluation_config(settings: Transfer, dataset: GraphDataset) -> Config:
 def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, show: OnFold, row: str) -> Scores:
     device = next(encoder.parameters()).device
     h, y = embed(encoder, make_loader(dataset, 1024, device=device))
-    assert y is not None  # `_evaluation_config` raised an error for unlabelled graphs
+    assert y is not None  # `_usable_config` raised an error for unlabelled graphs
     return {
         name: score(config, name, h, y, dataset, seed, None, functools.partial(show, f"{name}, {row}"))
         for name in config.eval
@@ -217,13 +190,3 @@ def _finetune(
             model = with_outputs(copy.deepcopy(encoder), few, seed).to(device)
             scores.append(finetune(model, few, seed, callbacks=log, **options))
     return {"finetune": FoldScores.joined(scores)}
-
-
-def _print_seed(mode: str, seed: int, before: Scores, after: Scores) -> None:
-    untrained, trained = LABELS[mode].values()
-    for name, new in after.items():
-        old = before[name]
-        means = f"{untrained} {old.mean:.2f}, {trained} {new.mean:.2f} {unit(new.metric)}"
-        epochs = name == "finetune" and old.folds == 1
-        how = f", epochs {old.chosen[0]} and {new.chosen[0]}" if epochs else f" ({name})"
-        print(f"seed {seed}: {means}{how}")

@@ -33,8 +33,6 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 def parse_value(text: str) -> Any:
     """Parse a command-line value such as `0.7`, `1e-3`, `inf`, `[1, 2]` or `null`; return invalid YAML as a string."""
-    if text in ("inf", "+inf", "-inf"):
-        return float(text)
     try:
         return _load(text)
     except yaml.YAMLError:
@@ -58,32 +56,25 @@ class _Loader(yaml.SafeLoader):
     """YAML loader without code execution; it reads 1e-3 as a number and rejects alias bombs and deep nesting."""
 
     def get_single_node(self) -> yaml.Node | None:
-        """Return the node tree of the text; raise YAMLError if it is too deep, or too large with aliases expanded."""
+        """Return the node tree of the text, which `_check` accepts."""
         tree: yaml.Node | None = super().get_single_node()
-        _check_size(tree, self.get_mark().index)
+        _check(tree, self.get_mark().index)
         return tree
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Return the mapping of `node` with all keys as strings: `null` and `1` become `"None"` and `"1"`."""
         return {str(key): value for key, value in super().construct_mapping(node, deep).items()}
 
-    def construct_scalar(self, node: Any) -> Any:
-        """Return the scalar of `node`; raise YAMLError for a NUL character, which would truncate file names."""
-        text = super().construct_scalar(node)
-        if isinstance(text, str) and "\0" in text:
-            raise yaml.YAMLError("a text holds a NUL character")
-        return text
-
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)$"), list("-+.0123456789")
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?((\d+(\.\d*)?|\.\d+)[eE][-+]?\d+|inf)$"), list("-+.0123456789i")
 )
 
 
-def _check_size(tree: yaml.Node | None, length: int) -> None:
-    """Raise YAMLError if a tree is too deep, or has far more nodes than its text has characters (`length`).
+def _check(tree: yaml.Node | None, length: int) -> None:
+    """Raise YAMLError if a tree is too deep, holds a NUL character, or far more nodes than its text has characters.
 
-    Nested aliases can expand a short text to a huge tree.
+    Nested aliases can expand a short text to a huge tree, and a NUL character would truncate file names.
     """
     count, waiting = 0, [(tree, 0)]
     while waiting:
@@ -92,5 +83,7 @@ def _check_size(tree: yaml.Node | None, length: int) -> None:
         count += len(inner)
         if count > 1000 + 10 * length or depth > _MAX_DEPTH:
             raise yaml.YAMLError("it is nested too deeply, or its aliases unfold to too much")
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:
+            raise yaml.YAMLError("a text holds a NUL character")
         for each in inner:
             waiting += [(part, depth + 1) for part in (each if isinstance(each, tuple) else (each,))]

@@ -9,14 +9,8 @@ from typing import Any
 def set_value(values: dict[str, Any], path: Sequence[str], value: Any, defaults: Mapping[str, Any]) -> None:
     """Set a nested value in place, and create missing mappings on its path.
 
-    A bare name on the path, such as `adnce`, becomes `{name: adnce}`. A missing mapping starts as a copy of its default
-    if the default has a `name`; otherwise it starts empty.
-
-    Args:
-        values: nested settings, changed in place.
-        path: keys that lead to the value, such as `["loss", "mu"]`.
-        value: new value.
-        defaults: nested defaults of all settings.
+    A bare name on the path, such as `adnce`, becomes `{name: adnce}`. A missing mapping starts as its value in
+    `defaults` if that has a `name`; otherwise it starts empty.
     """
     default: Any = defaults
     for key in path[:-1]:
@@ -46,10 +40,7 @@ def flat_values(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], ignored: Collection[str] = ()) -> list[str]:
     """Return one phrase per setting that differs between two configurations, such as "`lr` was 0.01 and is 0.1".
 
-    Args:
-        old: nested settings before the change.
-        new: nested settings after the change.
-        ignored: top-level settings that are not compared.
+    Top-level settings in `ignored` are not compared.
     """
     before, after = (dict(flat_values({k: v for k, v in each.items() if k not in ignored})) for each in (old, new))
     return [

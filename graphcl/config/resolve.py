@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -36,17 +35,14 @@ def make_config(values: Mapping[str, Any]) -> Config:
     try:
         config = Config.model_validate(dict(values))
     except ValidationError as error:
-        found += problems(error, lambda parents: valid_keys(Config)(parents) if parents else setting_paths())
+        found += problems(error, Config, names=setting_paths())
         config = Config.model_validate(_without_errors(values, error))
-    for choose in (_choose_for_nodes, _choose_loss, _choose_method, _choose_views, _choose_encoder, _choose_evaluator):
-        config = config.model_copy(update=choose(config))
+    config = config.model_copy(update=_resolved(config))
     for prefix, spec, registry in _specs(config):
         found += spec_problems(spec, registry, prefix)
-    checks: list[Callable[[Config], list[str]]] = [_check_values, _check_evaluators]
-    if not found:  # these checks look names up in the registries, so the names must be valid
-        checks = [_check_loss, _check_views, *checks]
-    found += [line for check in checks for line in check(config)]
-    if found:
+    if not found:  # this check looks names up in the registries, so the names must be valid
+        found += _contradictions(config)
+    if found := [*found, *_invalid_values(config)]:
         raise ConfigError("\n".join(found))
     complete = {prefix: complete_spec(spec, registry) for prefix, spec, registry in _specs(config)}
     complete["loss"].pop("reduction", None)
@@ -54,30 +50,13 @@ def make_config(values: Mapping[str, Any]) -> Config:
     return config.model_copy(update={**complete, "views": views})
 
 
-def to_yaml(config: Config) -> str:
+def to_yaml(config: BaseModel) -> str:
     """Return the settings as YAML text, in the format that `read_config` reads."""
     return yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True)
 
 
-def valid_keys(model: type[BaseModel]) -> Callable[[tuple[Any, ...]], list[str]]:
-    """Return a function from a path of keys in `model` to the valid keys at that path, for `arguments.problems`."""
-
-    def at(parents: tuple[Any, ...]) -> list[str]:
-        inner: Any = model
-        for parent in parents:
-            inner = inner.model_fields[parent].annotation
-        return list(inner.model_fields)
-
-    return at
-
-
-NAMED = {
-    "loss": losses,
-    "encoder": encoders,
-    "views.first": augmentations,
-    "views.second": augmentations,
-    "method": methods,
-}
+_VIEWS = dict.fromkeys(("views.first", "views.second"), augmentations)
+NAMED = {"loss": losses, "encoder": encoders, **_VIEWS, "method": methods}
 """Setting that takes a registered name -> registry of the names."""
 
 
@@ -92,66 +71,39 @@ def setting_paths() -> list[str]:
     return list(dict.fromkeys(paths))
 
 
-# The `_choose_*` functions resolve `auto` and return the settings to update. The loss comes first: if loss and method
-# are both `auto`, the loss is infonce and the method is its usual method.
+def _resolved(config: Config) -> dict[str, Any]:
+    """Return the settings to update: those that are `auto`, and those that the user did not set, if others imply them.
 
-
-def _choose_for_nodes(config: Config) -> dict[str, Any]:
-    """Return the settings to update for a data set of nodes, or for a method that contrasts nodes."""
-    from graphcl.datasets.names import is_node_name  # imported here, as help needs no torch
-
-    update: dict[str, Any] = {}
-    if config.method.get("name") == "auto" and is_node_name(config.dataset):
-        update["method"] = {**config.method, "name": "grace"}
-    facts = _facts(update.get("method", config.method), methods)
-    if facts.get("rows") != "nodes":
-        return update
-    usual: dict[str, Any] = {"epochs": 200, "lr": 0.001, "eval": ["random_splits"]}
-    usual["projector"] = facts.get("projector", "mlp")
-    update |= {key: value for key, value in usual.items() if key not in config.model_fields_set}
-    if config.encoder.get("name") == "auto":
-        update["encoder"] = {**config.encoder, "name": "node_gcn"}
-    if "usual_views" in facts:
-        given = config.views.model_fields_set if "views" in config.model_fields_set else set()
-        views = {key: {"name": facts["usual_views"]} for key in Views.model_fields if key not in given}
-        update["views"] = config.views.model_copy(update=views)
-    return update
-
-
-def _choose_loss(config: Config) -> dict[str, Any]:
-    if config.loss.get("name") != "auto":
-        return {}
-    return {"loss": {**config.loss, "name": _facts(config.method, methods).get("loss", "infonce")}}
-
-
-def _choose_method(config: Config) -> dict[str, Any]:
-    if config.method.get("name") != "auto":
-        return {}
-    return {"method": {**config.method, "name": _facts(config.loss, losses).get("method", "two_views")}}
-
-
-def _choose_views(config: Config) -> dict[str, Any]:
-    """Return the views. If the method accepts only one augmentation, use it for each view that the user did not set."""
-    only = _facts(config.method, methods).get("views")
-    given = config.views.model_fields_set if "views" in config.model_fields_set else set()
-    update = {key: {"name": only} for key in Views.model_fields if only and key not in given}
-    return {"views": config.views.model_copy(update=update)}
-
-
-def _choose_encoder(config: Config) -> dict[str, Any]:
-    if config.encoder.get("name") != "auto":
-        return {}
+    The loss comes before the method: if both are `auto`, the loss is infonce and the method is its usual method.
+    """
     from graphcl.datasets.molecules.table import is_molecules  # imported here, as help needs no torch
+    from graphcl.datasets.names import is_node_name
 
-    ogb = config.dataset.startswith("ogbg-") and config.dataset != "ogbg-ppa"
-    molecules = ogb or is_molecules(config.dataset)
-    categories = molecules and config.features in ("auto", "labels")
-    return {"encoder": {**config.encoder, "name": "molecule_gine" if categories else "gin"}}
-
-
-def _choose_evaluator(config: Config) -> dict[str, Any]:
-    split = config.dataset.startswith("ogbg-") or config.split is not None
-    return {"eval": ["ogb"]} if split and "eval" not in config.model_fields_set else {}
+    loss, method, encoder = ({**each} for each in (config.loss, config.method, config.encoder))
+    given, usual = config.model_fields_set, dict[str, Any]()
+    if method.get("name") == "auto" and is_node_name(config.dataset):
+        method["name"] = "grace"
+    if loss.get("name") == "auto":
+        loss["name"] = _facts(method, methods).get("loss", "infonce")
+    if method.get("name") == "auto":
+        method["name"] = _facts(loss, losses).get("method", "two_views")
+    facts = _facts(method, methods)
+    ogb, nodes = config.dataset.startswith("ogbg-"), facts.get("rows") == "nodes"
+    if nodes:
+        usual |= {"epochs": 200, "lr": 0.001, "eval": ["random_splits"], "projector": facts.get("projector", "mlp")}
+    elif ogb or config.split is not None:
+        usual["eval"] = ["ogb"]
+    if encoder.get("name") == "auto":
+        molecules = (ogb and config.dataset != "ogbg-ppa") or is_molecules(config.dataset)
+        categories = molecules and config.features in ("auto", "labels")
+        encoder["name"] = "node_gcn" if nodes else "molecule_gine" if categories else "gin"
+    chosen = config.views.model_fields_set if "views" in given else set()
+    view = {"name": facts.get("views", facts.get("usual_views"))}
+    views = config.views.model_copy(
+        update={key: view for key in Views.model_fields if view["name"] and key not in chosen}
+    )
+    implied = {key: value for key, value in usual.items() if key not in given}
+    return {**implied, "loss": loss, "method": method, "encoder": encoder, "views": views}
 
 
 def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
@@ -160,50 +112,40 @@ def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
     return registry.facts(name) if isinstance(name, str) and name in registry else {}
 
 
-# The `_check_*` functions return the problems of the settings, one line each.
-
-
-def _check_values(config: Config) -> list[str]:
-    found = []
-    if config.resume and config.out is None:
-        found.append("`resume` needs the run folder, as in --resume FOLDER.")
-    if config.loss.get("reduction", "mean") != "mean":
-        found.append(f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}.")
-    return found
-
-
-def _check_evaluators(config: Config) -> list[str]:
+def _invalid_values(config: Config) -> Iterator[str]:
+    """Yield the problems of single settings."""
     from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS  # imported here, as help needs no torch
 
-    names, known = config.eval, [*EVALUATORS, *SPLIT_EVALUATORS, *NODE_EVALUATORS]
-    found = [f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}." for name in names if name not in known]
-    if config.evaluation.scale and "svm" not in names:
-        found.append(f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(names)}.")
-    return found
+    if config.resume and config.out is None:
+        yield "`resume` needs the run folder, as in --resume FOLDER."
+    if config.loss.get("reduction", "mean") != "mean":
+        yield f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}."
+    known = {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}
+    for name in config.eval:
+        if name not in known:
+            yield f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}."
+    if config.evaluation.scale and "svm" not in config.eval:
+        yield f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval)}."
 
 
-def _check_views(config: Config) -> list[str]:
-    """Return a problem if the method accepts only one augmentation and a view uses another one; else an empty list."""
-    method = config.method["name"]
-    only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
-    if only is None or set(names) == {only}:
-        return []
-    return [f"`views` must be {only} with method {method}, which takes the original graphs; got {' and '.join(names)}."]
-
-
-def _check_loss(config: Config) -> list[str]:
+def _contradictions(config: Config) -> Iterator[str]:
+    """Yield the problems of loss, method and views with each other."""
     loss, method, negatives = config.loss["name"], config.method["name"], config.loss.get("negatives")
     known = losses.arguments(loss)
+    queue = (negatives or known.defaults.get("negatives")) == "queue"
     if "labels" in known.tensors:
-        return [
+        yield (
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
             "use it from Python, on training graphs only."
-        ]
-    if method == "memory_bank" and negatives not in (None, "queue"):
-        return [f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."]
-    if (negatives or known.defaults.get("negatives")) == "queue" and method not in ("infograph", "memory_bank", "moco"):
-        return [f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."]
-    return []
+        )
+    elif method == "memory_bank" and negatives not in (None, "queue"):
+        yield f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."
+    elif queue and method not in ("infograph", "memory_bank", "moco"):
+        yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
+    only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
+    if only is not None and set(names) != {only}:
+        got = " and ".join(names)
+        yield f"`views` must be {only} with method {method}, which takes the original graphs; got {got}."
 
 
 def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
@@ -212,15 +154,12 @@ def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
 
 def _without_errors(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:
     """Return `values` without the settings that `error` reports, so that the remaining settings can be checked."""
-    rest = copy.deepcopy(dict(values))
-    for item in error.errors():
-        *parents, last = item["loc"]
-        part: Any = rest
-        for parent in parents:
-            part = part.get(parent) if isinstance(part, dict) else None
-        if isinstance(part, dict):
-            for key in [key for key in part if str(key) == str(last)]:  # pydantic turns keys into strings
-                del part[key]
-        else:  # an element of a list: remove the whole setting
-            rest.pop(str(item["loc"][0]), None)
+    rest = {}
+    wrong = [tuple(map(str, item["loc"])) for item in error.errors()]
+    for key, value in values.items():
+        paths = [path for path in wrong if path[0] == str(key)]
+        if not paths:
+            rest[key] = value
+        elif isinstance(value, dict) and all(len(path) == 2 for path in paths):
+            rest[key] = {name: inner for name, inner in value.items() if (str(key), str(name)) not in paths}
     return rest

@@ -7,11 +7,9 @@ title the placeholder for the value. Commands inherit the groups that they share
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field
 
 from graphcl.arguments import (
     Channels,
@@ -24,7 +22,7 @@ from graphcl.arguments import (
     Settings,
     SplitName,
     interval,
-    shown,
+    must_be,
 )
 from graphcl.config.specs import Named
 from graphcl.training.settings import TrainingSettings
@@ -45,17 +43,6 @@ def _without_ranges(value: Any) -> Any:
     return found
 
 
-def _must_be(rule: str, holds: Callable[[Any], object]) -> AfterValidator:
-    """Return a validator that raises the error "must be RULE, got VALUE" unless `holds(value)` is true."""
-
-    def check(value: Any) -> Any:
-        if not holds(value):
-            raise PydanticCustomError("rule", "must be {rule}, got {value}", {"rule": rule, "value": shown(value)})
-        return value
-
-    return AfterValidator(check)
-
-
 def _different(values: list[Any]) -> bool:
     return 0 < len(values) == len(set(values))
 
@@ -64,23 +51,19 @@ Names = Annotated[list[str], BeforeValidator(_split)]
 """A list of names; a string is split at commas and blanks."""
 
 
-def _dataset_name(value: Any) -> Any:
-    if not isinstance(value, str | int | float | list | dict | None):
-        rule = "must be a name or a path, got {value}; use GraphCL, or pass a file of InMemoryDataset.save"
-        raise PydanticCustomError("rule", rule, {"value": shown(value)})
-    return value
+_A_PATH = must_be(
+    "a name or a path",
+    lambda value: isinstance(value, str | int | float | list | dict | None),  # of a wrong type, but without the advice
+    "; use GraphCL, or pass a file of InMemoryDataset.save",
+)
+_SOURCES = "name of a set (see --help datasets), a .pt file, a .csv of SMILES, a TU folder or a packed one"
+DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_SOURCES)]
+Evaluators = Annotated[Names, must_be("one or more different evaluators", _different), Field(title="NAME ...")]
+Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
 
 
-DatasetName = Annotated[
-    str,
-    BeforeValidator(_dataset_name),
-    Field(
-        title="NAME",
-        description="name of a set (see --help datasets), a .pt file, a .csv of SMILES, a TU folder or a packed one",
-    ),
-]
-Evaluators = Annotated[Names, _must_be("one or more different evaluators", _different), Field(title="NAME ...")]
-Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), _must_be("one or more different numbers", _different)]
+_DEVICE = must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch)
+_NAME = must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)
 
 
 class Place(Settings):
@@ -126,11 +109,7 @@ class SplitTable(Table):
 class Hardware(Settings):
     """Device and threads of a command."""
 
-    device: Annotated[
-        str,
-        _must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch),
-        Field(title="NAME"),
-    ] = "auto"
+    device: Annotated[str, _DEVICE, Field(title="NAME")] = "auto"
     """auto, cpu, cuda or cuda:N; auto: CUDA if available"""
     threads: Annotated[int, interval("[1, 1024]")] = 1
     """CPU threads of training; 1 is robust on a shared machine"""
@@ -215,9 +194,7 @@ class Runtime(Place, Hardware):
         list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_split), Field(title="NAME ...")
     ] = []
     """logs besides the run folder's: tensorboard, wandb, mlflow"""
-    name: (
-        Annotated[str, _must_be("a name of letters, digits, `.`, `_` and `-`", re.compile(r"[\w.-]+").fullmatch)] | None
-    ) = None
+    name: Annotated[str, _NAME] | None = None
     """name in the folder and the title; default: the shipped configuration's, else the loss's"""
     out: Annotated[str | None, Field(title="FOLDER")] = None
     """new run folder; default: runs/DATASET-NAME-N"""

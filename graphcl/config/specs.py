@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
-from pydantic_core import PydanticCustomError
 
-from graphcl.arguments import nearest, shown
+from graphcl.arguments import must_be, nearest
 from graphcl.errors import InputError
 from graphcl.registry import Registry, augmentations
 
@@ -22,14 +21,9 @@ def as_spec(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-def _named(value: Any) -> Any:
-    if callable(value):
-        rule = "must be a registered name, got {value}; register it (docs/extending.md), or use TwoViews and train"
-        raise PydanticCustomError("rule", rule, {"value": shown(value)})
-    return as_spec(value)
-
-
-Named = Annotated[dict[str, Any], BeforeValidator(_named)]
+_ADVICE = "; register it (docs/extending.md), or use TwoViews and train"
+_A_NAME = must_be("a registered name", lambda value: not callable(value), _ADVICE)
+Named = Annotated[dict[str, Any], BeforeValidator(as_spec), BeforeValidator(_A_NAME.func)]
 """A registered name with its arguments, as in `{name: adnce, mu: 0.7}`; a bare name has the default arguments."""
 
 
@@ -39,23 +33,16 @@ def choices(registry: Registry) -> list[str]:
 
 
 def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
-    """Check a specification such as `{name: adnce, mu: 0.7}` and return one message line per problem.
-
-    Args:
-        spec: value to check.
-        registry: registry in which to look up the name.
-        prefix: name of the setting, for the messages.
-    """
+    """Return a line for each problem of a specification such as `{name: adnce, mu: 0.7}` of the setting `prefix`."""
     if not isinstance(spec, dict) or not isinstance(spec.get("name"), str):
         return [f"`{prefix}` must be a name or a mapping with a `name`, got {spec!r}."]
     arguments = {key: value for key, value in spec.items() if key != "name"}
     if spec["name"] not in registry:
         return [f"`{prefix}`: unknown {registry.kind} {spec['name']!r}; {nearest(spec['name'], choices(registry))}."]
-    known = registry.arguments(spec["name"])
+    known, found = registry.arguments(spec["name"]), []
     if not (known.defaults or known.required or known.tensors):
         return [f"`{prefix}.{key}` is not a known key; {spec['name']} takes no arguments." for key in arguments]
-    found = []
-    if "members" in registry.arguments(spec["name"]).required:
+    if "members" in known.required:
         members = arguments.pop("members", None)
         if not isinstance(members, list) or not members:
             found.append(f"`{prefix}.members` must be a list of one or more {registry.kind}s, got {members!r}.")
@@ -74,14 +61,11 @@ def complete_spec(spec: Mapping[str, Any], registry: Registry) -> dict[str, Any]
 
 
 def check_augmentation(value: Any, label: str) -> dict[str, Any]:
-    """Check the specification of an augmentation, and return it with all defaults filled in.
+    """Return the specification of an augmentation with all defaults filled in; raise ConfigError if it is invalid.
 
     Args:
         value: a name, or `{name: ..., argument: ...}`.
         label: name of the setting, for the messages.
-
-    Raises:
-        ConfigError: the specification is invalid; the message has one line per problem.
     """
     spec = as_spec(value)
     if found := spec_problems(spec, augmentations, label):

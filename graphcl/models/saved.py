@@ -200,7 +200,7 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     try:
         description = EncoderDescription.model_validate(values)
     except ValidationError as error:
-        found = " ".join(problems(error, lambda _: EncoderDescription.model_fields))
+        found = " ".join(problems(error, EncoderDescription))
         raise InputError(f"{file} is corrupted: {found}") from None
     if not 0 <= description.degree_columns <= min(description.max_degree + 1, MAX_DEGREES):
         raise InputError(

@@ -8,6 +8,7 @@ import os
 import secrets
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,12 +25,7 @@ FREE_BYTES, MAX_RATIO = 16 * 2**20, 4
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file atomically, replacing an earlier file.
-
-    Args:
-        path: path of the file.
-        write: function that writes the content to an open file; if it raises, an earlier file is unchanged.
-    """
+    """Write a file atomically by `write`, replacing an earlier file; if `write` raises, that is unchanged."""
     # a random name, as the folder's owner could put a link at a predictable one
     partial = path.with_name(f".{path.name[:200]}.{secrets.token_hex(4)}.partial")
     try:
@@ -38,10 +34,15 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        _sync_folder(path.parent)
-    except BaseException:
+    finally:
         partial.unlink(missing_ok=True)
-        raise
+    # flush the folder too, so that the new name survives a power failure
+    with suppress(OSError):  # Windows cannot open folders, and some network disks cannot flush them
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -61,24 +62,13 @@ def remove_partial(folder: Path) -> None:
 
 
 def refuse_links(folder: Path, *names: str) -> None:
-    """Raise InputError if an entry of `folder` with one of these names is a symbolic link.
-
-    Writing through a link could change any file that the user may write to.
-    """
+    """Raise InputError if one of these names in `folder` is a link; writing through it could change any file."""
     if found := [name for name in names if (folder / name).is_symlink()]:
         raise InputError(f"{folder / found[0]} is a link, and nothing is written through it; remove it.")
 
 
 def new_file(path: str | os.PathLike[str], force: bool | None = None) -> Path:
-    """Check that a file can be created at `path`, and return the path.
-
-    Args:
-        path: path of the file.
-        force: whether an existing file may be replaced; None if the command has no `--force`.
-
-    Raises:
-        InputError: the file exists, or its folder does not.
-    """
+    """Return `path` if a file can be created there, else raise InputError; `force` is None without `--force`."""
     file = Path(path).expanduser()
     if os.path.lexists(file) and not (force and file.is_file()):
         if force is not None and file.is_file():
@@ -107,12 +97,7 @@ def read_text(path: Path, max_bytes: int = MAX_TEXT) -> str:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        InputError: the file is larger than `MAX_TEXT` bytes, or is not JSON.
-        OSError: the file cannot be read.
-    """
+    """Return the content of a JSON file; raises as `read_text` and `parse_json`."""
     return parse_json(read_text(path), str(path))
 
 
@@ -139,27 +124,11 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with zipfile.ZipFile(path) as archive:
             total = sum(entry.file_size for entry in archive.infolist())
         if total > max(FREE_BYTES, MAX_RATIO * packed):
-            raise InputError(f"{path} is refused: its {packed} bytes would unpack to {total} bytes.")
+            raise ValueError(f"its {packed} bytes would unpack to {total} bytes")
         with np.load(path, allow_pickle=False) as arrays:
             found = dict(arrays)
         if not all(isinstance(each, np.ndarray) for each in found.values()):
             raise ValueError("it does not hold arrays")
         return found
-    except InputError:
-        raise
     except Exception as error:  # a corrupted archive can raise any exception, so catch all
         raise InputError(f"{path} cannot be read: {reason(error)}.") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk if the system can, so that a renamed file survives a power failure."""
-    try:
-        number = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows cannot open folders, so skip the flush
-        return
-    try:
-        os.fsync(number)
-    except OSError:  # some network disks cannot flush folders
-        pass
-    finally:
-        os.close(number)

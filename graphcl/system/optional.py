@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -31,18 +28,21 @@ def optional(module: str, need: str, extra: str) -> ModuleType:
 
 
 def import_ogb(module: str = "graphproppred") -> ModuleType:
-    """Import and return a module of ogb, without the network access of `import ogb`."""
+    """Import and return a module of ogb, without the network access of `import ogb`.
+
+    It starts a thread that asks PyPI for a newer version. Offline, the interpreter does not exit before the thread's
+    connections time out. Without the package `outdated` there is no thread, so that package is hidden meanwhile.
+    """
     need = "OGB's data sets need the package ogb"
-    with _no_version_check():
+    modules: dict[str, Any] = sys.modules
+    before = {name: modules[name] for name in ("outdated",) if name in modules}
+    modules["outdated"] = None
+    try:
         optional("ogb", need, "ogb")
+    finally:
+        del modules["outdated"]
+        modules |= before
     return optional(f"ogb.{module}", need, "ogb")
-
-
-def import_onnx() -> ModuleType:
-    """Import and return the module `onnx`; torch writes ONNX files with onnxscript, so check that too."""
-    need = "ONNX files need onnx and onnxscript, unlike pt2"
-    optional("onnxscript", need, "onnx")
-    return optional("onnx", need, "onnx")
 
 
 def import_rdkit(module: str) -> ModuleType:
@@ -63,26 +63,3 @@ def import_neighbor_loader() -> Any:
             "(see PyG's installation page), or leave `neighbours` out to encode the whole graph."
         )
     return loader.NeighborLoader
-
-
-@contextmanager
-def _no_version_check() -> Iterator[None]:
-    """Prevent `import ogb` within the block from starting a thread and from changing the environment.
-
-    `import ogb` sets OUTDATED_IGNORE, and starts a thread that asks PyPI for a newer version. Offline, the interpreter
-    does not exit before the thread's connections time out. Without the package `outdated`, ogb starts no thread, so
-    `outdated` is hidden within the block. OUTDATED_IGNORE is restored afterwards.
-    """
-    absent = object()
-    module: Any = sys.modules.get("outdated", absent)
-    variable = os.environ.get("OUTDATED_IGNORE")
-    sys.modules["outdated"] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules["outdated"]
-        if module is not absent:
-            sys.modules["outdated"] = module
-        os.environ.pop("OUTDATED_IGNORE", None)
-        if variable is not None:
-            os.environ["OUTDATED_IGNORE"] = variable

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -34,9 +33,7 @@ class LocalExecutor(Executor):
 
         self._devices = [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
         self._pools = [self._new_pool(number) for number in range(workers)]
-        self._free: SimpleQueue[int] = SimpleQueue()
-        for number in range(workers):
-            self._free.put(number)
+        self._free = [*range(workers)]
         self._threads = ThreadPoolExecutor(workers)
 
     def submit(self, fn: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
@@ -51,7 +48,7 @@ class LocalExecutor(Executor):
         self._threads.shutdown()
 
     def _run(self, fn: Callable[..., R], args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        number = self._free.get()
+        number = self._free.pop()  # never empty, as there is one thread for each process
         try:
             try:
                 future = self._pools[number].submit(fn, *args, **kwargs)
@@ -61,7 +58,7 @@ class LocalExecutor(Executor):
             result: R = future.result()
             return result
         finally:
-            self._free.put(number)
+            self._free.append(number)
 
     def _new_pool(self, number: int) -> Any:
         from joblib.externals.loky import ProcessPoolExecutor  # imported here, as joblib is slow to load

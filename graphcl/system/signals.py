@@ -11,8 +11,8 @@ from typing import Any
 
 from graphcl.errors import Stopped
 
-_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")  # Windows lacks the last two
-_SIGNALS: list[int] = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+_NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1")
+_SIGNALS: list[int] = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]  # Windows lacks the last two
 
 
 class Stop:
@@ -34,12 +34,10 @@ class Stop:
     def listening(self) -> Iterator[None]:
         """Handle the signals within the block; outside the main thread, do nothing."""
         before: dict[int, Any] = {}
-        try:
+        with suppress(ValueError):  # Python sets handlers only in the main thread, so leave the signals alone
             for number in _SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     before[number] = signal.signal(number, self._take)
-        except ValueError:  # Python sets handlers only in the main thread, so leave the signals alone
-            pass
         try:
             yield
         finally:
@@ -56,17 +54,14 @@ class Stop:
             self._deferred = False
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if not self._deferred:
-            self._say(f"{signal.Signals(number).name}: stopping")
-            raise Stopped
-        if self.requested and number == signal.SIGINT:
+        if self._deferred and self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True
-        again = "; repeat it to stop at once" if number == signal.SIGINT else ""
-        self._say(f"{signal.Signals(number).name}: saving and stopping{again}")
-
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            # ignore a closed pipe (Ctrl-C in `2>&1 | tee log`) or an interrupted write, so that the state is saved
-            with suppress(OSError, RuntimeError):
-                print(f"\ngraphcl: {text}.", file=sys.stderr)
+        self.requested |= self._deferred
+        what = "saving and stopping" if self._deferred else "stopping"
+        again = "; repeat it to stop at once" if self._deferred and number == signal.SIGINT else ""
+        # ignore a closed pipe (Ctrl-C in `2>&1 | tee log`) or an interrupted write, so that the state is saved
+        with suppress(OSError, RuntimeError):
+            if not self._quiet:
+                print(f"\ngraphcl: {signal.Signals(number).name}: {what}{again}.", file=sys.stderr)
+        if not self._deferred:
+            raise Stopped

@@ -52,15 +52,12 @@ def read_torch_file(path: Path, instead: str) -> Any:
         return copy.deepcopy(content)  # a copy in memory, so that the file may change
     except Exception as error:  # a corrupted file can raise any exception, so catch all
         text = " ".join(str(error).split()) or type(error).__name__
-        found = re.search(r"GLOBAL ([\w.]+)", text) if isinstance(error, pickle.UnpicklingError) else None
-        if found is not None:
-            raise InputError(
-                f"file {str(path)!r} holds pickled code ({found[1]}), which is never run; {instead}."
-            ) from None
+        code = re.search(r"GLOBAL ([\w.]+)", text) if isinstance(error, pickle.UnpicklingError) else None
         # drop the rest of the message, which advises to run the code
         text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
-        text = one_line(text.partition(". ")[0]).rstrip(".")
-        raise InputError(f"file {str(path)!r} is not a PyTorch file, or is corrupted ({text}).") from None
+        fault = f"is not a PyTorch file, or is corrupted ({one_line(text.partition('. ')[0]).rstrip('.')})"
+        fault = f"holds pickled code ({code[1]}), which is never run; {instead}" if code else fault
+        raise InputError(f"file {str(path)!r} {fault}.") from None
 
 
 def _claimed_bytes(content: Any, max_objects: int) -> int:

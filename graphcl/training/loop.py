@@ -25,7 +25,7 @@ __all__ = ["Epoch", "NonFiniteLossError", "embed", "embed_batches", "train"]
 
 
 @checked
-@keywords(TrainingSettings.model_fields)
+@keywords(TrainingSettings)
 def train(
     method: Method,
     loader: Iterable[Batch],

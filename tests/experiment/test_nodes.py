@@ -9,7 +9,7 @@ import torch
 from torch_geometric import typing
 from torch_geometric.data import Data
 
-from graphcl.cli.run_command import RUN
+from graphcl.cli.commands import RUN
 from graphcl.commands.embed import main as embed
 from graphcl.commands.pack import main as pack
 from graphcl.commands.show import main as show

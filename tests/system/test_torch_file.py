@@ -20,7 +20,6 @@ HONEST = {
     "numbers": {"a": 1, "b": [2.5, None, True, "text", b"bytes", (1, {2})]},
     "state": nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).state_dict(),
     "kinds": [torch.ones(2, 3).to(kind) for kind in (torch.half, torch.bfloat16, torch.bool, torch.complex128)],
-    "new-kinds": [torch.ones(5).to(torch.uint16)],
     "views": [torch.arange(10)[2:7], torch.arange(12).view(3, 4).t(), torch.ones(1).expand(1000, 1000)],
     "shared": [torch.ones(3)] * 3,
     "empty": [torch.empty(0), torch.empty(0, 5), [], {}],
@@ -29,11 +28,11 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("value", HONEST.values(), ids=HONEST)
-def test_what_torch_saves_is_read(value, tmp_path):
-    found = read_torch_file(saved(tmp_path / "f.pt", value), "")
-    (tmp_path / "f.pt").write_bytes(b"")  # the content does not follow the file
-    assert str(found) == str(value)
+def test_what_torch_saves_is_read(tmp_path):
+    for name, value in HONEST.items():
+        found = read_torch_file(saved(tmp_path / name, value), "")
+        (tmp_path / name).write_bytes(b"")  # the content does not follow the file
+        assert str(found) == str(value), name
 
 
 def rewritten(path, change=lambda name, content: content, packing=zipfile.ZIP_STORED):
@@ -60,43 +59,41 @@ def laughs():
     return value
 
 
-def itself():
-    value = []
-    value.append(value)
-    return value
-
-
 def program(path):
     with zipfile.ZipFile(path, "w") as archive:
         for name in ("f/data.pkl", "f/constants.pkl", "f/code/__torch__.py"):
             archive.writestr(name, b"N.")
 
 
+def flip(path):
+    """Flip one bit of the numbers in a file."""
+    content = saved(path, torch.full((100,), 7.0)).read_bytes()
+    place = content.index(torch.full((100,), 7.0).numpy().tobytes())
+    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+
+
 HOSTILE = {
+    "flipped": (flip, "does not match its checksum"),
     "lying-storage": (lying_storage, "resiz"),
     "expanded": (lambda path: saved(path, torch.ones(1).expand(10**10)), "its tensors claim 40000000000 bytes"),
-    "expanded-often": (lambda path: saved(path, [torch.ones(1).expand(10**7)] * 9), "its tensors claim 360000000"),
     "meta": (lambda path: saved(path, torch.ones(10**9, device="meta")), "its tensors claim 4000000000 bytes"),
     "deflated": (lambda path: rewritten(saved(path, torch.zeros(10**6)), packing=zipfile.ZIP_DEFLATED), "compressed"),
     "laughs": (lambda path: saved(path, laughs()), "nested without end"),
-    "itself": (lambda path: saved(path, itself()), "nested without end"),
     "old": (lambda path: saved(path, [1], _use_new_zipfile_serialization=False), "File is not a zip file"),
-    "empty": (lambda path: path.write_bytes(b""), "File is not a zip file"),
     "half": (lambda path: path.write_bytes(saved(path, HONEST["state"]).read_bytes()[:1500]), "File is not a zip file"),
-    "no-pickle": (lambda path: rewritten(saved(path, [1]), lambda name, content: b""), ""),
     "program": (program, "a TorchScript program"),
 }
 
 
-@pytest.mark.parametrize(("make", "says"), HOSTILE.values(), ids=HOSTILE)
-def test_what_is_refused_and_takes_no_memory(make, says, tmp_path):
-    make(tmp_path / "f.pt")
-    with peak() as found, pytest.raises(InputError) as caught:
-        read_torch_file(tmp_path / "f.pt", "save it again")
-    assert "f.pt' is not a PyTorch file, or is corrupted (" in str(caught.value)
-    assert says in str(caught.value)
-    assert str(caught.value).isprintable()
-    assert found[0] < 32 * 2**20
+def test_what_is_refused_and_takes_no_memory(tmp_path):
+    for name, (make, says) in HOSTILE.items():
+        make(tmp_path / name)
+        with peak() as found, pytest.raises(InputError) as caught:
+            read_torch_file(tmp_path / name, "save it again")
+        assert f"{name}' is not a PyTorch file, or is corrupted (" in str(caught.value)
+        assert says in str(caught.value), name
+        assert str(caught.value).isprintable(), name
+        assert found[0] < 32 * 2**20, name
 
 
 def test_nothing_that_is_named_is_imported_or_called(tmp_path):

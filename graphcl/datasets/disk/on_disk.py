@@ -220,7 +220,7 @@ def _read_meta(file: Path) -> Meta:
     try:
         meta = Meta.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{file}: {problems(error, lambda _: Meta.model_fields)[0]}") from None
+        raise InputError(f"{file}: {problems(error, Meta)[0]}") from None
     if meta.features not in FEATURES:
         raise InputError(f"{file}: `features` must be one of {', '.join(FEATURES)}, got {one_line(meta.features)}.")
     for key in meta.attributes:

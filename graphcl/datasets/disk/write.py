@@ -169,7 +169,7 @@ class _Writer:
                 "num_graphs": self._num_graphs, "classes": classes, "attributes": cut_as, "benchmark": benchmark,
             })  # fmt: skip
         except ValidationError as error:
-            raise InputError(problems(error, lambda _: Meta.model_fields)[0]) from None
+            raise InputError(problems(error, Meta)[0]) from None
         with (self._folder / META).open("x") as text:
             text.write(meta.model_dump_json(indent=1) + "\n")
             _flush(text)
