@@ -15,14 +15,12 @@ from graphcl.config.settings import (
     Config,
     DatasetName,
     Evaluators,
-    Features,
     Hardware,
     Place,
     Seeds,
-    SplitTable,
-    Table,
 )
 from graphcl.config.specs import as_spec
+from graphcl.datasets.settings import Features, SplitTable, Table
 from graphcl.registry import augmentations
 
 Force = Annotated[bool, Field(description="replace the file if it exists")]
