@@ -12,8 +12,9 @@ from graphcl.cli.command_line import Command, Options, one_value
 from graphcl.cli.help import similar_options, topic
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.config.resolve import make_config
-from graphcl.config.settings import Config, DatasetName, Evaluators, Features, Hardware, Place, Seeds, SplitTable, Table
+from graphcl.config.settings import Config, DatasetName, Evaluators, Hardware, Place, Seeds
 from graphcl.config.specs import as_spec
+from graphcl.datasets.settings import Features, SplitTable, Table
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 

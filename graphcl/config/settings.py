@@ -15,21 +15,16 @@ from graphcl.arguments import (
     Channels,
     Count,
     FoldCount,
-    MetricName,
     Positive,
     ProjectorName,
     Seed,
     Settings,
-    SplitName,
     interval,
     must_be,
 )
 from graphcl.config.specs import Named
+from graphcl.datasets.settings import Features, Names, SplitTable, split_names
 from graphcl.training.settings import TrainingSettings
-
-
-def _split(value: Any) -> Any:
-    return re.findall(r"[^\s,]+", value) if isinstance(value, str) else value
 
 
 def _without_ranges(value: Any) -> Any:
@@ -45,10 +40,6 @@ def _without_ranges(value: Any) -> Any:
 
 def _different(values: list[Any]) -> bool:
     return 0 < len(values) == len(set(values))
-
-
-Names = Annotated[list[str], BeforeValidator(_split)]
-"""A list of names; a string is split at commas and blanks."""
 
 
 _A_PATH = must_be(
@@ -73,37 +64,6 @@ class Place(Settings):
     """folder of downloaded and processed data sets"""
     mirror: Annotated[str | None, Field(title="PLACE")] = None
     """folder, file:// or http(s) URL that holds NAME.zip"""
-
-
-class Features(Settings):
-    """Node features of a data set."""
-
-    features: Annotated[
-        Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"], Field(title="KIND")
-    ] = "auto"
-    """node features; auto: labels if any, else constant (auto+degree: no constant)"""
-    max_degree: Count = 64
-    """larger degrees share the last column"""
-
-
-class Table(Settings):
-    """How a table of molecules is read."""
-
-    smiles: Annotated[str | None, Field(title="COLUMN")] = None
-    """column of the SMILES in a table; default: smiles"""
-    target: Annotated[Names, Field(title="COLUMN ...")] = []
-    """columns of the targets in a table of molecules"""
-    invalid: Annotated[Literal["skip", "stop"], Field(title="ACTION")] = "skip"
-    """on a row without a valid molecule: skip it with a warning, or stop"""
-
-
-class SplitTable(Table):
-    """How a table of molecules is read, split and scored."""
-
-    split: Annotated[SplitName | None, Field(title="KIND")] = None
-    """split of molecules with targets: random, stratified or scaffold; default: folds"""
-    metric: Annotated[MetricName | None, Field(title="NAME")] = None
-    """score of the split; default: rocauc for 0 and 1, acc for strings, else rmse"""
 
 
 class Hardware(Settings):
@@ -191,7 +151,7 @@ class Runtime(Place, Hardware):
     report: Annotated[bool, Field(title="true|false")] = True
     """draw report.html into the run folder"""
     track: Annotated[
-        list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(_split), Field(title="NAME ...")
+        list[Literal["tensorboard", "wandb", "mlflow"]], BeforeValidator(split_names), Field(title="NAME ...")
     ] = []
     """logs besides the run folder's: tensorboard, wandb, mlflow"""
     name: Annotated[str, _NAME] | None = None

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeGuard
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
+Collated = tuple[Data, dict[str, Tensor] | None]
+"""A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
 NUMBER_CLASSES = "number the classes, e.g. by numpy.unique(labels, return_inverse=True), or leave `y` out"
 """Advice in messages about a `y` that is a string."""
 
@@ -132,30 +134,20 @@ class GraphDataset(InMemoryDataset):
         digest.update(content.numpy())
 
     def __repr__(self) -> str:
-        width = self.num_features
-        graphs = f"{len(self)} graph{'s' * (len(self) != 1)}"
-        columns = f"x: {width} column{'s' * (width != 1)} ({self.features})"
-        if edges := self.num_edge_features:
-            columns += f", edge_attr: {edges} column{'s' * (edges != 1)}"
+        columns = f"x: {_count(self.num_features, 'column')} ({self.features})"
+        if self.num_edge_features:
+            columns += f", edge_attr: {_count(self.num_edge_features, 'column')}"
         if self.benchmark is not None:
-            tasks = f"{self.benchmark.num_tasks} task{'s' * (self.benchmark.num_tasks != 1)}"
-            targets = f"{tasks} ({self.benchmark.task_type})"
+            targets = f"{_count(self.benchmark.num_tasks, 'task')} ({self.benchmark.task_type})"
         elif self.labelled:
             targets = f"{self.num_classes} classes"
         else:
-            targets = "no classes" + self._why_unlabelled()
-        return f"{type(self).__name__}({self.name!r}, {graphs}, {columns}, {targets})"
+            targets = "no classes" + ", as `y` is not one whole number a graph" * ("y" in self._data)
+        return f"{type(self).__name__}({self.name!r}, {_count(len(self), 'graph')}, {columns}, {targets})"
 
-    def _why_unlabelled(self) -> str:
-        """Return the reason why the graphs have no classes; an empty string if they have no `y`."""
-        if "y" not in self._data:
-            return ""
-        y, cut = self._data["y"], (self.slices or {}).get("y")
-        reason = ", as `y` is not one whole number a graph"
-        if isinstance(cut, Tensor) and _one_number_each(y, cut, cut.numel() - 1):
-            for graph in (~is_whole(y.flatten())).nonzero()[:1].flatten().tolist():
-                reason += f" (graph {graph}: {y.flatten()[graph].item():g})"
-        return reason
+
+def _count(number: int, unit: str) -> str:
+    return f"{number} {unit}{'s' * (number != 1)}"
 
 
 def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[Tensor, Tensor] | None:
@@ -163,17 +155,12 @@ def class_labels(y: object, y_slices: Tensor | None, num_graphs: int) -> tuple[T
 
     A float such as 1.0 counts as a whole number. Class values are in ascending order, as in PyG's TU reader.
     """
-    if not _one_number_each(y, y_slices, num_graphs) or not is_whole(y).all():
+    if not isinstance(y, Tensor) or y.is_complex() or y.numel() != num_graphs or y_slices is None:
+        return None
+    if not torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1)) or not is_whole(y).all():
         return None
     classes, number = y.flatten().long().unique(sorted=True, return_inverse=True)
     return number, classes
-
-
-def _one_number_each(y: object, y_slices: Tensor | None, num_graphs: int) -> TypeGuard[Tensor]:
-    """Return True if `y` holds one real number per graph."""
-    if not isinstance(y, Tensor) or y.is_complex() or y.numel() != num_graphs:
-        return False
-    return y_slices is not None and torch.equal(y_slices.cpu(), torch.arange(num_graphs + 1))
 
 
 def is_whole(y: Tensor) -> Tensor:

@@ -5,47 +5,43 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphcl.arguments import named_arguments
-from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, GraphDataset, class_labels
+from graphcl.arguments import checked, keywords
+from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, Collated, GraphDataset, class_labels
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
-from graphcl.datasets.features import check_features, node_features
+from graphcl.datasets.features import node_features
 from graphcl.datasets.molecules.smiles import load_molecules
 from graphcl.datasets.molecules.table import SUFFIXES, is_molecules
 from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.nodes import load_nodes
-from graphcl.datasets.ogb import is_ogb, load_ogb
+from graphcl.datasets.ogb import load_ogb
 from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
-from graphcl.datasets.pyg import Collated
-from graphcl.datasets.store import check_finite, check_store
+from graphcl.datasets.settings import Features, Loading, NodeFeatures, SplitTable, loading
+from graphcl.datasets.store import check_store
 from graphcl.datasets.tu.load import load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason
 from graphcl.registry import datasets
 
 
-@named_arguments
+@checked
+@keywords({key: each for key, each in Loading.model_fields.items() if key not in Features.model_fields})
 def load_dataset(
     source: object,
     data_root: str | os.PathLike[str] = "datasets",
     mirror: str | os.PathLike[str] | None = None,
     features: str = "auto",
     max_degree: int = 64,
-    degree_columns: int | None = None,
-    categories: bool = False,
+    *,
     nodes: bool = False,
-    smiles: str | None = None,
-    target: str | Sequence[str] = (),
-    invalid: str = "skip",
-    split: str | None = None,
-    metric: str | None = None,
+    **settings: Any,
 ) -> GraphDataset:
     """Load graphs by name, from a file or folder, or from Python objects.
 
@@ -73,11 +69,11 @@ def load_dataset(
         features: "labels" (`x` as given; TU sets: one-hot node labels), "constant", "degree", "labels+degree", "auto"
             (labels if the graphs have `x`, else constant) or "auto+degree" (labels+degree, else degree).
         max_degree: degrees of `max_degree` and more share a column.
+        nodes: whether to load one graph with a class per node, see `graphcl.datasets.nodes.load_nodes`.
         degree_columns: number of degree columns, e.g. the number that an encoder trained on other graphs expects;
             larger degrees share the last column. Default: as many as these graphs need, at most `max_degree + 1`.
         categories: whether to keep integers in `x` as category indices, for an encoder with embedding tables.
             Otherwise they become floating point, with a warning if any is not 0 or 1.
-        nodes: whether to load one graph with a class per node, see `graphcl.datasets.nodes.load_nodes`.
         smiles: column of the SMILES; default: `smiles`, in any case. Only for molecules, like the arguments below.
         target: columns of the targets, one name or several; an empty cell is a missing target.
         invalid: "skip" leaves out rows without a valid molecule, with a warning; "stop" raises InputError.
@@ -85,6 +81,7 @@ def load_dataset(
             `graphcl.datasets.molecules.split`.
         metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
             for texts, else rmse.
+        **settings: the last seven, keywords defined in `graphcl.datasets.settings`.
 
     Returns:
         The data set; every graph has `x`, in torch's default floating type (molecules: category indices).
@@ -99,54 +96,56 @@ def load_dataset(
 
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
-    check_features(features, max_degree, degree_columns)
-    if not isinstance(data_root, str | os.PathLike):
-        raise InputTypeError(f"`data_root` must be a folder, got {type(data_root).__name__}.")
-    for name, given in (("data_root", data_root), ("mirror", mirror)):
-        if isinstance(given, str | os.PathLike) and "\0" in str(given):
-            raise InputError(f"`{name}` {str(given)!r} holds a NUL character, which no file name can.")
-    molecules = is_molecules(source, smiles)
-    for name, value in (("smiles", smiles), ("target", target), ("split", split), ("metric", metric)):
-        if value and not molecules:
-            raise InputError(f"`{name}` {value!r} is for molecules: {', '.join(SUFFIXES)}, or a list of SMILES.")
-    if isinstance(source, str) and not _is_path(source) and source in datasets:
-        return _load_registered(source, data_root, mirror, features, max_degree, categories)
+    given = loading(features=features, max_degree=max_degree, **settings)
+    molecules = is_molecules(source, given.smiles)
+    for key in SplitTable.model_fields:
+        if not molecules and key != "invalid" and (value := getattr(given, key)):
+            raise InputError(f"`{key}` {value!r} is for molecules: {', '.join(SUFFIXES)}, or a list of SMILES.")
+    path = None
+    if isinstance(source, os.PathLike) or (isinstance(source, str) and ("/" in source or Path(source).suffix)):
+        path = Path(os.path.expanduser(source))
+    if isinstance(source, str) and path is None and source in datasets:
+        try:
+            made = datasets[source](data_root)
+        except Exception as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"cannot load {source!r} from {datasets[source].__module__}: {reason(error)}.") from error
+        dataset = copy.copy(load_dataset(made, data_root, mirror, features, max_degree, nodes=nodes, **settings))
+        dataset.name = source
+        return dataset
     if isinstance(source, GraphDataset) and features == "auto" and (nodes or len(source) > 1):
         return source
-    if isinstance(source, str | os.PathLike) and _is_path(source) and is_on_disk(os.path.expanduser(source)):
-        return _checked(open_on_disk(source), features, degree_columns)
+    if path is not None and is_on_disk(path):
+        return _checked(open_on_disk(path), given)
     folder = Path(os.path.abspath(os.path.expanduser(data_root)))
     if nodes:
-        return load_nodes(source, folder, mirror, features, max_degree)
+        return load_nodes(source, folder, mirror, given)
     if is_node_name(source):
-        raise InputError(
-            f"{source} is one graph, whose nodes are contrasted; use graphcl run --method grace, or "
-            "load_dataset(..., nodes=True)."
-        )
+        advice = "use graphcl run --method grace, or load_dataset(..., nodes=True)"
+        raise InputError(f"{source} is one graph, whose nodes are contrasted; {advice}.")
     # a subset has no benchmark, as the split refers to the whole data set
     benchmark = source.benchmark if isinstance(source, GraphDataset) and source._indices is None else None
     try:
-        if is_ogb(source):
-            name = str(source)
+        if isinstance(source, str) and path is None and source.lower().startswith(("ogbg-", "ogbn-", "ogbl-")):
+            name = source
             (data, slices), benchmark = load_ogb(name, folder, mirror)
         elif molecules:
-            target = [target] if isinstance(target, str) else target
-            name, (data, slices), benchmark = load_molecules(source, smiles, target, invalid, split, metric)
+            name, (data, slices), benchmark = load_molecules(source, given)
+        elif path is not None:
+            name, (data, slices) = _collate_path(path, folder)
+        elif isinstance(source, str) and source != SYNTHETIC:
+            name, (data, slices) = source, load_tu(source, folder, mirror)
         else:
-            name, (data, slices) = _collate(source, folder, mirror, features)
-        categories = categories or molecules or benchmark is not None or isinstance(source, GraphDataset)
-        dataset = prepare(data, slices, name, features, max_degree, degree_columns, benchmark, categories)
-    except InputError:
-        raise
-    except OSError as error:
-        raise InputError(f"cannot load {source!r}: {reason(error)}.") from None
-    except Exception as error:
-        if not isinstance(source, str | os.PathLike):
+            name, (data, slices) = _collate(source, features)
+        if molecules or benchmark is not None or isinstance(source, GraphDataset):
+            given = given.model_copy(update={"categories": True})
+        dataset = prepare(data, slices, name, given, benchmark)
+    except Exception as error:  # of a file: a defect that no check has found
+        if isinstance(error, InputError) or not isinstance(source, str | os.PathLike):
             raise
-        # a defect of the file that no check has found; chain the exception for debugging
-        raise InputError(f"cannot load {str(source)!r}, its parts are inconsistent: {reason(error)}.") from error
-    given_graphs = isinstance(source, list | tuple) and not molecules
-    if given_graphs or (isinstance(source, str | os.PathLike) and str(source).endswith(".pt")):
+        raise InputError(f"cannot load {str(source)!r}: {reason(error)}.") from error
+    if (isinstance(source, list | tuple) and not molecules) or (path is not None and path.suffix == ".pt"):
         warn_of_one_way_edges(dataset)
     return dataset
 
@@ -155,11 +154,8 @@ def prepare(
     given: object,
     slices: dict[str, Tensor] | None,
     name: str,
-    features: str = "auto",
-    max_degree: int = 64,
-    degree_columns: int | None = None,
+    settings: NodeFeatures | None = None,
     benchmark: Benchmark | None = None,
-    categories: bool = False,
 ) -> GraphDataset:
     """Check a collated data set and return it with node features and class indices; the inputs are not modified.
 
@@ -167,7 +163,7 @@ def prepare(
         given: all graphs, collated, as in `InMemoryDataset._data`.
         slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         name: name of the data set.
-        features: see `load_dataset`, like `max_degree`, `degree_columns` and `categories`.
+        settings: the node features, see `load_dataset`.
         benchmark: split and metric of a benchmark's data set; if given, `y` becomes floating-point targets instead of
             class indices.
 
@@ -175,11 +171,7 @@ def prepare(
         InputError: a class in `y` is a string; see also `check_store` and `node_features`.
     """
     data, slices, ptr = check_store(given, slices, name)
-    num_graphs = ptr.numel() - 1
-    x, features, degrees = node_features(
-        data, slices["edge_index"], ptr, features, max_degree, name, degree_columns, categories
-    )
-    check_finite(x, ptr, "x", name)
+    x, features, degrees = node_features(data, slices["edge_index"], ptr, settings or NodeFeatures(), name)
     data.x, slices["x"] = x, ptr.cpu()
     # a stored number of nodes would be wrong in views that drop nodes
     del data.num_nodes
@@ -190,37 +182,25 @@ def prepare(
         data.y = data.y.float()
         return GraphDataset(data, slices, name, features, degree_columns=degrees, benchmark=benchmark)
     if isinstance(data.y, list):  # PyG collates strings and NumPy numbers into a list
-        for number, each in enumerate(data.y):
-            if isinstance(each, str):
-                raise InputError(
-                    f"{name}: `y` of graph {number} must be a number, got {each[:60]!r}; {NUMBER_CLASSES}."
-                )
+        for each in [each for each in data.y if isinstance(each, str)]:
+            raise InputError(f"{name}: `y` must be a number, got {each[:60]!r}; {NUMBER_CLASSES}.")
         with contextlib.suppress(ValueError, TypeError):
             data.y = torch.from_numpy(np.asarray(data.y))
-    labels = class_labels(data.y, slices.get("y"), num_graphs)
     classes = None
-    if labels is not None:
+    if (labels := class_labels(data.y, slices.get("y"), ptr.numel() - 1)) is not None:
         data.y, classes = labels
-        slices["y"] = torch.arange(num_graphs + 1)
+        slices["y"] = torch.arange(ptr.numel())
     return GraphDataset(data, slices, name, features, classes, degrees)
 
 
-def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None, features: str) -> tuple[str, Collated]:
-    """Return the name and the collated graphs of `source`; TU sets and folders are cached under `root`."""
-    if isinstance(source, str | os.PathLike):
-        text = os.fspath(source)
-        if not isinstance(text, str):
-            raise InputTypeError("`source` must be a text path, got bytes.")
-        if text == SYNTHETIC:
-            from graphcl.datasets.synthetic import synthetic
+def _collate(source: object, features: str) -> tuple[str, Collated]:
+    """Return the name and the collated graphs of a Python object; a string is the name of the generated set."""
+    if isinstance(source, str):
+        from graphcl.datasets.synthetic import synthetic
 
-            return SYNTHETIC, collate_graphs(synthetic(), SYNTHETIC)
-        if not _is_path(source):
-            return text, load_tu(text, root, mirror)
-        return _collate_path(Path(os.path.expanduser(text)), root)
+        return SYNTHETIC, collate_graphs(synthetic(), SYNTHETIC)
     if isinstance(source, torch.utils.data.Dataset):
-        given = getattr(source, "name", None)
-        name = given if isinstance(given, str) else type(source).__name__
+        name = str(getattr(source, "name", None) or type(source).__name__)
         return name, collate_dataset(source, name)
     if isinstance(source, list | tuple):
         if any(is_networkx(graph) for graph in source):
@@ -233,58 +213,23 @@ def _collate(source: object, root: Path, mirror: str | os.PathLike[str] | None, 
     )
 
 
-def _load_registered(
-    name: str,
-    root: str | os.PathLike[str],
-    mirror: str | os.PathLike[str] | None,
-    features: str,
-    max_degree: int,
-    categories: bool,
-) -> GraphDataset:
-    """Return the data set that another package registered under `name`."""
-    try:
-        given = datasets[name](root)
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(f"cannot load {name!r} from {datasets[name].__module__}: {reason(error)}.") from error
-    dataset = copy.copy(load_dataset(given, root, mirror, features, max_degree, categories=categories))
-    dataset.name = name
-    return dataset
-
-
-def _is_path(source: str | os.PathLike[str]) -> bool:
-    """Return True if `source` is the path of a file or folder, False if it is a name."""
-    return not isinstance(source, str) or bool({"/", os.sep} & set(source) or Path(source).suffix)
-
-
-def _checked(dataset: GraphDataset, features: str, degree_columns: int | None) -> GraphDataset:
-    if features not in ("auto", dataset.features):
-        raise InputError(
-            f"`features` is {features!r}, but {dataset.name} was written to disk with {dataset.features!r}; choose "
-            "that or 'auto', or write it again from its source."
-        )
-    if "degree" in features and degree_columns not in (None, dataset.degree_columns):
-        raise InputError(
-            f"`degree_columns` is {degree_columns}, but {dataset.name} was written to disk with "
-            f"{dataset.degree_columns}; load it from its source."
-        )
+def _checked(dataset: GraphDataset, given: NodeFeatures) -> GraphDataset:
+    """Return a data set on disk; raise InputError if its stored features are not those in `given`."""
+    for key in ("features", "degree_columns") if "degree" in given.features else ("features",):
+        asked, stored = getattr(given, key), getattr(dataset, key)
+        if asked not in ("auto", None, stored):
+            raise InputError(f"`{key}` is {asked!r}, but {dataset.name} was written with {stored!r}; leave it out.")
     return dataset
 
 
 def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
-    if os.path.isdir(path):
+    if path.is_dir():
         return load_folder(path, root)
-    if os.path.isfile(path) and path.suffix == ".pt":
+    if not path.is_file():
+        raise InputError(f"file or folder {str(path)!r} not found.")
+    if path.suffix == ".pt":
         return path.stem, collate_file(path)
-    if os.path.isfile(path) and path.suffix in (".pkl", ".pickle"):
-        raise InputError(
-            f"file {str(path)!r} is a pickle, which can hold code and is never read; if you trust it, convert its "
-            f"graphs, a list of Data: InMemoryDataset.save(graphs, {f'{path.stem}.pt'!r})."
-        )
-    if os.path.isfile(path):
-        raise InputError(
-            f"file {str(path)!r} is not a data set: give a .pt file saved by PyG or a folder in TU text layout; for an "
-            "archive NAME.zip give the name as `source` and its folder as `mirror`."
-        )
-    raise InputError(f"file or folder {str(path)!r} not found.")
+    raise InputError(
+        f"file {str(path)!r} is not a data set: give a .pt file of InMemoryDataset.save (a pickle can hold code) or a "
+        "folder in TU text layout; for an archive NAME.zip give the name as `source` and its folder as `mirror`."
+    )

@@ -73,10 +73,7 @@ def suggestion(name: str, valid: Iterable[str]) -> str:
 def check_name(name: str) -> None:
     """Raise InputError unless `name` starts with a letter or digit and consists of letters, digits and `_-+.`."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}", name):
-        raise InputError(
-            f"data set name {name[:100]!r} is not usable: a TU name has at most 100 letters, digits, '_', '-', '+', "
-            "'.' and starts with a letter or digit; a folder or file of yours is given as a path with a '/' in it."
-        )
+        raise InputError(f"invalid data set name {name[:100]!r}; a folder or file is given as a path with a '/' in it.")
 
 
 def listing(names: Iterable[str], limit: int = 8) -> str:

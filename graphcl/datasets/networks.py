@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch_geometric.utils import from_networkx
 
 from graphcl.datasets.dataset import NUMBER_CLASSES
 from graphcl.datasets.features import warn_once
-from graphcl.errors import InputError, InputTypeError, reason
+from graphcl.errors import InputError, InputTypeError
 
 
 def is_networkx(graph: object) -> bool:
@@ -33,47 +34,38 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
         InputError: "x" or "edge_attr" differs in length within a graph, is not numeric, or is missing on some nodes or
             edges; "y" is not numeric; or nodes have attributes but no "x", unless `features` is "constant" or "degree".
     """
-    result = []
-    dropped: set[str] = set()
+    result, dropped = list[Data](), set[str]()
     for number, graph in enumerate(graphs):
         if not is_networkx(graph):
             raise InputTypeError(f"{what}: graph {number} must be a networkx graph, got {type(graph).__name__}.")
-        if graph.number_of_nodes() == 0:
-            raise InputError(f"{what}: graph {number} has no node; leave empty graphs out.")
         bare = type(graph)()  # without attributes: PyG's converter refuses attributes that only some nodes have
         bare.add_nodes_from(graph)
         bare.add_edges_from((*ends, {"row": row}) for row, ends in enumerate(graph.edges()))
         data = from_networkx(bare)
         edge_rows = data.pop("row", None)  # PyG's converter lists the edges in another order
-        rows = [values["x"] for _, values in graph.nodes(data=True) if "x" in values]
-        if rows and len(rows) != len(graph):
-            raise InputError(f"{what}: {len(graph) - len(rows)} of {len(graph)} nodes of graph {number} have no 'x'.")
-        other = sorted({str(key) for _, values in graph.nodes(data=True) for key in values})
-        if other and not rows and features not in ("constant", "degree"):
-            raise InputError(
-                f"{what}: the nodes of graph {number} have {' and '.join(map(repr, other[:3]))}, but no 'x'; set 'x' "
-                "of each node to its numbers (categories one-hot), or choose features 'constant' or 'degree'."
-            )
-        if rows:
-            data.x = _numbers(rows, f"{what}: node attribute 'x' of graph {number}").reshape(len(rows), -1)
+        nodes = [values for _, values in graph.nodes(data=True)]
+        edges = [values for *_, values in graph.edges(data=True)]
+        if (x := _rows(nodes, "x", f"{what}: nodes of graph {number}")) is not None:
+            data.x = x
             del data.num_nodes
-        attributes = [values for *_, values in graph.edges(data=True)]
-        rows = [values["edge_attr"] for values in attributes if "edge_attr" in values]
-        if rows and len(rows) != len(attributes):
-            missing = len(attributes) - len(rows)
-            raise InputError(f"{what}: {missing} of {len(attributes)} edges of graph {number} have no 'edge_attr'.")
-        if rows:
-            numbers = _numbers(rows, f"{what}: edge attribute 'edge_attr' of graph {number}").reshape(len(rows), -1)
-            data.edge_attr = numbers[edge_rows]
-        dropped |= {f"edge attribute {key!r}" for values in attributes for key in values if key != "edge_attr"}
+        elif any(nodes) and features not in ("constant", "degree"):
+            other = sorted({str(key) for values in nodes for key in values})
+            found = f"the nodes of graph {number} have {' and '.join(map(repr, other[:3]))}, but no 'x'"
+            raise InputError(f"{what}: {found}; set 'x' to numbers, or choose features 'constant' or 'degree'.")
+        if (edge_attr := _rows(edges, "edge_attr", f"{what}: edges of graph {number}")) is not None:
+            data.edge_attr = edge_attr[edge_rows]
+        dropped |= {f"edge attribute {key!r}" for values in edges for key in values if key != "edge_attr"}
         dropped |= {f"graph attribute {key!r}" for key in graph.graph if key not in ("y", "id")}
         if graph.graph.get("y") is not None:
-            y = _numbers(graph.graph["y"], f"{what}: graph attribute 'y' of graph {number}", NUMBER_CLASSES)
+            y = _numbers(graph.graph["y"], f"{what}: graph attribute 'y' of graph {number}", f"; {NUMBER_CLASSES}")
             data.y = y.reshape(1, -1) if y.numel() > 1 else y.reshape(1)
         if (own := graph.graph.get("id")) is not None:
             data.id = own.item() if isinstance(own, np.generic) else own
         result.append(data)
-    _fill_edgeless(result)
+    model = next((data.edge_attr for data in result if "edge_attr" in data), None)
+    for data in result:
+        if model is not None and data.num_edges == 0:
+            data.edge_attr = model[:0]
     if dropped:
         warn_once(
             f"{what}: ignored {', '.join(sorted(dropped)[:3])}; networkx graphs are read for 'x' of nodes, 'edge_attr' "
@@ -82,21 +74,18 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
     return result
 
 
-def _fill_edgeless(graphs: Sequence[Data]) -> None:
-    """Give graphs without edges an empty `edge_attr` if the other graphs have one."""
-    model = next((data.edge_attr for data in graphs if "edge_attr" in data), None)
-    if model is not None:
-        for data in graphs:
-            if data.num_edges == 0:
-                data.edge_attr = model[:0]
+def _rows(attributes: Sequence[Mapping[str, Any]], key: str, name: str) -> torch.Tensor | None:
+    """Return the attribute `key` of nodes or edges as a matrix, or None if none has it."""
+    rows = [values[key] for values in attributes if key in values]
+    if 0 < len(rows) < len(attributes):
+        raise InputError(f"{name}: {len(attributes) - len(rows)} of {len(attributes)} have no {key!r}.")
+    return _numbers(rows, f"{name}: {key!r}").reshape(len(rows), -1) if rows else None
 
 
 def _numbers(values: object, name: str, advice: str = "") -> torch.Tensor:
-    try:
+    array = np.empty(0, object)
+    with contextlib.suppress(ValueError, TypeError, RuntimeError):  # rows of different lengths
         array = np.asarray(values)
-        if array.dtype.kind in "biuf":
-            return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64))
-        why = f"got {str(values)[:60]}"
-    except (ValueError, TypeError, RuntimeError) as error:
-        why = reason(error)
-    raise InputError(f"{name} must be numbers, the same count each; {why}{advice and f'; {advice}'}.")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name} must be numbers, the same count each; got {str(values)[:60]}{advice}.")
+    return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype.kind == "f" else np.int64))

@@ -1,6 +1,7 @@
 """Prepare a data set in a hidden folder, in one process at a time, then move it into the cache.
 
 PyG and OGB write into the final folder, where another process reads half a file, and where an interruption leaves one.
+They also unpickle files, which can run code.
 """
 
 from __future__ import annotations
@@ -8,13 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import torch
 from filelock import FileLock
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
 
 from graphcl.errors import InputError, reason
 
@@ -24,21 +30,14 @@ T = TypeVar("T")
 def load_cached(home: Path, read: Callable[[Path, bool], T]) -> T:
     """Return the data set whose cache is the folder `home`; prepare it if the cache is missing or cannot be read.
 
-    Args:
-        home: the folder; source files in it, such as `raw`, are used instead of fetching them.
-        read: function of a folder and of a flag. With False, it reads the processed files in the folder; with True, it
-            first fetches the source files that the folder lacks, and writes the processed files.
-
-    Raises:
-        InputError: the set cannot be fetched, or its source files are damaged.
+    `read(folder, prepare)` reads the processed files in a folder; with `prepare`, it first fetches the source files
+    that the folder lacks, such as `raw`, and writes the processed files.
     """
-    found = _read_cached(home, read)
-    if found is not None:
+    if (found := _read_cached(home, read)) is not None:
         return found
     try:
         with _staged(home) as staging:
-            found = _read_cached(home, read)
-            if found is not None:  # another process prepared the set while this one waited
+            if (found := _read_cached(home, read)) is not None:  # another process prepared it while this one waited
                 return found
             made, kept = staging / home.name, home.is_dir() and any(home.iterdir())
             if kept:
@@ -49,28 +48,27 @@ def load_cached(home: Path, read: Callable[[Path, bool], T]) -> T:
                 if isinstance(error, InputError) and not kept:
                     raise
                 advice = f"delete the folder {home} and load again" if kept else "get its files again"
-                raise InputError(
-                    f"cannot prepare {home.name}: {str(error) if isinstance(error, InputError) else reason(error)} (if "
-                    f"its files are damaged, {advice})."
-                ) from None
-            _move(made, home)
+                why = error if isinstance(error, InputError) else reason(error)
+                raise InputError(f"cannot prepare {home.name}: {why} (if its files are damaged, {advice}).") from None
+            if not kept:
+                os.replace(made, home)
+            for processed in made.rglob("processed") if kept else ():
+                target = home / processed.relative_to(made)
+                shutil.rmtree(target, ignore_errors=True)
+                os.replace(processed, target)
             return found
     except OSError as error:
         raise InputError(f"cannot prepare {home.name} in {str(home.parent)!r}: {reason(error)}.") from None
 
 
 def _read_cached(home: Path, read: Callable[[Path, bool], T]) -> T | None:
-    if not home.is_dir():
-        return None
     try:
-        return read(home, False)
+        return read(home, False) if home.is_dir() else None
     except FileNotFoundError:
         return None
     except Exception as error:  # a damaged file, or one of another version of PyG, can raise any exception
-        print(
-            f"graphcl: the cache {home} cannot be read ({reason(error)}); its source files are processed again",
-            file=sys.stderr,
-        )
+        problem = f"cannot be read ({reason(error)}); its source files are processed again"
+        print(f"graphcl: the cache {home} {problem}", file=sys.stderr)
         return None
 
 
@@ -80,24 +78,52 @@ def _staged(home: Path) -> Iterator[Path]:
     home.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(home.with_name(f".{home.name}.lock"))
     try:
-        lock.acquire()
-        for left in home.parent.glob(f".{home.name}.partial-*"):  # of a process that was killed
-            shutil.rmtree(left, ignore_errors=True)
-    except NotImplementedError:  # a file system without locks: two processes may both prepare the set
-        pass
-    try:
+        with suppress(NotImplementedError):  # a file system without locks: two processes may both prepare the set
+            lock.acquire()
+            for left in home.parent.glob(f".{home.name}.partial-*"):  # of a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
         with TemporaryDirectory(prefix=f".{home.name}.partial-", dir=home.parent) as staging:
             yield Path(staging)
     finally:
         lock.release()
 
 
-def _move(made: Path, home: Path) -> None:
-    """Move the prepared set to `home`; if `home` has source files, replace the processed files only."""
-    if not home.is_dir() or not any(home.iterdir()):
-        os.replace(made, home)
-        return
-    for processed in made.rglob("processed"):
-        target = home / processed.relative_to(made)
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(processed, target)
+class Reader:
+    """Mixin for data-set classes of PyG: `_prepare` decides whether raw files are fetched and processed, or only read.
+
+    PyG itself decides by the files that exist, so it cannot repair a damaged one; and it unpickles `pre_transform.pt`.
+    """
+
+    _prepare = False
+
+    def _download(self: Any) -> None:
+        if self._prepare and not all(map(os.path.exists, self.raw_paths)):
+            os.makedirs(self.raw_dir, exist_ok=True)
+            self.download()
+
+    def _process(self: Any) -> None:
+        if self._prepare:
+            os.makedirs(self.processed_dir, exist_ok=True)
+            self.process()
+
+
+@contextmanager
+def no_pickles() -> Iterator[None]:
+    """Within the block, prevent `torch.load` from running code; PyG and OGB ask it to unpickle a damaged file."""
+    allow_pyg_containers()
+    variable = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+    before = os.environ.get(variable)
+    os.environ[variable] = "1"
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Weights only load failed")
+            yield
+    finally:
+        del os.environ[variable]
+        if before is not None:
+            os.environ[variable] = before
+
+
+def allow_pyg_containers() -> None:
+    """Allow `torch.load(weights_only=True)` to create PyG's containers; `safe_globals` would revoke PyG's own."""
+    torch.serialization.add_safe_globals([Data, HeteroData, GlobalStorage, DataEdgeAttr, DataTensorAttr])

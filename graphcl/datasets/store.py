@@ -15,19 +15,16 @@ from torch_geometric.utils import cumsum
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import unsupported
 
+Cuts = Mapping[str, Tensor]
 MAX_ISOLATED = 2**22
 """Largest number of nodes with neither features nor edges, of which a small file could claim any number."""
 
-MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
-"""Part of a split -> PyG's attribute with the mask of its nodes."""
-_LISTED = 3
-"""Number of graphs that a message lists."""
 LARGEST = 1e15
 """Largest magnitude of a feature: BatchNorm squares sums of features, which overflows in float32 beyond 1e19."""
 
 
 def check_store(
-    given: object, slices: Mapping[str, Tensor] | None, what: str, least: int = 2
+    given: object, slices: Cuts | None, what: str, least: int = 2
 ) -> tuple[Data, dict[str, Tensor], Tensor]:
     """Return a checked and completed copy of a collated data set, which shares the tensors of the inputs.
 
@@ -45,29 +42,36 @@ def check_store(
 
     Raises:
         InputError: there are fewer than `least` graphs, a graph has no nodes, an edge ends outside its graph, a value
-            is NaN or infinite, a mask is not one of nodes, or the attributes are inconsistent.
+            is NaN or infinite, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
-        raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {type(given).__name__}.")
+        got = f"{type(given).__name__}{unsupported(given) or ''}"
+        raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {got}.")
     data: Data = copy.copy(given)
     cuts, num_graphs = _complete_slices(data, slices, what, least)
+    dense = isinstance(x := data.x, Tensor) and x.layout == torch.strided and not x.is_complex() and x.dim() in (1, 2)
+    if x is not None and not dense:
+        got = f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {got}.")
     counts = _node_counts(data, cuts, num_graphs, what)
     if counts.min() < 1:
         raise InputError(f"{what}: no node in {_listed(counts < 1)}; leave empty graphs out.")
-    _check_isolated(data, counts, what)
+    # floating point, because a sum of integers could overflow
+    isolated = float(counts.double().sum()) - 2 * data.edge_index.size(1)
+    if x is None and isolated > MAX_ISOLATED:
+        found = f"{isolated:.0f} nodes have neither features nor edges, most in graph {int(counts.argmax())}"
+        raise InputError(f"{what}: {found}; leave nodes without edges out, or give `x`.")
     ptr = cumsum(counts)
     _check_edges(data, cuts, counts, what)
-    _check_masks(data, cuts, counts, what)
-    if data.x is not None:
-        _check_features(data, ptr, what)
+    if x is not None:
+        check_finite(x, ptr, "x", what)
+        data.x = x.view(len(x), -1) if x.numel() else None
     if isinstance(data.edge_attr, Tensor) and data.edge_attr.dim() == 2 and data.edge_attr.size(1) == 0:
         data.edge_attr = None
     return data, {key: cut for key, cut in cuts.items() if key in data}, ptr
 
 
-def _complete_slices(
-    data: Data, slices: Mapping[str, Tensor] | None, what: str, least: int
-) -> tuple[dict[str, Tensor], int]:
+def _complete_slices(data: Data, slices: Cuts | None, what: str, least: int) -> tuple[dict[str, Tensor], int]:
     """Return the checked slices of the attributes of `data`, and the number of graphs."""
     stated = getattr(data, "_num_nodes", None)
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
@@ -79,8 +83,7 @@ def _complete_slices(
     sizes = [cut.numel() - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
     num_graphs = 1 if slices is None else max(sizes, default=0)
     if num_graphs < least:
-        graphs = "1 graph" if num_graphs == 1 else "no graph"
-        raise InputError(f"{what} holds {graphs}; contrasting graphs needs at least two.")
+        raise InputError(f"{what} holds {['no graph', '1 graph'][num_graphs]}; contrasting graphs needs at least two.")
     if isinstance(data.edge_index, EdgeIndex):
         data.edge_index = data.edge_index.as_tensor()
     check_edge_index(data.edge_index, f"{what}: `edge_index`")
@@ -88,10 +91,9 @@ def _complete_slices(
         if key.startswith("edge_") and cut.numel() <= num_graphs:
             cut = flat[key] = torch.cat([cut, cut[-1:].expand(num_graphs + 1 - cut.numel())])
         value = data[key]
+        size = len(value) if isinstance(value, list | tuple) else 1
         if isinstance(value, Tensor) and value.dim() > 0:
             size = value.size(data.__cat_dim__(key, value) or 0)
-        else:
-            size = len(value) if isinstance(value, list | tuple) else 1
         if cut.numel() != num_graphs + 1 or cut[0] != 0 or cut[-1] != size or (cut.diff() < 0).any():
             raise InputError(f"{what}: the slices of `{key}` do not fit its {size} entries and {num_graphs} graphs.")
     for key in ("x", "pos", "edge_attr", "edge_weight", "edge_index"):
@@ -104,14 +106,10 @@ def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
     """Raise InputError if `values` has NaN, infinite or too large entries; the rows of graph i start at `ptr[i]`."""
     if not values.is_floating_point() or not (bad := ~(values.abs() <= LARGEST)).any():
         return
-    kind = (
-        f"values beyond {LARGEST:.0e}, whose squares overflow" if values.isfinite().all() else "NaN or infinite values"
-    )
-    rows = bad.flatten(1).any(1) if bad.dim() > 1 else bad
-    graphs = _listed(_owners(rows, ptr))
-    raise InputError(
-        f"{what}: `{name}` has {int(bad.sum())} {kind}, in {graphs}; replace them, or leave these graphs out."
-    )
+    large = values.isfinite().all()
+    kind = f"values beyond {LARGEST:.0e}, whose squares overflow" if large else "NaN or infinite values"
+    graphs = _listed(_owners(bad.view(len(bad), -1).any(1), ptr))
+    raise InputError(f"{what}: `{name}` has {int(bad.sum())} {kind}, in {graphs}; replace them, or leave these out.")
 
 
 def _owners(rows: Tensor, ptr: Tensor) -> Tensor:
@@ -123,18 +121,18 @@ def _owners(rows: Tensor, ptr: Tensor) -> Tensor:
 def _listed(graphs: Tensor) -> str:
     """Return the graphs in a mask `[n]` in words, such as `graph 3` or `graphs 3, 17, 42 and 9 more`."""
     numbers = graphs.nonzero().squeeze(1).tolist()
-    *first, last = [*map(str, numbers[:_LISTED]), *([f"{len(numbers) - _LISTED} more"] * (len(numbers) > _LISTED))]
+    *first, last = [*map(str, numbers[:3]), *([f"{len(numbers) - 3} more"] * (len(numbers) > 3))]
     return f"graphs {', '.join(first)} and {last}" if first else f"graph {last}"
 
 
 def check_edge_index(edge_index: object, name: str) -> None:
     """Raise InputError if `edge_index` is not a dense tensor `[2, E]` of int64; `name` begins the message."""
-    if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-        got = "none" if edge_index is None else type(edge_index).__name__
-        raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {got}.")
-    if edge_index.dtype != torch.long or edge_index.dim() != 2 or edge_index.size(0) != 2:
+    got = type(edge_index).__name__
+    if isinstance(edge_index, Tensor):
+        if edge_index.layout == torch.strided and edge_index.dtype == torch.long and edge_index.shape[:-1] == (2,):
+            return
         got = f"{list(edge_index.shape)} of {str(edge_index.dtype).removeprefix('torch.')}"
-        raise InputError(f"{name} must be [2, E] of int64, got {got}.")
+    raise InputError(f"{name} must be a dense torch tensor [2, E] of int64, got {got}.")
 
 
 def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: str) -> Tensor:
@@ -146,12 +144,7 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
     for key in ("x", "pos"):
         if key in data and key in slices:
             rows = slices[key].diff()
-            if counts is not None and not torch.equal(rows, counts):
-                graph = int((rows != counts).nonzero()[0])
-                raise InputError(
-                    f"{what}: `{key}` of graph {graph} has {int(rows[graph])} rows, but the graph has "
-                    f"{int(counts[graph])} nodes."
-                )
+            _check_rows(rows, rows if counts is None else counts, "nodes", f"{what}: `{key}`")
             counts = rows
     if counts is None:
         edges = slices["edge_index"].diff().to(data.edge_index.device)
@@ -161,18 +154,9 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
     return counts.to(data.edge_index.device)
 
 
-def _check_isolated(data: Data, counts: Tensor, what: str) -> None:
-    """Raise InputError if more than `MAX_ISOLATED` nodes have neither features nor edges."""
-    if data.x is not None:
-        return
-    # floating point, because a sum of integers could overflow
-    isolated = float(counts.double().sum()) - 2 * data.edge_index.size(1)
-    if isolated > MAX_ISOLATED:
-        graph = int(counts.argmax())
-        raise InputError(
-            f"{what}: {isolated:.0f} nodes have neither features nor edges, graph {graph} has {int(counts[graph])}; "
-            "leave nodes without edges out, or give `x`."
-        )
+def _check_rows(rows: Tensor, counts: Tensor, unit: str, name: str) -> None:
+    for graph in (rows != counts).nonzero().flatten()[:1].tolist():
+        raise InputError(f"{name} of graph {graph} has {int(rows[graph])} rows for {int(counts[graph])} {unit}.")
 
 
 def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
@@ -181,43 +165,13 @@ def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: st
     limit = counts.repeat_interleave(edges)
     wrong = ((data.edge_index < 0) | (data.edge_index >= limit)).any(0)
     if wrong.any():
-        edge = int(wrong.nonzero()[0])
-        graphs = _owners(wrong, cumsum(edges))
-        raise InputError(
-            f"{what}: edges to missing nodes in {_listed(graphs)}: the first is {data.edge_index[:, edge].tolist()}, "
-            f"but its graph has {int(counts[graphs][0])} nodes, numbered from 0."
-        )
+        graphs, edge = _owners(wrong, cumsum(edges)), data.edge_index[:, wrong][:, 0].tolist()
+        found = f"the first is {edge}, but its graph has {int(counts[graphs][0])} nodes, numbered from 0"
+        raise InputError(f"{what}: edges to missing nodes in {_listed(graphs)}: {found}.")
     for key in ("edge_attr", "edge_weight"):
         if isinstance(data.get(key), Tensor) and key in slices:
-            rows = slices[key].diff().to(edges.device)
-            if not torch.equal(rows, edges):
-                graph = int((rows != edges).nonzero()[0])
-                raise InputError(
-                    f"{what}: `{key}` of graph {graph} has {int(rows[graph])} rows for {int(edges[graph])} edges."
-                )
+            _check_rows(slices[key].diff().to(edges.device), edges, "edges", f"{what}: `{key}`")
             check_finite(data[key], cumsum(edges), key, what)
-
-
-def _check_masks(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
-    """Raise InputError if a mask of nodes does not hold True or False for each node."""
-    for key in MASKS.values():
-        if (mask := data.get(key)) is None:
-            continue
-        rows = slices[key].diff().to(counts.device) if isinstance(mask, Tensor) and key in slices else None
-        if rows is None or (rows != counts).any():
-            graph = "" if rows is None else f" of graph {int((rows != counts).nonzero()[0])}"
-            raise InputError(f"{what}: `{key}`{graph} must hold True or False for each node, [N]; got another shape.")
-        if (wrong := mask[(mask != 0) & (mask != 1)]).numel():
-            raise InputError(f"{what}: `{key}` must hold True or False for each node, got {wrong[0].item():g}.")
-
-
-def _check_features(data: Data, ptr: Tensor, what: str) -> None:
-    x = data.x
-    if not isinstance(x, Tensor) or x.layout != torch.strided or x.is_complex() or x.dim() not in (1, 2):
-        got = f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
-        raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {got}.")
-    check_finite(x, ptr, "x", what)
-    data.x = None if x.dim() == 2 and x.size(1) == 0 else x.view(-1, 1) if x.dim() == 1 else x
 
 
 def not_resident(dataset: Any) -> str | None:

@@ -89,21 +89,15 @@ def _graph(family: int, rule: Callable[[int, int], bool], rng: random.Random) ->
 
 
 def _rewire(
-    edges: Sequence[tuple[int, int]], follows: Sequence[Sequence[bool]], rng: random.Random, fraction: float = 0.8
+    edges: list[tuple[int, int]], follows: Sequence[Sequence[bool]], rng: random.Random
 ) -> list[tuple[int, int]]:
-    """Rewire edges until a given fraction of them follows a rule, and return the edges; every node keeps its degree.
+    """Rewire edges until 80 % of them follow a rule, `follows[a][b]`, and return them; every node keeps its degree.
 
     A swap replaces two random edges a-b and c-d by a-d and c-b. Swaps that make a self-loop or a double edge, or that
     reduce the number of edges that follow the rule, are rejected. After 40 attempts per edge the function returns, even
     if a small or dense graph has not reached the fraction.
-
-    Args:
-        edges: the edges of an undirected graph, each listed once, in either direction.
-        follows: `follows[a][b]` tells whether an edge between nodes a and b follows the rule; symmetric.
-        rng: random generator that draws the pairs.
-        fraction: fraction of the edges that are to follow the rule.
     """
-    edges, count = list(edges), len(edges)
+    count = len(edges)
     present = {frozenset(edge) for edge in edges}
     following = sum(follows[a][b] for a, b in edges)
     bits, coin, width = rng.getrandbits, rng.random, count.bit_length()
@@ -115,7 +109,7 @@ def _rewire(
         return number
 
     for _ in range(40 * count):
-        if following >= fraction * count:
+        if following >= 0.8 * count:
             break
         i, j = draw(), draw()
         (a, b), (c, d) = edges[i], edges[j]

@@ -1,5 +1,6 @@
 """Fixtures that write TINY, a TU set of three graphs: a path of 3 nodes; an edge; an edge and an isolated node."""
 
+import socket
 import zipfile
 from pathlib import Path
 
@@ -31,14 +32,7 @@ def write_folder(folder, name="TINY", **changes):
 
 
 def write_zip(folder, name="TINY", extra=(), **changes):
-    """Write NAME.zip into `folder` in the layout of the public server, and return `folder`.
-
-    Args:
-        folder: folder of the archive.
-        name: NAME.
-        extra: pairs (entry, content) to add to the archive.
-        **changes: changes of the files, see `files_of`.
-    """
+    """Write NAME.zip into `folder` as on the public server, with `extra` pairs (entry, content); return `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(folder / f"{name}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for file, text in files_of(name, **changes).items():
@@ -66,14 +60,16 @@ def tu_archives():
     return folder
 
 
-@pytest.fixture(name="write_zip")
-def _write_zip():
-    return write_zip
+@pytest.fixture
+def offline(monkeypatch):
+    """Make any use of the network fail."""
 
+    def refuse(*args, **kwargs):
+        raise socket.gaierror(-2, "Name or service not known")
 
-@pytest.fixture(name="write_folder")
-def _write_folder():
-    return write_folder
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for variable in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(variable, raising=False)
 
 
 @pytest.fixture(name="refused")

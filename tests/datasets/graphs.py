@@ -31,13 +31,7 @@ class Saved(InMemoryDataset):
 
 
 def graphs_with(more=lambda i: {}, count=7, keys=()):
-    """Return path graphs with 2, 3, ... nodes; graph 3 has no edges.
-
-    Args:
-        more: function that takes the number of a graph and returns a dict of additional attributes.
-        count: number of graphs.
-        keys: names of attributes to add, see `make_graph`.
-    """
+    """Return path graphs with 2, 3, ... nodes, without edges in graph 3; `more(i)` and `keys` add attributes."""
     graphs = []
     for i in range(count):
         graph = make_graph(i + 2, [] if i == 3 else path(i + 2), i, keys)

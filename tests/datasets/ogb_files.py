@@ -14,12 +14,7 @@ ATOMS, BONDS = (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)
 def make_molecules(n: int, tasks: int = 1, metric: str = "rocauc", missing: float = 0.0, seed: int = 0):
     """Return random molecules `(x, edges, edge features, y)`, rings (`y[0] = 1`) and chains (`y[0] = 0`).
 
-    Args:
-        n: number of molecules.
-        tasks: length of `y`.
-        metric: "rmse" adds noise to `y`, for regression.
-        missing: probability that an entry of `y` is NaN.
-        seed: seed of the random generator.
+    `y` has the length `tasks` and is NaN with probability `missing`; the metric "rmse" adds noise to it.
     """
     generator = np.random.default_rng(seed)
     graphs = []

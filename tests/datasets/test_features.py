@@ -1,6 +1,5 @@
 """Test each kind of node features; degrees are compared with a loop over graphs."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
@@ -30,7 +29,7 @@ def graph_lists(draw):
     return graphs
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=20)
 @given(graphs=graph_lists(), max_degree=st.integers(1, 8))
 def test_degrees_as_in_a_loop(graphs, max_degree):
     degrees = []
@@ -45,48 +44,39 @@ def test_degrees_as_in_a_loop(graphs, max_degree):
         assert torch.equal(graph.x, torch.cat([own.x, expected], dim=1))
 
 
-@pytest.mark.parametrize(("columns", "last"), [(2, [0, 1]), (4, [0, 0, 0, 1]), (6, [0, 0, 0, 1, 0, 0])])
-def test_a_fixed_number_of_degree_columns(columns, last):
+def test_a_fixed_number_of_degree_columns():
     """With `degree_columns`, larger degrees share the last column, extra columns are 0, `max_degree` is ignored."""
-    dataset = load_dataset(two(x=X), features="labels+degree", max_degree=1, degree_columns=columns)
-    assert dataset[0].x[0].tolist() == [*X[0].tolist(), *last]
-    assert dataset.degree_columns == columns
-    assert load_dataset(two(x=X), degree_columns=columns).degree_columns == 0  # labels only
+    for columns, last in ((2, [0, 1]), (4, [0, 0, 0, 1]), (6, [0, 0, 0, 1, 0, 0])):
+        dataset = load_dataset(two(x=X), features="labels+degree", max_degree=1, degree_columns=columns)
+        assert dataset[0].x[0].tolist() == [*X[0].tolist(), *last]
+        assert dataset.degree_columns == columns
+        assert load_dataset(two(x=X), degree_columns=columns).degree_columns == 0  # labels only
 
 
-@pytest.mark.parametrize(
-    ("features", "given", "resolved"),
-    [
-        ("auto", {"x": X}, "labels"),
-        ("auto", {"num_nodes": 4}, "constant"),
-        ("auto+degree", {"x": X}, "labels+degree"),
-        ("auto+degree", {"num_nodes": 4}, "degree"),
-    ],
-)
-def test_auto(features, given, resolved):
-    dataset = load_dataset(two(**given), features=features)
-    assert dataset.features == resolved
-    assert load_dataset(two(**given), features=resolved).x.equal(dataset.x)
+def test_auto_and_every_choice():
+    resolved = {("auto", "x"): "labels", ("auto", ""): "constant"}
+    resolved |= {("auto+degree", "x"): "labels+degree", ("auto+degree", ""): "degree"}
+    for (features, x), expected in resolved.items():
+        given = two(x=X) if x else two(num_nodes=4)
+        dataset = load_dataset(given, features=features)
+        assert dataset.features == expected
+        assert load_dataset(given, features=expected).x.equal(dataset.x)
+    for features in FEATURES:
+        dataset = load_dataset(two(x=X.to(torch.int64)), features=features)
+        assert (dataset.x.dtype, len(dataset.x)) == (torch.float32, 8)
+        assert features != "constant" or (dataset.x == 1).all()
 
 
-@pytest.mark.parametrize("features", FEATURES)
-def test_every_choice_is_a_float_matrix(features):
-    dataset = load_dataset(two(x=X.to(torch.int64)), features=features)
-    assert dataset.x.dtype == torch.float32
-    assert features != "constant" or (dataset.x == 1).all()
-    assert dataset.x.shape[0] == 8
-    assert dataset.features in set(FEATURES) - {"auto", "auto+degree"}
-
-
-@pytest.mark.parametrize(
-    ("options", "kind", "says"),
-    [
-        *(({"features": each}, InputError, "but own has no node labels (no `x`); choose 'constant'")
-          for each in ("labels", "labels+degree")),
-        *(({"features": each}, InputError, "`features` must be one of 'auto', ") for each in ("degrees", None)),
-        *(({name: value}, kind, f"`{name}` must be") for name in ("max_degree", "degree_columns")
-          for value, kind in ((0, InputError), (2.0, TypeError), (True, TypeError), ("3", TypeError))),
-    ],
-)  # fmt: skip
-def test_wrong_arguments(options, kind, says):
-    one_line(lambda: load_dataset(two(num_nodes=4), **options), says, kind=kind)
+def test_wrong_arguments():
+    one = "'auto', 'labels', 'constant', 'degree', 'labels+degree' or 'auto+degree'"
+    for options, kind, says in (
+        ({"features": "labels"}, InputError, "but own has no `x`; choose 'constant'"),
+        ({"features": "labels+degree"}, InputError, "but own has no `x`; choose 'constant'"),
+        ({"features": "degrees"}, InputError, f"`features` must be {one}, got 'degrees'"),
+        ({"features": None}, TypeError, "`features` must be a string, got None"),
+        ({"max_degree": 0}, InputError, "`max_degree` must be in [1, 1e9), got 0"),
+        ({"degree_columns": 0}, InputError, "`degree_columns` must be in"),
+        ({"max_degree": 2.0}, TypeError, "`max_degree` must be a whole number, got 2.0"),
+        ({"degree_columns": True}, TypeError, "`degree_columns` must be a whole number, got True"),
+    ):
+        one_line(lambda options=options: load_dataset(two(num_nodes=4), **options), says, kind=kind)

@@ -10,6 +10,7 @@ from torch_geometric.datasets import TUDataset
 
 import graphcl.datasets.fetch as fetch
 from graphcl.datasets import load_dataset
+from tests.datasets.conftest import write_zip
 
 ANSWERS = {"half": (200, 2), "missing": (404, 1), "busy": (503, 1), "to-file": (302, 1)}
 """First part of a request's path -> status, and the fraction 1/n of the file that is sent."""
@@ -56,27 +57,23 @@ def test_download_once(server, root):
     assert server.asked == ["/sets/TINY.zip"]
 
 
-def test_a_known_name_comes_from_the_public_server(server, root, monkeypatch, tmp_path, write_zip):
+def test_a_known_name_comes_from_the_public_server(server, root, monkeypatch, tmp_path):
     monkeypatch.setattr(TUDataset, "url", f"{server.url}/public")
     server.content = (write_zip(tmp_path / "m", "MUTAG") / "MUTAG.zip").read_bytes()
     assert len(load_dataset("MUTAG", root)) == 3
     assert server.asked == ["/public/MUTAG.zip"]
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "words"),
-    [("missing", "404"), ("busy", "503"), ("half", "broke off after"), ("to-file", "passwd' is not allowed"),
-     ("garbled", "cannot download"), ("silent", "timed out")],
-)  # fmt: skip
-def test_download_fails(behaviour, words, server, refused, monkeypatch):
+def test_download_fails(server, refused, monkeypatch):
     monkeypatch.setattr(fetch, "TIMEOUT", 0.3)
-    url = f"{server.url}/{behaviour}"
-    assert refused("TINY", f"{url}/TINY.zip", words, "--mirror FOLDER", mirror=url).isprintable()
-
-
-@pytest.mark.parametrize("url", ["http://", "http://[", "http://a b/", "http://127.0.0.1:port", "http://127.0.0.1:1"])
-def test_malformed_urls_and_refused_connections(url, refused):
-    refused("TINY", "cannot download", mirror=url)
+    for behaviour, words in {
+        "missing": "404", "busy": "503", "half": "broke off after", "to-file": "passwd' is not allowed",
+        "garbled": "cannot download", "silent": "timed out",
+    }.items():  # fmt: skip
+        url = f"{server.url}/{behaviour}"
+        assert refused("TINY", f"{url}/TINY.zip", words, "--mirror FOLDER", mirror=url).isprintable()
+    for url in ("http://", "http://[", "http://a b/", "http://127.0.0.1:port", "http://127.0.0.1:1"):
+        refused("TINY", "cannot download", mirror=url)
 
 
 def test_a_mirror_is_only_read(mirror, root):
@@ -86,27 +83,17 @@ def test_a_mirror_is_only_read(mirror, root):
     assert [path.read_bytes() for path in mirror.iterdir()] == [before]
 
 
-@pytest.mark.parametrize(("name", "near"), [("PROTIENS", "PROTEINS"), ("mutag", "MUTAG"), ("Synthetic", "synthetic")])
-def test_unknown_name_without_mirror(name, near, refused):
-    refused(name, f"unknown data set {name!r}", near, "dataset_names()", f"{name}.zip", "--mirror FOLDER")
-
-
-def test_folder_of_that_name(refused, tmp_path, monkeypatch):
+def test_unknown_names_and_mirrors_without_the_archive(refused, mirror, tmp_path, monkeypatch):
+    for name, near in (("PROTIENS", "PROTEINS"), ("mutag", "MUTAG"), ("Synthetic", "synthetic")):
+        refused(name, f"unknown data set {name!r}", near, "dataset_names()", f"{name}.zip", "--mirror FOLDER")
     (tmp_path / "graphs").mkdir()
     monkeypatch.chdir(tmp_path)
     refused("graphs", "write './graphs'")
-
-
-@pytest.mark.parametrize(
-    ("name", "place", "words"),
-    [
-        ("TINY", "s3://bucket", ["file:// or an http(s):// URL", "s3://bucket"]),
-        ("TINY", "{mirror}/none", ["none", "is not a folder with TINY.zip"]),
-        ("TINY", "{mirror}/TINY.zip", ["is not a folder with TINY.zip"]),
-        ("TINY", "a\0b", ["`mirror` 'a\\x00b' holds a NUL character"]),
-        ("PROTIENS", "{mirror}", ["PROTIENS.zip", "did you mean PROTEINS.zip", "it holds: PROTEINS.zip, TINY.zip"]),
-    ],
-)
-def test_mirrors_without_the_archive(name, place, words, refused, mirror, write_zip):
     write_zip(mirror, "PROTEINS")
-    refused(name, *words, mirror=place.format(mirror=mirror))
+    for name, place, words in (
+        ("TINY", "s3://bucket", ["file:// or an http(s):// URL", "s3://bucket"]),
+        ("TINY", mirror / "none", ["none", "is not a folder with TINY.zip"]),
+        ("TINY", mirror / "TINY.zip", ["is not a folder with TINY.zip"]),
+        ("PROTIENS", mirror, ["PROTIENS.zip", "did you mean PROTEINS.zip", "it holds: PROTEINS.zip, TINY.zip"]),
+    ):
+        refused(name, *words, mirror=place)

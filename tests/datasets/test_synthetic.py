@@ -10,16 +10,8 @@ from sklearn.model_selection import cross_val_score
 from torch_geometric.data import Batch
 from torch_geometric.utils import degree
 
-from graphcl.augment import random4
 from graphcl.datasets import load_dataset
 from graphcl.datasets.synthetic import CORE_KINDS, FAMILIES, synthetic
-from graphcl.evaluate import svm
-from graphcl.loaders.resident import ResidentLoader
-from graphcl.losses import infonce
-from graphcl.methods import TwoViews
-from graphcl.models.contrastive import ContrastiveModel
-from graphcl.models.gin import GIN
-from graphcl.training.loop import embed, train
 from tests.datasets.graphs import one_line
 
 
@@ -53,10 +45,9 @@ def test_counts_and_form(graphs):
 
 def test_the_same_seed_gives_the_same_graphs(graphs):
     state, torch_state = random.getstate(), torch.get_rng_state()
-    few = fingerprint(synthetic(num_graphs=60))
-    assert few == fingerprint(graphs[:60])
+    few = fingerprint(graphs[:60])
     assert few == "2436 13150 290657891741 7001"  # on every machine
-    assert fingerprint(synthetic(1, 60)) != few
+    assert fingerprint(synthetic(1, 8)) != fingerprint(synthetic(0, 8)) == fingerprint(graphs[:8])
     assert random.getstate() == state
     assert torch.equal(torch.get_rng_state(), torch_state)
 
@@ -82,22 +73,7 @@ def test_neither_degrees_nor_kinds_tell_the_family(graphs):
 
     table = torch.stack([statistics(graph) for graph in graphs]).numpy()
     labels = [int(graph.y) for graph in graphs]
-    accuracy = cross_val_score(RandomForestClassifier(30, random_state=0), table, labels, cv=5).mean()
-    assert accuracy < 0.35
-
-
-def test_training_gains_over_the_untrained_encoder(graphs):
-    """Ten epochs raise the SVM accuracy over five folds by at least five percentage points (by seed: 14 to 18)."""
-    torch.manual_seed(0)
-    model = ContrastiveModel(GIN(graphs[0].x.size(1)))
-    whole = ResidentLoader(graphs, 1024)
-    before, y = embed(model, whole)
-    loader = ResidentLoader(graphs, 128, shuffle=True, generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(1)
-    train(TwoViews(model, infonce), loader, random4(), random4(), epochs=10, generator=generator)
-    after, _ = embed(model, whole)
-    scores = [svm(h, y, folds=5, inner_folds=3).mean for h in (after, before)]
-    assert scores[0] - scores[1] > 5
+    assert cross_val_score(RandomForestClassifier(15, random_state=0), table, labels, cv=3).mean() < 0.35
 
 
 def test_it_needs_no_file(monkeypatch, root):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Mapping
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,8 @@ _NAMES = ("bool", *_INTEGERS, *_FLOATS, "complex64", "complex128")
 _DTYPES: dict[str, torch.dtype] = {np.dtype(name).str: getattr(torch, name) for name in _NAMES}
 """NumPy's type code in native byte order, such as `<f4` -> torch dtype."""
 CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_FLAGS = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+"""A private mapping, which reserves no memory, so that files may exceed the memory."""
 HEADER = 256
 """Number of bytes in a header that `npy_header` returns."""
 
@@ -34,25 +36,20 @@ def map_npy(file: Path) -> Tensor:
         raise InputError(f"{file.parent}: file {file.name} not found.")
     with file.open("rb") as handle:
         try:
-            if np.lib.format.read_magic(handle) != (1, 0):
-                raise InputError(f"{file} must be a .npy file of version 1.0.")
+            np.lib.format.read_magic(handle)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle)
-        except InputError:
-            raise
         except Exception as error:
             raise InputError(f"{file} is not a .npy file ({reason(error)}).") from None
         if dtype.str not in _DTYPES or fortran or not all(0 <= size < 2**48 for size in shape):
             order = "Fortran" if fortran else "C"
-            raise InputError(
-                f"{file}: arrays of {dtype.str!r} in {order} order and of shape {shape} are not supported."
-            )
+            raise InputError(f"{file}: arrays of {dtype.str!r} in {order} order of shape {shape} are not supported.")
         offset, size = handle.tell(), os.fstat(handle.fileno()).st_size
         wanted = offset + dtype.itemsize * math.prod(shape)
         if size != wanted:
             raise InputError(f"{file} has {size} bytes, but its header claims {wanted}; write the folder again.")
         if size == offset:
             return torch.empty(shape, dtype=_DTYPES[dtype.str])
-        pages = mmap.mmap(handle.fileno(), size, **_copy_on_write())
+        pages = mmap.mmap(handle.fileno(), size, _FLAGS, mmap.PROT_READ | mmap.PROT_WRITE)
     return torch.frombuffer(pages, dtype=_DTYPES[dtype.str], offset=offset).view(shape)
 
 
@@ -60,11 +57,3 @@ def npy_header(dtype: torch.dtype, shape: tuple[int, ...]) -> bytes:
     """Return the header of a `.npy` file, format version 1.0; its length is `HEADER` bytes for any shape."""
     text = repr({"descr": CODES[dtype], "fortran_order": False, "shape": shape}).encode()
     return b"\x93NUMPY\x01\x00" + (HEADER - 10).to_bytes(2, "little") + text.ljust(HEADER - 11) + b"\n"
-
-
-def _copy_on_write() -> Mapping[str, int]:
-    """Return `mmap` options for a private mapping that reserves no memory, so that files may exceed the memory."""
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        return {"access": mmap.ACCESS_COPY}
-    nothing_reserved = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
-    return {"flags": mmap.MAP_PRIVATE | nothing_reserved, "prot": mmap.PROT_READ | mmap.PROT_WRITE}

@@ -14,34 +14,26 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
 
-from graphcl.arguments import Count, Name, interval, named_arguments, problems
+from graphcl.arguments import Count, Name, Settings, interval, named_arguments, problems
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.disk.npy import map_npy
-from graphcl.datasets.features import FEATURES
-from graphcl.errors import InputError, InputTypeError, one_line, reason
+from graphcl.datasets.settings import FeatureName
+from graphcl.errors import InputError, one_line, reason
 from graphcl.system.files import read_json
 
 META = "graphcl.json"
-FORMAT = "graphcl graphs on disk"
-VERSION = 3
-
-
 _Int64 = Annotated[int, interval("[-9223372036854775808, 9223372036854775808)")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class _BenchmarkMeta(_Model):
+class _BenchmarkMeta(Settings):
     """The entry `benchmark` of `graphcl.json`."""
 
     task_type: Name
@@ -49,13 +41,13 @@ class _BenchmarkMeta(_Model):
     num_tasks: Count
 
 
-class Meta(_Model):
+class Meta(Settings):
     """The content of `graphcl.json`."""
 
-    format: str = FORMAT
-    version: int = VERSION
+    format: Literal["graphcl graphs on disk"] = "graphcl graphs on disk"
+    version: Literal[3] = 3
     name: Name
-    features: str
+    features: FeatureName
     degree_columns: Annotated[int, interval("[0, inf)")]
     num_graphs: Annotated[int, interval("[2, 1e15)")]
     classes: list[_Int64] | None = None
@@ -109,9 +101,7 @@ class MappedDataset(GraphDataset):
         edges = edge_ptr.diff()
         first, after = ptr[:-1].repeat_interleave(edges), ptr[1:].repeat_interleave(edges)
         if bool(((edge_index < first) | (edge_index >= after)).any()):
-            raise InputError(
-                f"{self.folder}: edge_index.npy has an edge that leaves its graph; write the folder again."
-            )
+            raise InputError(f"{self.folder}: edge_index.npy has an edge that leaves its graph; write it again.")
 
 
 def is_on_disk(path: str | os.PathLike[str]) -> bool:
@@ -138,68 +128,54 @@ def open_on_disk(folder: str | os.PathLike[str]) -> MappedDataset:
         >>> dataset
         MappedDataset('synthetic', 600 graphs, x: 7 columns (labels), 4 classes)
     """
-    path = absolute(folder)
+    path = Path(os.path.abspath(os.path.expanduser(folder)))
     try:
-        if not path.is_dir():
-            raise InputError(f"folder {str(path)!r} not found.")
         return _open(path)
     except OSError as error:
         raise InputError(f"cannot open {str(path)!r}: {reason(error)}.") from None
 
 
-def absolute(folder: object) -> Path:
-    """Return `folder` as an absolute path; raise InputTypeError if it is neither a string nor a path."""
-    if not isinstance(folder, str | os.PathLike) or isinstance(os.fspath(folder), bytes):
-        raise InputTypeError(f"`folder` must be a path, got {type(folder).__name__}.")
-    return Path(os.path.abspath(os.path.expanduser(folder)))
-
-
 def check_attribute(key: str, what: str) -> None:
     """Raise InputError if the attribute name `key` is not a valid file name, or if PyG's batches use this name."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", key) or "batch" in key or key in ("ptr", "num_nodes"):
-        raise InputError(
-            f"{what}: attribute {one_line(repr(key), 100)} cannot be stored: a name has letters, digits and '_', "
-            "starts with a letter, is neither ptr nor num_nodes, and does not contain 'batch'."
-        )
+        rule = "a name has letters, digits and '_', and is none of PyG's batches (ptr, num_nodes, batch)"
+        raise InputError(f"{what}: attribute {one_line(repr(key), 100)} cannot be stored: {rule}.")
 
 
 def _open(path: Path) -> MappedDataset:
     meta = _read_meta(path / META)
     n = meta.num_graphs
-    cuts = {key: _slices(path, key, n) for key in set(meta.attributes.values())}
-    data, slices = Data(), {}
+    cuts, data, slices = {}, Data(), {}
+    for key in set(meta.attributes.values()):
+        cut = cuts[key] = map_npy(path / f"{key}.slices.npy")
+        valid = cut.shape == (n + 1,) and cut.dtype == torch.long and cut[0] == 0 and bool((cut[1:] >= cut[:-1]).all())
+        _need(valid, path / f"{key}.slices.npy", f"[{n + 1}] of int64, start at 0 and ascend, for {n} graphs", cut)
     for key, cut_as in meta.attributes.items():
         value, cut = map_npy(path / f"{key}.npy"), cuts[cut_as]
         size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
-        if size != int(cut[-1]):
-            raise InputError(f"{path}: {key}.npy has {size} entries, but {cut_as}.slices.npy ends at {int(cut[-1])}.")
+        _need(size == int(cut[-1]), path / f"{key}.npy", f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
         data[key], slices[key] = value, cut
-
-    def need(ok: bool, key: str, rule: str) -> None:
-        if not ok:
-            raise InputError(f"{path}: {key}.npy must be {rule}, got {_shape_and_dtype(data.get(key))}.")
-
     x, edges, y = data.x, data.edge_index, data.y
-    need(x.dim() == 2 and (x.is_floating_point() or x.dtype == torch.long), "x", "[N, F] of floating numbers or int64")
-    need(edges.dim() == 2 and edges.size(0) == 2 and edges.dtype == torch.long, "edge_index", "[2, E] of int64")
+    numbers = x.is_floating_point() or x.dtype == torch.long
+    _need(x.dim() == 2 and numbers, path / "x.npy", "[N, F] of floating numbers or int64", x)
+    _need(edges.shape[:-1] == (2,) and edges.dtype == torch.long, path / "edge_index.npy", "[2, E] of int64", edges)
     for key, other in (("pos", "x"), ("edge_attr", "edge_index"), ("edge_weight", "edge_index")):
-        if key in slices and not torch.equal(slices[key], slices[other]):
-            raise InputError(f"{path}: the slices of {key}.npy and {other}.npy differ.")
-    if bool((slices["x"][1:] <= slices["x"][:-1]).any()):
-        raise InputError(f"{path}: a graph has no node.")
-    if meta.degree_columns > x.size(1):
-        raise InputError(f"{path}: `degree_columns` is {meta.degree_columns}, but x.npy has {x.size(1)} columns.")
-    classes = None
+        same = key not in slices or torch.equal(slices[key], slices[other])
+        _need(same, path / f"{key}.slices.npy", f"equal to {other}.slices.npy", slices.get(key))
+    _need(bool((slices["x"].diff() > 0).all()), path / "x.slices.npy", "ascending, as each graph has a node", None)
+    _need(meta.degree_columns <= x.size(1), path / "x.npy", f"of {meta.degree_columns} columns or more", x)
+    classes = benchmark = None
     if meta.classes is not None:
         classes = torch.tensor(meta.classes, dtype=torch.long)
-        need(y is not None and y.shape == (n,) and y.dtype == torch.long, "y", f"[{n}] of int64, as there are classes")
-        if bool(((y < 0) | (y >= classes.numel())).any()):
-            raise InputError(f"{path}: y.npy must be in [0, {classes.numel()}), the number of classes.")
-    benchmark = None
+        valid = y is not None and y.shape == (n,) and y.dtype == torch.long and y.min() >= 0 and y.max() < len(classes)
+        _need(valid, path / "y.npy", f"[{n}] of int64 in [0, {len(classes)}), the number of classes", y)
     if meta.benchmark is not None:
-        tasks = meta.benchmark.num_tasks
-        need(y is not None and y.shape == (n, tasks), "y", f"[{n}, {tasks}], one column a task")
-        split = {part: _split(path, part, n) for part in ("train", "valid", "test")}
+        tasks, split = meta.benchmark.num_tasks, {}
+        _need(y is not None and y.shape == (n, tasks), path / "y.npy", f"[{n}, {tasks}], one column a task", y)
+        for part in ("train", "valid", "test"):
+            rows = split[part] = map_npy(path / f"split.{part}.npy")
+            valid = rows.dim() == 1 and rows.dtype == torch.long and bool(((rows >= 0) & (rows < n)).all())
+            _need(valid, path / f"split.{part}.npy", f"graph indices, int64 in [0, {n})", rows)
         benchmark = Benchmark(split=split, **meta.benchmark.model_dump())
     dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
     dataset.folder = path
@@ -210,19 +186,10 @@ def _read_meta(file: Path) -> Meta:
     """Return the validated content of `graphcl.json`; reject attribute names that lead out of the folder."""
     if not file.is_file():
         raise InputError(f"{file.parent} is not a data set on disk: {META} not found; write one with graphcl pack.")
-    content: Any = read_json(file)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f"{file}: `format` must be {FORMAT!r}.")
-    if content.get("version") != VERSION:
-        raise InputError(
-            f"{file}: `version` is {content.get('version')!r}, but this library reads {VERSION}; write it again."
-        )
     try:
-        meta = Meta.model_validate(content)
+        meta = Meta.model_validate(read_json(file))
     except ValidationError as error:
-        raise InputError(f"{file}: {problems(error, Meta)[0]}") from None
-    if meta.features not in FEATURES:
-        raise InputError(f"{file}: `features` must be one of {', '.join(FEATURES)}, got {one_line(meta.features)}.")
+        raise InputError(f"{file}: {problems(error, Meta)[0]} Write the folder again.") from None
     for key in meta.attributes:
         check_attribute(key, str(file))
     if not {"x", "edge_index", *meta.attributes.values()} <= meta.attributes.keys():
@@ -230,22 +197,7 @@ def _read_meta(file: Path) -> Meta:
     return meta
 
 
-def _slices(path: Path, key: str, num_graphs: int) -> Tensor:
-    cut = map_npy(path / f"{key}.slices.npy")
-    if cut.shape != (num_graphs + 1,) or cut.dtype != torch.long or cut[0] != 0 or bool((cut[1:] < cut[:-1]).any()):
-        raise InputError(
-            f"{path}: {key}.slices.npy must be [{num_graphs + 1}] of int64, start at 0 and ascend, for {num_graphs} "
-            f"graphs; got {_shape_and_dtype(cut)}."
-        )
-    return cut
-
-
-def _split(path: Path, part: str, num_graphs: int) -> Tensor:
-    graphs = map_npy(path / f"split.{part}.npy")
-    if graphs.dim() != 1 or graphs.dtype != torch.long or bool(((graphs < 0) | (graphs >= num_graphs)).any()):
-        raise InputError(f"{path}: split.{part}.npy must be graph indices, int64 in [0, {num_graphs}).")
-    return graphs
-
-
-def _shape_and_dtype(value: Tensor | None) -> str:
-    return "none" if value is None else f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+def _need(ok: object, file: Path, rule: str, value: Tensor | None) -> None:
+    if not ok:
+        got = "none" if value is None else f"{list(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+        raise InputError(f"{file} must be {rule}, got {got}; write the folder again.")

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDataset
 
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.load import prepare
 from graphcl.datasets.networks import is_networkx
 from graphcl.datasets.own import collate_dataset, collate_graphs
+from graphcl.datasets.settings import NodeFeatures
 from graphcl.errors import InputError
 
 _GROUP = 4096
@@ -29,32 +29,23 @@ def in_pieces(source: object) -> bool:
     return isinstance(source, Iterable | Dataset) and not is_networkx(source)
 
 
-def pieces(
-    source: Iterable[object], name: str, features: str, categories: bool = False
-) -> Iterator[tuple[GraphDataset, int]]:
+def pieces(source: Iterable[object], name: str, settings: NodeFeatures) -> Iterator[tuple[GraphDataset, int]]:
     """Yield `(dataset, count)` for each piece of consecutive graphs; use only the first `count` graphs of `dataset`.
 
     Raises:
         InputError: `features` includes degrees, or there are fewer than two graphs; see also `prepare`.
     """
-    if "degree" in features:
-        raise InputError(f"`features` {features!r} needs all graphs at once; give `x` in the graphs.")
-    done, chosen = 0, features
-
-    def prepared(data: Data, slices: dict[str, Tensor] | None) -> GraphDataset:
-        nonlocal chosen
-        what = name if done == 0 else f"{name} (graphs from {done} on)"
-        shard = prepare(data, slices, what, chosen, categories=categories or isinstance(source, GraphDataset))
-        chosen = shard.features
-        return shard
-
+    if "degree" in settings.features:
+        raise InputError(f"`features` {settings.features!r} needs all graphs at once; give `x` in the graphs.")
+    done = 0
+    settings = settings.model_copy(update={"categories": settings.categories or isinstance(source, GraphDataset)})
     for group in _groups(source):
-        if isinstance(group, InMemoryDataset):
-            shard = prepared(*collate_dataset(group, name))
-        else:
-            # `prepare` needs two graphs, so a single graph is repeated; the caller takes only the first
-            graphs = group if len(group) > 1 else 2 * group
-            shard = prepared(*collate_graphs(graphs, f"{name} (graphs from {done} on)"))
+        what = name if done == 0 else f"{name} (graphs from {done} on)"
+        # `prepare` needs two graphs, so a single graph is repeated; the caller takes only the first
+        graphs = group * 2 if isinstance(group, list) and len(group) < 2 else group
+        given = collate_graphs(graphs, what) if isinstance(graphs, list) else collate_dataset(graphs, what)
+        shard = prepare(*given, what, settings)
+        settings = settings.model_copy(update={"features": shard.features})
         if isinstance(source, GraphDataset):  # keep its description, as its `x` holds computed features already
             shard.features, shard.degree_columns = source.features, source.degree_columns
         yield shard, len(group)
@@ -72,14 +63,10 @@ def _groups(source: Iterable[object]) -> Iterator[list[Data] | InMemoryDataset]:
     waiting: list[Any] = []
     for item in source:
         if isinstance(item, InMemoryDataset) and len(item) > 1:
-            if waiting:
-                yield waiting
-            waiting = []
+            yield from [waiting] * bool(waiting)
             yield item
-            continue
-        if isinstance(item, Batch):
-            waiting += item.to_data_list()
-        elif isinstance(item, list | tuple | torch.utils.data.Dataset):
+            waiting = []
+        elif isinstance(item, Batch | list | tuple | torch.utils.data.Dataset):
             waiting += [item[number] for number in range(len(item))]  # type: ignore[arg-type]
         else:
             waiting.append(item)

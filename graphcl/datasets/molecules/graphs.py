@@ -47,18 +47,12 @@ STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS")
 
 
 def molecule_graphs(molecules: Sequence[Any]) -> Graphs:
-    """Return RDKit molecules as graphs in PyG's collated form, with every bond in both directions.
+    """Return sanitised RDKit molecules as graphs in PyG's collated form, with every bond in both directions.
 
     The properties of all atoms are first collected in flat lists, and then encoded together, for speed.
 
-    Args:
-        molecules: sanitised molecules, each with at least one atom.
-
     Returns:
         `x [N, 9]`, `edge_index [2, E]` and `edge_attr [E, 3]` of int64, and their slices.
-
-    Raises:
-        InputError: RDKit is not installed.
     """
     chem = import_rdkit("Chem")
     atom, bond = chem.Atom, chem.Bond

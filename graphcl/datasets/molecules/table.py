@@ -8,9 +8,8 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,8 +29,7 @@ MAX_UNPACKED = 2**30
 """Largest number of characters in a packed table, with 256 more for each line, as rows take time and memory."""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """Molecules before they are parsed.
 
     Attributes:
@@ -56,16 +54,12 @@ def is_molecules(source: object, smiles: str | None = None) -> bool:
     """
     if isinstance(source, str | os.PathLike):
         return bool(_ending(source))
-    if hasattr(source, "columns") and hasattr(source, "iloc"):
+    if hasattr(source, "iloc"):
         return True
-    if not isinstance(source, list | tuple) and smiles is None:
-        return False
-    first = next(iter(source), None) if isinstance(source, Iterable) else None
-    return (
-        isinstance(first, str)
-        or type(first).__module__.startswith("rdkit.")
-        or (smiles is not None and isinstance(first, Data))
-    )
+    listed = isinstance(source, list | tuple) or (smiles is not None and isinstance(source, Iterable))
+    first = next(iter(source), None) if listed else None  # type: ignore[call-overload]
+    graphs = smiles is not None and isinstance(first, Data)
+    return graphs or isinstance(first, str) or type(first).__module__.startswith("rdkit.")
 
 
 def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = ()) -> Table:
@@ -81,8 +75,7 @@ def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = (
         InputError: the file cannot be read, is empty or too large; a row has an unclosed quote or too many cells; a
             column is not found or occurs twice, or mixes numbers and texts; or float32 cannot hold a number.
     """
-    name, columns = "own", [source]
-    lines: list[int] = []
+    name, columns, lines = "own", [source], list[int]()
     if isinstance(source, str | os.PathLike):
         path = Path(os.path.expanduser(source))
         name = path.name[: -len(_ending(path))]
@@ -112,17 +105,15 @@ def _ending(source: str | os.PathLike[str]) -> str:
 
 def _read(path: Path, smiles: str | None, target: Sequence[str]) -> tuple[list[list[str]], list[int]]:
     """Return the wanted columns of a file and the line of each row; blank lines are left out."""
-    ending = _ending(path)
-    if ending.startswith(".smi") and (smiles or target):
-        raise InputError(
-            f"{path} has no columns, as its lines are SMILES; give a .csv file for {smiles or target[0]!r}."
-        )
+    plain = _ending(path).startswith(".smi")
+    if plain and (smiles or target):
+        raise InputError(f"{path} has no column {smiles or target[0]!r}, as its lines are SMILES; give a .csv file.")
     header: list[str] = []
     columns: list[list[str]] = [[]]
     found, lines = [0], []
     try:
-        for line, row in _rows(path, ending):
-            if not header and not ending.startswith(".smi"):
+        for line, row in _rows(path, _ending(path)):
+            if not header and not plain:
                 header, found = row, _find(row, smiles, target, str(path))
                 columns = [[] for _ in found]
                 continue
@@ -134,15 +125,11 @@ def _read(path: Path, smiles: str | None, target: Sequence[str]) -> tuple[list[l
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         advice = "; save it as text in UTF-8" if isinstance(error, UnicodeDecodeError) else ""
         raise InputError(f"cannot read {str(path)!r}: {reason(error)}{advice}.") from None
-    if not header and not lines:
-        raise InputError(f"{path} is empty.")
     return columns, lines
 
 
 def _rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the cells of each line that is not blank; each line is parsed alone, so quotes end there."""
-    if path.exists() and not path.is_file():
-        raise OSError("it is not a regular file")
     packed, delimiter = ending.endswith(".gz"), "\t" if ending.startswith(".tsv") else ","
     size = number = 0
     with (gzip.open if packed else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
@@ -153,52 +140,41 @@ def _rows(path: Path, ending: str) -> Iterator[tuple[int, list[str]]]:
                 raise csv.Error(f"line {number} has more than {MAX_LINE} characters")
             if packed and size > MAX_UNPACKED:
                 raise csv.Error(f"it holds more than {MAX_UNPACKED} characters; unpack it if you trust it")
-            if not text.strip():
-                continue
-            if ending.startswith(".smi"):
-                yield number, text.split(maxsplit=1)
-                continue
-            try:
-                yield number, next(csv.reader([text], delimiter=delimiter, strict=True))
-            except csv.Error as error:
-                raise csv.Error(
-                    f"line {number}: {error}; close the quote in the same line, or write a quote in a cell as '\"\"'"
-                ) from None
+            if ending.startswith(".smi") or not text.strip():
+                row = text.split(maxsplit=1)
+            else:
+                try:
+                    row = next(csv.reader([text], delimiter=delimiter, strict=True))
+                except csv.Error as error:
+                    raise csv.Error(f"line {number}: {error}; close the quote in the same line") from None
+            if row:
+                yield number, row
 
 
 def _cell(graph: object, key: Any, number: int) -> Any:
     """Return the attribute `key` of a graph, a text or a number."""
-    if not isinstance(graph, Data) or key not in graph:
-        raise InputError(f"graph {number} has no `{key}`; give it to all graphs.")
-    value = graph[key]
-    if isinstance(value, Tensor) and value.numel() != 1:
-        raise InputError(f"`{key}` of graph {number} must be one number, got {list(value.shape)}.")
+    value = graph.get(key) if isinstance(graph, Data) else None
+    if value is None or (isinstance(value, Tensor) and value.numel() != 1):
+        raise InputError(
+            f"`{key}` of graph {number} must be one number or string, got {getattr(value, 'shape', value)}."
+        )
     return value.item() if isinstance(value, Tensor) else value
 
 
 def _find(header: list[str], smiles: str | None, target: Sequence[str], what: str) -> list[int]:
     if smiles is None:
         found = [each for each in header if each.strip().lower() == "smiles"]
-        if len({*found}) != 1:
-            count = "several columns" if found else "no column"
-            raise InputError(f"{what} has {count} `smiles`; name one by `smiles`. Columns: {listing(header, 20)}.")
-        smiles = found[0]
-    names = [str(each) for each in (smiles, *target)]
-    for name in names:
-        if header.count(name) > 1:
-            raise InputError(f"{what} has {header.count(name)} columns {one_line(name)!r}; rename all but one.")
-        if name not in header:
-            raise InputError(
-                f"{what} has no column {one_line(name)!r}; {suggestion(name, header)}Columns: {listing(header, 20)}."
-            )
-    return [header.index(name) for name in names]
+        smiles = found[0] if len(found) == 1 else "smiles"
+    for name in (smiles, *target):
+        if header.count(name) != 1:
+            count = f"{header.count(name) or 'no'} columns {one_line(name)!r}; {suggestion(name, header)}"
+            raise InputError(f"{what} has {count}Columns: {listing(header, 20)}.")
+    return [header.index(name) for name in (smiles, *target)]
 
 
 def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int]) -> tuple[Tensor | None, bool]:
     """Return the targets `[rows, tasks]` in float64, and whether the only target is a string; or `(None, False)`."""
-    if not columns:
-        return None, False
-    numbers, texts = [], False
+    found, texts = [], False
     for name, column in zip(names, columns, strict=True):
         cells = ["" if each is None else str(each).strip() for each in column]
         known = [row for row, cell in enumerate(cells) if cell.lower() not in MISSING]
@@ -206,33 +182,22 @@ def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int
         texts = bool(known) and not parsed
         if texts:
             classes = sorted({cells[row] for row in known})
-            if len(columns) > 1:
-                raise InputError(
-                    f"`target` {name!r} holds strings such as {one_line(classes[0], 40)!r}; pass it as the only target."
-                )
-            if len(classes) < 2:
-                raise InputError(f"`target` {name!r} holds only {one_line(classes[0], 40)!r}; two classes are needed.")
-            number_of = {each: number for number, each in enumerate(classes)}
-            listed = ", ".join(f"{number} = {one_line(each, 40)}" for number, each in enumerate(classes[:10]))
+            shown = [one_line(each, 40) for each in classes[:10]]
+            if len(columns) > 1 or len(classes) < 2:
+                raise InputError(f"`target` {name!r} holds strings such as {shown[0]!r}; give one target of two.")
+            listed = ", ".join(f"{number} = {each}" for number, each in enumerate(shown))
             print(f"graphcl: classes of {name}: {listed}{', ...' * (len(classes) > 10)}", file=sys.stderr)
-            parsed = {row: number_of[cells[row]] for row in known}
-        elif len(parsed) < len(known):
-            row = next(row for row in known if row not in parsed)
-            raise InputError(
-                f"`target` {name!r} holds numbers, but {one_line(cells[row], 40)!r} in {where(lines, row)}; leave "
-                "missing cells empty."
-            )
+            parsed = {row: classes.index(cells[row]) for row in known}
         values = np.full(len(cells), np.nan)
         values[list(parsed)] = list(parsed.values())
         with np.errstate(over="ignore"):
             held = values.astype(np.float32)
-        for row in np.flatnonzero(np.isinf(held) | ((held == 0) != (values == 0)))[:1]:
-            raise InputError(
-                f"`target` {name!r} holds {one_line(cells[row], 40)} in {where(lines, row)}, which float32 cannot "
-                "hold; use another unit, or leave the cell empty."
-            )
-        numbers.append(values)
-    return torch.from_numpy(np.stack(numbers, axis=1)), texts
+        lost = np.isinf(held) | ((held == 0) != (values == 0))
+        for row in [row for row in known if row not in parsed][:1] or np.flatnonzero(lost)[:1]:
+            cell = f"{one_line(cells[row], 40)!r} in {where(lines, row)}"
+            raise InputError(f"`target` {name!r} needs numbers of float32, got {cell}; correct it, or leave it empty.")
+        found.append(values)
+    return (torch.from_numpy(np.stack(found, axis=1)) if found else None), texts
 
 
 def _number(cell: str) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,14 +12,20 @@ from torch_geometric.data import Batch, Data
 
 from graphcl.datasets.dataset import GraphDataset, class_labels
 from graphcl.datasets.features import node_features
-from graphcl.datasets.names import NODE_NAMES, PLANETOID_NAMES, PYG_NAMES, is_node_name, suggestion
+from graphcl.datasets.fetch import Mirror
+from graphcl.datasets.names import NODE_NAMES, is_node_name, suggestion
 from graphcl.datasets.nodes.named import load_ogb_nodes, load_pyg_nodes
 from graphcl.datasets.nodes.sbm import sbm
 from graphcl.datasets.own import collate_graphs
-from graphcl.datasets.pyg import allow_pyg_containers
-from graphcl.datasets.store import MASKS, check_finite, check_store
+from graphcl.datasets.settings import NodeFeatures
+from graphcl.datasets.staging import allow_pyg_containers
+from graphcl.datasets.store import check_store
 from graphcl.errors import InputError, InputTypeError
 from graphcl.system.torch_file import read_torch_file
+
+Split = Mapping[str, Tensor]
+MASKS = {"train": "train_mask", "valid": "val_mask", "test": "test_mask"}
+"""Part of a split -> PyG's attribute with the mask of its nodes."""
 
 
 class NodeDataset(GraphDataset):
@@ -31,7 +36,7 @@ class NodeDataset(GraphDataset):
     """
 
     rows: ClassVar[str] = "nodes"
-    split: Mapping[str, Tensor] | None = None
+    split: Split | None = None
 
     @property
     def num_rows(self) -> int:
@@ -63,99 +68,77 @@ class NodeDataset(GraphDataset):
         return super().__repr__().replace(f"{len(self)} graph", f"{self._data.x.size(0)} nodes, {len(self)} graph", 1)
 
 
-def load_nodes(
-    source: Any, root: Path, mirror: str | os.PathLike[str] | None, features: str, max_degree: int
-) -> NodeDataset:
+def load_nodes(source: Any, root: Path, mirror: Mirror, settings: NodeFeatures) -> NodeDataset:
     """Return the nodes of a named set, of a PyG data set, of one `Data`, of a list of a few, or of a `.pt` file.
 
     Args:
         source: see above.
         root: absolute path of the folder of all data sets.
         mirror: folder or URL of the files of a named set.
-        features: see `load_dataset`, like `max_degree`.
+        settings: the node features, see `load_dataset`.
 
     Raises:
         InputError: the name is unknown, `y` is not one class per node, or a graph is invalid.
     """
-    split: Mapping[str, Tensor] | None = None
-    name = source if isinstance(source, str) else getattr(source, "name", None) or "own"
-    if is_node_name(source) or (isinstance(source, str) and source.startswith("ogbn-")):
-        if source in (*PLANETOID_NAMES, *PYG_NAMES):
-            data = load_pyg_nodes(source, root, mirror)
-        else:
-            data, split = load_ogb_nodes(source, root, mirror) if source.startswith("ogbn-") else sbm(source)
-        graphs: Sequence[Data] = [data]
-    elif isinstance(source, Data):
-        graphs = [source]
-    elif isinstance(source, str) and not source.endswith(".pt"):
-        raise InputError(
-            f"{source!r} is not a known data set of nodes; {suggestion(source, NODE_NAMES)}Known: "
-            f"{', '.join(NODE_NAMES)}, a .pt file; for whole graphs, use --method two_views."
-        )
-    else:
-        graphs = _graphs(source)
-        name = Path(source).stem if isinstance(source, str) else name
-    return prepare_nodes(graphs, str(name), split, features, max_degree)
-
-
-def _graphs(source: Any) -> list[Data]:
-    """Return the graphs of a list, of a PyG data set or of a `.pt` file."""
+    split: Split | None = None
+    name = str(source if isinstance(source, str) else getattr(source, "name", None) or "own")
     if isinstance(source, str):
-        allow_pyg_containers()
-        source = read_torch_file(Path(source), "save the graph with torch.save(data, path)")
-        if isinstance(source, tuple):  # of InMemoryDataset.save
-            source = Data.from_dict(source[0]) if source and isinstance(source[0], dict) else list(source[:1])
-    if isinstance(source, Data):
-        return [source]
-    if not isinstance(source, list | tuple | torch.utils.data.Dataset):
-        raise InputTypeError(
-            f"a data set of nodes must be one Data, a list or a PyG data set, got {type(source).__name__}."
-        )
-    return [source[i] for i in range(len(source))]  # type: ignore[arg-type]
+        if source.endswith(".pt"):
+            source, name = _read(Path(source)), Path(source).stem
+        elif source.startswith("ogbn-"):
+            source, split = load_ogb_nodes(source, root, mirror)
+        elif not is_node_name(source):
+            known = f"{suggestion(source, NODE_NAMES)}Known: {', '.join(NODE_NAMES)}, a .pt file"
+            raise InputError(f"{source!r} is not a known data set of nodes; {known}; of graphs: --method two_views.")
+        elif source.startswith("sbm"):
+            source, split = sbm(source)
+        else:
+            source = load_pyg_nodes(source, root, mirror)
+    graphs = [source] if isinstance(source, Data) else source
+    if not isinstance(graphs, list | tuple | torch.utils.data.Dataset):
+        found = type(graphs).__name__
+        raise InputTypeError(f"a data set of nodes must be one Data, a list or a PyG data set, got {found}.")
+    return _prepare([graphs[i] for i in range(len(graphs))], name, split, settings)  # type: ignore[arg-type]
 
 
-def prepare_nodes(
-    graphs: Sequence[Data], name: str, split: Mapping[str, Tensor] | None, features: str, max_degree: int
-) -> NodeDataset:
-    """Check graphs and return them as a `NodeDataset`; the split is `split`, else that of the graphs' masks.
+def _read(path: Path) -> Any:
+    """Return the graph or graphs in a `.pt` file."""
+    allow_pyg_containers()
+    content = read_torch_file(path, "save the graph with torch.save(data, path)")
+    if isinstance(content, tuple) and content:  # of InMemoryDataset.save
+        return Data.from_dict(content[0]) if isinstance(content[0], dict) else content[0]
+    return content
 
-    Raises:
-        InputError: a graph or a mask is invalid, or `y` is not one whole number per node, from 0.
-    """
-    data, slices, ptr = check_store(*collate_graphs(graphs, name, least=1), name, least=1)
-    split = split or _split(data, name)
-    for mask in MASKS.values():
-        if mask in data:
-            del data[mask], slices[mask]
-    y = data.get("y")
-    n = int(ptr[-1])
+
+def _prepare(graphs: Sequence[Data], name: str, split: Split | None, settings: NodeFeatures) -> NodeDataset:
+    """Check graphs and return them as a `NodeDataset`; the split is that of the graphs' masks, else `split`."""
+    data, slices, ptr = check_store(*collate_graphs(graphs, name), name, least=1)
+    split = _split(data, slices, ptr, name) or split
+    y, n = data.get("y"), int(ptr[-1])
     labels = class_labels(y.flatten(), torch.arange(n + 1), n) if isinstance(y, Tensor) else None
-    if labels is None:
-        found = "none" if y is None else f"shape {list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
-        raise InputError(
-            f"{name}: `y` must be one class for each of the {n} nodes, got {found}; for classes of whole graphs, use "
-            "--method two_views."
-        )
-    if unlabelled := int((y < 0).sum()):
-        raise InputError(
-            f"{name}: `y` of {unlabelled} nodes is negative, such as {int(y.min())}; number the classes from 0, or "
-            "leave nodes without a class out."
-        )
-    x, features, degrees = node_features(data, slices["edge_index"], ptr, features, max_degree, name)
-    check_finite(x, ptr, "x", name)
+    if labels is None or int(y.min()) < 0:
+        found = f"shape {list(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        rule = f"one class, from 0 on, for each of the {n} nodes (of whole graphs: --method two_views)"
+        raise InputError(f"{name}: `y` must be {rule}, got {found}; leave nodes without a class out.")
+    x, features, degrees = node_features(data, slices["edge_index"], ptr, settings, name)
     data.x, (data.y, classes) = x, labels
-    slices["x"] = slices["y"] = ptr.cpu()
+    slices = {key: cut for key, cut in slices.items() if key in data} | dict.fromkeys(("x", "y"), ptr.cpu())
     del data.num_nodes
     dataset = NodeDataset(data, slices, name, features, classes, degrees)
     dataset.split = split
     return dataset
 
 
-def _split(data: Data, name: str) -> dict[str, Tensor] | None:
-    """Return the indices in the masks of `data`, or None if it has no masks; raise InputError if they overlap."""
+def _split(data: Data, slices: Mapping[str, Tensor], ptr: Tensor, name: str) -> Split | None:
+    """Return the indices in PyG's masks of `data`, which are removed; None without masks of one column."""
     masks = {part: data.get(mask) for part, mask in MASKS.items()}
+    for key in set(MASKS.values()) & set(data.keys()):
+        del data[key]
     if any(not isinstance(mask, Tensor) or mask.dim() != 1 for mask in masks.values()):
         return None
-    if bool((torch.stack(list(masks.values())).bool().long().sum(dim=0) > 1).any()):
+    for part, mask in masks.items():
+        if not torch.equal(slices[MASKS[part]], ptr.cpu()) or ((mask != 0) & (mask != 1)).any():
+            raise InputError(f"{name}: `{MASKS[part]}` must hold True or False for each node of a graph.")
+    if bool((torch.stack(list(masks.values())).long().sum(dim=0) > 1).any()):
         raise InputError(f"{name}: the masks train_mask, val_mask and test_mask must not share a node.")
     return {part: mask.nonzero().squeeze(1) for part, mask in masks.items()}

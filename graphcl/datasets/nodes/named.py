@@ -13,7 +13,6 @@ files of Planetoid are pickles of Python 2, which PyG loads without a check; a p
 
 from __future__ import annotations
 
-import os
 import pickle
 import shutil
 import warnings
@@ -26,11 +25,10 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures
 from torch_geometric.utils import to_undirected
 
-from graphcl.datasets.fetch import fetch
+from graphcl.datasets.fetch import Mirror, fetch
 from graphcl.datasets.names import OGBN_NAMES, PLANETOID_NAMES
-from graphcl.datasets.ogb import checked_split, facts_of, load_archive, open_reader
-from graphcl.datasets.pyg import Reader, no_pickles
-from graphcl.datasets.staging import load_cached
+from graphcl.datasets.ogb import checked_split, load_archive, open_reader
+from graphcl.datasets.staging import Reader, load_cached, no_pickles
 from graphcl.errors import InputError
 from graphcl.system.optional import import_ogb
 
@@ -38,15 +36,11 @@ BAGS = ("Planetoid", "Amazon", "CitationFull", "Coauthor")
 """Classes of PyG whose features are bags of words."""
 
 
-def load_pyg_nodes(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> Data:
+def load_pyg_nodes(name: str, root: Path, mirror: Mirror) -> Data:
     """Return the graph that PyG's class loads; edges are in both directions if the set is of `Planetoid`.
 
-    `Cora` is `Planetoid(root, "Cora")`, `Amazon-Photo` is `Amazon(root / "Amazon-Photo", "Photo")`.
-
-    By default, the raw files are from Planetoid's server, else PyG downloads them.
-
-    Raises:
-        InputError: a file cannot be downloaded or read, or holds code.
+    `Cora` is `Planetoid(root, "Cora")`, `Amazon-Photo` is `Amazon(root / "Amazon-Photo", "Photo")`. Without a mirror,
+    the raw files are from Planetoid's server, or PyG downloads them.
     """
     planetoid = name in PLANETOID_NAMES
     kind, _, part = ("Planetoid", "", name) if planetoid else name.partition("-")
@@ -63,9 +57,8 @@ def load_pyg_nodes(name: str, root: Path, mirror: str | os.PathLike[str] | None 
                     shutil.copyfile(found, path)
 
         def process(self) -> None:
-            if planetoid:
-                for path in map(Path, self.raw_paths[:-1]):
-                    _check_pickle(path)
+            for path in map(Path, self.raw_paths[:-1] if planetoid else ()):
+                _check_pickle(path)
             super().process()
 
     def read(home: Path, prepare: bool) -> Data:
@@ -73,8 +66,7 @@ def load_pyg_nodes(name: str, root: Path, mirror: str | os.PathLike[str] | None 
         folder = home.parent if planetoid else home
         with no_pickles():
             warnings.filterwarnings("ignore", message="The .* dataset now returns an undirected graph")
-            reader: Any = Loaded(str(folder), *([part] if part else []))
-        graph: Data = reader[0]
+            graph: Data = Loaded(str(folder), *([part] if part else []))[0]
         graph.validate()
         return graph
 
@@ -109,14 +101,8 @@ def _check_pickle(path: Path) -> None:
         raise InputError(f"{path.name} is damaged, or not a file of Planetoid: {error}") from None
 
 
-def load_ogb_nodes(
-    name: str, root: Path, mirror: str | os.PathLike[str] | None = None
-) -> tuple[Data, dict[str, Tensor]]:
-    """Return the graph of the OGB set `name`, with edges in both directions, and its split; see `load_ogb`.
-
-    Raises:
-        InputError: the set has no class per node or several graphs, or see `load_ogb`.
-    """
+def load_ogb_nodes(name: str, root: Path, mirror: Mirror) -> tuple[Data, dict[str, Tensor]]:
+    """Return the graph of the OGB set `name`, with edges in both directions, and its split; see `load_ogb`."""
     if name not in OGBN_NAMES:
         raise InputError(f"{name!r} is not supported; sets of one class per node: {', '.join(OGBN_NAMES)}.")
     package = import_ogb("nodeproppred")
@@ -127,4 +113,4 @@ def load_ogb_nodes(
         edges = to_undirected(graph.edge_index, num_nodes=graph.num_nodes)
         return Data(x=graph.x, edge_index=edges, y=graph.y.flatten()), checked_split(split, graph.num_nodes)
 
-    return load_archive(name, facts_of(name, package), root, mirror, parse)
+    return load_archive(name, package, root, mirror, parse)

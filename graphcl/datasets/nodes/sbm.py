@@ -15,19 +15,17 @@ _BLOCKS = 8
 _COLUMNS = 128
 
 
-def sbm(name: str = "sbm", degree: float = 13.8, homophily: float = 0.7) -> tuple[Data, dict[str, Tensor]]:
+def sbm(name: str = "sbm") -> tuple[Data, dict[str, Tensor]]:
     """Return a graph with eight classes of equal size, and its split into training, validation and test nodes.
 
-    Each of the N * degree / 2 edges starts at a random node. With probability `homophily` it ends at a random node of
-    the same class, else at any random node. A node's 128 features are Gaussian noise of deviation 1 plus the mean of
+    Each of the 6.9 N edges starts at a random node. With probability 0.7 it ends at a random node of the same class,
+    else at any random node. A node's 128 features are Gaussian noise of deviation 1 plus the mean of
     its class, of length 2, so features alone predict the class poorly. The training part has 20 nodes per class; 25 %
     of the other nodes are for validation, 75 % for testing. The graph depends on N only. With 169,343 nodes it has 1.17
     million edges, as many as ogbn-arxiv.
 
     Args:
         name: `sbm-N`, or `sbm` for 2,000 nodes.
-        degree: mean degree.
-        homophily: probability that an edge is drawn within a class.
 
     Raises:
         InputError: fewer than 400 nodes.
@@ -40,11 +38,11 @@ def sbm(name: str = "sbm", degree: float = 13.8, homophily: float = 0.7) -> tupl
         raise InputError(f"`{name}` must have at least 400 nodes, got {n}.")
     draw = torch.Generator().manual_seed(n)
     y = torch.arange(n) % _BLOCKS
-    edges = int(n * degree / 2)
+    edges = int(n * 13.8 / 2)
     source, target = torch.randint(n, (2, edges), generator=draw)
-    own = torch.rand(edges, generator=draw) < homophily
-    same = (target // _BLOCKS * _BLOCKS + y[source]) % n  # the nodes of a class are _BLOCKS apart
-    target = torch.where(own, same, target)
+    own = torch.rand(edges, generator=draw) < 0.7
+    # the nodes of a class are _BLOCKS apart
+    target = torch.where(own, (target // _BLOCKS * _BLOCKS + y[source]) % n, target)
     pairs = torch.stack([source, target])[:, source != target]
     centres = torch.nn.functional.normalize(torch.randn(_BLOCKS, _COLUMNS, generator=draw)) * 2
     x = centres[y] + torch.randn(n, _COLUMNS, generator=draw)

@@ -1,11 +1,8 @@
 """Load TU data sets by PyG's `TUDataset`, whose layout of the cache is kept: root/NAME/raw and root/NAME/processed.
 
-What PyG's class lacks:
-
-- a `mirror`, an atomic download and one process at a time (`graphcl.datasets.staging`);
-- it drops the last line of a file that does not end with a line end, which loses a node or an edge;
-- it assigns nodes and edges to wrong graphs if `NAME_graph_indicator.txt` is not in ascending order, if an edge joins
-  two graphs or ends at a missing node, or if a file has fewer lines than there are nodes or graphs.
+PyG's class drops the last line of a file that does not end with a line end. It assigns nodes and edges to wrong graphs
+if `NAME_graph_indicator.txt` is not in ascending order, if an edge joins two graphs or ends at a missing node, or if a
+file has fewer lines than there are nodes or graphs.
 """
 
 from __future__ import annotations
@@ -22,24 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.datasets import TUDataset
 
-from graphcl.datasets.fetch import fetch, unpack
+from graphcl.datasets.dataset import Collated
+from graphcl.datasets.fetch import Mirror, fetch, unpack
 from graphcl.datasets.names import TU_NAMES, check_name, dataset_names, listing, suggestion
-from graphcl.datasets.pyg import Collated, Reader, no_pickles
-from graphcl.datasets.staging import load_cached
+from graphcl.datasets.staging import Reader, load_cached, no_pickles
 from graphcl.datasets.store import check_store
 from graphcl.errors import InputError, reason
 
-Get = Callable[[Path], object]
-"""Function that writes the text files of a set into a new folder."""
-
 
 class _Reader(Reader, TUDataset):
-    def __init__(self, root: Path, name: str, get: Get | None) -> None:
-        self._get, self._prepare = get, get is not None
+    def __init__(self, root: Path, name: str, get: Callable[[Path], object], prepare: bool) -> None:
+        self._get, self._prepare = get, prepare
         super().__init__(str(root), name)
 
     def download(self) -> None:
-        assert self._get is not None
         self._get(Path(self.raw_dir))
 
     def process(self) -> None:
@@ -47,8 +40,8 @@ class _Reader(Reader, TUDataset):
             path.write_bytes(path.read_bytes().rstrip() + b"\n")
         graph = self._numbers("graph_indicator")[:, 0]
         step = np.diff(graph, prepend=0)
-        rule = "graphs must be numbered from 1 in ascending order, without gaps"
-        self._refuse("graph_indicator", (step < 0) | (step > 1) | (graph < 1), rule)
+        wrong = (step < 0) | (step > 1) | (graph < 1)
+        self._refuse("graph_indicator", wrong, "graphs must be numbered from 1 in ascending order, without gaps")
         edges = self._numbers("A")
         missing = (edges < 1) | (edges > graph.size)
         crossing = np.ptp(graph[np.where(missing, 1, edges) - 1], axis=1) > 0
@@ -70,20 +63,13 @@ class _Reader(Reader, TUDataset):
             raise InputError(f"{self.name}_{part}.txt line {int(wrong.argmax()) + 1}: {rule}.")
 
 
-def load_tu(name: str, root: Path, mirror: str | os.PathLike[str] | None = None) -> Collated:
-    """Return the graphs of the TU set `name`: from the cache under `root`, else from `mirror` or the public server.
-
-    Raises:
-        InputError: the name is unknown, the archive cannot be fetched, or its files are invalid.
-    """
+def load_tu(name: str, root: Path, mirror: Mirror) -> Collated:
+    """Return the graphs of the TU set `name`: from the cache under `root`, else from `mirror` or the public server."""
     check_name(name)
     if mirror is None and name not in TU_NAMES and not (root / name).is_dir():
         here = f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
-        raise InputError(
-            f"unknown data set {name!r}; {suggestion(name, dataset_names())}Known: {listing(TU_NAMES)} "
-            f"(all: dataset_names()). Another TU set loads from a folder that holds {name}.zip, given as `mirror` "
-            f"(--mirror FOLDER){here}."
-        )
+        advice = f"see dataset_names(); another TU set needs `mirror` (--mirror FOLDER) with {name}.zip{here}"
+        raise InputError(f"unknown data set {name!r}; {suggestion(name, dataset_names())}{advice}.")
 
     def get(raw: Path) -> None:
         unpack(fetch(f"{name}.zip", TUDataset.url, mirror, raw.parents[1]), name, raw)
@@ -96,39 +82,29 @@ def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
 
     The cache is `root/NAME-<digest of the text files>`, so nothing is written into `folder`, and edited files are read
     again.
-
-    Raises:
-        InputError: the files are not found, belong to several sets, or are invalid.
     """
     names = [file.removesuffix("_A.txt") for file in os.listdir(folder) if file.endswith("_A.txt")]
     if len(names) != 1:
-        there = listing(os.listdir(folder))
-        raise InputError(
-            f"folder {str(folder)!r} must hold one data set in TU text layout (NAME_A.txt, NAME_graph_indicator.txt, "
-            f"...), found {len(names)} files *_A.txt. The folder holds: {there}."
-        )
-    name = names[0]
-    check_name(name)
+        found = f"found {len(names)} files *_A.txt. The folder holds: {listing(os.listdir(folder))}"
+        raise InputError(f"folder {str(folder)!r} must hold one data set in TU text layout (NAME_A.txt, ...), {found}.")
+    check_name(name := names[0])
     files = sorted(folder.glob(f"{name}_*.txt"))
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.name}:{file.stat().st_size}\n".encode() + file.read_bytes())
 
-    def get(raw: Path) -> None:
-        for file in files:
-            shutil.copyfile(file, raw / file.name)
-
-    return name, _load(root / f"{name}-{digest.hexdigest()[:12]}" / name, get)
+    home = root / f"{name}-{digest.hexdigest()[:12]}" / name
+    return name, _load(home, lambda raw: [shutil.copyfile(file, raw / file.name) for file in files])
 
 
-def _load(home: Path, get: Get) -> Collated:
-    """Return the graphs of the set `home.name`, whose cache is the folder `home`."""
+def _load(home: Path, get: Callable[[Path], object]) -> Collated:
+    """Return the graphs of the set whose cache is `home`; `get` writes its text files into a new folder."""
     if set("*?[") & set(str(home)) or "::" in str(home):
         raise InputError(f"`data_root` of {home} must not hold '*', '?', '[' or '::': PyG's reader expands them.")
 
     def read(home: Path, prepare: bool) -> Collated:
         with no_pickles():
-            reader: Any = _Reader(home.parent, home.name, get if prepare else None)
+            reader: Any = _Reader(home.parent, home.name, get, prepare)
         if prepare:
             check_store(reader._data, reader.slices, home.name)
         return reader._data, reader.slices

@@ -1,7 +1,6 @@
 """Test molecules from SMILES: the coding against OGB's own, tables and their errors, splits, the commands."""
 
 import gzip
-import os
 
 import numpy as np
 import pytest
@@ -13,8 +12,10 @@ from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES, MoleculeGINE
 from tests.datasets.graphs import one_line
 
 pytest.importorskip("rdkit", reason="rdkit is not installed")
-from rdkit import Chem
+from rdkit import Chem, DataStructs
+from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
+from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4
 from graphcl.datasets.molecules.graphs import molecule_graphs
 from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
 
@@ -34,7 +35,7 @@ def parsed(smiles):
     return [Chem.MolFromSmiles(each) for each in smiles]
 
 
-def test_the_coding_is_that_of_ogb():
+def test_the_coding_is_that_of_ogb_and_within_the_tables_of_the_encoder():
     smiles2graph = pytest.importorskip("ogb.utils.mol").smiles2graph
     data, slices = molecule_graphs(parsed(SMILES))
     for number, each in enumerate(SMILES):
@@ -44,9 +45,6 @@ def test_the_coding_is_that_of_ogb():
         np.testing.assert_array_equal(data.x[atoms], expected["node_feat"], each)
         np.testing.assert_array_equal(data.edge_index[:, edges], expected["edge_index"], each)
         np.testing.assert_array_equal(data.edge_attr[edges], expected["edge_feat"], each)
-
-
-def test_every_category_has_a_row_in_the_tables_of_the_encoder():
     atropisomer = Chem.MolFromSmiles("Cc1cccc(I)c1-c1c(C)cccc1I |wU:7.7|")
     odd = Chem.MolFromSmiles("*" + "[Si](C)(C)" * 3 + "C")
     odd.GetAtomWithIdx(0).SetNumRadicalElectrons(9)
@@ -71,8 +69,10 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
         "frame": pd.DataFrame({"smiles": rows}),
         "molecules": parsed(rows),
     }
-    expected = load_dataset(rows)
-    assert expected[1].smiles == "c1ccccc1"
+    graphs = [from_smiles(each) for each in rows]
+    expected, again = load_dataset(rows), load_dataset(graphs, smiles="smiles")  # not PyG's own coding
+    assert (expected[1].smiles, torch.equal(again.x, expected.x)) == ("c1ccccc1", True)
+    assert not torch.equal(again.x, torch.cat([graph.x for graph in graphs]))
     for name, source in sources.items():
         found = load_dataset(source)
         assert torch.equal(found.x, expected.x), name
@@ -80,41 +80,25 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
         assert found.id.tolist() == [0, 1], name
 
 
-def test_graphs_of_from_smiles_are_read_again_in_this_coding():
-    graphs = [from_smiles(each) for each in ("CCO", "CCN")]
-    for number, graph in enumerate(graphs):
-        graph.y = torch.tensor([float(number)])
-    found = load_dataset(graphs, smiles="smiles", target="y")
-    assert torch.equal(found.x, load_dataset(["CCO", "CCN"]).x)
-    assert not torch.equal(found.x, torch.cat([graph.x for graph in graphs]))
-    assert found.y.tolist() == [0, 1]
-
-
-def test_invalid_rows_are_named_and_left_out(tmp_path, capfd):
-    with pytest.warns(UserWarning, match=r"^m: 1 row holds no valid molecule of .* atoms: line 4 'xx'; left out\.$"):
+def test_invalid_rows_are_left_out_and_texts_are_classes(tmp_path, capfd):
+    says = r"^m: 1 of 5 rows hold no valid molecule of .* atoms: line 4 'xx'; left out\.$"
+    with pytest.warns(UserWarning, match=says):
         found = load_dataset(table(tmp_path), target="active")
     assert (found.id.tolist(), found.y.tolist()) == ([0, 1, 3, 4], [1, 0, 1, 0])
     assert capfd.readouterr().err == ""  # nothing from RDKit
-
-
-def test_texts_are_classes_in_alphabetical_order(tmp_path, capsys):
-    found = load_dataset(table(tmp_path, ROWS.replace("xx", "CC")), target="kind")
+    found = load_dataset(table(tmp_path, ROWS.replace("xx", "CC").replace("kind", "a kind")), target="a kind")
     assert found.y.tolist() == [1, 0, 1, 0, 0]
-    assert capsys.readouterr().err == "graphcl: classes of kind: 0 = no, 1 = yes\n"
+    assert capfd.readouterr().err == "graphcl: classes of a kind: 0 = no, 1 = yes\n"
 
 
-@pytest.mark.parametrize("cells", [(20000001, 20000002, 20000003), (-(2**53) + 1, 0, 2**53 - 1), ("1.0", "True", 3)])
-def test_classes_are_read_as_they_stand(tmp_path, cells):
-    text = "smiles,y\n" + "".join(f"{'C' * (row + 1)},{cell}\n" for row, cell in enumerate(cells))
-    found = load_dataset(table(tmp_path, text), target="y")
-    numbers = [1 if cell == "True" else int(float(cell)) for cell in cells]
-    assert found.classes[found.y].tolist() == numbers
-
-
-@pytest.mark.parametrize("cell", ["", "NaT", "<NA>", "n/a", "None"])
-def test_missing_cells_are_no_class(tmp_path, cell):
-    y = load_dataset(table(tmp_path, f"smiles,y\nC,a\nCC,{cell}\nCCC,b\n"), target="y").y
-    assert (y.isnan().flatten().tolist(), y[[0, 2]].tolist()) == ([False, True, False], [[0], [1]])
+def test_targets_are_read_as_they_stand(tmp_path):
+    for cells in ((20000001, 20000002, 20000003), (-(2**53) + 1, 0, 2**53 - 1), ("1.0", "True", 3)):
+        text = "smiles,y\n" + "".join(f"{'C' * (row + 1)},{cell}\n" for row, cell in enumerate(cells))
+        found = load_dataset(table(tmp_path, text), target="y")
+        assert found.classes[found.y].tolist() == [1 if cell == "True" else int(float(cell)) for cell in cells]
+    for cell in ("", "NaT", "<NA>", "n/a", "None"):
+        y = load_dataset(table(tmp_path, f"smiles,y\nC,a\nCC,{cell}\nCCC,b\n"), target="y").y
+        assert (y.isnan().flatten().tolist(), y[[0, 2]].tolist()) == ([False, True, False], [[0], [1]]), cell
     found = load_dataset(table(tmp_path, "smiles,y\nC,1e20\nCC,1\n"), target="y")  # no exact float, so no class
     assert (found.labelled, found.y.flatten().tolist()) == (False, [pytest.approx(1e20), 1])
 
@@ -127,7 +111,7 @@ def test_unsanitised_molecules_become_the_graphs_of_their_smiles():
     assert torch.equal(found.x, expected.x)
     assert torch.equal(found.edge_attr, expected.edge_attr)
     assert molecules[0].NeedsUpdatePropertyCache()  # the input is not changed
-    with pytest.warns(UserWarning, match="1 row holds no valid molecule of at most"):
+    with pytest.warns(UserWarning, match="1 of 20 rows hold no valid molecule of at most"):
         load_dataset([*molecules, Chem.MolFromSmiles("C(C)(C)(C)(C)C", sanitize=False)])
 
 
@@ -135,7 +119,7 @@ def test_limits(tmp_path, monkeypatch):
     large = ["C" * 10_000, "CC", "C"]
     assert load_dataset(large)[0].num_nodes == 10_000
     monkeypatch.setattr("graphcl.datasets.molecules.smiles.MAX_ATOMS", 9_999)
-    with pytest.warns(UserWarning, match="1 row holds no valid molecule of at most 9999 atoms: row 0 'CCC"):
+    with pytest.warns(UserWarning, match="1 of 3 rows hold no valid molecule of at most 9999 atoms: row 0 'CCC"):
         assert len(load_dataset(large)) == 2
     monkeypatch.setattr("graphcl.datasets.molecules.table.MAX_UNPACKED", 1000)
     load_dataset(table(tmp_path, "C\n" * 100, "m.smi"))
@@ -145,54 +129,49 @@ def test_limits(tmp_path, monkeypatch):
     long = table(tmp_path, f"C\n{'C' * 1000}\n", "m.smi")
     one_line(lambda: load_dataset(long), "line 2 has more than 1000 characters")
     one_line(lambda: load_dataset(long, target="y"), "its lines are SMILES")
-    os.mkfifo(tmp_path / "pipe.csv")
     (tmp_path / "folder.csv").mkdir()
-    for name, says in (("pipe", "not a regular file"), ("folder", "not a regular file"), ("none", "No such file")):
+    for name, says in (("folder", "Is a directory"), ("none", "No such file")):
         one_line(lambda name=name: load_dataset(tmp_path / f"{name}.csv"), "cannot read", says)
 
 
 OF_Y = {"target": "y"}
 SPLIT = {"target": "logS", "split": "random"}
+FLOAT32 = "`target` 'y' needs numbers of float32, got "
 REFUSED = [
-    ("", {}, "is empty"),
     ("smiles\n", {}, "holds no molecule"),
-    ("a,b\nC,C\n", {}, "has no column `smiles`; name one by `smiles`. Columns: a, b."),
-    ("smiles,SMILES\nC,C\n", {}, "has several columns `smiles`; name one"),
-    ("smiles,y,y\nC,1,2\n", OF_Y, "has 2 columns 'y'; rename all but one"),
-    (ROWS, {"smiles": "smile"}, "has no column 'smile'; did you mean smiles? Columns: active, id, kind"),
-    (ROWS, {"target": "logP"}, "has no column 'logP'; did you mean logS"),
+    ("a,b\nC,C\n", {}, "has no columns 'smiles'; Columns: a, b."),
+    ("Smiles,SMILES\nC,C\n", {}, "has no columns 'smiles'; did you mean"),
+    ("smiles,y,y\nC,1,2\n", OF_Y, "has 2 columns 'y'; "),
+    (ROWS, {"smiles": "smile"}, "has no columns 'smile'; did you mean smiles? Columns: active, id, kind"),
     ("smiles\nxx\n\nyy\n", {}, "2 of 2 rows hold no valid molecule of at most 16384 atoms: line 2 'xx', line 4 'yy'"),
-    (ROWS, {"invalid": "stop"}, "1 row holds no valid molecule of at most 16384 atoms: line 4 'xx'; correct the row"),
-    (ROWS, {"invalid": "drop"}, "`invalid` must be skip or stop, got 'drop'."),
-    ("smiles,y\nC,1\nCC,low\n", OF_Y, "holds numbers, but 'low' in line 3; leave missing cells empty."),
-    ("smiles,y\nC,1\nCC,1_0\n", OF_Y, "holds numbers, but '1_0' in line 3"),
-    ("smiles,y\nC,1\nCC,1.5e39\n", OF_Y, "`target` 'y' holds 1.5e39 in line 3, which float32 cannot hold"),
-    ("smiles,y\nC,1\nCC,1e-50\n", OF_Y, "`target` 'y' holds 1e-50 in line 3, which float32 cannot hold"),
-    ("smiles,y\nC,a\nCC,a\n", OF_Y, "holds only 'a'; two classes are needed."),
+    (ROWS, {"invalid": "stop"}, "1 of 5 rows hold no valid molecule of at most 16384 atoms: line 4 'xx'; correct the"),
+    (ROWS, {"invalid": "drop"}, "`invalid` must be 'skip' or 'stop', got 'drop'."),
+    ("smiles,y\nC,1\nCC,low\n", OF_Y, f"{FLOAT32}'low' in line 3; correct it, or leave it empty."),
+    ("smiles,y\nC,1\nCC,1_0\n", OF_Y, f"{FLOAT32}'1_0' in line 3"),
+    ("smiles,y\nC,1\nCC,1.5e39\n", OF_Y, f"{FLOAT32}'1.5e39' in line 3"),
+    ("smiles,y\nC,1\nCC,1e-50\n", OF_Y, f"{FLOAT32}'1e-50' in line 3"),
+    ("smiles,y\nC,a\nCC,a\n", OF_Y, "holds strings such as 'a'; give one target of two."),
     ('smiles,y\nC,1\n"CC,0\n' + "C,1\n" * 52, OF_Y, "line 3: unexpected end of data; close the quote"),
-    ('smiles,y\nC,1\n"CC"C,0\n', OF_Y, "line 3: ',' expected after"),
     ("smiles,y\nC,1,2\n", OF_Y, "line 2 has 3 cells, the header 2"),
     (b"smiles\n\xe9\n", {}, "codec can't decode byte 0xe9 in position 7: invalid continuation byte; save it as text"),
     (ROWS, {"target": ["kind", "active"]}, "holds strings such as 'no'"),
     (ROWS, {"split": "scaffold"}, "`split` scaffold needs targets to score"),
-    (ROWS, {"metric": "rmse"}, "`metric` rmse scores a split; pass `split` too"),
     (ROWS, {"target": "active", "split": "random"}, "leaves the part valid empty"),
-    (ROWS, {**SPLIT, "metric": "ap"}, "needs targets of 0 or 1, but logS holds other"),
-    (ROWS, {**SPLIT, "metric": "acc"}, "needs targets of classes 0, 1, ..."),
-    (ROWS.replace(",0.5,", ",20000001,"), {**SPLIT, "metric": "acc"}, "needs targets of classes 0, 1, ..."),
-    (ROWS, {**SPLIT, "split": "time"}, "`split` must be one of random, stratified, scaffold, got 'time'."),
+    (ROWS, {**SPLIT, "metric": "ap"}, "`metric` ap needs targets of 0 or 1"),
+    (ROWS, {**SPLIT, "metric": "acc"}, "`metric` acc needs targets of 0 or 1 (acc: of classes 0, 1, ...)"),
+    (ROWS, {**SPLIT, "split": "time"}, "`split` must be 'random', 'stratified' or 'scaffold', got 'time'."),
     ("smiles\nC\n", {}, "m holds 1 graph; contrasting graphs needs at least two."),
     (["C", "CC"], OF_Y, "a list has none; give a pandas DataFrame"),
-    ("synthetic", OF_Y, "`target` 'y' is for molecules: .csv"),
-    ([from_smiles("C")] * 2, {"smiles": "smiles", **OF_Y}, "graph 0 has no `y`; give it to all graphs"),
-    ([from_smiles("C")] * 2, {"smiles": "smiles", "target": "x"}, "`x` of graph 0 must be one number, got [1, 9]"),
+    ("synthetic", OF_Y, "`target` ['y'] is for molecules: .csv"),
+    ([from_smiles("C")] * 2, {"smiles": "smiles", **OF_Y}, "`y` of graph 0 must be one number or string, got None"),
+    ([from_smiles("C")] * 2, {"smiles": "smiles", "target": "x"}, "`x` of graph 0 must be one number or string, got"),
 ]
 
 
-@pytest.mark.parametrize(("source", "arguments", "message"), REFUSED)
-def test_an_unusable_source_is_refused_in_one_line(tmp_path, source, arguments, message):
-    source = source if isinstance(source, list) or source == "synthetic" else table(tmp_path, source)
-    one_line(lambda: load_dataset(source, **arguments), message)
+def test_an_unusable_source_is_refused_in_one_line(tmp_path):
+    for given, arguments, message in REFUSED:
+        source = given if isinstance(given, list) or given == "synthetic" else table(tmp_path, given)
+        one_line(lambda source=source, arguments=arguments: load_dataset(source, **arguments), message)
 
 
 def test_packed_molecules_are_the_loaded_ones(tmp_path, monkeypatch):
@@ -233,3 +212,18 @@ def test_a_stratified_split_balances_classes_and_values():
         assert torch.cat(list(parts.values())).unique().numel() == 200
         assert all(abs(y[graphs].mean() - y.mean()) < 0.06 for graphs in parts.values())
     one_line(lambda: split_molecules(["C"] * 200, torch.zeros(200, 2), "stratified"), "takes one target, got 2")
+
+
+def test_fingerprints_and_descriptors_are_those_of_rdkit():
+    smiles = ("CCO", "OCC", "c1ccccc1O", "[Na+].[Cl-]", "*CC")
+    rows = ecfp4(smiles)
+    assert rows.shape == (5, 2048)
+    assert torch.equal(rows[0], rows[1])  # the same molecule, written differently
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
+    first, other = (generator.GetFingerprint(Chem.MolFromSmiles(smiles[i])) for i in (0, 2))
+    both, either = (rows[0] * rows[2]).sum(), torch.maximum(rows[0], rows[2]).sum()
+    assert float(both / either) == pytest.approx(DataStructs.TanimotoSimilarity(first, other))
+    rows, names = descriptors(smiles), [name for name, _ in Descriptors.descList]
+    assert rows.shape == (5, len(names))
+    assert rows.isfinite().all()
+    assert torch.expm1(rows[0, names.index("MolWt")]).item() == pytest.approx(46.069, abs=1e-2)

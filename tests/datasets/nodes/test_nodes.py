@@ -21,17 +21,22 @@ def masks(n=30):
     return {f"{name}_mask": parts == number for number, name in enumerate(("train", "val", "test"))}
 
 
-@pytest.mark.parametrize("wrap", [lambda graph: graph, lambda graph: [graph]], ids=["data", "list"])
-def test_one_graph_of_ones_own(wrap):
-    dataset = load_dataset(wrap(own(**masks())), nodes=True)
-    assert isinstance(dataset, NodeDataset)
-    assert repr(dataset) == "NodeDataset('own', 30 nodes, 1 graph, x: 3 columns (labels), 3 classes)"
-    assert dataset.classes.tolist() == [5, 6, 7]
-    assert dataset.y.tolist() == [number % 3 for number in range(30)]
-    assert {part: nodes.tolist() for part, nodes in dataset.split.items()} == {
-        "train": [*range(10)], "valid": [*range(10, 20)], "test": [*range(20, 30)],
-    }  # fmt: skip
-    assert "train_mask" not in dataset[0]
+def test_one_graph_of_ones_own(tmp_path):
+    graph = own(**masks())
+    torch.save(graph, tmp_path / "own.pt")
+    for source in (graph, [graph], str(tmp_path / "own.pt")):
+        dataset = load_dataset(source, nodes=True)
+        assert isinstance(dataset, NodeDataset)
+        assert repr(dataset) == "NodeDataset('own', 30 nodes, 1 graph, x: 3 columns (labels), 3 classes)"
+        assert dataset.classes.tolist() == [5, 6, 7]
+        assert dataset.y.tolist() == [number % 3 for number in range(30)]
+        assert {part: nodes.tolist() for part, nodes in dataset.split.items()} == {
+            "train": [*range(10)], "valid": [*range(10, 20)], "test": [*range(20, 30)],
+        }  # fmt: skip
+        assert "train_mask" not in dataset[0]
+    del graph.x
+    graph.num_nodes = 30
+    assert load_dataset(graph, nodes=True)[0].x.tolist() == [[1.0]] * 30
 
 
 def test_a_data_set_with_a_known_name_is_not_loaded_by_its_name():
@@ -53,56 +58,38 @@ def test_a_few_graphs_are_one_batch():
     assert batch.edge_index[:, 4:].tolist() == (EDGES + 30).tolist()
 
 
-def test_a_file(tmp_path):
-    torch.save(own(**masks()), tmp_path / "mine.pt")
-    dataset = load_dataset(str(tmp_path / "mine.pt"), nodes=True)
-    assert (dataset.name, len(dataset.y), len(dataset.split["test"])) == ("mine", 30, 10)
-
-
-def test_no_features_become_a_constant():
-    graph = own()
-    del graph.x
-    graph.num_nodes = 30
-    assert load_dataset(graph, nodes=True)[0].x.tolist() == [[1.0]] * 30
-
-
+ONE_CLASS = "`y` must be one class, from 0 on, for each of the 30 nodes (of whole graphs: --method two_views), got "
+TRUTHS = "`train_mask` must hold True or False for each node of a graph"
 CHANGES = [
-    ({"y": torch.tensor([1])}, "`y` must be one class for each of the 30 nodes, got shape [1]; for classes of"),
-    ({"y": None}, "`y` must be one class for each of the 30 nodes, got none"),
-    ({"y": torch.rand(30)}, "`y` must be one class for each"),
-    ({"y": torch.zeros(30, 121)}, "got shape [30, 121]"),
+    ({"y": torch.tensor([1])}, f"{ONE_CLASS}shape [1]; leave nodes without a class out"),
+    ({"y": None}, f"{ONE_CLASS}NoneType"),
+    ({"y": torch.rand(30)}, f"{ONE_CLASS}shape [30]"),
     ({"edge_index": torch.tensor([[0], [40]])}, "its graph has 30 nodes"),
-    ({"y": torch.arange(30) % 3 - 1}, "`y` of 10 nodes is negative, such as -1; number the classes from 0"),
+    ({"y": torch.arange(30) % 3 - 1}, f"{ONE_CLASS}shape [30]"),
     ({"train_mask": torch.ones(30, dtype=torch.bool)}, "train_mask, val_mask and test_mask must not share"),
-    ({"train_mask": torch.full((30,), 0.4)}, "`train_mask` must hold True or False for each node, got 0.4"),
-    (masks(31), "`train_mask` of graph 0 must hold True or False for each node"),
+    ({"train_mask": torch.full((30,), 0.4)}, TRUTHS),
+    (masks(31), TRUTHS),
 ]
 SOURCES = [
     *((own(**{**masks(), **change}), says) for change, says in CHANGES),
-    ([own(30, **masks(20)), own(20, **masks(30))], "`train_mask` of graph 0 must hold True or False for each node"),
+    ([own(30, **masks(20)), own(20, **masks(30))], TRUTHS),
     ([own(**masks()), own()], "graph 1 has no `test_mask`, graph 0 has one"),
     ([own(**masks()), own(**{key: mask.view(-1, 1) for key, mask in masks().items()})], "cannot be put together"),
     ([own(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     ([], "own holds no graph"),
-    (3, "must be one Data, a list or a PyG data set, got int"),
     ("PROTEINS", "'PROTEINS' is not a known data set of nodes; Known: Cora, CiteSeer"),
     ("sbm-30", "`sbm-30` must have at least 400 nodes, got 30."),
 ]
-
-
-@pytest.mark.parametrize(("source", "says"), SOURCES)
-def test_invalid_sources_get_one_line(source, says):
-    one_line(lambda: load_dataset(source, nodes=True), says)
-
-
-FILES = [({"a": 1}, "must be one Data"), ({}, "must be one Data"), (3, "must be one Data"), (None, "must be one Data")]
+FILES = [({"a": 1}, "must be one Data"), (3, "must be one Data"), (None, "must be one Data")]
 FILES += [((), "own holds no graph"), (torch.ones(3), "must be one Data")]
 
 
-@pytest.mark.parametrize(("content", "says"), FILES, ids=str)
-def test_a_file_of_something_else_gets_one_line(content, says, tmp_path):
-    torch.save(content, tmp_path / "own.pt")
-    one_line(lambda: load_dataset(str(tmp_path / "own.pt"), nodes=True), says)
+def test_invalid_sources_get_one_line(tmp_path):
+    for source, says in SOURCES:
+        one_line(lambda source=source: load_dataset(source, nodes=True), says)
+    for content, says in FILES:
+        torch.save(content, tmp_path / "own.pt")
+        one_line(lambda: load_dataset(str(tmp_path / "own.pt"), nodes=True), says)
 
 
 def test_a_set_of_nodes_names_the_methods():

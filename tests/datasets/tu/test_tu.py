@@ -2,7 +2,6 @@
 
 import shutil
 
-import pytest
 import torch
 from torch_geometric.datasets import TUDataset
 
@@ -31,17 +30,19 @@ def test_the_cache_is_that_of_pyg(mirror, root):
     assert_tiny(load_dataset("TINY", root))
 
 
-@pytest.mark.parametrize("ending", ["", "\n\n \n", "\r\n"])
-def test_line_ends_lose_nothing(ending, root, tmp_path):
-    # PyG's reader drops a last line without a line end, and fails on blank lines
-    write_zip(tmp_path / "m", graph_labels=f"1\r\n-1\r\n1{ending}", A="1,2\n2,1\n2,3\n3,2\n4,5\n5,4\n6,7\n7,6" + ending)
-    assert_tiny(load_dataset("TINY", root, tmp_path / "m"))
-
-
-@pytest.mark.parametrize("more", [{"edge_labels": "1\n2\n"}, {"node_labels": None}])
-def test_last_graphs_without_edges_are_kept(more, root, tmp_path):
-    dataset = load_dataset("TINY", root, write_zip(tmp_path / "m", A="1, 2\n2, 1\n", **more))
-    assert [(graph.num_nodes, graph.num_edges) for graph in dataset] == [(3, 2), (2, 0), (3, 0)]
+def test_line_ends_and_graphs_without_edges_lose_nothing(tmp_path):
+    for ending in (
+        "",
+        "\n\n \n",
+        "\r\n",
+    ):  # PyG's reader drops a last line without a line end, and fails on blank lines
+        edges = "1,2\n2,1\n2,3\n3,2\n4,5\n5,4\n6,7\n7,6"
+        write_zip(tmp_path / "m", graph_labels=f"1\r\n-1\r\n1{ending}", A=edges + ending)
+        assert_tiny(load_dataset("TINY", tmp_path / repr(ending), tmp_path / "m"))
+    for number, more in enumerate([{"edge_labels": "1\n2\n"}, {"node_labels": None}]):
+        write_zip(tmp_path / "m", A="1, 2\n2, 1\n", **more)
+        dataset = load_dataset("TINY", tmp_path / str(number), tmp_path / "m")
+        assert [(graph.num_nodes, graph.num_edges) for graph in dataset] == [(3, 2), (2, 0), (3, 0)]
 
 
 def test_attributes_are_left_out(root, tmp_path):
@@ -51,23 +52,21 @@ def test_attributes_are_left_out(root, tmp_path):
     assert (dataset.features, dataset.num_features, dataset[0].edge_attr) == ("constant", 1, None)
 
 
-@pytest.mark.parametrize(("numbers", "kept"), [(None, None), ("0.5\n", [0.5]), ("0.5,0.5\n", [[0.5, 0.5]])])
-def test_regression_is_kept_but_not_labelled(numbers, kept, root, tmp_path):
-    parts = {"graph_labels": None, "graph_attributes": numbers and 3 * numbers}
-    dataset = load_dataset("TINY", root, write_zip(tmp_path / "m", **parts))
-    assert (dataset.labelled, None if dataset[1].y is None else dataset[1].y.tolist()) == (False, kept)
+def test_regression_is_kept_but_not_labelled(tmp_path):
+    for number, (lines, kept) in enumerate([(None, None), ("0.5\n", [0.5]), ("0.5,0.5\n", [[0.5, 0.5]])]):
+        write_zip(tmp_path / "m", graph_labels=None, graph_attributes=lines and 3 * lines)
+        dataset = load_dataset("TINY", tmp_path / str(number), tmp_path / "m")
+        assert (dataset.labelled, None if dataset[1].y is None else dataset[1].y.tolist()) == (False, kept)
 
 
 DAMAGE = [
     ({"A": "1, 2\n2, 1\n3, 4\n"}, "TINY_A.txt line 3: an edge must join two of the nodes 1 to 8, in one graph"),
-    ({"A": "1, 2\n0, 1\n"}, "TINY_A.txt line 2"),
     ({"A": "1, 2\n2; 1\n"}, "TINY_A.txt: "),
     ({"A": "1, 2\n2, 1, 3\n"}, "TINY_A.txt: the number of columns changed from 2 to 3 at row 2"),
     ({"A": "1\n2\n"}, "cannot prepare TINY"),
     ({"A": "\n"}, "TINY_A.txt: loadtxt: input contained no data"),
     ({"graph_indicator": None}, "TINY_graph_indicator.txt"),
     ({"graph_indicator": "1\n1\n1\n2\n2\n1\n2\n3\n"}, "graph_indicator.txt line 6: graphs must be numbered from 1 in"),
-    ({"graph_indicator": "1\n1\n1\n3\n3\n4\n4\n4\n"}, "graph_indicator.txt line 4"),
     ({"graph_indicator": "1\n1.5\n"}, "TINY_graph_indicator.txt: could not convert string '1.5' to int64 at row 1"),
     ({"graph_labels": "1\n0\n"}, "the slices of `y` do not fit its 2 entries and 3 graphs"),
     ({"graph_labels": "1\nyes\n1\n"}, "cannot prepare TINY: invalid literal for int() with base 10: 'yes'"),
@@ -78,11 +77,11 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), DAMAGE)
-def test_damaged_text(changes, message, refused, tmp_path):
-    refused("TINY", message, mirror=write_zip(tmp_path / "m", **changes))
-    if "A" not in changes:
-        refused(write(tmp_path / "folder", **changes), message)
+def test_damaged_text(refused, tmp_path):
+    for number, (changes, message) in enumerate(DAMAGE):
+        refused("TINY", message, mirror=write_zip(tmp_path / "m", **changes))
+        if "A" not in changes:
+            refused(write(tmp_path / f"folder-{number}", **changes), message)
 
 
 def test_damaged_source_files_of_the_cache_say_what_to_delete(root, refused):
@@ -100,44 +99,33 @@ class Trap:
         return open, (self.path, "w")
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half", "code", "old"])
-def test_a_damaged_cache_is_processed_again(content, mirror, root, tmp_path, capfd):
+def test_a_damaged_cache_is_processed_again(mirror, root, tmp_path, capfd):
     load_dataset("TINY", root, mirror)
     file = root / "TINY" / "processed" / "data.pt"
-    if isinstance(content, bytes):
-        file.write_bytes(content)
-    else:
-        torch.save(Trap(str(tmp_path / "sprung")) if content == "code" else ({}, {}), file)
-    torch.save(Trap(str(tmp_path / "sprung")), file.with_name("pre_transform.pt"))
-    assert_tiny(load_dataset("TINY", root))
-    assert f"graphcl: the cache {root / 'TINY'} cannot be read (" in capfd.readouterr().err
-    assert_tiny(load_dataset("TINY", root))
-    assert capfd.readouterr().err == ""
-    assert not (tmp_path / "sprung").exists()
+    for content in (b"", b"PK\x03\x04 half", Trap(str(tmp_path / "sprung")), ({}, {})):
+        file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
+        torch.save(Trap(str(tmp_path / "sprung")), file.with_name("pre_transform.pt"))
+        assert_tiny(load_dataset("TINY", root))
+        assert f"graphcl: the cache {root / 'TINY'} cannot be read (" in capfd.readouterr().err
+        assert_tiny(load_dataset("TINY", root))
+        assert capfd.readouterr().err == ""
+        assert not (tmp_path / "sprung").exists()
 
 
-@pytest.mark.parametrize("entry", ["../evil.txt", "TINY/../../evil.txt", "/evil.txt", "TINY/sub/../../../evil.txt"])
-def test_archives_write_nothing_outside(entry, root, tmp_path):
-    load_dataset("TINY", root, write_zip(tmp_path / "m", extra=[(entry, "x")]))
+def test_hostile_and_damaged_archives(refused, mirror, root, tmp_path):
+    whole = (mirror / "TINY.zip").read_bytes()
+    for content in (b"", b"<html>", whole[:-30], whole[90:]):
+        (mirror / "TINY.zip").write_bytes(content)
+        refused("TINY", "cannot unpack TINY.zip", mirror=mirror)
+    (mirror / "OTHER.zip").write_bytes(whole)
+    refused("OTHER", "is not an archive of OTHER", "TINY/TINY_A.txt", mirror=mirror)
+    entries = ["../evil.txt", "TINY/../../evil.txt", "/evil.txt", "TINY/sub/../../../evil.txt"]
+    load_dataset("TINY", root, write_zip(tmp_path / "m", extra=[(entry, "x") for entry in entries]))
     assert all(path.is_relative_to(root / "TINY") for path in tmp_path.rglob("evil*"))
 
 
-@pytest.mark.parametrize("change", [lambda c: b"", lambda c: b"<html>", lambda c: c[:-30], lambda c: c[90:]])
-def test_damaged_archives(change, refused, mirror):
-    (mirror / "TINY.zip").write_bytes(change((mirror / "TINY.zip").read_bytes()))
-    refused("TINY", "cannot unpack TINY.zip", mirror=mirror)
-
-
-def test_archive_of_another_set(refused, mirror):
-    (mirror / "TINY.zip").rename(mirror / "OTHER.zip")
-    refused("OTHER", "is not an archive of OTHER", "TINY/TINY_A.txt", mirror=mirror)
-
-
-@pytest.mark.parametrize("folder", ["a[1]", "a*", "a::b"])
-def test_root_that_pyg_would_expand(folder, mirror, tmp_path):
-    one_line(lambda: load_dataset("TINY", tmp_path / folder, mirror), "must not hold")
-
-
-@pytest.mark.parametrize("name", ["..", "", ".hidden", "a\\b", "x" * 200, "/TINY", "a/../../TINY"])
-def test_names_stay_under_root(name, mirror, refused):
-    refused(name, f"file or folder '{name}' not found" if "/" in name else "data set name", mirror=mirror)
+def test_names_and_roots(mirror, refused, tmp_path):
+    for folder in ("a[1]", "a*", "a::b"):  # PyG's reader would expand them
+        one_line(lambda folder=folder: load_dataset("TINY", tmp_path / folder, mirror), "must not hold")
+    for name in ("..", "", ".hidden", "a\\b", "x" * 200, "/TINY", "a/../../TINY"):
+        refused(name, f"file or folder '{name}' not found" if "/" in name else "data set name", mirror=mirror)

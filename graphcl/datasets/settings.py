@@ -1,0 +1,70 @@
+"""Define the settings of loading: node features, and how a table of molecules is read, split and scored."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field
+
+from graphcl.arguments import Count, MetricName, Settings, SplitName
+
+FeatureName = Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"]
+FEATURES: tuple[str, ...] = get_args(FeatureName)
+
+
+def split_names(value: Any) -> Any:
+    """Return a string split at commas and blanks; other values are returned unchanged."""
+    return re.findall(r"[^\s,]+", value) if isinstance(value, str) else value
+
+
+Names = Annotated[list[str], BeforeValidator(split_names)]
+"""A list of names; a string is split at commas and blanks."""
+
+
+class Features(Settings):
+    """Node features of a data set."""
+
+    features: Annotated[FeatureName, Field(title="KIND")] = "auto"
+    """node features; auto: labels if any, else constant (auto+degree: no constant)"""
+    max_degree: Count = 64
+    """larger degrees share the last column"""
+
+
+class NodeFeatures(Features):
+    """Node features of a data set, with the settings that an encoder decides."""
+
+    degree_columns: Count | None = None
+    """number of degree columns; default: as many as the graphs need, at most `max_degree + 1`"""
+    categories: bool = False
+    """keep whole numbers in `x` as categories"""
+
+
+class Table(Settings):
+    """How a table of molecules is read."""
+
+    smiles: Annotated[str | None, Field(title="COLUMN")] = None
+    """column of the SMILES in a table; default: smiles"""
+    target: Annotated[Names, Field(title="COLUMN ...")] = []  # noqa: RUF012, pydantic copies it
+    """columns of the targets in a table of molecules"""
+    invalid: Annotated[Literal["skip", "stop"], Field(title="ACTION")] = "skip"
+    """on a row without a valid molecule: skip it with a warning, or stop"""
+
+
+class SplitTable(Table):
+    """How a table of molecules is read, split and scored."""
+
+    split: Annotated[SplitName | None, Field(title="KIND")] = None
+    """split of molecules with targets: random, stratified or scaffold; default: folds"""
+    metric: Annotated[MetricName | None, Field(title="NAME")] = None
+    """score of the split; default: rocauc for 0 and 1, acc for strings, else rmse"""
+
+
+class Loading(SplitTable, NodeFeatures):
+    """All settings of `load_dataset`."""
+
+
+def loading(target: str | Sequence[str] = (), **values: Any) -> Loading:
+    """Return the settings given as keywords; in Python, a string `target` is one column, never split."""
+    return Loading.of({**values, "target": [target] if isinstance(target, str) else [*map(str, target)]})
