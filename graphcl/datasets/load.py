@@ -32,7 +32,7 @@ from graphcl.registry import datasets
 
 
 @checked
-@keywords({key: each for key, each in Loading.model_fields.items() if key not in Features.model_fields})
+@keywords(Loading, [key for key in Loading.model_fields if key not in Features.model_fields])
 def load_dataset(
     source: object,
     data_root: str | os.PathLike[str] = "datasets",

@@ -25,13 +25,13 @@ from graphcl.datasets.disk.pieces import in_pieces, pieces
 from graphcl.datasets.load import load_dataset
 from graphcl.datasets.molecules.smiles import molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
-from graphcl.datasets.settings import NodeFeatures, Table, loading
+from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.store import not_resident
 from graphcl.errors import InputError, reason
 
 
 @checked
-@keywords({"categories": NodeFeatures.model_fields["categories"], **Table.model_fields})
+@keywords(Loading, ["categories", *Table.model_fields])
 def write_on_disk(
     source: object,
     folder: str | os.PathLike[str],
