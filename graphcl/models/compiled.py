@@ -135,14 +135,20 @@ class _FusedSums(torch.autograd.Function):
             return *[None] * 5, *torch.autograd.grad(sums, weights, grad, create_graph=True)
         grads, work = x.new_empty(sum(weight.numel() for weight in weights)), x.new_empty(2, x.size(0), hidden)
         given = *inputs, grad.contiguous(), moments, work, grads, *kept
-        try:
+        try:  # autograd detects neither changes by NumPy nor a storage that has shrunk
+            if any(each.numel() and _end(each) > each.untyped_storage().nbytes() for each in inputs):
+                raise ValueError
             _call(_gin.backward, ctx.norms, ctx.training, ctx.raw, *given)
-        except ValueError:  # a change by NumPy, which autograd does not detect
+        except ValueError:
             raise InputError(
                 "`x` or `edge_index` was changed between the forward and the backward pass; change a copy instead."
             ) from None
         parts = grads.split([weight.numel() for weight in weights])
         return *[None] * 5, *(part.view_as(weight) for part, weight in zip(parts, weights, strict=True))
+
+
+def _end(tensor: Tensor) -> int:
+    return (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
 
 
 def _call(loop: Any, norms: Sequence[Any], training: bool, raw: bool, *arrays: Tensor) -> bool:

@@ -213,7 +213,7 @@ def test_unsupported_inputs_use_the_modules():
     assert fused(make_encoder(hidden=24), make_batch([4, 4])) is None
 
 
-@pytest.mark.parametrize("change", ["in place", "by NumPy", "graphs in place"])
+@pytest.mark.parametrize("change", ["in place", "by NumPy", "shrunk storage", "graphs in place"])
 def test_changes_before_the_backward_pass_raise(change):
     """Both rows of `edge_index` are sorted, so the encoder keeps views of the user's tensors instead of copies."""
     batch = make_batch([4, 4])
@@ -221,6 +221,8 @@ def test_changes_before_the_backward_pass_raise(change):
     h = make_encoder()(batch.x, batch.edge_index, batch.batch, size=2)
     if change == "by NumPy":
         batch.edge_index.numpy().fill(10**9)
+    elif change == "shrunk storage":
+        batch.edge_index.untyped_storage().resize_(8)
     else:
         (batch.edge_index if change == "in place" else batch.batch).fill_(3)
     with pytest.raises((InputError, RuntimeError), match=r"was changed between|modified by an inplace operation"):
