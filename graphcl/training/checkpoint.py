@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,9 +18,7 @@ from graphcl.errors import InputError, Stopped, reason
 from graphcl.system.files import remove_partial, write_whole
 from graphcl.system.signals import Stop
 from graphcl.system.torch_file import read_torch_file
-
-if TYPE_CHECKING:
-    from graphcl.training.state import Training
+from graphcl.training.state import OtherTrainingError, Training
 
 FORMAT, VERSION = "graphcl training", 2
 KEPT = 2
@@ -161,10 +159,6 @@ class Checkpoints:
             path.unlink(missing_ok=True)
         if self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
-
-
-class OtherTrainingError(InputError):
-    """The checkpoint belongs to a training run with other settings; the message names the settings that differ."""
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from graphcl.errors import InputError
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.methods.method import explain_single_row
-from graphcl.training.checkpoint import OtherTrainingError
 from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, measure
 from graphcl.training.optimiser import make_optimizer, rate_factor
 from graphcl.training.randomness import Generators, warn_of_new_draws
@@ -29,6 +28,10 @@ from graphcl.training.settings import LENGTH, TrainingSettings
 
 class NonFiniteLossError(InputError):
     """The loss or the weights became NaN or infinite."""
+
+
+class OtherTrainingError(InputError):
+    """The checkpoint belongs to a training run with other settings; the message names the settings that differ."""
 
 
 class Training:
