@@ -14,14 +14,21 @@ if TYPE_CHECKING:
     from graphcl.datasets.names import dataset_names as dataset_names
     from graphcl.datasets.settings import FEATURES as FEATURES
 else:
-    _NAMES = (
-        "Benchmark FEATURES GraphDataset MappedDataset dataset_names load_dataset open_on_disk prepare write_on_disk"
-    )
-    __all__ = _NAMES.split()
+    _MODULES = {
+        "Benchmark": "dataset",
+        "FEATURES": "settings",
+        "GraphDataset": "dataset",
+        "MappedDataset": "disk.on_disk",
+        "dataset_names": "names",
+        "load_dataset": "load",
+        "open_on_disk": "disk.on_disk",
+        "prepare": "load",
+        "write_on_disk": "disk.write",
+    }
+    __all__ = list(_MODULES)
 
     def __getattr__(name: str) -> Any:
         """Return a public name; import torch only here, as help texts need the settings only."""
-        for module in ("settings", "names", "load", "disk.write") if name in __all__ else ():
-            if hasattr(found := importlib.import_module(f"{__name__}.{module}"), name):
-                return getattr(found, name)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
