@@ -13,7 +13,7 @@ from graphcl.graphs import native
 from graphcl.graphs.batching import Layout, select
 from graphcl.graphs.restrict import restrict
 from graphcl.graphs.segment import pointers, random_sample
-from tests.strategies import QUICK, loops, seeded
+from tests.strategies import QUICK, batches, loops, seeded
 
 pytestmark = pytest.mark.skipif(not native.enabled, reason="the compiled loops are not there")
 
@@ -22,46 +22,27 @@ def long(values):
     return torch.tensor(values, dtype=torch.long)
 
 
-@st.composite
-def batches(draw):
-    """Draw node boundaries, edge boundaries and `edge_index` of a batch; each edge stays within its graph."""
-    nodes, edges, columns, first = [], [], [], 0
-    for _ in range(draw(st.integers(0, 4))):
-        n = draw(st.integers(1, 6))
-        pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=12))
-        nodes.append(n)
-        edges.append(len(pairs))
-        columns += [(first + u, first + v) for u, v in pairs]
-        first += n
-    return pointers(long(nodes)), pointers(long(edges)), long(columns).view(-1, 2).T.contiguous()
+layouts = batches(min_nodes=0).map(Layout.of)
 
 
 def masks(n):
-    return st.lists(st.booleans(), min_size=n, max_size=n).map(lambda m: torch.tensor(m, dtype=torch.bool))
+    """Return a strategy for masks that are strided views; their skipped entries are the opposite."""
+    flags = st.lists(st.booleans(), min_size=n, max_size=n).map(lambda m: torch.tensor(m, dtype=torch.bool))
+    return flags.map(lambda m: torch.stack([m, ~m], dim=1)[:, 0])
 
 
 @QUICK
-@given(batches(), st.data())
-def test_restricting_is_what_torch_does(batch, data):
-    ptr, edge_ptr, edge_index = batch
-    graph = torch.arange(ptr.numel() - 1).repeat_interleave(ptr.diff())
-    keep_node = data.draw(st.none() | masks(graph.numel()))
-    keep_edge = data.draw(st.none() | masks(edge_index.size(1)))
-    given_ = ptr, graph, edge_index, edge_ptr, keep_node, keep_edge
+@given(layouts, st.data())
+def test_restricting_is_what_torch_does(layout, data):
+    keep_node = data.draw(st.none() | masks(layout.num_nodes))
+    keep_edge = data.draw(st.none() | masks(layout.num_edges))
+    given_ = layout.ptr, layout.batch, layout.edge_index, layout.edge_ptr, keep_node, keep_edge
     ours, reference = restrict(*given_, compiled=True), restrict(*given_)
     for name, expected in vars(reference).items():
         got = getattr(ours, name)
         assert (got is None) == (expected is None), name
         assert got is None or torch.equal(got, expected), name
     assert restrict(*given_, with_edges=False, compiled=True).edges is None
-
-
-@QUICK
-@given(st.lists(st.integers(0, 5), max_size=20))
-def test_starts_of_sorted_ids(ids):
-    expected = pointers(torch.bincount(long(ids), minlength=6)).tolist()
-    assert (native.starts(long(ids), 6) is None) == (ids != sorted(ids))
-    assert native.starts(long(sorted(ids)), 6).tolist() == expected
 
 
 @QUICK
@@ -88,12 +69,9 @@ def test_samples_are_those_of_torch(sizes, data):
 
 
 @QUICK
-@given(batches(), st.booleans(), st.data())
-def test_pairs_are_those_of_torch(batch, some, data):
-    ptr, edge_ptr, edge_index = batch
-    graphs = ptr.numel() - 1
-    layout = Layout(ptr, torch.arange(graphs).repeat_interleave(ptr.diff()), edge_index, edge_ptr)
-    mask = data.draw(masks(graphs)) if some else None
+@given(layouts, st.data())
+def test_pairs_are_those_of_torch(layout, data):
+    mask = data.draw(st.none() | masks(layout.num_graphs))
     ours = _pairs(layout, mask)
     with loops(False):
         for edge_ptr in (layout.edge_ptr, None):
@@ -127,27 +105,6 @@ def test_indices_that_do_not_fit_are_refused_before_any_memory_access():
     for loop, arguments, message in REFUSED:
         with pytest.raises(IndexError, match=message):
             loop(*arguments)
-
-
-def test_only_what_they_can_read_is_taken():
-    whole = torch.zeros(2, 4, dtype=torch.long)
-    assert native.takes(whole, None)
-    assert not native.takes(whole.T)
-    assert not native.takes(whole.int())
-    assert not native.takes(whole.to("meta"))
-
-
-def test_masks_may_be_slices_of_others():
-    """The masks are strided views; their skipped entries must not be read."""
-    ptr, edge_ptr, edge_index = long([0, 3, 5]), long([0, 4, 6]), long([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
-    batch = long([0, 0, 0, 1, 1])
-    keep_node = torch.tensor([1, 0, 0, 0, 1, 0, 0, 1, 1, 0], dtype=torch.bool)[::2]
-    keep_edge = torch.tensor([1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 1, 1], dtype=torch.bool)[::2]
-    given_ = ptr, batch, edge_index, edge_ptr, keep_node, keep_edge
-    for got, expected in zip(
-        vars(restrict(*given_, compiled=True)).values(), vars(restrict(*given_)).values(), strict=True
-    ):
-        assert torch.equal(got, expected)
 
 
 def test_fewer_edges_than_the_layout_has_raise():

@@ -1,32 +1,23 @@
 """Test that batches of `ResidentLoader` equal PyG's batches, and that each epoch has every graph once."""
 
 import itertools
-from collections import Counter
 from itertools import permutations
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import Subset
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.loader import DataLoader
 
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputTypeError
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.order import EpochBatches
-from graphcl.loaders.resident import ResidentLoader, not_resident
+from graphcl.loaders.resident import ResidentLoader
 from graphcl.loaders.streaming import StreamingLoader
 from tests.datasets.graphs import Held, Saved, graphs_with, one_line
-from tests.strategies import (
-    QUICK,
-    assert_law,
-    assert_same_batch,
-    make_graph,
-    needs_cuda,
-    seeded,
-    star,
-    uniform,
-)
+from tests.strategies import QUICK, assert_law, assert_same_batch, make_graph, needs_cuda, seeded, star, uniform
 
 
 def batch_indices(*sizes):
@@ -36,16 +27,12 @@ def batch_indices(*sizes):
 ATTRIBUTES = {
     "no-features": {},
     "whole-numbers": {"more": lambda i: {"y": i, "level": i - 3}},
-    "scalars": {"more": lambda i: {"y": torch.tensor(i), "level": torch.tensor(i / 2)}},
     "double-and-short": {"more": lambda i: {"a": torch.ones(i, 2).double() * i, "b": torch.ones(1).short() * i}},
-    "flags": {"more": lambda i: {"train": torch.arange(i + 2) % 2 == 0}},
     "face": {"keys": ("x",), "more": lambda i: {"face": torch.arange(i + 2).repeat(3, 1)}},
     "node-indices": {"more": lambda i: {"root_index": torch.tensor([i]), "pair_index": torch.ones(2, i).long()}},
     "scalar-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": torch.tensor(i)}},
-    "number-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": i}},
     "narrow-node-indices": {"keys": ("x",), "more": lambda i: {"root_index": torch.tensor([i], dtype=torch.int32)}},
     "stated-numbers-of-nodes": {"keys": ("x",), "more": lambda i: {"num_nodes": i + 2}},
-    "three-axes": {"more": lambda i: {"cube": torch.rand(i + 2, 2, 3)}},
     "empty-parts": {"more": lambda i: {"rest": torch.arange(i % 2), "z": torch.ones(1)}},
     "everything": {
         "keys": ("x", "pos", "node_flag", "edge_attr", "edge_weight", "y", "target", "ragged", "name", "scale"),
@@ -54,7 +41,7 @@ ATTRIBUTES = {
 }
 
 
-@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES.keys())
+@pytest.mark.parametrize("attributes", ATTRIBUTES.values(), ids=ATTRIBUTES)
 def test_batches_equal_pygs(attributes, tmp_path):
     graphs = graphs_with(**attributes)
     InMemoryDataset.save(graphs, tmp_path / "graphs.pt")
@@ -73,7 +60,6 @@ def test_a_loader_like_another_shares_its_tensors():
     one = ResidentLoader(dataset, 2, shuffle=True)
     other = make_loader(dataset, 3, like=one)
     assert other._levels is one._levels
-    assert len(one) == 3  # the last graph joins the batch before it
     for got, expected in zip(other, make_loader(dataset, 3), strict=True):
         assert_same_batch(got, expected)
 
@@ -86,7 +72,6 @@ def test_parts_of_data_sets_and_subclasses_of_data():
     whole = Held(graphs_with(**ATTRIBUTES["everything"], count=12))
     for part in (whole[3:9], whole[[1, 5, 2]], whole[torch.tensor([True, False] * 6)], whole[3:9][1:4], whole[4:5]):
         loader = ResidentLoader(part, batch_size=4)
-        assert sum(batch.num_graphs for batch in loader) == len(part)
         assert_same_batch(loader.batch(torch.arange(len(part))), Batch.from_data_list(list(part)))
     graphs = [Compound(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))]
     for dataset in (graphs, Held(graphs)):
@@ -124,21 +109,19 @@ def drawn(batch):
     return (batch.node_id[batch.ptr[:-1]] // 100).tolist()
 
 
-@pytest.mark.parametrize("kind", [ResidentLoader, DataLoader])
-def test_every_graph_once_per_epoch(kind):
+def test_every_graph_once_per_epoch():
     graphs = graphs_with(count=13, keys=("x", "y"))
-    graphs = graphs if kind is ResidentLoader else [Ruled(**graph.to_dict()) for graph in graphs]
-    for batch_size, shuffle in itertools.product([1, 3, 4, 13, 100], [False, True]):
-        loader = make_loader(graphs, batch_size, shuffle, seeded(0))
+    ruled = [Ruled(**graph.to_dict()) for graph in graphs]
+    for (given_, kind), shuffle in itertools.product([(graphs, ResidentLoader), (ruled, DataLoader)], [False, True]):
+        loader, again = (make_loader(given_, 4, shuffle, seeded(0)) for _ in range(2))
         assert isinstance(loader, kind)
         epochs = [[drawn(batch) for batch in loader] for _ in range(2)]
         for epoch in epochs:
-            assert len(epoch) == len(loader)
+            assert [*map(len, epoch)] == [4, 4, 5]
+            assert len(loader) == 3
             seen = [number for batch in epoch for number in batch]
             assert (sorted(seen) if shuffle else seen) == list(range(13))
-            assert [*map(len, epoch)] == [*map(len, batch_indices(13, batch_size))]
         assert (epochs[0] != epochs[1]) == shuffle
-        again = make_loader(graphs, batch_size, shuffle, seeded(0))
         assert [[drawn(batch) for batch in again] for _ in range(2)] == epochs
 
 
@@ -153,29 +136,19 @@ def test_batches_equal_a_plain_split():
         assert len(EpochBatches(count, batch_size, True, None)) == len(expected)
 
 
-def is_window(part, block, count, blocks_left):
-    """Return True if `part` consists of 16 whole blocks, or of all remaining blocks if these are fewer."""
-    sizes = Counter(number // block for number in part)
-    whole = all(size == min(block, count - block * number) for number, size in sizes.items())
-    return whole and len(sizes) == min(16, blocks_left)
-
-
-@pytest.mark.parametrize(("count", "window"), [(1003, 165), (257, 16), (90, 64)])
-def test_windows_of_blocks(count, window):
-    block = window // 16
-    drawn = [torch.cat(batch_indices(count, 8, True, seeded(seed), window)) for seed in range(2)]
-    for order in drawn:
+def test_windows_of_blocks():
+    """Each window of 160 graphs consists of 16 whole blocks of 10 graphs."""
+    order, other = (torch.cat(batch_indices(1000, 8, True, seeded(seed), 165)) for seed in range(2))
+    assert not torch.equal(order, other)
+    for part in order.split(160):
+        assert (part // 10).unique(return_counts=True)[1].tolist() == [10] * (len(part) // 10)
+        assert not torch.equal(part, part.sort().values)
+    for count, window in ((1003, 165), (257, 16), (90, 64)):
+        order = torch.cat(batch_indices(count, 8, True, seeded(0), window))
         assert order.sort().values.tolist() == list(range(count))
-        left = order.tolist()
-        while left:  # remove one window at a time
-            blocks = list(dict.fromkeys(number // block for number in left))
-            size = next(size for size in range(1, len(left) + 1) if is_window(left[:size], block, count, len(blocks)))
-            left = left[size:]
-    assert not torch.equal(*drawn)
-    assert torch.equal(drawn[0], torch.cat(batch_indices(count, 8, True, seeded(0), window)))
-    whole = [torch.cat(batch_indices(count, 8, True, seeded(0), wide)) for wide in (count, 10 * count, None)]
-    assert torch.equal(whole[0], whole[2])
-    assert torch.equal(whole[1], whole[2])
+        whole = [torch.cat(batch_indices(count, 8, True, seeded(0), wide)) for wide in (count, 10 * count, None)]
+        assert torch.equal(whole[0], whole[2])
+        assert torch.equal(whole[1], whole[2])
 
 
 def test_orders_are_uniform():
@@ -222,39 +195,36 @@ def test_shards(ranks, batch, count, seed):
         assert len(seen) == len(set(seen))
 
 
-LOADERS = {
-    "resident": ResidentLoader,
-    "streaming": lambda *args, **options: StreamingLoader(ResidentLoader(*args, **options)),
-    "fallback": make_loader,
-}
-
-
-@pytest.mark.parametrize("kind", LOADERS)
-def test_every_loader_takes_its_shard(kind, monkeypatch):
+def test_every_loader_takes_its_shard(monkeypatch):
     """The batches of both ranks have the graphs that `batch_sampler.current` lists, together every graph once."""
     data = graphs_with(count=22, keys=("x",))
     monkeypatch.setattr("graphcl.loaders.loader.not_resident", lambda _: "a reason")
-    found = []
-    for rank in range(2):
-        loader = LOADERS[kind](data, 8, True, seeded(1), shard=(rank, 2))
-        assert isinstance(loader, DataLoader) == (kind == "fallback")
-        assert len(loader) == 3
-        given = list(loader)
-        for batch, numbers in zip(given, loader.batch_sampler.current, strict=True):
-            assert torch.equal(batch.x, torch.cat([data[number].x for number in numbers]))
-            found += numbers.tolist()
-    assert sorted(found) == list(range(22))
+    for make in (ResidentLoader, lambda *a, **o: StreamingLoader(ResidentLoader(*a, **o)), make_loader):
+        found = []
+        for rank in range(2):
+            loader = make(data, 8, True, seeded(1), shard=(rank, 2))
+            assert isinstance(loader, DataLoader) == (make is make_loader)
+            assert len(loader) == 3
+            for batch, numbers in zip(list(loader), loader.batch_sampler.current, strict=True):
+                assert torch.equal(batch.x, torch.cat([data[number].x for number in numbers]))
+                found += numbers.tolist()
+        assert sorted(found) == list(range(22))
 
 
-def test_invalid_shards():
+def test_wrong_arguments():
     known = {"num_graphs": 30, "batch_size": 8, "shuffle": True, "generator": None, "shard": (0, 4)}
     for sizes, line in [
+        ({"batch_size": 0}, "`batch_size` must be at least 1, got 0"),
+        ({"window": 15}, "`window` must be at least 16, got 15"),
         ({"batch_size": 7}, "`batch_size` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
         ({"num_graphs": 7}, "`num_graphs` must be at least 2 x 4 ranks = 8, two graphs each, got 7."),
         ({"shard": (4, 4)}, "`shard` must be (rank, ranks) with 0 <= rank < ranks, got (4, 4)."),
         ({"shard": (-1, 4)}, "< ranks, got (-1, 4)."),
     ]:
         one_line(lambda: EpochBatches(**known | sizes), line)  # noqa: B023, called at once
+    for kind, make in itertools.product((HeteroData, TemporalData), (ResidentLoader, make_loader)):
+        says = f"must hold torch_geometric.data.Data, got {kind.__name__}; "
+        one_line(lambda: make([kind()] * 2, 3), says, kind=InputTypeError)  # noqa: B023, called at once
 
 
 # -- data sets for PyG's loader ---------------------------------------------------------------------------------------
@@ -265,59 +235,30 @@ class Stacked(Data):
         return None if key == "target" else super().__cat_dim__(key, value, *args, **kwargs)
 
 
-def sparse(i):
-    return torch.eye(i + 2).to_sparse()
-
-
 NOT_RESIDENT = {
     "transform": (lambda: Held(graphs_with(keys=("x", "y")), transform=lambda graph: graph), "transform"),
+    "subset": (lambda: Subset(Held(graphs_with(keys=("x",)), lambda graph: graph), range(7)), "transform"),
     "own-increments": (lambda: [Ruled(**graph.to_dict()) for graph in graphs_with(keys=("x", "y"))], "Ruled"),
     "own-axis": (lambda: [Stacked(**graph.to_dict()) for graph in graphs_with(keys=("x", "target"))], "Stacked"),
     "nested": (lambda: graphs_with(lambda i: {"deep": {"a": torch.ones(i)}}), "deep"),
     "nested-data-set": (lambda: Held(graphs_with(lambda i: {"deep": {"a": torch.ones(i)}})), "deep"),
     "list": (lambda: graphs_with(lambda i: {"names": ["a"] * i + ["b"]}), "names"),
-    "sparse": (lambda: graphs_with(lambda i: {"adj": sparse(i)}), "adj"),
+    "sparse": (lambda: graphs_with(lambda i: {"adj": torch.eye(i + 2).to_sparse()}), "adj"),
     "of-the-batch": (lambda: graphs_with(lambda i: {"my_batch": torch.tensor([0, 1])}), "my_batch"),
 }
 
 
-def test_wrong_arguments():
-    for dataset, options, says, kind in [
-        ([HeteroData()] * 2, {}, "must hold torch_geometric.data.Data, got HeteroData; ", InputTypeError),
-        ([TemporalData()] * 2, {}, "must hold torch_geometric.data.Data, got TemporalData; ", InputTypeError),
-        (graphs_with(), {"batch_size": 0}, "`batch_size` must be at least 1, got 0", InputError),
-        (graphs_with(), {"window": 15}, "`window` must be at least 16, got 15", InputError),
-    ]:
-        for make in (ResidentLoader, make_loader):
-            one_line(lambda: make(dataset, **{"batch_size": 3, **options}), says, kind=kind)  # noqa: B023, called at once
-
-
-@pytest.mark.parametrize(("dataset", "word"), NOT_RESIDENT.values(), ids=NOT_RESIDENT.keys())
-def test_other_data_sets_use_pygs_loader(dataset, word):
-    dataset = dataset()
-    assert word in not_resident(dataset)
-    one_line(lambda: ResidentLoader(dataset, 3), "cannot be held on the device: ", word, "use PyG's DataLoader")
-    loader = make_loader(dataset, 3, True, seeded(0))
-    assert isinstance(loader, DataLoader)
-    for chosen, got in zip(batch_indices(7, 3, True, seeded(0)), loader, strict=True):
-        expected = Batch.from_data_list([dataset[i] for i in chosen.tolist()])
-        assert drawn(got) == chosen.tolist()
-        if word != "adj":  # PyG cannot split a batch with a sparse tensor
-            assert_same_batch(got, expected)
-
-
-def test_a_transform_behind_torchs_subset_is_applied_at_each_access():
-    """A transform of the wrapped data set is found, and so PyG's `DataLoader` is used."""
-    fresh = iter(range(1000))
-
-    def transform(graph):
-        graph.draw = next(fresh)
-        return graph
-
-    subset = torch.utils.data.Subset(Held(graphs_with(keys=("x",)), transform), [0, 2, 4])
-    loader = make_loader(subset, 3)
-    (first,), (second,) = list(loader), list(loader)
-    assert not torch.equal(first.draw, second.draw)
+def test_other_data_sets_use_pygs_loader():
+    for make, word in NOT_RESIDENT.values():
+        dataset = make()
+        one_line(lambda: ResidentLoader(dataset, 3), "cannot be held on the device: ", word, "use PyG's DataLoader")  # noqa: B023
+        loader = make_loader(dataset, 3, True, seeded(0))
+        assert isinstance(loader, DataLoader), word
+        for chosen, got in zip(batch_indices(7, 3, True, seeded(0)), loader, strict=True):
+            expected = Batch.from_data_list([dataset[i] for i in chosen.tolist()])
+            assert drawn(got) == chosen.tolist()
+            if word != "adj":  # PyG cannot split a batch with a sparse tensor
+                assert_same_batch(got, expected)
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------

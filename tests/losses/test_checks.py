@@ -153,8 +153,6 @@ def test_unusual_queues_and_ids():
         assert value.item() == pytest.approx(expected.item(), rel=1e-6)
         for dtype in (torch.int32, torch.uint8):
             assert torch.equal(losses[name](**arguments | {"ids": arguments["ids"].to(dtype)}), expected)
-            fewer = {key: arguments[key].to(dtype) for key in ("ids", "queue_ids")}
-            assert torch.equal(losses[name](**arguments | fewer), expected)
 
 
 @pytest.mark.filterwarnings("error")

@@ -1,9 +1,14 @@
 """Tests that every registered encoder must pass: rows of graphs, order of nodes and edges, independence of graphs."""
 
+import inspect
+import itertools
+
 import pytest
 import torch
 from torch_geometric.data import Batch
 
+from graphcl.models import contrastive
+from graphcl.models.gin import GIN
 from graphcl.models.interface import make_encoder, takes_categories
 from graphcl.registry import encoders
 from tests.models.test_molecule import molecules
@@ -21,12 +26,13 @@ def test_an_encoder(name):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = make_encoder(name, {"hidden_channels": 16}, 9, 3).double().eval()
-    rows = call(encoder, batch)
-    # a row for each graph, and zeros for empty graphs at the end
-    h = call(encoder, batch, batch.num_graphs + 2)
-    assert h.shape == (batch.num_graphs + 2, encoder.out_channels)
-    assert (h[-2:] == 0).all()
-    assert torch.equal(h[:-2], rows)
+    rows, sparse = call(encoder, batch), batch.clone()
+    # zeros for empty graphs, at the ends and between
+    sparse.batch = 2 * batch.batch + 1
+    h = call(encoder, sparse, 2 * batch.num_graphs + 3)
+    assert h.shape == (2 * batch.num_graphs + 3, encoder.out_channels)
+    assert (h[::2] == 0).all()
+    assert torch.equal(h[1:-2:2], rows)
     # the order of nodes and edges does not matter
     nodes, edges, moved = torch.randperm(batch.num_nodes), torch.randperm(batch.num_edges), batch.clone()
     moved.x, moved.batch, moved.edge_attr = batch.x[nodes], batch.batch[nodes], batch.edge_attr[edges]  # unsorted
@@ -36,3 +42,26 @@ def test_an_encoder(name):
     for graph, row in zip(batch.to_data_list(), rows, strict=True):
         graph.batch = None
         torch.testing.assert_close(call(encoder, graph)[0], row)
+
+
+@pytest.mark.parametrize("name", sorted(encoders))
+def test_two_views_in_one_pass_are_two_passes(name, monkeypatch):
+    """Compare embeddings, gradients and BatchNorm's running statistics, which are updated by view 1 first."""
+    monkeypatch.setattr(GIN, "one_pass", True)
+    view1, view2 = (Batch.from_data_list(graphs) for graphs in (molecules(6), molecules(8)[2:]))
+    for view in (view1, view2):
+        view.x = view.x if takes_categories(name) else view.x.double()
+        view.edge_attr = view.edge_attr if takes_categories(name) else view.edge_attr.double()
+    outcomes = []
+    for limit, training in itertools.product((10**9, 0), (True, False)):
+        monkeypatch.setattr(contrastive, "ONE_PASS", limit)
+        torch.manual_seed(0)
+        encoder, passes = make_encoder(name, {"hidden_channels": 8, "num_layers": 2}, 9, 3), []
+        model = contrastive.ContrastiveModel(encoder).double().train(training)
+        encoder.register_forward_pre_hook(lambda *_: passes.append(1))  # noqa: B023, called in this step
+        h1, h2 = model.encode_views(view1, view2)
+        assert len(passes) == (1 if limit and "parts" in inspect.signature(encoder.forward).parameters else 2)
+        (h1.square().sum() + h2.sin().sum()).backward()
+        outcomes.append([h1, h2, *(each.grad for each in encoder.parameters()), *encoder.buffers()])
+    for one, two in zip(outcomes[:2], outcomes[2:], strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-9, atol=1e-10)

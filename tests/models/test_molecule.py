@@ -8,31 +8,26 @@ import torch
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GINEConv, global_add_pool, global_mean_pool
 
-from graphcl.augment import AttributeMask
-from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.molecule import ATOM_SIZES, BOND_SIZES, MASK, Categories, MoleculeGINE
 from tests.datasets.graphs import one_line
 from tests.datasets.ogb_files import make_molecules
-from tests.strategies import needs_cuda
 
 needs_ogb = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
 
 
 def molecules(n: int = 6) -> list[Data]:
     graphs = []
-    for x, ends, bonds, y in make_molecules(n):
+    for x, ends, bonds, _ in make_molecules(n):
         pairs = torch.from_numpy(ends).T
         edge_index, edge_attr = torch.cat([pairs, pairs.flip(0)], dim=1), torch.from_numpy(bonds).repeat(2, 1)
-        graphs.append(
-            Data(x=torch.from_numpy(x), edge_index=edge_index, edge_attr=edge_attr, y=torch.from_numpy(y)[None])
-        )
+        graphs.append(Data(x=torch.from_numpy(x), edge_index=edge_index, edge_attr=edge_attr))
     return graphs
 
 
 @pytest.fixture(scope="module")
 def batch():
     alone = Data(x=torch.zeros(1, 9).long(), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.zeros(0, 3).long())
-    return Batch.from_data_list([*(Data(**{k: v for k, v in g if k != "y"}) for g in molecules()), alone])
+    return Batch.from_data_list([*molecules(), alone])
 
 
 def make(**options):
@@ -100,23 +95,3 @@ def test_it_is_pyg_layer_by_layer(batch):
         assert torch.allclose(h, expected, rtol=1e-10), (readout, training, jk)
         assert torch.allclose(rows, nodes, rtol=1e-10), (readout, training, jk)
         assert torch.allclose(encoder(*given, edge_attr=batch.edge_attr), expected), (readout, training, jk)
-    alone = encoder(torch.zeros(2, 9).long(), torch.zeros(2, 0).long(), edge_attr=torch.zeros(0, 3).long())
-    assert alone.shape == (1, 32)  # a graph without bonds
-
-
-def test_two_views_in_one_pass(batch):
-    model = ContrastiveModel(make().float())
-    view = AttributeMask(0.5)(batch, torch.Generator().manual_seed(0))
-    apart = model.encode(batch), model.encode(view)
-    for one, other in zip(model.encode_views(batch, view), apart, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.cuda
-@needs_cuda
-def test_on_cuda_it_is_the_same(batch):
-    encoder = make().eval()
-    h = encoder(batch.x, batch.edge_index, batch.batch, size=batch.num_graphs, edge_attr=batch.edge_attr)
-    there = batch.clone().to("cuda")
-    moved = encoder.to("cuda")(there.x, there.edge_index, there.batch, size=there.num_graphs, edge_attr=there.edge_attr)
-    torch.testing.assert_close(moved.cpu(), h)

@@ -2,11 +2,10 @@
 
 import os
 import pickle
+from random import Random
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 from torch_geometric.nn import global_add_pool
 
@@ -15,13 +14,11 @@ from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, make_model
-from graphcl.experiment.encoder_input import load_for
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.gin import GIN
-from graphcl.models.saved import FORMAT, EncoderDescription, load_encoder, read_saved, save_encoder
-from graphcl.registry import encoders
+from graphcl.models.saved import FORMAT, load_encoder, read_saved, save_encoder
 from graphcl.training.loop import embed
-from tests.conftest import restored, small_graphs
+from tests.conftest import small_graphs
 from tests.datasets.graphs import one_line
 from tests.memory import peak
 
@@ -52,17 +49,12 @@ def test_contents_of_the_file(tmp_path):
     write(tmp_path / "e.pt", seeds=(3, 1), features="labels+degree", loss="adnce")
     content = torch.load(tmp_path / "e.pt", weights_only=True)
     assert (content["format"], content["version"], content["graphcl"]) == (FORMAT, 1, graphcl.__version__)
-    assert content["encoder"] == {
-        "name": "gin",
-        "arguments": {"hidden_channels": 32, "num_layers": 3, "readout": "sum"},
-    }
+    arguments = {"hidden_channels": 32, "num_layers": 3, "readout": "sum"}
+    assert content["encoder"] == {"name": "gin", "arguments": arguments}
     assert (content["features"], content["label_columns"], content["edge_dim"]) == ("labels+degree", 3, None)
     assert (content["out_channels"], content["settings"]["loss"]["name"]) == (96, "adnce")
-    assert content["settings"]["method"] == {"name": "two_views", "labels": False}
     assert list(content["weights"]) == [3, 1]
-    description, _ = read_saved(tmp_path / "e.pt")
-    assert description.degree_columns == content["in_channels"] - 3 > 1
-    assert description.columns() == f"3 columns of labels and {description.degree_columns} of degrees"
+    assert read_saved(tmp_path / "e.pt")[0].degree_columns == content["in_channels"] - 3 > 1
 
 
 @pytest.mark.parametrize("encoder", ["gin", {"name": "gine", "hidden_channels": 4, "num_layers": 2, "readout": "mean"}])
@@ -108,13 +100,13 @@ GONE = object()
 
 def changed(**changes):
     def change(path):
-        content = torch.load(path, weights_only=True)
-        torch.save({key: value for key, value in (content | changes).items() if value is not GONE}, path)
+        content = torch.load(path, weights_only=True) | changes
+        torch.save({key: value for key, value in content.items() if value is not GONE}, path)
 
     return change
 
 
-def with_weight(name, change):
+def weight(name, change):
     """Return a function that changes the first weight called `name` in a file."""
 
     def damage(path):
@@ -126,6 +118,10 @@ def with_weight(name, change):
     return damage
 
 
+def encoder(**arguments):
+    return changed(encoder={"name": "gin", "arguments": arguments})
+
+
 def with_code(path):
     class Evil:
         def __reduce__(self):
@@ -134,17 +130,12 @@ def with_code(path):
     torch.save({"format": FORMAT, "weights": Evil()}, path)
 
 
-def encoder(**arguments):
-    return changed(encoder={"name": "gin", "arguments": arguments})
-
-
 NO_STATES = "is corrupted: `weights` must map seeds to the state dicts"
 DAMAGE = {
     "missing": (lambda path: path.unlink(), "not found; give a run's folder, its encoder.pt, or"),
     "code": (with_code, "holds pickled code (posix.mkdir), which is never run; an encoder is saved as plain tensors"),
     "pickle": (lambda path: path.write_bytes(pickle.dumps(print)),
                "is not a PyTorch file, or is corrupted (File is not a zip file"),
-    "tensor": (lambda path: torch.save(torch.ones(2), path), "e.pt is not an encoder of this library"),
     "state": (lambda path: torch.save(Own(3).state_dict(), path), "is not an encoder of this library"),
     "version": (changed(version=2), "has format 2, this library reads 1; train it again."),
     **{f"weights {each}": (changed(weights=each), NO_STATES)
@@ -168,9 +159,9 @@ DAMAGE = {
     "settings": (changed(settings={"a": [torch.ones(1)]}),
                  "is corrupted: `settings.a.list.0` input was not a valid JSON value."),
     "name": (changed(dataset="a\x1b[2Jb"), "is corrupted: `dataset` must be printable and of at most 200 characters"),
-    "nan": (with_weight("nn.0.weight", lambda w: w / 0), "nn.0.weight` has a value that is NaN, infinite, or a"),
-    "variance": (with_weight("running_var", lambda v: v - 2), "running_var` has a value that is NaN, infinite, or a"),
-    "dtype": (with_weight("nn.0.bias", torch.Tensor.double), "nn.0.bias` is [32] torch.float64 in the file and [32]"),
+    "nan": (weight("nn.0.weight", lambda w: w / 0), "nn.0.weight` has a value that is NaN, infinite, or a"),
+    "variance": (weight("running_var", lambda v: v - 2), "running_var` has a value that is NaN, infinite, or a"),
+    "dtype": (weight("nn.0.bias", torch.Tensor.double), "nn.0.bias` is [32] torch.float64 in the file and [32]"),
     "laughs": (changed(settings={"a": [[[[1] * 99] * 99] * 99]}), "corrupted ("),
 }  # fmt: skip
 
@@ -188,56 +179,19 @@ def test_a_damaged_file_is_rejected(tmp_path):
         assert not (tmp_path / "pwned").exists()
 
 
-@settings(max_examples=40, deadline=None)
-@given(place=st.floats(0, 1, exclude_max=True), bits=st.integers(1, 255), cut=st.booleans())
-def test_changed_bytes_are_harmless_or_get_one_line(place, bits, cut, saved):
+def test_changed_bytes_are_harmless_or_get_one_line(tmp_path):
     """A file that is cut off, or with one byte changed, is rejected in one line or loads the same weights."""
-    path, content, expected = saved
-    place = int(place * len(content))
-    damaged = bytearray(content[:place] if cut else content)
-    if not cut:
-        damaged[place] ^= bits
-    path.write_bytes(damaged)
-    weights, line = expected, ""
-    try:
-        weights = load_encoder(path)[0].state_dict()
-    except InputError as error:
-        line = str(error)
-    assert "\n" not in line
-    assert all(torch.equal(weights[key], value) for key, value in expected.items())
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """Return the path and the bytes of a file, and its weights."""
-    path = tmp_path_factory.mktemp("fuzz") / "e.pt"
-    _, models = write(path)
-    return path, path.read_bytes(), models[0].encoder.state_dict()
-
-
-def test_an_encoder_that_reads_its_weights_in_its_constructor(tmp_path):
-    """Such an encoder cannot be constructed on the meta device."""
-
-    class Looks(Own):
-        def __init__(self, in_channels: int, width: int = 5):
-            super().__init__(in_channels, width)
-            assert float(self.layer.weight.detach().abs().max()) > 0
-
-    with restored(encoders):
-        encoders.register("looks")(Looks)
-        write(tmp_path / "e.pt", {"name": "looks", "width": 4})
-        loaded, _ = load_encoder(tmp_path / "e.pt")
-    assert loaded.layer.weight.shape == (4, 3)
-
-
-@pytest.mark.parametrize("features", ["constant", "degree"])
-def test_an_encoder_of_train_is_saved_with_its_columns(features, tmp_path):
-    dataset = load_dataset(small_graphs(), features=features)
-    encoder = GIN(dataset.num_features, hidden_channels=8)
-    save_encoder(tmp_path / "e.pt", EncoderDescription.of(encoder, dataset), {0: encoder.state_dict()})
-    loaded, description = load_encoder(tmp_path / "e.pt", encoder=lambda columns: GIN(columns, hidden_channels=8))
-    assert description.degree_columns == dataset.degree_columns
-    again = load_for(description, small_graphs())
-    assert again.num_features == dataset.num_features
-    loader = ResidentLoader(again, 36)
-    assert torch.equal(embed(loaded, loader)[0], embed(encoder, loader)[0])
+    path, lines = tmp_path / "e.pt", []
+    expected = write(path)[1][0].encoder.state_dict()
+    content, random = path.read_bytes(), Random(0)
+    for number in range(40):
+        place = random.randrange(len(content))
+        changed = bytes([content[place] ^ random.randrange(1, 256)])
+        path.write_bytes(content[:place] + (changed + content[place + 1 :]) * (number % 4 > 0))
+        try:
+            weights = load_encoder(path)[0].state_dict()
+            assert all(torch.equal(weights[key], value) for key, value in expected.items())
+        except InputError as error:
+            lines.append(str(error))
+    assert len(lines) > 20
+    assert not any("\n" in line for line in lines)

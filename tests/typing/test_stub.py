@@ -22,7 +22,6 @@ from torch import Tensor
 
 
 def stub() -> str:
-    """Return the text of the stub."""
     imports, classes, values = [], [], []
     for name in graphcl.losses.__all__:
         target = getattr(graphcl.losses, name)
@@ -30,20 +29,18 @@ def stub() -> str:
             imports.append(f"from {target.__module__} import {name} as {name}\n")
             continue
         kind = "_" + name.title().replace("_", "")
-        formula = signature(target.terms.__wrapped__)
         classes.append(f"class {kind}:\n    def __call__(self, {signature(target)}) -> Tensor: ...\n")
-        classes[-1] += f"    @staticmethod\n    def terms({formula}) -> Tensor: ...\n\n"
+        classes.append(f"    @staticmethod\n    def terms({signature(target.terms.__wrapped__)}) -> Tensor: ...\n\n")
         values.append(f"{name}: {kind}\n")
     return HEAD + "".join(sorted(imports)) + "\n" + "".join(classes) + "".join(values)
 
 
 def signature(function: Callable) -> str:
     """Return the parameters, with types that need no further import."""
-    hints, words, starred = get_type_hints(function), [], False
+    hints, words = get_type_hints(function), []
     for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in words:
             words.append("*")
-            starred = True
         value = parameter.default
         finite = not isinstance(value, float) or math.isfinite(value)
         default = "" if value is parameter.empty else f" = {value!r}" if finite else " = ..."
