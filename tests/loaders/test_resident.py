@@ -109,31 +109,15 @@ def drawn(batch):
     return (batch.node_id[batch.ptr[:-1]] // 100).tolist()
 
 
-def test_every_graph_once_per_epoch():
-    graphs = graphs_with(count=13, keys=("x", "y"))
-    ruled = [Ruled(**graph.to_dict()) for graph in graphs]
-    for (given_, kind), shuffle in itertools.product([(graphs, ResidentLoader), (ruled, DataLoader)], [False, True]):
-        loader, again = (make_loader(given_, 4, shuffle, seeded(0)) for _ in range(2))
-        assert isinstance(loader, kind)
-        epochs = [[drawn(batch) for batch in loader] for _ in range(2)]
-        for epoch in epochs:
-            assert [*map(len, epoch)] == [4, 4, 5]
-            assert len(loader) == 3
-            seen = [number for batch in epoch for number in batch]
-            assert (sorted(seen) if shuffle else seen) == list(range(13))
-        assert (epochs[0] != epochs[1]) == shuffle
-        assert [[drawn(batch) for batch in again] for _ in range(2)] == epochs
-
-
 def test_batches_equal_a_plain_split():
     for batch_size, count in itertools.product(range(1, 12), (0, 1, 2, 7, 12, 13, 23, 29)):
-        order = torch.randperm(count, generator=seeded(0))
-        expected = list(order.split(batch_size)) if count else []
-        if len(expected) > 1 and batch_size > 1 and expected[-1].numel() == 1:
-            expected[-2:] = [torch.cat(expected[-2:])]
-        got = batch_indices(count, batch_size, True, seeded(0))
-        assert [graphs.tolist() for graphs in got] == [graphs.tolist() for graphs in expected]
-        assert len(EpochBatches(count, batch_size, True, None)) == len(expected)
+        generator, sampler = seeded(0), EpochBatches(count, batch_size, True, seeded(0))
+        for _ in range(2):  # each epoch draws a new order
+            expected = list(torch.randperm(count, generator=generator).split(batch_size)) if count else []
+            if len(expected) > 1 and batch_size > 1 and expected[-1].numel() == 1:
+                expected[-2:] = [torch.cat(expected[-2:])]
+            assert [graphs.tolist() for graphs in sampler.draw()] == [graphs.tolist() for graphs in expected]
+            assert len(sampler) == len(expected)
 
 
 def test_windows_of_blocks():
