@@ -160,7 +160,6 @@ CHECKS = {
     "within_epoch": resumes_within_an_epoch,
     "all_reduce": all_reduce_of_ddp,
     "skip": all_ranks_skip,
-    "nodes": partial(one_process, Loss("nt_xent"), 12),
     "nodes_tiled": partial(one_process, Loss("nt_xent", engine="tiled"), 24),
     "nodes_whole_batch_statistics": partial(one_process, Loss("barlow_twins"), 24),
     "drawn_nodes": partial(one_process, Loss("infonce"), 20, drawn=8),
