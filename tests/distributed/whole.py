@@ -84,7 +84,7 @@ def a_mistake_of_one_rank_is_refused_by_all():
         assert "of the other ranks" in own or rank == 1
         for engine in ("dense", "tiled"):
             message = message_of(partial(infonce, wide, wide, engine=engine))
-            assert message.startswith("all ranks must have rows of one shape, got [4, 20]")
+            assert message.startswith("all ranks must have rows of one shape, got [4, ")
 
 
 @check

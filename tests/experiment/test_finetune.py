@@ -33,10 +33,10 @@ def loaded(tmp_path_factory):
     return lambda name: load_dataset(name, folder / "root", folder / "archives")
 
 
-def started(dataset, seed=0, weights=0):
+def started(dataset):
     """Return an untrained small encoder with an output layer."""
     config = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8, "num_layers": 2}})
-    return with_outputs(make_model(config, dataset, weights).encoder, dataset, seed)
+    return with_outputs(make_model(config, dataset).encoder, dataset)
 
 
 @pytest.mark.parametrize("metric", ["rocauc", "ap", "rmse", "acc"])
@@ -105,13 +105,8 @@ def test_only_training_labels_train(loaded):
 
 
 @needs_ogb
-def test_equal_seeds_give_equal_output_layers_and_equal_training(loaded):
-    dataset = loaded("ogbg-molhiv")
-    one, other, reseeded = started(dataset), started(dataset, weights=1), started(dataset, seed=1)
-    assert torch.equal(one.projector[0].weight, other.projector[0].weight)
-    assert not torch.equal(one.encoder.atoms.tables, other.encoder.atoms.tables)
-    assert not torch.equal(one.projector[0].weight, reseeded.projector[0].weight)
-    state, epochs = torch.get_rng_state(), []
+def test_equal_seeds_give_equal_training(loaded):
+    dataset, state, epochs = loaded("ogbg-molhiv"), torch.get_rng_state(), []
     for seed in (3, 3, 4):
         finetune(started(dataset), dataset, seed, **{**QUICK, "epochs": 1}, callbacks=[epochs.append])
     assert torch.equal(state, torch.get_rng_state())

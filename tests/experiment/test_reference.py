@@ -10,7 +10,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from torch_geometric.data import Batch, Data
 
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, best_row, majority
+from graphcl.evaluate import majority
 from graphcl.graphs.statistics import graph_statistics
 from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel
@@ -65,9 +65,3 @@ def test_calibrated_statistics_are_means_over_batches():
     torch.testing.assert_close(found.running_mean, torch.stack([each.mean(dim=0) for each in hidden]).mean(dim=0))
     torch.testing.assert_close(found.running_var, torch.stack([each.var(dim=0) for each in hidden]).mean(dim=0))
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
-
-
-def test_the_best_row_is_the_lowest_error():
-    errors = {"untrained": 2.0, "a": 1.0, "b": 3.0}
-    scores = {row: [FoldScores(0, (error,), (1.0,), (error,), 1, 1, "rmse")] for row, error in errors.items()}
-    assert best_row(scores) == "a"

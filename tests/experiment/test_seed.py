@@ -3,14 +3,11 @@
 import pytest
 import torch
 
-from graphcl import make_loader
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import svm
-from graphcl.experiment.context import Context
 from graphcl.experiment.scores import REFERENCES, calibrated
 from graphcl.experiment.seed import run_seed
-from graphcl.training.loop import embed
 from tests.conftest import small_graphs
 
 SETTINGS = {
@@ -22,9 +19,9 @@ SETTINGS = {
 GRAPHS = load_dataset(small_graphs())
 
 
-def run(rows=(*REFERENCES, "trained"), context=None, **settings):
+def run(rows=(*REFERENCES, "trained"), **settings):
     config = make_config({**SETTINGS, **settings})
-    return run_seed(config, GRAPHS, 3, torch.device("cpu"), rows=rows, context=context)
+    return run_seed(config, GRAPHS, 3, torch.device("cpu"), rows=rows)
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +55,3 @@ def test_precise_bn_replaces_the_moving_averages_and_nothing_else(plain):
     for name, value in expected.named_buffers():
         torch.testing.assert_close(value, dict(precise.model.named_buffers())[name])
     assert not torch.equal(plain.h, precise.h)
-
-
-def test_observers_see_the_seed_in_order():
-    seen = []
-
-    class Log(Context):
-        def on_embeddings(self, when, method, whole, h):
-            seen.append(when if h is not None else f"{when}, no embedding")
-
-        def on_epoch(self, epoch):
-            seen.append(epoch.epoch)
-
-        def on_scores(self, scores):
-            seen.append(sorted(scores))
-
-    result = run(context=Log())
-    assert seen == ["before", 1, 2, 3, 4, "after", ["svm"]]
-    assert torch.equal(result.h, embed(result.model, make_loader(GRAPHS, 1024))[0])

@@ -11,7 +11,7 @@ from graphcl import AttributeMask, Compose, EdgePerturb, Identity, NodeDrop, Sub
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.registry import augmentations
 from graphcl.report.augmentations import augmentations as draw
-from graphcl.report.augmentations import change, layout, node_kinds
+from graphcl.report.augmentations import change, layout
 from graphcl.report.svg import to_svg
 from tests.strategies import seeded
 
@@ -65,11 +65,6 @@ def test_a_view_does_not_depend_on_the_others():
     one = draw({"a": path()}, {"drop": NodeDrop(0.4)}, seed=3)[1]
     two = draw({"b": path(), "a": path()}, {"mask": AttributeMask(0.4), "drop": NodeDrop(0.4)}, seed=3)[1]
     assert one[0] == two[-1]
-
-
-def test_kinds_of_nodes():
-    assert node_kinds(path()).tolist() == [0, 1, 0, 1, 0, 2]
-    assert node_kinds(path(torch.rand(6, 2))) is node_kinds(path(torch.ones(6, 1))) is None
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 40, 160])
