@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -13,9 +12,8 @@ import torch.distributed as dist
 from torch_geometric.data import InMemoryDataset
 
 from graphcl.distributed import ranks
-from graphcl.distributed.launch import Group, launch
+from graphcl.distributed.launch import launch
 from graphcl.errors import InputError
-from graphcl.experiment.context import Context
 from graphcl.run import main
 from tests.conftest import small_graphs
 
@@ -70,9 +68,6 @@ def test_a_killed_rank_ends_the_job_which_can_be_resumed(jobs, place, capfd):
     assert json.loads((out / "result.json").read_text())["ranks"] == 1
 
 
-# -- without torchrun, or with one process -----------------------------------------------------------------------------
-
-
 def environment(monkeypatch, rank, size):
     """Set the variables of torchrun."""
     for key, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": 1}.items():
@@ -87,51 +82,16 @@ def test_a_group_of_one_adds_nothing(torchrun, monkeypatch):
         environment(monkeypatch, rank=0, size=1)
     broken, x = mock.Mock(side_effect=AssertionError("a collective was called")), torch.arange(6.0).view(3, 2)
     names = ["all_gather", "all_gather_object", "all_gather_into_tensor", "all_reduce", "broadcast", "isend", "irecv"]
-    with (
-        launch() as group,
-        mock.patch.multiple(dist, **dict.fromkeys(names, broken)),
-        ranks.across(group.process_group),
-    ):
-        assert (group.rank, group.size, group.is_main) == (0, 1, True)
-        assert group.process_group is group.local_rank is None
+    with launch() as group, mock.patch.multiple(dist, **dict.fromkeys(names, broken)):
+        assert (group.rank, group.size, group.is_main, group.process_group) == (0, 1, True, None)
         assert (group.barrier(), group.broadcast_object("a"), group.all_gather_object("a")) == (None, "a", ["a"])
-        assert (ranks.size(), ranks.rank(), ranks.current()) == (1, 0, None)
-        assert all(each is x for each in (ranks.gather(x), ranks.sum_over_ranks(x), ranks.broadcast(x)))
-        assert ranks.part_of_mean(x, 3) is x
-        assert ranks.others(x).shape == (0, 2)
-        assert torch.equal(ranks.largest_over_ranks(x), x)
-        assert torch.equal(ranks.mean_over_ranks(x), x.mean(dim=0))
-        assert (ranks.broadcast_object("a"), ranks.all_gather_object("a")) == ("a", ["a"])
-        assert ranks.any_rank(True, False) == [True, False]
-
-
-def test_a_process_outside_the_group(monkeypatch):
-    monkeypatch.setattr(dist, "get_rank", lambda group: -1)
-    outside = ranks.across(dist.GroupMember.NON_GROUP_MEMBER)
-    with pytest.raises(InputError, match=r"^this process is not a member of `group`"), outside:
-        pass
-
-
-@pytest.mark.parametrize("divides_nodes", [False, True])
-def test_ranks_share_the_order_and_draw_their_own_views(divides_nodes):
-    """Ranks take shards of one order of graphs and draw their own views; all ranks draw the same views of nodes."""
-    method, seeds = SimpleNamespace(divides_nodes=divides_nodes), []
-    for rank in (0, 1):
-        group = Group()
-        group.rank, group.size = rank, 2
-        shard, *generators = Context(group).draws(method, 3, torch.device("cpu"))
-        assert shard == ((0, 1) if divides_nodes else (rank, 2))
-        seeds.append([each.initial_seed() for each in generators])
-    (order, views), (other_order, other_views) = seeds
-    assert order == other_order
-    assert (views == other_views) == divides_nodes
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_mistake_in_the_arguments_is_printed_once_per_machine(rank, monkeypatch, capsys):
-    environment(monkeypatch, rank, size=2)
-    assert main(["--epochs", "many"]) == 2
-    assert capsys.readouterr().err.count("graphcl: `epochs` must be a whole number, got 'many'.") == (rank == 0)
+        with ranks.across(group.process_group):
+            assert (ranks.size(), ranks.rank()) == (1, 0)
+            assert all(each is x for each in (ranks.gather(x), ranks.sum_over_ranks(x), ranks.broadcast(x)))
+            assert ranks.part_of_mean(x, 3) is x
+            assert ranks.others(x).shape == (0, 2)
+            assert torch.equal(ranks.mean_over_ranks(x), x.mean(dim=0))
+            assert ranks.any_rank(True, False) == [True, False]
 
 
 def test_unreachable_ranks(monkeypatch):

@@ -13,7 +13,6 @@ from graphcl import GRACE, Loss, TwoViews, load_dataset, make_config
 from graphcl.distributed import ranks
 from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
-from graphcl.experiment.build import make_method
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
@@ -88,26 +87,14 @@ class NonFiniteOnOne:
 
 
 def all_ranks_skip():
-    """All ranks skip a step with NaN on one rank, also in rows that it does not send before the next collective."""
-    calls = []
-
-    def corrupt(module, views):
-        calls.append(1)
-        if len(calls) == 2 and ranks.rank() == 0:
-            views[0].x = views[0].x * torch.nan
-
-    def corrupted(*arguments):
-        method = make_method(*arguments)
-        method.register_forward_pre_hook(corrupt)
-        return method
+    """All ranks skip a step with NaN or an error on one rank."""
 
     def of_one(config, data, model, seed):
         return TwoViews(model, NonFiniteOnOne())
 
-    for skipped, settings, make in ((2, {"batch_size": 8}, of_one), (1, {"method": "moco"}, corrupted)):
-        method, history = trained({"non_finite": "skip", "epochs": 1, **settings}, make=make)
-        assert history[0].diagnostics["skipped"] == skipped
-        assert_equal_on_all_ranks(method)
+    method, history = trained({"non_finite": "skip", "epochs": 1, "batch_size": 8}, make=of_one)
+    assert history[0].diagnostics["skipped"] == 2
+    assert_equal_on_all_ranks(method)
 
 
 # -- nodes: the ranks divide the nodes of the same views ---------------------------------------------------------------
@@ -160,7 +147,6 @@ CHECKS = {
     "within_epoch": resumes_within_an_epoch,
     "all_reduce": all_reduce_of_ddp,
     "skip": all_ranks_skip,
-    "nodes": partial(one_process, Loss("nt_xent"), 12),
     "nodes_tiled": partial(one_process, Loss("nt_xent", engine="tiled"), 24),
     "nodes_whole_batch_statistics": partial(one_process, Loss("barlow_twins"), 24),
     "drawn_nodes": partial(one_process, Loss("infonce"), 20, drawn=8),

@@ -17,7 +17,7 @@ from graphcl.experiment.finetune import check_labels, finetune, supervised_loss,
 from graphcl.training.loop import NonFiniteLossError
 from tests.conftest import small_graphs
 from tests.datasets.ogb_files import files_of, make_molecules, write_archive
-from tests.strategies import needs_cuda
+from tests.strategies import seeded
 
 needs_ogb = pytest.mark.skipif(importlib.util.find_spec("ogb") is None, reason="ogb is not installed")
 QUICK = {"epochs": 4, "batch_size": 8, "lr": 0.02}
@@ -33,15 +33,15 @@ def loaded(tmp_path_factory):
     return lambda name: load_dataset(name, folder / "root", folder / "archives")
 
 
-def started(dataset, seed=0, weights=0):
+def started(dataset):
     """Return an untrained small encoder with an output layer."""
     config = make_config({"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8, "num_layers": 2}})
-    return with_outputs(make_model(config, dataset, weights).encoder, dataset, seed)
+    return with_outputs(make_model(config, dataset).encoder, dataset)
 
 
 @pytest.mark.parametrize("metric", ["rocauc", "ap", "rmse", "acc"])
 def test_the_loss_equals_a_loop_over_known_labels(metric):
-    generator = torch.Generator().manual_seed(0)
+    generator = seeded(0)
     tasks, outputs = (1, 5) if metric == "acc" else (4, 4)
     out = torch.randn(9, outputs, generator=generator, dtype=torch.float64, requires_grad=True)
     y = torch.randint(2, (9, tasks), generator=generator).double()
@@ -61,8 +61,7 @@ def test_the_loss_equals_a_loop_over_known_labels(metric):
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found, out)[0], torch.autograd.grad(expected, out)[0])
     nothing = supervised_loss(out, torch.full_like(y, torch.nan), metric)  # no label, no gradient
-    assert nothing.item() == 0
-    assert not torch.autograd.grad(nothing, out)[0].any()
+    assert nothing.item() == 0 == torch.autograd.grad(nothing, out)[0].abs().max()
 
 
 @needs_ogb
@@ -106,13 +105,8 @@ def test_only_training_labels_train(loaded):
 
 
 @needs_ogb
-def test_equal_seeds_give_equal_output_layers_and_equal_training(loaded):
-    dataset = loaded("ogbg-molhiv")
-    one, other, reseeded = started(dataset), started(dataset, weights=1), started(dataset, seed=1)
-    assert torch.equal(one.projector[0].weight, other.projector[0].weight)
-    assert not torch.equal(one.encoder.atoms.tables, other.encoder.atoms.tables)
-    assert not torch.equal(one.projector[0].weight, reseeded.projector[0].weight)
-    state, epochs = torch.get_rng_state(), []
+def test_equal_seeds_give_equal_training(loaded):
+    dataset, state, epochs = loaded("ogbg-molhiv"), torch.get_rng_state(), []
     for seed in (3, 3, 4):
         finetune(started(dataset), dataset, seed, **{**QUICK, "epochs": 1}, callbacks=[epochs.append])
     assert torch.equal(state, torch.get_rng_state())
@@ -121,41 +115,16 @@ def test_equal_seeds_give_equal_output_layers_and_equal_training(loaded):
 
 
 @needs_ogb
-def test_classes_are_learnt_by_cross_entropy(loaded):
-    dataset = loaded("ogbg-molhiv")
-    dataset._data.y = torch.arange(40).remainder(3)[:, None].float()
-    dataset.benchmark = dataclasses.replace(dataset.benchmark, eval_metric="acc")
-    model = started(dataset)
-    assert model.projector[0].out_features == 3
-    found = finetune(model, dataset, **{**QUICK, "epochs": 1})
-    assert found.metric == "acc"
-    assert found.accuracy[0] in [100 * k / 8 for k in range(9)]
-
-
-@needs_ogb
 def test_messages(loaded):
-    with pytest.raises(InputError, match=r"^own has no split, .* use `fold_splits`\.$"):
-        check_labels(load_dataset(small_graphs()))
-    dataset = loaded("ogbg-molhiv")
-    dataset._data.y[dataset.benchmark.split["test"]] = 1
-    with pytest.raises(InputError, match="ROC-AUC % is undefined: no task has both classes"):
-        check_labels(dataset)
-    dataset.benchmark = dataclasses.replace(dataset.benchmark, eval_metric="acc", num_tasks=2)
-    with pytest.raises(InputError, match="ogbg-molhiv has 2 classification tasks; fine-tuning supports one"):
-        with_outputs(torch.nn.Identity(), dataset)
-    dataset = loaded("ogbg-molesol")
-    dataset._data.y[:3] = np.inf
-    with pytest.raises(NonFiniteLossError, match="the loss became NaN or infinite in epoch 1; try a smaller learning"):
-        finetune(started(dataset), dataset, **QUICK)
-
-
-@needs_ogb
-@pytest.mark.cuda
-@needs_cuda
-def test_on_cuda(loaded):
-    dataset, losses = loaded("ogbg-moltox21"), []
-    for device in ("cpu", "cuda"):
-        epochs = []
-        finetune(started(dataset).to(device), dataset, **QUICK, dropout=0.0, callbacks=[epochs.append])
-        losses.append(epochs[0]["loss"])
-    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+    constant, several, infinite = loaded("ogbg-molhiv"), loaded("ogbg-molhiv"), loaded("ogbg-molesol")
+    constant._data.y[constant.benchmark.split["test"]] = 1
+    several.benchmark = dataclasses.replace(several.benchmark, eval_metric="acc", num_tasks=2)
+    infinite._data.y[:3] = np.inf
+    for call, error, words in (
+        (lambda: check_labels(load_dataset(small_graphs())), InputError, r"^own has no split, .* use `fold_splits`\.$"),
+        (lambda: check_labels(constant), InputError, "ROC-AUC % is undefined: no task has both classes"),
+        (lambda: with_outputs(torch.nn.Identity(), several), InputError, "ogbg-molhiv has 2 classification tasks"),
+        (lambda: finetune(started(infinite), infinite), NonFiniteLossError, "the loss became NaN or infinite in epoch"),
+    ):
+        with pytest.raises(error, match=words):
+            call()

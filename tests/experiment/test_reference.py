@@ -9,13 +9,10 @@ from sklearn.dummy import DummyClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_score
 from torch_geometric.data import Batch, Data
 
-from graphcl.config import make_config
-from graphcl.datasets import load_dataset
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, best_row, majority
-from graphcl.experiment import scores
+from graphcl.evaluate import majority
 from graphcl.graphs.statistics import graph_statistics
-from graphcl.models.calibrate import calibrate, has_batchnorm
+from graphcl.models.calibrate import calibrate
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.gin import GIN
 
@@ -68,21 +65,3 @@ def test_calibrated_statistics_are_means_over_batches():
     torch.testing.assert_close(found.running_mean, torch.stack([each.mean(dim=0) for each in hidden]).mean(dim=0))
     torch.testing.assert_close(found.running_var, torch.stack([each.var(dim=0) for each in hidden]).mean(dim=0))
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
-    assert has_batchnorm(model)
-    assert not has_batchnorm(torch.nn.Linear(1, 1))
-
-
-def test_the_best_row_is_the_lowest_error():
-    values = (("untrained", 2.0), ("a", 1.0))
-    assert best_row({name: [FoldScores(0, (each,), (1.0,), (each,), 1, 1, "rmse")] for name, each in values}) == "a"
-
-
-def test_batches_for_calibration_are_equally_large(monkeypatch):
-    monkeypatch.setattr(scores, "EMBED_BATCH", 8)
-    monkeypatch.setattr(scores, "calibrate", lambda model, loader: [batch.num_graphs for batch in loader])
-    for n in (9, 25, 33):
-        dataset = load_dataset(graphs(n))
-        sizes = scores.calibrated(make_config({}), dataset, ContrastiveModel(GIN(dataset.num_features)))
-        assert sum(sizes) == n
-        assert max(sizes) <= 8
-        assert min(sizes) > max(sizes) / 2

@@ -3,14 +3,11 @@
 import pytest
 import torch
 
-from graphcl import make_loader
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
 from graphcl.evaluate import svm
-from graphcl.experiment.context import Context
 from graphcl.experiment.scores import REFERENCES, calibrated
 from graphcl.experiment.seed import run_seed
-from graphcl.training.loop import embed
 from tests.conftest import small_graphs
 
 SETTINGS = {
@@ -19,64 +16,42 @@ SETTINGS = {
     "encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2},
     "evaluation": {"folds": 3, "inner_folds": 2},
 }
-CPU = torch.device("cpu")
+GRAPHS = load_dataset(small_graphs())
+
+
+def run(rows=(*REFERENCES, "trained"), **settings):
+    config = make_config({**SETTINGS, **settings})
+    return run_seed(config, GRAPHS, 3, torch.device("cpu"), rows=rows)
 
 
 @pytest.fixture(scope="module")
-def graphs():
-    return load_dataset(small_graphs())
+def plain():
+    return run()
 
 
-def run(graphs, rows=(*REFERENCES, "trained"), context=None, **settings):
-    return run_seed(make_config({**SETTINGS, **settings}), graphs, 3, CPU, rows=rows, context=context)
-
-
-@pytest.fixture(scope="module")
-def plain(graphs):
-    return run(graphs)
-
-
-def test_every_row_is_scored_and_the_trained_one_is_that_of_the_embedding(graphs, plain):
+def test_every_row_is_scored_and_the_trained_one_is_that_of_the_embedding(plain):
     assert list(plain.scores["svm"]) == ["majority", "statistics", "untrained", "calibrated", "trained"]
-    assert plain.scores["svm"]["trained"] == svm(plain.h, graphs.y, seed=3, folds=3, inner_folds=2)
+    assert plain.scores["svm"]["trained"] == svm(plain.h, GRAPHS.y, seed=3, folds=3, inner_folds=2)
     assert [epoch.epoch for epoch in plain.history] == [1, 2, 3, 4]
-    only_trained = run(graphs, rows=())
+    only_trained = run(rows=())
     assert only_trained.scores == {}
     assert torch.equal(only_trained.h, plain.h)
 
 
-def test_scores_on_the_way_do_not_change_the_training(graphs, plain):
-    scored = run(graphs, rows=("trained",), score_every=2)
+def test_scores_on_the_way_do_not_change_the_training(plain):
+    scored = run(rows=("trained",), score_every=2)
     assert torch.equal(plain.h, scored.h)
     assert list(scored.epoch_scores) == [2, 4]
     assert scored.epoch_scores[4]["svm"] == scored.scores["svm"]["trained"] == plain.scores["svm"]["trained"]
-    assert scored.epoch_scores[2]["svm"] == run(graphs, rows=("trained",), epochs=2).scores["svm"]["trained"]
+    assert scored.epoch_scores[2]["svm"] == run(rows=("trained",), epochs=2).scores["svm"]["trained"]
 
 
-def test_precise_bn_replaces_the_moving_averages_and_nothing_else(graphs, plain):
-    precise = run(graphs, rows=(), precise_bn=True)
+def test_precise_bn_replaces_the_moving_averages_and_nothing_else(plain):
+    precise = run(rows=(), precise_bn=True)
     assert [vars(each)["loss"] for each in plain.history] == [vars(each)["loss"] for each in precise.history]
     for name, value in plain.model.named_parameters():
         assert torch.equal(value, dict(precise.model.named_parameters())[name])
-    expected = calibrated(make_config(SETTINGS), graphs, plain.model, 3)
+    expected = calibrated(make_config(SETTINGS), GRAPHS, plain.model, 3)
     for name, value in expected.named_buffers():
         torch.testing.assert_close(value, dict(precise.model.named_buffers())[name])
     assert not torch.equal(plain.h, precise.h)
-
-
-def test_observers_see_the_seed_in_order(graphs):
-    seen = []
-
-    class Log(Context):
-        def on_embeddings(self, when, method, whole, h):
-            seen.append(when if h is not None else f"{when}, no embedding")
-
-        def on_epoch(self, epoch):
-            seen.append(epoch.epoch)
-
-        def on_scores(self, scores):
-            seen.append(sorted(scores))
-
-    result = run(graphs, context=Log())
-    assert seen == ["before", 1, 2, 3, 4, "after", ["svm"]]
-    assert torch.equal(result.h, embed(result.model, make_loader(graphs, 1024))[0])

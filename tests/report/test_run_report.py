@@ -12,7 +12,6 @@ import yaml
 from graphcl.commands.show import main as show
 from graphcl.report.cosines import density
 from graphcl.report.run_files import EDGES
-from graphcl.report.run_report import _command, compare_with_defaults
 from graphcl.report.summary import ROWS
 from graphcl.run import main as run
 
@@ -60,10 +59,6 @@ def change_arrays(name, **changes):
     return lambda folder: np.savez_compressed(folder / name, **{**dict(np.load(folder / name)), **changes})
 
 
-def write(name, content):
-    return lambda folder: (folder / name).write_text(content)
-
-
 def test_the_page_is_well_formed_and_loads_nothing(folder):
     text, root = page_of(folder)
     assert sections(root) == [
@@ -104,18 +99,13 @@ def test_the_numbers_are_those_of_the_result(folder):
         assert f"{stage} {value:.2f} s" in page
 
 
-def test_snapshots_are_small_and_add_up_and_do_not_change_the_training(folder, few, tmp_path):
+def test_snapshots_are_small_and_do_not_change_the_training(folder, few, tmp_path):
     assert (folder / "report.npz").stat().st_size < 20_000
     kept, h = np.load(folder / "report.npz"), np.load(folder / "embeddings.npz")["h"]
-    n = h.shape[1]
-    sizes = [16] * (n // 16) + ([n % 16] if n % 16 else [])
     for when in ("before", "after"):
-        assert kept[f"{when}_positive"].sum() == n
-        negatives = kept[f"{when}_negative"].sum() + kept[f"{when}_same_class"].sum()
-        assert negatives == sum(size * (size - 1) for size in sizes)
-        assert kept[f"{when}_map"].shape == (n, 2)
-        for kind in ("positive", "negative", "same_class"):
-            assert (density(kept[f"{when}_{kind}"]) * np.diff(EDGES)).sum() == pytest.approx(1)
+        assert kept[f"{when}_positive"].sum() == h.shape[1]
+        assert kept[f"{when}_map"].shape == (h.shape[1], 2)
+        assert (density(kept[f"{when}_negative"]) * np.diff(EDGES)).sum() == pytest.approx(1)
     out = tmp_path / "run"
     arguments = ["--dataset", few("MUTAG"), *QUICK, "--seeds", "0", "--eval", "knn", "--report", "false"]
     assert run([*arguments, "--out", str(out)]) == 0
@@ -127,11 +117,16 @@ def test_the_page_is_drawn_again_from_the_files(copy, tmp_path, capsys):
     """A link at its place is replaced, not followed."""
     before = (copy / "report.html").rename(tmp_path / "precious").read_text()
     (copy / "report.html").symlink_to(tmp_path / "precious")
-    (tmp_path / "precious").write_text("kept")
     assert show([str(copy)]) == 0
     assert capsys.readouterr().out == f"{copy}/report.html\n"
-    assert (copy / "report.html").read_text() == before
-    assert (tmp_path / "precious").read_text() == "kept"
+    assert not (copy / "report.html").is_symlink()
+    assert (copy / "report.html").read_text() == (tmp_path / "precious").read_text() == before
+
+
+def shown(folder):
+    """Draw the page again and return its text and root."""
+    assert show([str(folder)]) == 0
+    return page_of(folder)
 
 
 def test_a_missing_file_leaves_out_its_sections(copy):
@@ -142,36 +137,28 @@ def test_a_missing_file_leaves_out_its_sections(copy):
     ]:
         for name in missing:
             (copy / name).unlink()
-        assert show([str(copy)]) == 0
-        text, root = page_of(copy)
+        text, root = shown(copy)
         assert sections(root) == left
-        assert ("This run has no result yet" in text) == (not (copy / "result.json").exists())
+        assert ("This run has no result yet" in text) == ("Scores" not in left)
 
 
 def test_any_number_of_classes(copy):
     change_arrays("embeddings.npz", y=np.arange(np.load(copy / "embeddings.npz")["h"].shape[1]) % 36)(copy)
-    assert show([str(copy)]) == 0
-    assert "1 further classes" in page_of(copy)[0]
+    assert "1 further classes" in shown(copy)[0]
     for name in ("embeddings.npz", "report.npz"):
         arrays = {key: each for key, each in np.load(copy / name).items() if key != "y" and "same_class" not in key}
         np.savez(copy / name, **arrays)
     change_result(lambda each: each.pop("scores"))(copy)
-    assert show([str(copy)]) == 0
-    text, root = page_of(copy)
+    text, root = shown(copy)
     assert "no class labels" in text
     assert "negatives of the same class" not in text
     assert "Scores" not in sections(root)
 
 
-def test_settings_are_compared_with_the_defaults_of_the_same_names(folder):
-    config = json.loads((folder / "result.json").read_text())["config"]
-    changed = {key: (value, default) for key, value, default in compare_with_defaults(config) if default is not None}
-    assert changed["loss.sigma"] == ("0.4", "1.0")
-    assert changed["loss.name"] == ("adnce", "infonce")
-    assert not {"loss.mu", "features"} & changed.keys()
-    _, root = page_of(folder)
-    shown = {words(cell) for cell in root.iter("td") if cell.get("class") == "changed"}
-    assert shown == {value for value, _ in changed.values()}
+def test_settings_other_than_the_defaults_are_marked(folder):
+    cells = {words(cell) for cell in page_of(folder)[1].iter("td") if cell.get("class") == "changed"}
+    assert {"adnce", "0.4"} < cells
+    assert not {"infonce", "labels"} & cells
 
 
 def test_a_falling_error_is_a_gain(copy):
@@ -188,27 +175,20 @@ def test_a_falling_error_is_a_gain(copy):
 
     change_result(to_benchmark)(copy)
     change_arrays("embeddings.npz", y=np.full((47, 3), np.nan))(copy)
-    assert show([str(copy)]) == 0
-    text, _ = page_of(copy)
+    text, _ = shown(copy)
     assert "knn, RMSE" in text
     assert "Training gains over the best row without training (graph statistics): +0.50" in text
     assert "split: 30 training graphs, C by 8 for validation, scored on 9" in text
     assert "class 0" not in text
 
 
-def test_the_command_is_shown_as_typed():
-    assert _command(["/x/graphcl/run.py", "--loss", "dcl"]) == "python -m graphcl.run --loss dcl"
-    assert _command(["/x/bin/graphcl", "run", "--out", "a b"]) == "graphcl run --out 'a b'"
-    assert (_command(["mine.py"]), _command([])) == ("mine.py", "")
-
-
 DAMAGE = {
     "sweep": (lambda folder: (folder / "config.yaml").rename(folder / "sweep.yaml"), "use graphcl sweep for a sweep"),
     "no config": (lambda folder: (folder / "config.yaml").unlink(), "is not a run folder; pass one with"),
-    "half a result": (write("result.json", "{"), "result.json is not JSON"),
-    "scores": (write("result.json", '{"scores": 3}'), "its files do not fit together"),
-    "metrics": (write("metrics.jsonl", "x"), "is not JSON"),
-    "settings": (write("config.yaml", "loss: 1\nviews: 2"), "its files do not fit together"),
+    "settings": (
+        lambda folder: (folder / "config.yaml").write_text("loss: 1\nviews: 2"),
+        "its files do not fit together",
+    ),
     "bomb": (change_arrays("embeddings.npz", h=np.zeros((1, 40, 5 * 10**5), np.float32)), "would unpack to 8000"),
     "objects": (change_arrays("embeddings.npz", h=np.array([{}])), "embeddings.npz cannot be read"),
     "points": (change_arrays("report.npz", before_map=np.zeros((10**5, 2))), "its files do not fit together"),
@@ -221,9 +201,8 @@ def test_a_damaged_folder_gets_one_line(name, copy, capsys):
     (copy / "report.html").unlink()
     damage(copy)
     assert show([str(copy)]) == 2
-    error = capsys.readouterr().err
+    (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith("graphcl: ")
-    assert error.count("\n") == 1
     assert line in error
     assert not (copy / "report.html").exists()
 
@@ -246,8 +225,7 @@ def test_text_of_a_folder_is_escaped(copy):
     change_result(inject)(copy)
     lines = (json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines())
     (copy / "metrics.jsonl").write_text("\n".join(json.dumps({**line, mark: 1.0}) for line in lines))
-    assert show([str(copy)]) == 0
-    text, root = page_of(copy)
+    text, root = shown(copy)
     assert "&lt;script&gt;alert(1)" in text
     for each in root.iter():
         assert each.tag.rpartition("}")[2] not in ("script", "img", "iframe", "object", "embed")

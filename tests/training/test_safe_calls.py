@@ -55,17 +55,14 @@ def test_no_unsafe_call():
 
 
 UNSAFE = (
-    "eval(text)", "exec(text)", "__import__(name)", "builtins.eval(text)", "os.system(word)", "os.popen(word)",
-    "pickle.load(file)", "pickle.loads(data)", "pickle.Unpickler(file)", "marshal.loads(data)", "joblib.load(path)",
-    "torch.load(path)", "torch.load(path, weights_only=False)", "np.load(path, allow_pickle=True)",
-    "yaml.load(text, yaml.Loader)", "yaml.load(text, Loader=_Loader)", "yaml.unsafe_load(text)",
-    "subprocess.run(word, shell=True)", "archive.extractall(folder)", "tarfile.open(path)", "urlopen(url)",
-    "importlib.import_module(config['module'])", "shutil.unpack_archive(path)", "tempfile.mktemp()",
+    "eval(text)", "builtins.eval(text)", "os.system(word)", "pickle.loads(data)", "pickle.Unpickler(file)",
+    "joblib.load(path)", "torch.load(path)", "torch.load(path, weights_only=False)",
+    "np.load(path, allow_pickle=True)", "yaml.load(text, yaml.Loader)", "yaml.load(text, Loader=_Loader)",
+    "subprocess.run(word, shell=True)", "archive.extractall(folder)", "importlib.import_module(config['module'])",
 )  # fmt: skip
 SAFE = (
-    "model.eval()", "re.compile(rule)", "torch.compile(model)", "torch.load(path, weights_only=True)",
-    "np.load(path)", "yaml.safe_load(text)", "yaml.load(text, _Loader)", "importlib.import_module('ogb')",
-    "subprocess.run(['git', 'status'])", "platform.system()", "pickle.dumps(value)",
+    "model.eval()", "torch.load(path, weights_only=True)", "np.load(path)", "pickle.dumps(value)",
+    "yaml.load(text, _Loader)", "importlib.import_module('ogb')", "subprocess.run(['git', 'status'])",
 )  # fmt: skip
 
 
