@@ -1,7 +1,5 @@
 """Run the CUDA paths beside the CPU; see tests/test_device.py, which starts this file on a fake or a real device."""
 
-import copy
-import os
 
 import numpy as np
 import pytest
@@ -9,8 +7,8 @@ import torch
 
 from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
 from graphcl.augment import Compose, OneOf
-from graphcl.experiment.run import run as run_all
 from graphcl.config import make_config
+from graphcl.experiment.run import run as run_all
 from graphcl.models.calibrate import calibrate
 from graphcl.models.node_gcn import node_gcn
 from graphcl.models.nodes import NodeModel
@@ -96,7 +94,10 @@ def test_a_loss_and_its_gradients_equal_the_cpus(name):
     loss = Loss(name)
     options = [{}]
     for engine in ("dense", "tiled") if loss.accepts("engine") else ():
-        options += [{"engine": engine}, *([{"engine": engine, "negatives": "all"}] if loss.accepts("negatives") else [])]
+        options += [
+            {"engine": engine},
+            *([{"engine": engine, "negatives": "all"}] if loss.accepts("negatives") else []),
+        ]
     if loss.accepts("queue"):
         ids = {"queue": queue, "ids": torch.arange(32), "queue_ids": torch.arange(32)}
         options = [*(options if loss.setting("negatives") != "queue" else []), ids]
@@ -206,7 +207,14 @@ def test_a_checkpoint_resumes_on_either_device(first, later, dataset, tmp_path):
 
 
 def test_a_run_the_estimator_and_its_files(dataset, tmp_path):
-    settings = {"seeds": [0], "eval": ["knn"], "epochs": 2, "batch_size": 16, "dataset": "synthetic", "deterministic": True}
+    settings = {
+        "seeds": [0],
+        "eval": ["knn"],
+        "epochs": 2,
+        "batch_size": 16,
+        "dataset": "synthetic",
+        "deterministic": True,
+    }
     result = run_all(make_config({**settings, "device": "cuda", "out": str(tmp_path / "run"), "precise_bn": True}))
     assert 0 < result.accuracy <= 100
     found = []
@@ -215,7 +223,9 @@ def test_a_run_the_estimator_and_its_files(dataset, tmp_path):
         fitted = GraphCL(**quick, device=device, optimizer="sgd", lr=1e-3).fit(GRAPHS)
         fitted.save(tmp_path / f"{device}.pt")
         found.append(fitted.transform(GRAPHS))
-        np.testing.assert_array_equal(GraphCL.load(tmp_path / f"{device}.pt", device=device).transform(GRAPHS), found[-1])
+        np.testing.assert_array_equal(
+            GraphCL.load(tmp_path / f"{device}.pt", device=device).transform(GRAPHS), found[-1]
+        )
     np.testing.assert_allclose(*found, rtol=1e-2, atol=1e-3)
 
 

@@ -78,7 +78,7 @@ if "torch" in sys.modules:
 _register_hooks()
 
 import torch  # noqa: E402
-import torch._dynamo  # noqa: E402, F401  (it lists the functions of torch.cuda, so import it before they are replaced)
+import torch._dynamo  # noqa: E402  (it lists the functions of torch.cuda, so import it before they are replaced)
 import torchgen  # noqa: E402
 import yaml  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
@@ -120,7 +120,7 @@ class Log:
         while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] != "graphcl":
             frame = frame.f_back
         file = frame and frame.f_code.co_filename
-        self.waits[f"{file[file.rindex('graphcl/'):]}:{frame.f_lineno}" if frame else "outside", kind] += 1
+        self.waits[f"{file[file.rindex('graphcl/') :]}:{frame.f_lineno}" if frame else "outside", kind] += 1
 
 
 LOG = Log()
