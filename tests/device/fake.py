@@ -284,7 +284,8 @@ def _check_kernel(name, func, tensors, args):
         return
     if (
         name in ("put_", "histc", "median", "nanmedian") or name.startswith("nll_loss2d")
-        or (name in ("cumsum", "cumsum_") and floats) or (name.startswith("scatter_reduce") and "prod" in map(str, args))
+        or (name in ("cumsum", "cumsum_") and floats)
+        or (name.startswith("scatter_reduce") and "prod" in map(str, args))
         or (name == "bincount" and len(args) > 1 and isinstance(args[1], torch.Tensor))
         or (name in _PRODUCTS and os.environ.get("CUBLAS_WORKSPACE_CONFIG") not in (":4096:8", ":16:8"))
     ):  # fmt: skip
@@ -333,9 +334,8 @@ def _run(func, args, kwargs):
         _check_kernel(name, func, tensors, (*args, *kwargs.values()))
         if name in _WAITS or (name == "repeat_interleave" and kwargs.get("output_size") is None):
             LOG.wait(name)
-        elif name in _INDEXED and not _fills(args):
-            if any(each is not None and each.dtype in _MASKS for each in args[1]):
-                LOG.wait("boolean index")
+        elif name in _INDEXED and not _fills(args) and any(getattr(each, "dtype", None) in _MASKS for each in args[1]):
+            LOG.wait("boolean index")
     if to_cuda:
         inner_kwargs["device"] = CPU
     unseeded = torch.Tag.nondeterministic_seeded in func.tags and not generators

@@ -116,4 +116,4 @@ def test_fewer_edges_than_the_layout_has_raise():
     batch = Batch.from_data_list([Data(x=torch.ones(2, 1), edge_index=torch.zeros(2, 4, dtype=torch.long))])
     fewer = torch.zeros(100, dtype=torch.long)[:2].view(2, 1)
     with pytest.raises(IndexError):
-        select(batch, Layout.of(batch), torch.tensor([True, False]), None, fewer)
+        select(batch, Layout.of(batch), torch.tensor([True, False]), None, {"edge_index": fewer})
