@@ -12,6 +12,7 @@ import torch
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.cuda
 def test_the_cuda_paths_equal_the_cpu():
     real = torch.cuda.is_available()
     if not real and shutil.which(os.environ.get("CXX", "g++")) is None:

@@ -9,7 +9,7 @@ from scipy.stats import chi2_contingency
 from torch_geometric.data import InMemoryDataset
 
 from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
-from graphcl.augment import Compose, OneOf
+from graphcl.augment import Compose, Decision, OneOf, apply_decision
 from graphcl.config import make_config
 from graphcl.experiment.run import run as run_all
 from graphcl.models.calibrate import calibrate
@@ -68,6 +68,12 @@ MEMBERS = {"members": ["node_drop", "edge_drop"]}
 SAME_SIZES = ["identity", "node_drop", "subgraph", "attribute_mask", "edge_drop", "feature_mask", "drop_and_mask"]
 
 
+def to_cpu(value):
+    if isinstance(value, Decision):
+        return Decision(**{key: to_cpu(each) for key, each in vars(value).items()})
+    return value if value is None else value.cpu()
+
+
 @pytest.mark.parametrize("name", augmentations)
 def test_an_augmentation_gives_valid_views_on_the_device(name, dataset):
     """Sizes of the graphs equal those on the CPU where no draw decides on them, and the draws depend on the seed."""
@@ -80,8 +86,10 @@ def test_an_augmentation_gives_valid_views_on_the_device(name, dataset):
         again = type(on_cpu).from_data_list(view.to_data_list())
         assert torch.equal(again.edge_index, view.edge_index)
         assert torch.equal(again.ptr, view.ptr)
-    assert torch.equal(views[0].edge_index, views[1].edge_index)
-    assert torch.equal(views[0].x, views[1].x)
+    decision = augmentation.decide(batch, seeded("cuda", 1))
+    for same in (views[1], apply_decision(batch, decision).to("cpu"), apply_decision(on_cpu, to_cpu(decision))):
+        assert torch.equal(views[0].edge_index, same.edge_index)
+        assert torch.equal(views[0].x, same.x)
     if name in SAME_SIZES:
         assert torch.equal(views[0].ptr, augmentation(on_cpu, seeded("cpu")).ptr)
     if name != "identity":
