@@ -276,17 +276,6 @@ def test_graphs_that_do_not_fit(fitted):
         fitted.transform(np.ones((3, 3)))
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_cuda(tmp_path):
-    estimator = GraphCL(**QUICK, device="cuda").fit(small_graphs())
-    h = estimator.transform(small_graphs())
-    estimator.save(tmp_path / "e.pt")
-    for device in ("cuda", "cpu"):
-        loaded = GraphCL.load(tmp_path / "e.pt", device=device)
-        np.testing.assert_allclose(loaded.transform(small_graphs()), h, rtol=1e-3, atol=1e-4)
-
-
 def test_settings_of_strangers_are_checked(fitted, tmp_path):
     fitted.save(path := tmp_path / "e.pt")
     for settings in ({"views": 3}, {"loss": {"name": "x"}}, {"lr": float("nan")}):

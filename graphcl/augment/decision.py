@@ -12,7 +12,6 @@ from torch_geometric.data import Batch
 
 from graphcl.arguments import named_arguments
 from graphcl.graphs.batching import Layout, select
-from graphcl.graphs.segment import nonzero, pick
 
 
 @dataclass(frozen=True)
@@ -46,20 +45,14 @@ def apply_decision(batch: Batch, decision: Decision) -> Batch:
     if all(change is None for change in vars(decision).values()):
         return batch
     layout = Layout.of(batch)
-    edge_index, masked, features = layout.edge_index, decision.masked, decision.features
+    changed = {"edge_index": layout.edge_index}
     if decision.moved is not None and decision.moved_to is not None:
-        edge_index = edge_index.clone()
-        for ends, to in zip(edge_index, decision.moved_to, strict=True):
+        changed["edge_index"] = layout.edge_index.clone()
+        for ends, to in zip(changed["edge_index"], decision.moved_to, strict=True):
             ends.index_copy_(0, decision.moved, to)
-    out = select(batch, layout, decision.keep_node, decision.keep_edge, edge_index)
-    if masked is not None and features is not None:
-        if decision.keep_node is None:
-            out.x = batch.x.index_copy(0, masked, features)
-        else:  # `select` has copied and renumbered the rows, so write to the copy
-            there = nonzero(pick(decision.keep_node, masked))
-            number = pick(decision.keep_node.cumsum(0), pick(masked, there)) - 1
-            out.x.index_copy_(0, number, pick(features, there))
-    return out
+    if decision.masked is not None and decision.features is not None:
+        changed["x"] = batch.x.index_copy(0, decision.masked, decision.features)
+    return select(batch, layout, decision.keep_node, decision.keep_edge, changed)
 
 
 def join(decisions: Iterable[Decision]) -> Decision:

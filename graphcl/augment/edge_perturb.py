@@ -11,7 +11,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import count, nonzero, pick, pointers, random_sample, ranges, ratio_count, sort_pairs
+from graphcl.graphs.segment import nonzero, pick, pointers, random_sample, ranges, ratio_count, repeat, sort_pairs
 from graphcl.registry import augmentations
 
 
@@ -79,23 +79,23 @@ class EdgePerturb(Augmentation):
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Return a decision with the drawn edges to remove and, with `add`, their new ends."""
         layout = Layout.of(batch)
-        entry, pair_ptr, low, high = _pairs(layout, graphs)
-        graph = pick(layout.batch, low)
-        edges = torch.bincount(graph, minlength=layout.num_graphs)
-        k = ratio_count(self.ratio, edges)
-        removed = random_sample(pointers(edges), k, generator)
-        keep_edge = torch.ones(layout.num_edges, dtype=torch.bool, device=entry.device)
+        entry, pair_ptr, low, high, edges = _pairs(layout, graphs)
+        device, k = entry.device, ratio_count(self.ratio, edges)
+        removed = random_sample(pointers(edges), k, generator, device)
+        keep_edge = torch.ones(layout.num_edges, dtype=torch.bool, device=device)
         if not self.add:
-            return Decision(keep_edge=keep_edge.index_fill_(0, _entries(entry, pair_ptr, removed)[0], False))
+            ((gone, _),) = _entries(entry, pair_ptr, removed)
+            return Decision(keep_edge=keep_edge.index_fill_(0, gone, False))
 
-        found = torch.minimum(k, layout.nodes * (layout.nodes - 1) // 2 - edges)
-        new_low, new_high = _draw_unconnected(layout, low, high, edges, found, generator)
+        nodes = layout.host_nodes
+        found = torch.minimum(k, nodes * (nodes - 1) // 2 - edges)
+        pairs = _draw_unconnected(layout, low, high, edges, found, generator)
         # The removed pairs of a graph are in random order, so moving the first found[g] of them is unbiased.
-        rank = ranges(torch.zeros_like(k), k)
-        moves = rank < found.repeat_interleave(k)
-        gone, _ = _entries(entry, pair_ptr, pick(removed, nonzero(~moves)))
-        moved, counts = _entries(entry, pair_ptr, pick(removed, nonzero(moves)))
-        ends = torch.stack([new_low.repeat_interleave(counts), new_high.repeat_interleave(counts)])
+        moves = ranges(torch.zeros_like(k), k, device) < repeat(found, k, device)
+        moving, staying = nonzero(moves, pairs.numel()), nonzero(~moves, removed.numel() - pairs.numel())
+        (moved, counts), (gone, _) = _entries(entry, pair_ptr, pick(removed, moving), pick(removed, staying))
+        pair = repeat(pairs, counts, size=moved.numel())
+        ends = torch.stack([pair // layout.num_nodes, pair % layout.num_nodes])
         source, target = pick(layout.edge_index, moved, dim=1)
         return Decision(
             keep_edge=keep_edge.index_fill_(0, gone, False),
@@ -104,68 +104,77 @@ class EdgePerturb(Augmentation):
         )
 
 
-def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Return the connected pairs of nodes in the given graphs, sorted by lower, then by higher node index.
 
     The results are the indices of all edges except self-loops, sorted by pair, `[K]`; the boundaries of the pairs in
-    them, `[P + 1]`; the lower and the higher node of each pair, `[P]`.
+    them, `[P + 1]`; the lower and the higher node of each pair, `[P]`; and the number of pairs in each graph, `[B]`, on
+    the CPU.
     """
-    among = None if graphs is None else layout.edges_of(graphs)
+    among = None if graphs is None or layout.ptr.is_cuda else layout.edges_of(graphs)
     if native.takes(layout.edge_index, among):
-        return native.pairs(layout.edge_index, among, layout.num_nodes)
-    source, target = layout.edge_index if among is None else pick(layout.edge_index, among, dim=1)
-    entry = nonzero(source != target)
-    source, target = pick(source, entry), pick(target, entry)
+        entry, pair_ptr, low, high = native.pairs(layout.edge_index, among, layout.num_nodes)
+        return entry, pair_ptr, low, high, torch.bincount(pick(layout.batch, low), minlength=layout.num_graphs)
+    source, target = layout.edge_index
     low, high = torch.minimum(source, target), torch.maximum(source, target)
     order, is_new = sort_pairs(low, high, layout.num_nodes)
-    start = nonzero(is_new)
-    first = pick(order, start)
-    pair_ptr = torch.cat([start, start.new_full((1,), entry.numel())])
-    entry = pick(entry, order)
-    return entry if among is None else pick(among, entry), pair_ptr, pick(low, first), pick(high, first)
+    low, high = pick(low, order), pick(high, order)
+    graph = pick(layout.batch, low)
+    counted = low != high if graphs is None else (low != high) & pick(graphs, graph)
+    edges = torch.zeros_like(layout.nodes).scatter_add_(0, graph, (is_new & counted).long())
+    read = torch.cat([edges, counted.sum()[None]]).cpu()  # both at once
+    edges, kept = read[:-1], nonzero(counted, int(read[-1]))
+    start = nonzero(pick(is_new, kept), int(edges.sum()))
+    first = pick(kept, start)
+    pair_ptr = torch.cat([start, start.new_full((1,), kept.numel())])
+    return pick(order, kept), pair_ptr, pick(low, first), pick(high, first), edges
 
 
-def _entries(entry: Tensor, pair_ptr: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the edges of `pairs [Q]`, positions in the results of `_pairs`, and their number by pair, `[Q]`."""
-    start = pick(pair_ptr, pairs)
-    counts = pick(pair_ptr, pairs + 1) - start
-    return pick(entry, ranges(start, counts)), counts
+def _entries(entry: Tensor, pair_ptr: Tensor, *pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return for each of `pairs [Q]`, positions in the results of `_pairs`, their edges and numbers of edges, `[Q]`."""
+    starts = [pick(pair_ptr, each) for each in pairs]
+    counts = [pick(pair_ptr, each + 1) - start for each, start in zip(pairs, starts, strict=True)]
+    sizes = torch.stack([each.sum() for each in counts]).tolist()
+    edges = [ranges(*each, size=size) for *each, size in zip(starts, counts, sizes, strict=True)]
+    return [(pick(entry, each), number) for each, number in zip(edges, counts, strict=True)]
 
 
 def _draw_unconnected(
     layout: Layout, low: Tensor, high: Tensor, edges: Tensor, wanted: Tensor, generator: torch.Generator | None
-) -> tuple[Tensor, Tensor]:
-    """Return the lower and the higher nodes of wanted[g] distinct unconnected pairs drawn from each graph g.
+) -> Tensor:
+    """Return wanted[g] distinct unconnected pairs drawn from each graph g, as low * N + high.
 
     If a graph has few unconnected pairs, all of them are listed, and the result is sampled from the list. Otherwise
     pairs are drawn independently, and connected and repeated pairs are discarded. In both cases all sets of unconnected
-    pairs are equally likely. `low`, `high` and `edges` are the connected pairs and their number in each graph.
+    pairs are equally likely. `edges` and `wanted [B]` are on the CPU, `low` and `high [P]` those of `_pairs`.
     """
-    n, device = layout.nodes, low.device
+    n, device = layout.host_nodes, low.device
+    ptr, possible = pointers(n), n * (n - 1) // 2
     connected = low * layout.num_nodes + high  # ascending, as `_contains` requires
-    graph = torch.arange(n.numel(), device=device).repeat_interleave(wanted)
-    few = 4 * (edges + wanted) >= n * (n - 1) // 2
+    graph = repeat(torch.arange(n.numel()), wanted, device)
+    few = 4 * (edges + wanted) >= possible
     pair = torch.empty_like(graph)
 
     listed = nonzero(few & (wanted > 0))
     if listed.numel():
         squares = n[listed] ** 2
-        place = ranges(torch.zeros_like(squares), squares)
-        order = n[listed].repeat_interleave(squares)
+        place, order = ranges(torch.zeros_like(squares), squares, device), repeat(n[listed], squares, device)
+        shift = repeat(ptr[listed], squares, device)
         u, v = place // order, place % order
-        shift = layout.ptr[listed].repeat_interleave(squares)
         candidate = (u + shift) * layout.num_nodes + v + shift
         absent = (u < v) & ~_contains(connected, candidate)
-        chosen = random_sample(pointers(count(absent, pointers(squares))), wanted[listed], generator)
-        pair[pick(few, graph)] = candidate[absent][chosen]
+        absents = (possible - edges)[listed]
+        chosen = random_sample(pointers(absents), wanted[listed], generator, device)
+        slots = nonzero(pick(few.to(device, non_blocking=True), graph), chosen.numel())
+        pair.index_copy_(0, slots, pick(pick(candidate, nonzero(absent, int(absents.sum()))), chosen))
 
     left, place, drawn = wanted.masked_fill(few, 0), pointers(wanted)[:-1], [connected]
     while bool((left > 0).any()):
         # Draw more than are left and use the first valid ones, so that one round nearly always suffices.
         tries = torch.where(left > 0, left + left // 2 + 8, 0)
-        graph = torch.arange(n.numel(), device=device).repeat_interleave(tries)
+        graph = repeat(torch.arange(n.numel()), tries, device)
         ends = torch.rand(2, graph.numel(), generator=generator, dtype=torch.float64, device=device)
-        u, v = (ends * pick(n, graph)).long() + pick(layout.ptr, graph)
+        u, v = (ends * pick(layout.nodes, graph)).long() + pick(layout.ptr, graph)
         key = torch.minimum(u, v) * layout.num_nodes + torch.maximum(u, v)
         ascending, order = key.sort(stable=True)
         fresh = pick(u != v, order)
@@ -173,14 +182,16 @@ def _draw_unconnected(
         fresh &= ~_contains(torch.cat(drawn).sort().values if len(drawn) > 1 else connected, ascending)
         valid = torch.empty_like(fresh).index_copy_(0, order, fresh)
         before = pointers(valid.long())
-        start = pick(before, pointers(tries)[:-1])
-        taken = nonzero(valid & (before[:-1] < pick(start + left, graph)))
-        graph = pick(graph, taken)
-        pair[pick(before, taken) + pick(place - start, graph)] = pick(key, taken)
-        done = torch.bincount(graph, minlength=n.numel())
+        first, most, slot = (each.to(device, non_blocking=True) for each in (pointers(tries)[:-1], left, place))
+        start = pick(before, first)
+        used = valid & (before[:-1] < pick(start + most, graph))
+        done = torch.zeros_like(layout.nodes).scatter_add_(0, graph, used.long()).cpu()
+        taken = nonzero(used, int(done.sum()))
+        graph, key = pick(graph, taken), pick(key, taken)
+        pair.index_copy_(0, pick(before, taken) + pick(slot - start, graph), key)
         left, place = left - done, place + done
-        drawn.append(pick(key, taken))
-    return pair // layout.num_nodes, pair % layout.num_nodes
+        drawn.append(key)
+    return pair
 
 
 def _contains(ascending: Tensor, values: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ class AttributeMask(Augmentation):
             raise InputError(f"attribute_mask with fill={self.fill!r} needs floating-point `x`, got {x.dtype}.")
         layout = Layout.of(batch)
         k = ratio_count(self.ratio, layout.nodes)
-        masked = nonzero(random_subset(layout.ptr, k if graphs is None else k * graphs, generator))
+        masked = nonzero(random_subset(layout.ptr, k if graphs is None else k * graphs, generator, layout.batch))
         rows = (masked.numel(), *x.shape[1:])
         if self.fill == "gaussian" and whole:
             features = x.new_full(rows, MASK)

@@ -42,4 +42,6 @@ class NodeDrop(Augmentation):
         """Return a decision with the drawn nodes to keep."""
         layout = Layout.of(batch)
         k = ratio_count(self.ratio, layout.nodes)
-        return Decision(keep_node=~random_subset(layout.ptr, k if graphs is None else k * graphs, generator))
+        return Decision(
+            keep_node=~random_subset(layout.ptr, k if graphs is None else k * graphs, generator, layout.batch)
+        )

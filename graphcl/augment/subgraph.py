@@ -13,7 +13,7 @@ from graphcl.augment.decision import Decision
 from graphcl.augment.transform import Augmentation
 from graphcl.graphs import native
 from graphcl.graphs.batching import Layout
-from graphcl.graphs.segment import group, nonzero, pick, pointers, ranges, ratio_count, shuffled
+from graphcl.graphs.segment import group, nonzero, pick, pointers, ranges, ratio_count, repeat, shuffled
 from graphcl.registry import augmentations
 
 
@@ -51,9 +51,17 @@ class Subgraph(Augmentation):
 
     def decide(self, batch: Batch, generator: torch.Generator | None = None, graphs: Tensor | None = None) -> Decision:
         """Return a decision with the drawn region of nodes to keep."""
-        layout = Layout.of(batch)
+        layout, one_hop = Layout.of(batch), self.growth == "one_hop"
         removed = ratio_count(self.ratio, layout.nodes)
         shrinks = removed > 0 if graphs is None else (removed > 0) & graphs
+        if layout.ptr.is_cuda:  # grow in all graphs, as the host would have to wait for the number of those that shrink
+            order = shuffled(layout.batch, layout.num_graphs, generator)
+            most = int(layout.host_nodes.max()) - 1
+            keep = _grow(
+                layout.ptr, layout.nodes - removed, *layout.edge_index, _travel(layout.edge_index[0], generator), order,
+                one_hop, most,
+            )  # fmt: skip
+            return Decision(keep_node=keep | ~pick(shrinks, layout.batch))
         chosen = nonzero(shrinks)
         sizes = layout.nodes[chosen]
         # Skip graphs that stay whole, so that growth costs nothing there; renumber the nodes of the others 0, 1, ...
@@ -65,27 +73,32 @@ class Subgraph(Augmentation):
         source, target = (pick(number, ends) for ends in pick(layout.edge_index, edges, dim=1))
 
         order = shuffled(graph, chosen.numel(), generator)
-        # Inverse transform sampling of Exp(1) is three times as fast as torch's `exponential_`.
-        travel = torch.rand(edges.numel(), generator=generator, dtype=torch.float64, device=nodes.device)
-        travel = travel.neg_().log1p_().neg_()
-        keep = _grow(pointers(sizes), sizes - removed[chosen], source, target, travel, order, self.growth == "one_hop")
+        travel = _travel(edges, generator)
+        keep = _grow(pointers(sizes), sizes - removed[chosen], source, target, travel, order, one_hop)
         keep_node = torch.ones(layout.num_nodes, dtype=torch.bool, device=nodes.device)
         return Decision(keep_node=keep_node.index_copy_(0, nodes, keep))
 
 
+def _travel(edges: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return Exp(1) travel times `[E]`; inverse transform sampling is three times as fast as torch's `exponential_`."""
+    times = torch.rand(edges.numel(), generator=generator, dtype=torch.float64, device=edges.device)
+    return times.neg_().log1p_().neg_()
+
+
 def _grow(
-    ptr: Tensor, size: Tensor, source: Tensor, target: Tensor, travel: Tensor, order: Tensor, one_hop: bool
-) -> Tensor:
+    ptr: Tensor, size: Tensor, source: Tensor, target: Tensor, travel: Tensor, order: Tensor, one_hop: bool,
+    most: int | None = None,
+) -> Tensor:  # fmt: skip
     """Return a mask `[N]` of the region that random growth reaches, at most size[g] nodes in graph g.
 
     Growth starts from each graph's first node in `order [N]`, which is sorted by graph; with `one_hop`, only neighbours
-    of that node are kept. `source`, `target` and `travel` time of the edges are `[E]`.
+    of that node are kept. `source`, `target` and `travel` time of the edges are `[E]`; for `most`, see `first_passage`.
     """
     # Node order[i] starts a signal at time i * gap, where gap exceeds the length of any path. So the signal of a
     # component's first node reaches the whole component first, and components are reached one after the other.
     gap = travel.max() * order.numel() + 1 if travel.numel() else travel.new_ones(())
     sizes = ptr.diff()
-    rank = ranges(torch.zeros_like(sizes), sizes)
+    rank = ranges(torch.zeros_like(sizes), sizes, size=order.numel())
     start = travel.new_empty(order.numel()).index_copy_(0, order, rank * gap)
     if one_hop:
         start = start.masked_fill_(start > 0, torch.inf)
@@ -98,12 +111,12 @@ def _grow(
             if native.takes(ptr, size, row, target, order):
                 return native.grow(ptr, size, row, target, travel, order, float(gap))
             source = torch.arange(order.numel()).repeat_interleave(row.diff())
-        time = first_passage(start, source, target, travel)
+        time = first_passage(start, source, target, travel, most)
     # Non-negative floats sort like the integers with the same bits, which torch sorts faster.
     by_time = time.view(torch.long).sort(stable=True).indices
-    graph = torch.arange(sizes.numel(), device=ptr.device).repeat_interleave(sizes)
-    reached = pick(group(pick(graph, by_time), sizes.numel(), by_time)[0], nonzero(rank < pick(size, graph)))
-    keep = torch.zeros(order.numel(), dtype=torch.bool, device=ptr.device).index_fill_(0, reached, True)
+    graph = repeat(torch.arange(sizes.numel(), device=ptr.device), sizes, size=order.numel())
+    first, _ = group(pick(graph, by_time), sizes.numel(), by_time)
+    keep = torch.empty_like(order, dtype=torch.bool).index_copy_(0, first, rank < pick(size, graph))
     return keep & time.isfinite()
 
 
@@ -119,14 +132,19 @@ def _adjacency(source: Tensor, target: Tensor, travel: Tensor, num_nodes: int) -
     return row, pick(target, order), pick(travel, order)
 
 
-def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor) -> Tensor:
+def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor, most: int | None = None) -> Tensor:
     """Return the earliest time `[N]` at which a signal arrives at each node, if every node u sends one at start[u].
 
     Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
-    largest number of edges on a shortest path. `source`, `target` and `travel` time of the edges are `[E]`.
+    largest number of edges on a shortest path. `source`, `target` and `travel` time of the edges are `[E]`. With
+    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 32, 64, 128, ...
     """
-    time = start
-    active = torch.arange(source.numel(), device=source.device)
+    time, active = start, torch.arange(source.numel() if most is None else 0, device=source.device)
+    for number in range(1, (most or 0) + 1):
+        earlier = time.scatter_reduce(0, target, pick(time, source) + travel, "amin")
+        if number >= 32 and number.bit_count() == 1 and torch.equal(earlier, time):
+            break
+        time = earlier
     while active.numel() > 0:
         arrival = time[source[active]] + travel[active]
         earlier = time.scatter_reduce(0, target[active], arrival, "amin")

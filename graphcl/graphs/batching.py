@@ -39,12 +39,14 @@ class Layout:
         batch: graph of each node, `[N]`.
         edge_index: source and target of each edge, `[2, E]`.
         edge_ptr: edge boundaries of the graphs, `[B + 1]`, from 0 to E; None if edges are not ordered by graph.
+        sizes: number of nodes in each graph, `[B]`, on the CPU; None if the host would have to wait for it.
     """
 
     ptr: Tensor
     batch: Tensor
     edge_index: Tensor
     edge_ptr: Tensor | None = None
+    sizes: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
@@ -57,10 +59,17 @@ class Layout:
         ptr = batch.get("ptr")
         if ptr is None:
             ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
-        edge_ptr = (bookkeeping(batch)[0] or {}).get("edge_index")
+        slices, _ = bookkeeping(batch)
+        edge_ptr, cut = (slices or {}).get("edge_index"), (slices or {}).get("x")
         if edge_ptr is not None:
             edge_ptr = edge_ptr.to(ptr.device, non_blocking=True)
-        return cls(ptr, batch.batch, edge_index, edge_ptr)
+        known = ptr if ptr.device.type == "cpu" else cut
+        return cls(ptr, batch.batch, edge_index, edge_ptr, None if known is None else known.diff())
+
+    @cached_property
+    def host_nodes(self) -> Tensor:
+        """Number of nodes in each graph, `[B]`, on the CPU."""
+        return (self.nodes if self.sizes is None else self.sizes).cpu()
 
     @property
     def num_graphs(self) -> int:
@@ -210,13 +219,14 @@ def assemble(
 
 
 def select(
-    batch: Batch, layout: Layout, keep_node: Tensor | None, keep_edge: Tensor | None, edge_index: Tensor
+    batch: Batch, layout: Layout, keep_node: Tensor | None, keep_edge: Tensor | None, changed: Mapping[str, Tensor]
 ) -> Batch:
     """Return a new batch of the kept nodes and edges of `batch`. All graphs stay; node indices are renumbered.
 
-    The masks are those of `restrict`. `edge_index [2, E]` replaces the edges in `batch`.
+    The masks are those of `restrict`. `changed` holds new values of `edge_index [2, E]` and of other attributes.
     """
-    fields = {key: value for key, value in batch._store.items() if key not in _REBUILT}
+    fields = {key: value for key, value in batch._store.items() if key not in _REBUILT} | dict(changed)
+    edge_index = fields["edge_index"]
     known, incs = bookkeeping(batch)
     slices = {key: part for key, part in (known or {}).items() if key not in _REBUILT}
     incs = dict(incs)
@@ -228,19 +238,21 @@ def select(
     compiled = layout.compiled and edge_index.shape == layout.edge_index.shape and native.takes(edge_index)
     part = restrict(layout.ptr, layout.batch, edge_index, layout.edge_ptr, keep_node, keep_edge, with_edges, compiled)
 
+    cuts = part.cuts or (part.ptr, part.edge_ptr)
     for key, where in level.items():
-        kept, ptr = (part.nodes, part.ptr) if where == "node" else (part.edges, part.edge_ptr)
+        kept, ptr, cut = (part.nodes, part.ptr, cuts[0]) if where == "node" else (part.edges, part.edge_ptr, cuts[1])
         if where == "other" or ptr is None or (where == "node" and kept is None):
             continue
         if kept is not None and key != "edge_index":
             fields[key] = pick(fields[key], kept, batch.__cat_dim__(key, fields[key]))
         if key in slices:
-            slices[key] = ptr
+            slices[key] = cut
         if f"{key}_ptr" in fields:
             fields[f"{key}_ptr"] = ptr
             fields[f"{key}_batch"] = part.batch if where == "node" else pick(part.batch, part.edge_index[0])
     fields["edge_index"] = part.edge_index
-    incs["edge_index"] = part.ptr[:-1]
+    if part.cuts is not None:
+        incs["edge_index"] = cuts[0][:-1]
     # Without a node-level attribute, PyG cannot infer the number of nodes, so store `num_nodes`.
     inferable = any(where == "node" and (key in _NODE_LEVEL or "node" in key) for key, where in level.items())
     keep_num_nodes = "num_nodes" in batch._store or not inferable
@@ -258,9 +270,8 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     bounds = [0, *accumulate(sizes)]
     slices, incs = bookkeeping(batch)
     assert slices is not None
-    # Read each boundary tensor only once, as every read synchronises with the device.
-    cuts = {id(part): part[bounds].tolist() for part in [batch.ptr, *slices.values()]}
-    first_nodes = cuts[id(batch.ptr)]
+    cuts = {id(part): part[bounds].tolist() for part in slices.values()}  # boundaries are on the CPU
+    first_nodes = [*incs["edge_index"][bounds[:-1]].tolist(), batch.num_nodes]
     keep_num_nodes = "num_nodes" in batch._store
     parts = []
     for number, (start, stop) in enumerate(pairwise(bounds)):

@@ -22,6 +22,7 @@ class Part:
         edges: indices of the kept edges in the batch, `[E']`; None if all are kept or the indices were not requested.
         edge_ptr: boundaries of the graphs in the kept edges, `[B + 1]`, from 0 to E'; None if all edges are kept.
         edge_index: kept edges `[2, E']`, with nodes numbered 0 .. N' - 1.
+        cuts: `ptr` and `edge_ptr` on the CPU; None if nothing is removed.
     """
 
     nodes: Tensor | None
@@ -30,6 +31,7 @@ class Part:
     edges: Tensor | None
     edge_ptr: Tensor | None
     edge_index: Tensor
+    cuts: tuple[Tensor, Tensor] | None = None
 
 
 def restrict(
@@ -56,21 +58,25 @@ def restrict(
         if keep_node is not None:
             name, nodes, batch, new_ptr = native.keep_nodes(keep_node, ptr)
         left, edge_ptr, edges = native.keep_edges(ptr, edge_index, edge_ptr, keep_edge, keep_node, name, with_edges)
-        return Part(nodes, new_ptr, batch, edges, edge_ptr, left)
-    graphs, num_graphs = batch, ptr.numel() - 1
+        return Part(nodes, new_ptr, batch, edges, edge_ptr, left, (new_ptr, edge_ptr))
+    graphs = batch
     if keep_node is not None:
         source, target = edge_index
         inside = pick(keep_node, source) & pick(keep_node, target)
         keep_edge = inside if keep_edge is None else keep_edge & inside
-        nodes = nonzero(keep_node)
-        ptr, batch = pointers(count(keep_node, ptr)), pick(batch, nodes)
+        ptr = pointers(count(keep_node, ptr))
     assert keep_edge is not None
-    edges = nonzero(keep_edge)
-    left = pick(edge_index, edges, dim=1)
-    if edge_ptr is not None:
-        edge_ptr = pointers(count(keep_edge, edge_ptr))
+    if edge_ptr is None:
+        edge_counts = torch.zeros_like(ptr[1:]).scatter_add_(0, pick(graphs, edge_index[0]), keep_edge.long())
     else:
-        edge_ptr = pointers(torch.bincount(pick(graphs, left[0]), minlength=num_graphs))
+        edge_counts = count(keep_edge, edge_ptr)
+    edge_ptr = pointers(edge_counts)
+    # Read both boundaries at once: the only time that the host waits for the device.
+    cuts = (ptr, edge_ptr) if ptr.device.type == "cpu" else tuple(torch.stack([ptr, edge_ptr]).cpu())
+    edges = nonzero(keep_edge, int(cuts[1][-1]))
+    left = pick(edge_index, edges, dim=1)
     if keep_node is not None:
+        nodes = nonzero(keep_node, int(cuts[0][-1]))
+        batch = pick(batch, nodes)
         left = pick(keep_node.cumsum(0) - 1, left.view(-1)).view(2, -1)
-    return Part(nodes, ptr, batch, edges, edge_ptr, left)
+    return Part(nodes, ptr, batch, edges, edge_ptr, left, (cuts[0], cuts[1]))

@@ -22,8 +22,10 @@ def pointers(counts: Tensor) -> Tensor:
     return ptr
 
 
-def nonzero(mask: Tensor) -> Tensor:
-    """Return the ascending indices at which `mask [N]` is true."""
+def nonzero(mask: Tensor, size: int | None = None) -> Tensor:
+    """Return the ascending indices at which `mask [N]` is true; with their number `size`, without a wait on CUDA."""
+    if mask.is_cuda and size is not None:
+        return torch.searchsorted(mask.cumsum(0), torch.arange(1, size + 1, device=mask.device))
     if mask.is_cuda:
         return mask.nonzero().flatten()
     return torch.from_numpy(np.flatnonzero(mask.numpy()))  # five times as fast as torch's nonzero on the CPU
@@ -99,10 +101,19 @@ def connected_pairs(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.empty_like(order).index_copy_(0, order, is_new.cumsum(0) - 1)
 
 
-def ranges(starts: Tensor, counts: Tensor, size: int | None = None) -> Tensor:
-    """Return the integers starts[g] .. starts[g] + counts[g] - 1 for all g, concatenated; `size` is their number."""
-    ptr = pointers(counts)
-    shift = (starts - ptr[:-1]).repeat_interleave(counts, output_size=size)
+def repeat(values: Tensor, counts: Tensor, device: torch.device | None = None, size: int | None = None) -> Tensor:
+    """Return values[g] repeated counts[g] times for all g, concatenated, on `device` (default: that of `values`).
+
+    Nothing waits for the device if `counts` are on the CPU, or if `size`, their sum, is given.
+    """
+    size = int(counts.sum()) if size is None else size
+    values, counts = (each.to(device or values.device, non_blocking=True) for each in (values, counts))
+    return values.repeat_interleave(counts, output_size=size)
+
+
+def ranges(starts: Tensor, counts: Tensor, device: torch.device | None = None, size: int | None = None) -> Tensor:
+    """Return the integers starts[g] .. starts[g] + counts[g] - 1 for all g, concatenated; see `repeat`."""
+    shift = repeat(starts - pointers(counts)[:-1], counts, device, size)
     return torch.arange(shift.numel(), device=shift.device) + shift
 
 
@@ -136,29 +147,43 @@ def cumulative(x: Tensor) -> Tensor:
     return torch.stack(list(itertools.accumulate(x.unbind())))
 
 
-def random_sample(ptr: Tensor, k: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def random_sample(
+    ptr: Tensor, k: Tensor, generator: torch.Generator | None = None, device: torch.device | None = None
+) -> Tensor:
     """Return the indices of k[g] elements drawn uniformly without replacement from each segment g.
 
     Args:
-        ptr: segment boundaries `[B + 1]`.
-        k: sample sizes `[B]`, 0 <= k[g] <= size of segment g.
-        generator: source of randomness, on the device of `ptr`.
+        ptr: segment boundaries `[B + 1]`, best on the CPU, as their values are read.
+        k: sample sizes `[B]`, 0 <= k[g] <= size of segment g, on the device of `ptr`.
+        generator: source of randomness, on `device`.
+        device: device of the indices; default: that of `ptr`.
 
     Returns:
         Indices of the drawn elements `[sum(k)]`, sorted by segment and in random order within each segment.
     """
-    if native.takes(ptr, k):
+    device = device or ptr.device
+    ptr, k = ptr.cpu(), k.cpu()
+    if native.takes(ptr, k) and device.type == "cpu":
         size = int((ptr.diff() * (k > 0)).sum())
         return native.sample(ptr, k, torch.randperm(size, generator=generator))
     drawn = nonzero(k > 0)  # skip segments with k = 0, which need no permutation
     sizes, k = ptr.diff()[drawn], k[drawn]
-    segment = torch.arange(drawn.numel(), device=ptr.device).repeat_interleave(sizes)
+    segment = repeat(torch.arange(drawn.numel()), sizes, device)
     start = pointers(sizes)[:-1]
-    first = pick(shuffled(segment, drawn.numel(), generator), ranges(start, k))
-    return first + (ptr[drawn] - start).repeat_interleave(k)
+    first = pick(shuffled(segment, drawn.numel(), generator), ranges(start, k, device))
+    return first + repeat(ptr[drawn] - start, k, device)
 
 
-def random_subset(ptr: Tensor, k: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Return a mask `[N]` of k[g] elements drawn uniformly from each segment g; see `random_sample`."""
+def random_subset(
+    ptr: Tensor, k: Tensor, generator: torch.Generator | None = None, segment: Tensor | None = None
+) -> Tensor:
+    """Return a mask `[N]` of k[g] elements drawn uniformly from each segment g; see `random_sample`.
+
+    With `segment [N]`, the segment of each element in ascending order, nothing waits for the device.
+    """
+    if segment is not None and segment.is_cuda:
+        rank = torch.arange(segment.numel(), device=segment.device) - pick(ptr, segment)
+        chosen = torch.empty_like(segment, dtype=torch.bool)
+        return chosen.index_copy_(0, shuffled(segment, k.numel(), generator), rank < pick(k, segment))
     chosen = torch.zeros(int(ptr[-1]), dtype=torch.bool, device=ptr.device)
     return chosen.index_fill_(0, random_sample(ptr, k, generator), True)

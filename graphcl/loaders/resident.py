@@ -16,7 +16,7 @@ from graphcl.datasets.store import not_resident
 from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.graphs.batching import assemble, counts_nodes
-from graphcl.graphs.segment import pick, pointers, ranges
+from graphcl.graphs.segment import pick, pointers, ranges, repeat
 from graphcl.loaders.order import WHOLE, EpochBatches, Shard
 
 _CHUNK = 200_000
@@ -123,8 +123,7 @@ class ResidentLoader:
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)
         device_ptr = ptr.to(self.device, non_blocking=True)
-        repeats = num_nodes.to(self.device, non_blocking=True)
-        batch = torch.arange(graphs.numel(), device=self.device).repeat_interleave(repeats, output_size=int(ptr[-1]))
+        batch = repeat(torch.arange(graphs.numel()), num_nodes, self.device)
         fields: dict[str, Any] = {key: [values[i] for i in graphs.tolist()] for key, values in self._lists.items()}
         slices: dict[str, Tensor] = {key: torch.arange(graphs.numel() + 1) for key in self._lists}
         incs: dict[str, Tensor | None] = dict.fromkeys(self._lists)
@@ -145,11 +144,10 @@ class ResidentLoader:
                 elif compiled and shifts and values.dim() == 2 and dim % 2 == 1 and native.takes(values):
                     fields[key] = native.cut_pairs(values, start, graphs, total, ptr)
                 else:
-                    rows = ranges(first, counts, total).to(self.device, non_blocking=True) if rows is None else rows
+                    rows = ranges(first, counts, self.device) if rows is None else rows
                     fields[key] = pick(values, rows, dim)
                     if shifts:
-                        device_counts = counts.to(self.device, non_blocking=True)
-                        shift = device_ptr[:-1].repeat_interleave(device_counts, output_size=total)
+                        shift = repeat(ptr[:-1], counts, self.device)
                         shift = shift.to(torch.result_type(values, torch.tensor(0)))  # PyG's dtype: tensor + int
                         fields[key] = fields[key] + shift.view(-1, *[1] * (values.dim() - 1 - dim % values.dim()))
         if self._mapped is not None and bool(self._unseen[graphs].any()):

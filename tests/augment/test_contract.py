@@ -57,7 +57,6 @@ from tests.strategies import (
     loops,
     make_batch,
     make_graph,
-    needs_cuda,
     path,
     ratio_count,
     ratios,
@@ -567,26 +566,6 @@ def test_on_batches_of_a_loader_and_in_chains(name):
 
 
 # -- CUDA --------------------------------------------------------------------------------------------------------------
-
-
-def on_cpu(value):
-    if isinstance(value, Decision):
-        return Decision(**{key: on_cpu(each) for key, each in vars(value).items()})
-    return value if value is None else value.cpu()
-
-
-@pytest.mark.cuda
-@needs_cuda
-def test_cuda_applies_a_decision_as_the_cpu_does():
-    for name, setting in VARIANTS:
-        augment, batch = build(name, setting), typical_batch()
-        on_device = typical_batch().to("cuda")
-        decision = augment.decide(on_device, seeded(0, "cuda"))
-        view = apply_decision(on_device, decision)
-        assert all(view[key].is_cuda for key in ("x", "edge_index", "ptr"))
-        assert_same_batch(view, apply_decision(batch, on_cpu(decision)))
-        assert_same_batch(augment(on_device, seeded(0, "cuda")), view)
-        assert_true_batch(view)
 
 
 # -- the checkers notice broken augmentations --------------------------------------------------------------------------

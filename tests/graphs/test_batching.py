@@ -80,13 +80,13 @@ def test_select_nodes_and_edges(batch, data):
         dropped = data.draw(st.sets(st.integers(1, graph.num_nodes))) - {graph.num_nodes}
         keep.append([i for i in range(graph.num_nodes) if i not in dropped])
     before, layout = snapshot(batch), Layout.of(batch)
-    found = select(batch, layout, None, keep_edge, layout.edge_index)
+    found = select(batch, layout, None, keep_edge, {"edge_index": layout.edge_index})
     assert_same_batch(found, Batch.from_data_list(graphs))
     keep_node = torch.zeros(layout.num_nodes, dtype=torch.bool)
     for first, kept in zip(layout.ptr.tolist(), keep, strict=False):
         keep_node[[first + i for i in kept]] = True
     expected = Batch.from_data_list([induced(graph, kept) for graph, kept in zip(graphs, keep, strict=True)])
-    assert_same_batch(select(batch, layout, keep_node, keep_edge, layout.edge_index), expected)
+    assert_same_batch(select(batch, layout, keep_node, keep_edge, {"edge_index": layout.edge_index}), expected)
     assert_same_value(snapshot(batch), before)
 
 

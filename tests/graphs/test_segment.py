@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcl.graphs import segment
-from tests.strategies import QUICK, assert_law, loops, needs_cuda, seeded, uniform
+from tests.strategies import QUICK, assert_law, loops, seeded, uniform
 from tests.strategies import ratio_count as exact_count
 
 
@@ -71,20 +71,3 @@ def test_samples_are_uniform_in_random_order_and_independent(n, k, compiled):
         found = segment.random_sample(ptr, long([k, 1]).repeat(draws), seeded(n))
     found = found.view(draws, k + 1) - (n + 2) * torch.arange(draws)[:, None]
     assert_law(map(tuple, found.tolist()), uniform((*one, other) for one in law for other in (n, n + 1)))
-
-
-# -- CUDA --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.cuda
-@needs_cuda
-def test_on_cuda_as_on_the_cpu():
-    counts, k, ratio = long([5, 0, 40, 7, 1]), long([2, 0, 40, 0, 1]), 0.29
-    ptr = segment.pointers(counts)
-    on_device = segment.pointers(counts.cuda())
-    assert on_device.is_cuda
-    assert torch.equal(on_device.cpu(), ptr)
-    assert torch.equal(segment.ranges(k.cuda(), counts.cuda()).cpu(), segment.ranges(k, counts))
-    assert torch.equal(segment.ratio_count(ratio, counts.cuda()).cpu(), segment.ratio_count(ratio, counts))
-    chosen = segment.random_subset(on_device, k.cuda(), seeded(0, "cuda"))
-    assert torch.equal(segment.count(chosen, on_device).cpu(), k)

@@ -17,7 +17,7 @@ from graphcl.loaders.order import EpochBatches
 from graphcl.loaders.resident import ResidentLoader
 from graphcl.loaders.streaming import StreamingLoader
 from tests.datasets.graphs import Held, Saved, graphs_with, one_line
-from tests.strategies import QUICK, assert_law, assert_same_batch, make_graph, needs_cuda, seeded, star, uniform
+from tests.strategies import QUICK, assert_law, assert_same_batch, seeded, uniform
 
 
 def batch_indices(*sizes):
@@ -243,31 +243,3 @@ def test_other_data_sets_use_pygs_loader():
             assert drawn(got) == chosen.tolist()
             if word != "adj":  # PyG cannot split a batch with a sparse tensor
                 assert_same_batch(got, expected)
-
-
-# -- CUDA --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.cuda
-@needs_cuda
-def test_batches_on_cuda_equal_those_on_the_cpu():
-    for attributes in ATTRIBUTES.values():
-        dataset = Held(graphs_with(**attributes))
-        on_cpu, on_device = (make_loader(dataset, 3, True, seeded(0), device) for device in ("cpu", "cuda"))
-        for expected, got in [*zip(on_cpu, on_device, strict=True), *zip(on_cpu, on_device, strict=True)]:
-            if isinstance(on_device, ResidentLoader):
-                assert all(value.is_cuda for value in got._store.values() if isinstance(value, torch.Tensor))
-            assert_same_batch(got, expected)
-
-
-@pytest.mark.cuda
-@needs_cuda
-def test_cutting_a_batch_out_does_not_wait_for_cuda():
-    dataset = Held([make_graph(n, star(n - 1), n, ("x", "edge_attr", "y")) for n in range(2, 40)])
-    loader = ResidentLoader(dataset, 8, True, seeded(0), "cuda")
-    list(loader)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        list(loader)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, gather_rows, segment_sum
-from tests.strategies import QUICK, needs_cuda, seeded
+from tests.strategies import QUICK, seeded
 
 
 @st.composite
@@ -64,12 +64,3 @@ def test_empty_groups_other_precisions_and_rows_that_are_not_contiguous():
         assert out.flatten().tolist() == [4, 3, 0]
     x = torch.arange(12.0).view(3, 4).T[:3]
     assert torch.equal(CSRAdjacency.of(torch.tensor([[1], [0]]), 3).sum(x)[0], x[1])
-
-
-@pytest.mark.cuda
-@needs_cuda
-def test_cuda_agrees_with_the_cpu():
-    edge_index = torch.randint(500, (2, 4000), generator=seeded(0))
-    x = torch.randn(500, 32, generator=seeded(1))
-    there = CSRAdjacency.of(edge_index.cuda(), 500).sum(x.cuda())
-    assert torch.allclose(there.cpu(), CSRAdjacency.of(edge_index, 500).sum(x), atol=1e-5)

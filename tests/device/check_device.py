@@ -1,0 +1,291 @@
+"""Run the CUDA paths beside the CPU; see tests/test_device.py, which starts this file on a fake or a real device."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2_contingency
+from torch_geometric.data import InMemoryDataset
+
+from graphcl import ContrastiveModel, GraphCL, Loss, embed, load_dataset, make_loader, svm, train
+from graphcl.augment import Compose, Decision, OneOf, apply_decision
+from graphcl.config import make_config
+from graphcl.experiment.run import run as run_all
+from graphcl.models.calibrate import calibrate
+from graphcl.models.node_gcn import node_gcn
+from graphcl.models.nodes import NodeModel
+from graphcl.registry import augmentations, encoders, losses, methods
+from graphcl.training.checkpoint import Checkpoints
+from tests.conftest import small_graphs
+from tests.methods.small import vectors
+from tests.strategies import copies, lollipop
+
+try:
+    from tests.device.fake import LOG
+except ImportError:  # a real device: nothing counts the waits
+    LOG = None
+
+torch.set_num_threads(1)
+GRAPHS = small_graphs(48, edge_attr=True)
+COUNTED = pytest.mark.skipif(LOG is None, reason="only the fake device counts waits")
+
+
+@pytest.fixture(autouse=True)
+def deterministic(monkeypatch):
+    """Use deterministic algorithms: everything below must have one."""
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    return load_dataset(GRAPHS)
+
+
+def seeded(device, seed=0):
+    return torch.Generator(device).manual_seed(seed)
+
+
+def close(one, two, where=""):
+    """Assert that two nested values are equal up to rounding."""
+    if isinstance(two, dict):
+        assert one.keys() == two.keys(), where
+        for key in two:
+            close(one[key], two[key], f"{where}.{key}")
+    elif isinstance(two, torch.Tensor):
+        assert (one.shape, one.dtype) == (two.shape, two.dtype), where
+        torch.testing.assert_close(one.cpu(), two, rtol=1e-4, atol=1e-5, msg=lambda text: f"{where}: {text}")
+    else:
+        assert one == two, where
+
+
+# -- augmentations -----------------------------------------------------------------------------------------------------
+
+MEMBERS = {"members": ["node_drop", "edge_drop"]}
+SAME_SIZES = ["identity", "node_drop", "subgraph", "attribute_mask", "edge_drop", "feature_mask", "drop_and_mask"]
+
+
+def to_cpu(value):
+    if isinstance(value, Decision):
+        return Decision(**{key: to_cpu(each) for key, each in vars(value).items()})
+    return value if value is None else value.cpu()
+
+
+@pytest.mark.parametrize("name", augmentations)
+def test_an_augmentation_gives_valid_views_on_the_device(name, dataset):
+    """Sizes of the graphs equal those on the CPU where no draw decides on them, and the draws depend on the seed."""
+    augmentation = augmentations[name](**MEMBERS if name in ("compose", "one_of") else {})
+    batch, on_cpu = (next(iter(make_loader(dataset, 48, device=device))) for device in ("cuda", "cpu"))
+    views = [augmentation(batch, seeded("cuda", seed)).to("cpu") for seed in (1, 1, 2)]
+    for view in views:
+        assert view.num_graphs == 48
+        assert view.ptr.diff().min() >= 1
+        again = type(on_cpu).from_data_list(view.to_data_list())
+        assert torch.equal(again.edge_index, view.edge_index)
+        assert torch.equal(again.ptr, view.ptr)
+    decision = augmentation.decide(batch, seeded("cuda", 1))
+    for same in (views[1], apply_decision(batch, decision).to("cpu"), apply_decision(on_cpu, to_cpu(decision))):
+        assert torch.equal(views[0].edge_index, same.edge_index)
+        assert torch.equal(views[0].x, same.x)
+    if name in SAME_SIZES:
+        assert torch.equal(views[0].ptr, augmentation(on_cpu, seeded("cpu")).ptr)
+    if name != "identity":
+        assert any(views[0][key].shape != views[2][key].shape or not torch.equal(views[0][key], views[2][key])
+                   for key in ("x", "edge_index"))  # fmt: skip
+
+
+def outcomes(name, device, graphs=None):
+    """Return what each of 3,000 copies of a triangle with a tail became: its nodes and its edges."""
+    batch = copies(3000, 5, lollipop())
+    mask = None if graphs is None else graphs.to(device)
+    view = augmentations[name](ratio=0.4)(batch.to(device), seeded(device, 3), mask).to("cpu")
+    edges = view.node_id[view.edge_index].T.tolist()
+    found = [[set(), []] for _ in range(3000)]
+    for graph, node in zip(view.batch.tolist(), view.node_id.tolist(), strict=True):
+        found[graph][0].add(node)
+    for graph, edge in zip(view.batch[view.edge_index[0]].tolist(), edges, strict=True):
+        found[graph][1].append(tuple(edge))
+    return [(tuple(sorted(nodes)), tuple(sorted(ends))) for nodes, ends in found]
+
+
+@pytest.mark.parametrize("name", ["node_drop", "subgraph", "edge_perturb"])
+def test_draws_follow_the_law_of_the_cpus_loops(name):
+    """A chi-square test of two samples, alpha = 1e-6; the seeds are fixed. Graphs outside a mask stay as they are."""
+    device, cpu = (Counter(outcomes(name, each)) for each in ("cuda", "cpu"))
+    every = sorted(device | cpu)
+    table = np.array([[found[each] for each in every] for found in (device, cpu)])
+    common = table.sum(axis=0) >= 20
+    table = np.column_stack([table[:, common], table[:, ~common].sum(axis=1)])
+    assert chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue > 1e-6
+    assert len(every) > 3
+    masked = outcomes(name, "cuda", torch.arange(3000) % 2 == 0)
+    assert set(masked[1::2]) == {((0, 1, 2, 3, 4), tuple(sorted(lollipop())))}
+    assert set(masked[::2]) <= set(every)
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", losses)
+def test_a_loss_and_its_gradients_equal_the_cpus(name):
+    z1, z2, queue = (torch.randn(32, 16, generator=seeded("cpu", seed)) for seed in range(3))
+    loss = Loss(name)
+    options = [{}]
+    for engine in ("dense", "tiled") if loss.accepts("engine") else ():
+        options += [
+            {"engine": engine},
+            *([{"engine": engine, "negatives": "all"}] if loss.accepts("negatives") else []),
+        ]
+    if loss.accepts("queue"):
+        ids = {"queue": queue, "ids": torch.arange(32), "queue_ids": torch.arange(32)}
+        options = [*(options if loss.setting("negatives") != "queue" else []), ids]
+    labels = {"labels": torch.arange(32) % 4} if loss.accepts("labels") else {}
+    weight = {"weight": torch.rand(32, generator=seeded("cpu", 3))} if loss.accepts("weight") else {}
+    for option in [*options, {**options[0], **weight}]:
+        found = []
+        for device in ("cuda", "cpu"):
+            views = [z.to(device).clone().requires_grad_() for z in (z1, z2)]
+            given = {**option, **labels}
+            given = {key: each.to(device) if isinstance(each, torch.Tensor) else each for key, each in given.items()}
+            value = loss(*views, **given)
+            value.backward()
+            found.append({"loss": value.detach(), "gradients": [z.grad for z in views if z.grad is not None]})
+        assert len(found[0]["gradients"]) == len(found[1]["gradients"])
+        for one, two in zip(*(each.pop("gradients") for each in found), strict=True):
+            close(one, two, f"{name} {list(option)}")
+        close(*found, name)
+
+
+# -- methods and encoders ----------------------------------------------------------------------------------------------
+
+VIEW = OneOf(["identity", "edge_drop", "feature_mask"])
+"""Its draws on the device equal those on the CPU."""
+
+
+def method_of(name, dataset, device, encoder="gin"):
+    torch.manual_seed(0)
+    extra = {"edge_dim": dataset.num_edge_features} if "edge_dim" in encoders.arguments(encoder).required else {}
+    if methods.facts(name).get("rows") == "nodes":
+        model = NodeModel(node_gcn(dataset.num_features, hidden_channels=16, out_channels=8))
+    else:
+        model = ContrastiveModel(encoders[encoder](dataset.num_features, **extra))
+    known = {"num_graphs": len(dataset), "first": VIEW, "second": VIEW}
+    given = {key: known[key] for key in methods.arguments(name).required if key in known}
+    if name == "clip":
+        given["vectors"] = vectors(len(dataset))
+    usual = methods.facts(name).get("loss") or make_config({"method": name} if name != "clip" else {}).loss["name"]
+    return methods[name](model.to(device), Loss(usual), **given).to(device)
+
+
+def trained(dataset, device, name="two_views", view=None, batch=16, encoder="gin", **options):
+    """Train with SGD, as Adam turns rounding errors into whole steps; return the weights and the losses."""
+    method = method_of(name, dataset, device, encoder)
+    nodes = methods.facts(name).get("rows") == "nodes"
+    loader = make_loader(dataset, 1 if nodes else batch, shuffle=True, generator=seeded("cpu"), device=device)
+    view = view or (VIEW if "joao" in name else Compose(["edge_drop", "feature_mask"]) if nodes else "feature_mask")
+    settings = {"epochs": 2, "optimizer": "sgd", "lr": 1e-3} | options
+    torch.manual_seed(5)
+    history = train(method, loader, view, view, generator=seeded(device), **settings)
+    state = {key: each for key, each in method.state_dict().items() if isinstance(each, torch.Tensor)}
+    return {"loss": torch.tensor([each.loss for each in history]), **state}
+
+
+@pytest.mark.parametrize("name", methods)
+def test_a_method_trains_as_on_the_cpu(name, dataset):
+    data = load_dataset("sbm-400", nodes=True) if methods.facts(name).get("rows") == "nodes" else dataset
+    close(*(trained(data, device, name) for device in ("cuda", "cpu")), name)
+
+
+@pytest.mark.parametrize("name", encoders)
+def test_an_encoder_trains_as_on_the_cpu(name, dataset):
+    if name == "molecule_gine":
+        dataset = load_dataset(small_graphs(48, molecules=True), categories=True)
+        close(*(trained(dataset, device, encoder=name, view="node_drop") for device in ("cuda", "cpu")), name)
+    else:
+        close(*(trained(dataset, device, encoder=name) for device in ("cuda", "cpu")), name)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"amp": True}, {"non_finite": "skip"}, {"diagnostics": True}, {"clip_norm": 1.0, "optimizer": "adamw"},
+     {"schedule": "cosine", "warmup": 0.1, "steps": 4}],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+def test_a_setting_of_training_works_as_on_the_cpu(options, dataset):
+    one, two = (trained(dataset, device, **options) for device in ("cuda", "cpu"))
+    if "amp" in options:
+        torch.testing.assert_close(one["loss"], two["loss"], rtol=0.05, atol=0.05)
+    else:
+        close(one["loss"], two["loss"])
+
+
+# -- around training ---------------------------------------------------------------------------------------------------
+
+
+def test_embeddings_calibration_and_scores_equal_the_cpus(dataset):
+    found = []
+    for device in ("cuda", "cpu"):
+        model = method_of("two_views", dataset, device).model
+        loader = make_loader(dataset, 16, device=device)
+        h, y = embed(calibrate(model, loader), loader)
+        found.append((h, y))
+    close(found[0][0], found[1][0])
+    assert svm(*found[0], folds=3, inner_folds=2).mean == svm(*found[1], folds=3, inner_folds=2).mean
+
+
+@pytest.mark.parametrize(("first", "later"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_checkpoint_resumes_on_either_device(first, later, dataset, tmp_path):
+    whole = trained(dataset, later, epochs=4)
+    checkpoints = Checkpoints(tmp_path)
+    trained(dataset, first, epochs=2, checkpoints=checkpoints)
+    again = trained(dataset, later, epochs=4, checkpoints=checkpoints)
+    if first == later:
+        assert all(torch.equal(again[key].cpu(), whole[key].cpu()) for key in whole)
+    else:
+        assert len(again["loss"]) == 4
+
+
+def test_a_run_the_estimator_and_its_files(dataset, tmp_path):
+    InMemoryDataset.save(GRAPHS, str(tmp_path / "own.pt"))
+    settings = {"dataset": str(tmp_path / "own.pt"), "out": str(tmp_path / "run"), "eval": ["knn"], "report": False}
+    settings |= {"seeds": [0], "epochs": 1, "batch_size": 16, "deterministic": True, "precise_bn": True}
+    result = run_all(make_config({**settings, "device": "cuda"}))
+    assert 0 < result.accuracy <= 100
+    found = []
+    for device in ("cuda", "cpu"):
+        quick = {"epochs": 2, "batch_size": 16, "first": "feature_mask", "second": "feature_mask"}
+        fitted = GraphCL(**quick, device=device, optimizer="sgd", lr=1e-3).fit(GRAPHS)
+        fitted.save(tmp_path / f"{device}.pt")
+        found.append(fitted.transform(GRAPHS))
+        np.testing.assert_array_equal(
+            GraphCL.load(tmp_path / f"{device}.pt", device=device).transform(GRAPHS), found[-1]
+        )
+    np.testing.assert_allclose(*found, rtol=1e-2, atol=1e-3)
+
+
+@COUNTED
+def test_a_set_larger_than_the_memory_streams_with_equal_results(dataset, monkeypatch):
+    resident = trained(dataset, "cuda")
+    monkeypatch.setattr(LOG, "memory", 1000)
+    close(trained(dataset, "cuda"), {key: each.cpu() for key, each in resident.items()})
+
+
+# -- waits and operations ----------------------------------------------------------------------------------------------
+
+
+@COUNTED
+@pytest.mark.parametrize(
+    ("view", "waits", "operations"), [("identity", 4, 470), ("node_drop", 10, 485), ("random4", 40, 590)]
+)
+def test_waits_of_an_epoch_and_operations_of_a_step(view, waits, operations):
+    """Upper bounds for an epoch of one chunk, and for one of its ten steps; the waits do not depend on the steps."""
+    dataset = load_dataset("synthetic")
+    method = method_of("two_views", dataset, "cuda")
+    loader = make_loader(dataset, 60, shuffle=True, generator=seeded("cpu"), device="cuda")
+    LOG.reset()
+    train(method, loader, view, view, epochs=1, generator=seeded("cuda"))
+    assert sum(LOG.waits.values()) <= waits, LOG.waits.most_common(8)
+    assert LOG.operations / len(loader) <= operations
