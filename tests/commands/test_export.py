@@ -22,8 +22,7 @@ def test_the_file_gives_the_encoders_embeddings(form, name, arguments, nodes, tm
         pytest.importorskip("onnxscript")
         runtime = pytest.importorskip("onnxruntime")
     columns, edge_columns = (9, 3) if name == "molecule_gine" else (5, 2)
-    arguments = {"hidden_channels": 16, "num_layers": 2, **arguments}
-    generator = torch.manual_seed(0)
+    arguments, generator = {"hidden_channels": 16, "num_layers": 2, **arguments}, torch.manual_seed(0)
     encoder = make_encoder(name, arguments, columns, edge_columns).eval()
     for key, buffer in encoder.named_buffers():
         if "running" in key:
@@ -41,7 +40,7 @@ def test_the_file_gives_the_encoders_embeddings(form, name, arguments, nodes, tm
     session = torch.export.load(out).module() if form == "pt2" else runtime.InferenceSession(out)
     kind = torch.long if name == "molecule_gine" else torch.float
     for sizes, edges in [([20], 30), ([5], 1)] if nodes else [([4, 9, 1, 6], 30), ([5], form == "onnx"), ([3, 2], 2)]:
-        n, batch = sum(sizes), torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+        n = sum(sizes)
         inputs = {"x": torch.rand(n, columns, generator=generator).mul(2).to(kind)}
         inputs["edge_index"] = torch.randint(n, (2, int(edges)), generator=generator)
         if "edge_attr" in printed:
@@ -49,7 +48,7 @@ def test_the_file_gives_the_encoders_embeddings(form, name, arguments, nodes, tm
         if nodes:
             h, _ = embed(NodeModel(encoder, projector="none"), [Batch.from_data_list([Data(**inputs)])])
         else:
-            inputs["batch"] = batch
+            inputs["batch"] = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
             h = encoder(**inputs)
         assert h.shape == (n if nodes else len(sizes), encoder.out_channels)
         if form == "pt2":

@@ -4,8 +4,7 @@ import importlib
 import sys
 
 import pytest
-import torch
-from torch_geometric.data import Data, InMemoryDataset
+from torch_geometric.data import InMemoryDataset
 
 from tests.commands.files import save_untrained
 from tests.conftest import small_graphs
@@ -15,10 +14,8 @@ EMBED, SHOW = "e.pt --dataset synthetic", "--dataset own.pt"
 MESSAGES = {
     "embed": [
         ("--dataset synthetic", "`ENCODER` and `--out` must be given; see --help."),
-        ("e.pt --out e.npz", "`--dataset` must be given; see --help."),
         (f"{EMBED} --out e.csv", "`out` must end in .npz or .parquet, got"),
         (f"{EMBED} --out there.npz", "there.npz exists already; pass --force"),
-        ("e.pt --dataset wide.pt --out e.npz", "wide has 7 columns of `x`"),
         ("no.pt --dataset synthetic --out e.npz", "not found; give a run's folder"),
         ("e.pt --seed 5 --dataset a --out e.npz", "holds no seed 5; it holds"),
         (f"{EMBED} --out e.parquet", "need pyarrow ("),
@@ -29,21 +26,14 @@ MESSAGES = {
     ],
     "show": [
         (f"{SHOW} --graph 0 -1", "`graph` must be in 0 to "),
-        (f"{SHOW} --graph x", "`graph.0` must be a whole number, got 'x'."),
         (f"{SHOW} --out deep/a.svg", "folder 'deep' not found; create it to write a.svg."),
         (f"{SHOW} --out a.pdf", "`out` must end in .svg or .png, got 'a.pdf'."),
-        (f"{SHOW} --augmentations nod_drop", "`augmentations`: unknown augmentation 'nod_drop'; did you mean node_dr"),
-        (f"runs/a {SHOW}", "pass a run folder, or --dataset NAME"),
-        ("", "pass a run folder, or --dataset NAME"),
         ("out", "out is not a run folder, its config.yaml has no `loss`; pass one with a config.yaml, such as "),
     ],
     "transfer": [
-        (f"{TUNE} --label-rate 0", "`label_rate` must be in (0, 1], got 0.0."),
         (f"{PROBE} --eval ogb", "`eval` ogb does not fit own, which has no split of its own; pass"),
-        (f"{PROBE} --epochs 3 --lr 1", "--epochs, --lr: for --mode finetune only."),
         (f"{TUNE} --eval svm", "--eval: for --mode probe only."),
         ("e.pt --dataset own.pt", "`--mode` must be given; see --help."),
-        ("none --dataset own.pt --mode probe", "file 'none' not found"),
         ("e.pt --dataset bare.pt --mode probe", "bare has no class labels to score embeddings by; use graphcl embed."),
         (f"{PROBE} --out out", "out exists already and is never overwritten; pass another"),
     ],
@@ -55,9 +45,7 @@ def place(tmp_path_factory):
     """Return a folder with graphs, an untrained encoder `e.pt` for them, and the folder `out` of a transfer."""
     folder = tmp_path_factory.mktemp("messages")
     save_untrained(folder / "e.pt", small_graphs())
-    wide = [Data(x=torch.ones(2, 7), edge_index=torch.tensor([[0], [1]]))] * 2
-    graphs = {"own": small_graphs(), "bare": small_graphs(labelled=False), "wide": wide}
-    for name, of in graphs.items():
+    for name, of in ("own", small_graphs()), ("bare", small_graphs(labelled=False)):
         InMemoryDataset.save(of, str(folder / f"{name}.pt"))
     (folder / "there.npz").touch()
     (folder / "out").mkdir()

@@ -1,8 +1,7 @@
 import pytest
 import yaml
 
-from graphcl.augment import Compose, NodeDrop, OneOf, Subgraph
-from graphcl.config import Config, ConfigError, build_augmentation, make_config, read_config, to_yaml
+from graphcl.config import ConfigError, make_config, read_config, to_yaml
 
 
 def messages(values) -> list[str]:
@@ -21,18 +20,9 @@ def test_yaml_round_trip_is_complete(tmp_path):
 
 
 def test_everything_wrong_is_said_at_once():
-    found = messages(
-        {
-            "loss": {"name": "adnce", "mu": "a", "temperature": -1, "muu": 1},
-            "views": {"firs": "identity", "second": {"name": "node_dro"}},
-            "epochs": 2.5,
-            "batchsize": 3,
-            "batch_size": 1,
-            "seeds": ["a"],
-            "device": "gpu",
-            "evaluation": {"folds": 1},
-        }
-    )
+    values = {"loss": {"name": "adnce", "mu": "a", "temperature": -1, "muu": 1}, "evaluation": {"folds": 1}}
+    values |= {"views": {"firs": "identity", "second": {"name": "node_dro"}}, "batchsize": 3, "seeds": ["a"]}
+    found = messages({**values, "epochs": 2.5, "batch_size": 1, "device": "gpu"})
     expected = [
         "`views.firs` is not a known key; did you mean first? choose from: first, second.",
         "`epochs` must be a whole number, got 2.5.",
@@ -51,45 +41,31 @@ def test_everything_wrong_is_said_at_once():
     assert len(found) == 11
 
 
-VIEW, NOT_TEXT = "views.first", "is not a known key: keys are strings."
-NOT_ORIGINAL = "`views` must be identity with method simgrace, which takes the original graphs; got {}."
-
-
 def test_messages():
     for values, line in [
-        ({None: 1}, f"`None` {NOT_TEXT}"),
+        ({None: 1}, "`None` is not a known key: keys are strings."),
         ({"loss": {"mu": 1}}, "`loss` must be a name or a mapping with a `name`"),
         ({"loss": {1: 1}}, "`loss.1.[key]` must be a string, got 1."),
-        ({"loss": 3}, "`loss` must be a mapping of keys to values, got 3."),
-        ({"loss": len}, "`loss` must be a registered name, got <built-in function len>; register it"),
         ({"loss": {"name": "dcl", "reduction": "none"}}, "`loss.reduction` must be 'mean' for training"),
         ({"seeds": [1, 1]}, "`seeds` must be one or more different numbers, got [1, 1]."),
         ({"dataset": object}, "`dataset` must be a name or a path, got <class 'object'>; use GraphCL, or pass a"),
         ({"temperature": 0.5}, "`temperature` is not a known key; did you mean loss.temperature? there are"),
-        ({"views": {"first": "one_of"}}, f"`{VIEW}.members` must be a list of one or more augmentations"),
+        ({"views": {"first": "one_of"}}, "`views.first.members` must be a list of one or more augmentations"),
         ({"views": {"first": {"name": "one_of", "members": ["identity", {"name": "subgraph", "growth": "x"}]}}},
-         f"`{VIEW}.members.1.growth` must be 'boundary' or 'one_hop', got 'x'."),
+         "`views.first.members.1.growth` must be 'boundary' or 'one_hop', got 'x'."),
         ({"method": "simgrace", "views": {"second": {"name": "node_drop", "ratio": 0.1}}},
-         NOT_ORIGINAL.format("identity and node_drop")),
+         "`views` must be identity with method simgrace, which takes the original graphs; got identity and node_drop."),
     ]:  # fmt: skip
         (found,) = messages({**values, "epochs": 3})
         assert found.startswith(line), values
 
 
 def test_a_method_of_original_graphs_has_them_for_its_views_by_default():
-    for spec in ("simgrace", {"name": "simgrace", "eta": 0.1}):
-        for views in ({}, {"views": {}}, {"views": {"first": "identity"}}, {"views": {"second": {"name": "identity"}}}):
-            config = make_config({"method": spec, **views})
-            assert config.views.model_dump() == {"first": {"name": "identity"}, "second": {"name": "identity"}}
-            assert make_config(yaml.safe_load(to_yaml(config))) == config
+    for views in ({}, {"views": {}}, {"views": {"first": "identity"}}, {"views": {"second": {"name": "identity"}}}):
+        config = make_config({"method": {"name": "simgrace", "eta": 0.1}, **views})
+        assert config.views.model_dump() == {"first": {"name": "identity"}, "second": {"name": "identity"}}
+        assert make_config(yaml.safe_load(to_yaml(config))) == config
     assert make_config({"method": "two_views"}).views.second["name"] == "random4"
-
-
-def test_nested_augmentations_are_built():
-    spec = {"name": "compose", "members": ["node_drop", {"name": "one_of", "members": ["identity", "subgraph"]}]}
-    built = build_augmentation(make_config({"views": {"first": spec}}).views.first)
-    assert [type(each) for each in (built, *built.members)] == [Compose, NodeDrop, OneOf]
-    assert type(built.members[1].members[1]) is Subgraph
 
 
 def test_loss_and_method_follow_each_other_where_only_one_is_named():
@@ -99,7 +75,3 @@ def test_loss_and_method_follow_each_other_where_only_one_is_named():
     found = [(config.loss["name"], config.method["name"]) for config in map(make_config, given)]
     expected = [("infonce", "two_views"), ("moco", "moco"), ("jsd", "infograph"), ("infonce", "byol")]
     assert found == [*expected, ("jsd", "infograph"), ("infonce", "infograph")]
-
-
-def test_every_setting_is_described():
-    assert all(field.description for field in Config.model_fields.values())

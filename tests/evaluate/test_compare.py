@@ -33,7 +33,6 @@ def test_against_the_equation():
     # Random splits have a large test part, so the same differences are weaker evidence.
     splits = paired_test(*([dataclasses.replace(each, test_ratio=8.0) for each in scores(rows)] for rows in (a, b)))
     assert (splits.mean, splits.p) == pytest.approx(by_hand(a, b, 8))
-    assert paired_test(scores(b), scores(a)).mean == pytest.approx(-found.mean)
     constant = np.full((2, 5), 80.0)
     assert paired_test(scores(constant), scores(constant)).p == 1
     assert paired_test(scores(constant + 1), scores(constant)).p == 0
@@ -55,8 +54,6 @@ def test_paired_gain_by_hand():
     gain = paired_gain(after, before)  # per seed: 4, 0, 2
     assert (gain.mean, gain.positive, gain.seeds) == (2.0, pytest.approx(2 / 3), (0, 1, 2))
     assert gain.std_seeds == pytest.approx((8 / 3) ** 0.5)
-    back = paired_gain(before, after)
-    assert (back.mean, back.std_seeds, back.positive) == (-2.0, gain.std_seeds, 0.0)
 
 
 def test_one_fold_is_compared_over_seeds():
@@ -80,7 +77,6 @@ MESSAGES = [
     (lambda: summarise([one(1, 0.0), one(1, 0.0)]), r"`scores` must hold one .* got seeds \[1, 1\]\."),
     (lambda: paired_gain([one(0, 1.0)], [one(1, 1.0)]), r"`before` must .* `after`, \[\(0, 1\)\], got \[\(1, 1\)\]\."),
     (lambda: paired_test([one(0, 1.0)], scores([(1, 2)])), r"`before` must have the \(seed, folds\) of `after`"),
-    (lambda: paired_test([], []), "`before` must have"),
     (lambda: paired_gain([one(0, 1.0)], [one(0, 1.0, "rmse")]), "scores by different metrics cannot be compared, got"),
 ]
 

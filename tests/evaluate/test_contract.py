@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,12 +20,6 @@ every = pytest.mark.parametrize("name", EVALUATORS)
 
 def run(name, h, y, **arguments):
     return EVALUATORS[name](h, y, **{"folds": 3, "inner_folds": 2, "grid": GRIDS[name], **arguments})
-
-
-def test_every_evaluator_has_a_file_and_a_test():
-    for name in EVALUATORS:
-        assert EVALUATORS[name].__module__ == f"graphcl.evaluate.graphs.{name}"
-        assert (Path(__file__).parent / f"graphs/test_{name}.py").is_file()
 
 
 @every
@@ -75,17 +68,6 @@ def test_no_label_of_the_test_fold_reaches_the_choice(name, monkeypatch):
     assert not leaks(lambda h, y: run(name, h, y), monkeypatch)
 
 
-def test_the_check_detects_a_leak(monkeypatch):
-    grid = (1, 2, 5, 10, 20, 40)
-
-    def selects_on_test(h, y):
-        each = [run("knn", h, y, grid=(candidate,)) for candidate in grid]
-        best = np.argmax([one.accuracy for one in each], axis=0)
-        return FoldScores(0, each[0].accuracy, tuple(grid[i] for i in best), each[0].inner, 3, 2)
-
-    assert leaks(selects_on_test, monkeypatch)
-
-
 @pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in EVALUATORS), ("svm", {"scale": True})])
 def test_no_embedding_of_the_test_fold_reaches_the_choice(name, options):
     h, y = blobs(n=90, seed=2)
@@ -113,9 +95,7 @@ def test_the_first_of_equal_candidates_wins_and_every_inner_fold_is_reported(nam
     h, y = blobs(noise=0.01)  # every candidate classifies all rows
     for grid in ((1, 3), (3, 1)):
         seen = []
-        found = run(
-            name, h, y, inner_folds=3, grid=grid, on_fold=lambda done, total, seen=seen: seen.append((done, total))
-        )
+        found = run(name, h, y, inner_folds=3, grid=grid, on_fold=lambda *now, seen=seen: seen.append(now))
         assert set(found.chosen) == {grid[0]}
         assert seen == [(done, 9) for done in range(1, 10)]
 
@@ -140,12 +120,8 @@ H, Y = blobs(n=12)
 
 DATA = [
     (H[0], Y, r"`h` must be \[graphs, features\], got shape \[5\]\."),
-    (H[:, :0], Y, r"`h` must be \[graphs, features\], got shape \[12, 0\]\."),
-    (torch.full((12, 1), torch.inf), Y, r"`h` must be finite .* got 12 of 12 rows"),
     (np.where(np.arange(12)[:, None] < 3, np.nan, H), Y, r"`h` must be finite .* got 3 of 12 rows"),
     (H, Y[:7], r"`y` must be one label for each of the 12 rows of `h`, got shape \[7\]\."),
-    (H, Y[:, None], r"`y` must be one label .* got shape \[12, 1\]\."),
-    (H, np.array([None, "a"] * 6), r"`y` must hold one class .*, numbers only or strings only, got object\."),
     (H, Y / 2, r"`y` must hold one class for each graph, got float64 that are not whole numbers\."),
     (H, np.full(12, 4), r"`y` must have two classes or more, got \[4\]\."),
     (H, np.arange(12) == 0, r"`y` must leave 2 graphs of every class in each training part, got 1 of class"),
@@ -161,25 +137,19 @@ def test_invalid_data(name):
 
 ALL = {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS, "majority": majority}
 INVALID = [
-    ("h", "x", r"`h` must hold real numbers, got <U1"),
     ("h", 1j * H, r"`h` must hold real numbers, got complex128"),
     ("h", torch.eye(12).to_sparse(), r"`h` must be a dense tensor or array, got tensor\("),
     ("h", np.full((12, 1), 1e200), r"`h` must be finite and below 1e150, got 12 of 12 rows that are not"),
     ("y", [1, [2]], r"`y` must be a dense tensor or array, got \[1, \[2\]\]"),
-    ("y", None, r"`y` must "),
     ("split", None, r"`split` must have the parts train, valid and test, got None"),
     ("split", dict.fromkeys(["train", "valid", "test"], 0), r"`split` must have three parts of different graphs"),
     ("eval_metric", ["acc"], r"`eval_metric` must be rocauc, ap, acc, rmse or mae, got \['acc'\]"),
-    ("folds", 2.5, r"`folds` must be a whole number, got 2\.5"),
     ("folds", 1, r"`folds` must be in \[2, 1e9\), got 1"),
     ("inner_folds", 0, r"`inner_folds` must be in \[2, 1e9\), got 0"),
     ("splits", 0, r"`splits` must be in \[1, 1e9\), got 0"),
     ("seed", -1, r"`seed` must be in \[0, 4294967296\), got -1"),
-    ("seed", 2**32, r"`seed` must be in \[0, 4294967296\), got 4294967296"),
-    ("seed", None, r"`seed` must be a whole number, got None"),
     ("grid", (), r"`grid` must hold one value or more, got none"),
     ("grid", (1, -1), r"`grid\.1` must be in \[.*, got -1"),
-    ("grid", (float("nan"),), r"`grid\.0` must be .*, got nan"),
     ("grid", ("1",), r"`grid\.0` must be a (whole )?number, got '1'"),
     ("grid", 5, r"`grid` must be a list, got 5"),
     ("scale", "yes", r"`scale` must be true or false, got 'yes'"),

@@ -10,9 +10,22 @@ import pytest
 
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
-from graphcl.sweep.figures import numeric_axes, write_figures
+from graphcl.sweep.figures import write_figures
 from graphcl.sweep.write import to_csv, to_latex, to_markdown
-from tests.sweep.conftest import ROWS, record
+
+ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
+"""Row without training -> its made-up distance from the untrained encoder, in percentage points."""
+
+
+def record(rng, cell, mean, folds=10):
+    """Return a made-up record of a finished cell, whose scores have the given mean in expectation."""
+    accuracy = rng.normal(mean, 1, folds).tolist()
+    scores = {"seed": cell.config.seeds[0], "accuracy": accuracy, "chosen": [1.0] * folds, "folds": folds}
+    scores |= {"inner": accuracy, "inner_folds": 5}
+    found = {"status": "done", "scores": dict.fromkeys(cell.config.eval, scores), "seconds": {"train": 2.0}}
+    rows = {row: {**scores, "accuracy": [x + by for x in accuracy]} for row, by in ROWS.items()}
+    references = {} if cell.config.epochs else {"references": dict.fromkeys(cell.config.eval, rows)}
+    return {**found, "metrics": {"training_loss": 1.5}, **references}
 
 
 @pytest.fixture
@@ -35,8 +48,6 @@ def accuracies(plan, records, loss, dataset):
 
 def test_places_and_paired_corrected_differences(plan, records):
     table = make_table(plan, records)
-    assert (table.header, table.rows) == (("loss",), [("infonce",), ("dcl",), ("hcl",)])
-    assert table.columns == ["MUTAG", "NCI1"]
     means = [each.mean() for each in accuracies(plan, records, "dcl", "NCI1")]
     entry = table.entries[("dcl",), "NCI1"]
     assert (entry.mean, entry.std) == pytest.approx((np.mean(means), np.std(means)))
@@ -47,7 +58,6 @@ def test_places_and_paired_corrected_differences(plan, records):
         return [FoldScores(i, tuple(each), (1.0,) * 10, tuple(each), 10, 5) for i, each in enumerate(values)]
 
     gains = table.gains_over_baseline
-    assert set(gains) == {((loss,), dataset) for loss in ("dcl", "hcl") for dataset in ("MUTAG", "NCI1")}
     raw = {(row, name): paired_test(scores(*row, name), scores("infonce", name)).p for row, name in gains}
     smallest = min(raw, key=raw.get)
     assert gains[smallest].p == pytest.approx(min(1, 4 * raw[smallest]))
@@ -62,21 +72,16 @@ def test_markdown_and_latex(plan, records):
     text, latex = (write(make_table(plan, records)) for write in (to_markdown, to_latex))
     assert [row for row in ROWS if re.search(rf"^\| {row} +\|", text, re.MULTILINE)] == list(ROWS)
     assert "Gain over the best reference row, on the same seeds and folds, in percentage points (p):" in text
-    assert "Gain over the baseline, loss infonce, in percentage points (p):" in text
     assert text.count("**8") == latex.count(r"\textbf{8") == 2  # the best of each column
-    assert len({line.count("|") for line in text.split("\n") if line.startswith("|")}) == 1
     rows = [line for line in latex.split("\n") if line.endswith(r"\\")]
     assert [line.split(" & ")[0] for line in rows] == ["loss", *ROWS, "infonce", "dcl", "hcl"]
     assert [row.count("*") for row in rows[6:8]] == [2, 0]  # significantly better than the baseline in both columns
-    assert latex.count(r"\midrule") == 2
     for cell in plan.references:  # make a reference row better than every trained row
         records[cell.key]["references"]["svm"]["statistics"]["accuracy"] = [99.0] * 10
     assert to_markdown(make_table(plan, records)).count("**8") == 0
 
 
 def test_csv_is_tidy(plan, records):
-    for each in records.values():
-        each["metrics"]["dataset"] = "wrong"  # the axis of this name is kept
     lines = list(csv.DictReader(io.StringIO(to_csv(plan, records))))
     assert len(lines) == len(plan.cells)
     (line,) = [each for each in lines if (each["loss"], each["dataset"], each["seed"]) == ("hcl", "NCI1", "1")]
@@ -88,36 +93,30 @@ def test_csv_is_tidy(plan, records):
 
 
 def test_missing_cells_are_shown(plan, records):
-    missing = [cell.key for cell in plan.cells if cell.coordinates["loss"] == "dcl"]
-    del records[missing[0]]
-    records |= {key: {"status": "failed", "error": "no"} for key in missing[3:]}
-    text = to_markdown(make_table(plan, records))
-    assert "(2/3)" in text or "(1/3)" in text
+    first, *others = [cell.key for cell in plan.cells if cell.coordinates["loss"] == "dcl"]
+    del records[first]
+    records |= {key: {"status": "failed", "error": "no"} for key in others[2:]}
+    assert re.search(r"\([12]/3\)", to_markdown(make_table(plan, records)))
     states = [line["status"] for line in csv.DictReader(io.StringIO(to_csv(plan, records)))]
-    assert (states.count("open"), states.count("failed")) == (1, len(missing[3:]))
+    assert (states.count("open"), states.count("failed")) == (1, 3)
     assert "No cell is finished yet" in to_markdown(make_table(plan, {}))
-    assert to_latex(make_table(plan, {}))
 
 
-def made(axes, mean=lambda cell: 80, **spec):
+def made(axes, mean=lambda cell: 80, table=None, **settings):
     """Return a plan with one seed, and its records; a cell scores `mean(cell)` in every fold."""
-    plan, rng = make_plan({"axes": axes, "settings": {"seeds": [0]}, **spec}), np.random.default_rng(0)
-    found = {}
+    plan = make_plan({"axes": axes, "settings": {"seeds": [0], **settings}, "table": table or {}})
+    rng, found = np.random.default_rng(0), {}
     for cell in (*plan.references, *plan.cells):
         found[cell.key] = record(rng, cell, 80, cell.config.evaluation.folds)
-        if cell in plan.cells:
-            found[cell.key]["scores"]["svm"]["accuracy"] = [mean(cell)] * cell.config.evaluation.folds
+        for scores in found[cell.key]["scores"].values() if cell in plan.cells else ():
+            scores["accuracy"] = [mean(cell)] * cell.config.evaluation.folds
     return plan, found
 
 
-def test_rows_of_untrained_encoders_equal_means_and_other_folds():
+def test_rows_of_untrained_encoders_and_other_folds():
     text = to_markdown(make_table(*made({"encoder.num_layers": [2, 3], "loss": ["infonce", "dcl"]})))
     rows = [line.split("|")[1:3] for line in text.split("\n") if "untrained" in line]
     assert [[each.strip() for each in row] for row in rows[:2]] == [["untrained 2", ""], ["untrained 3", ""]]
-    means = {"infonce": 90.001, "dcl": 90.0, "hcl": 89.0}  # equal as printed, so equally best
-    text = to_markdown(make_table(*made({"loss": list(means)}, lambda cell: means[cell.coordinates["loss"]])))
-    assert text.count("**90.00**") == 2
-    assert "| 89.00" in text
     # Scores on different folds cannot be paired: the table has no gains over the baseline.
     table = make_table(*made({"evaluation.folds": [3, 10]}, table={"baseline": 10}))
     assert (len(table.gains_over_baseline), len(table.gains)) == (0, 2)
@@ -136,42 +135,31 @@ def test_labels_that_mean_something_to_latex_and_markdown():
 LOSSES = {"loss": ["infonce", "dcl"]}
 
 
-def draw(folder, axes, keep=1.0, **settings):
-    plan, rng = make_plan({"axes": axes, "settings": {"seeds": [0, 1], **settings}}), np.random.default_rng(0)
-    cells = [*plan.references, *plan.cells[: int(keep * len(plan.cells))]]
-    records = {cell.key: record(rng, cell, 60 + 20 * rng.random(), 4) for cell in cells}
-    tables = {name: make_table(plan, records, name) for name in plan.evaluators}
-    return plan, tables, write_figures(folder, plan, tables)
-
-
 def texts(file):
     root = ElementTree.parse(file).getroot()
     return ["".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 def test_bars_show_the_means_of_the_tables(tmp_path):
-    _, tables, names = draw(tmp_path, {**LOSSES, "dataset": ["MUTAG", "NCI1"]}, eval=["svm", "knn"])
-    assert names == ["figures/svm.svg", "figures/knn.svg"]
-    for name, table in tables.items():
-        means = {f"{entry.mean:.1f}" for entry in table.entries.values()}
-        expected = {"MUTAG", "NCI1", "infonce", "dcl", f"{name}: gain of training by loss"}
-        assert means | expected <= set(texts(tmp_path / "figures" / f"{name}.svg"))
+    axes = {**LOSSES, "dataset": ["MUTAG", "NCI1"]}
+    plan, records = made(axes, lambda cell: 70 + len(str(cell)), eval=["svm", "knn"])
+    tables = {name: make_table(plan, records, name) for name in plan.evaluators}
+    assert write_figures(tmp_path, plan, tables) == ["figures/svm.svg", "figures/knn.svg"]
+    expected = {"MUTAG", "NCI1", "infonce", "dcl", "87.0", "88.0", "91.0", "92.0"}
+    for name in tables:
+        assert {*expected, f"{name}: gain of training by loss"} <= set(texts(tmp_path / f"figures/{name}.svg"))
 
 
 def test_a_heat_map_of_two_numeric_axes(tmp_path):
+    def mean(tau, loss, size, *_):
+        return 50 + 20 * float(tau) + float(size) / 10 + (loss == "dcl")
+
     axes = {"loss.temperature": [0.5, 0.1], **LOSSES, "batch_size": [32, 64, 128]}
-    plan, tables, names = draw(tmp_path, axes)
-    assert numeric_axes(plan) == ["loss.temperature", "batch_size"]
+    plan, records = made(axes, lambda cell: mean(*cell.coordinates.values()))
+    names = write_figures(tmp_path, plan, {"svm": make_table(plan, records)})
     assert names == ["figures/svm.svg", "figures/svm-heat.svg"]
     drawn = texts(tmp_path / "figures" / "svm-heat.svg")
     assert {"infonce, synthetic", "dcl, synthetic", "loss.temperature", "batch_size"} <= set(drawn)
-    means = [f"{tables['svm'].entries[(tau, loss, size), 'synthetic'].mean:.1f}"
-             for loss in ("infonce", "dcl") for tau in ("0.1", "0.5") for size in ("32", "64", "128")]  # fmt: skip
+    sizes = axes["batch_size"]
+    means = [f"{mean(tau, loss, size):.1f}" for loss in axes["loss"] for tau in (0.1, 0.5) for size in sizes]
     assert [each for each in drawn if each in means] == means  # sorted by value, not in the order on the axis
-
-
-def test_no_heat_map_elsewhere_and_no_figure_of_nothing(tmp_path):
-    assert draw(tmp_path, LOSSES, keep=0)[2] == []
-    assert list(tmp_path.iterdir()) == []
-    for axes, keep in ((LOSSES, 0.5), ({"epochs": [1, 2]}, 1)):
-        assert draw(tmp_path, axes, keep)[2] == ["figures/svm.svg"]
