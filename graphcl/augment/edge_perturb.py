@@ -134,9 +134,9 @@ def _entries(entry: Tensor, pair_ptr: Tensor, *pairs: Tensor) -> list[tuple[Tens
     """Return for each of `pairs [Q]`, positions in the results of `_pairs`, their edges and numbers of edges, `[Q]`."""
     starts = [pick(pair_ptr, each) for each in pairs]
     counts = [pick(pair_ptr, each + 1) - start for each, start in zip(pairs, starts, strict=True)]
-    sizes = torch.stack([each.sum() for each in counts]).tolist()
-    edges = [ranges(*each, size=size) for *each, size in zip(starts, counts, sizes, strict=True)]
-    return [(pick(entry, each), number) for each, number in zip(edges, counts, strict=True)]
+    sizes = torch.stack([each.sum() for each in counts]).tolist()  # one read for all
+    found = zip(starts, counts, sizes, strict=True)
+    return [(pick(entry, ranges(start, count, size=size)), count) for start, count, size in found]
 
 
 def _draw_unconnected(

@@ -55,12 +55,10 @@ class Subgraph(Augmentation):
         removed = ratio_count(self.ratio, layout.nodes)
         shrinks = removed > 0 if graphs is None else (removed > 0) & graphs
         if layout.ptr.is_cuda:  # grow in all graphs, as the host would have to wait for the number of those that shrink
+            source, target = layout.edge_index
             order = shuffled(layout.batch, layout.num_graphs, generator)
-            most = int(layout.host_nodes.max()) - 1
-            keep = _grow(
-                layout.ptr, layout.nodes - removed, *layout.edge_index, _travel(layout.edge_index[0], generator), order,
-                one_hop, most,
-            )  # fmt: skip
+            size, most = layout.nodes - removed, int(layout.host_nodes.max()) - 1
+            keep = _grow(layout.ptr, size, source, target, _travel(source, generator), order, one_hop, most)
             return Decision(keep_node=keep | ~pick(shrinks, layout.batch))
         chosen = nonzero(shrinks)
         sizes = layout.nodes[chosen]

@@ -148,7 +148,7 @@ class _FusedSums(torch.autograd.Function):
 
 
 def _end(tensor: Tensor) -> int:
-    return (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return int(tensor.storage_offset() + tensor.numel()) * tensor.element_size()
 
 
 def _call(loop: Any, norms: Sequence[Any], training: bool, raw: bool, *arrays: Tensor) -> bool:
