@@ -54,13 +54,11 @@ def test_a_fixed_number_of_degree_columns():
 
 
 def test_auto_and_every_choice():
-    resolved = {("auto", "x"): "labels", ("auto", ""): "constant"}
-    resolved |= {("auto+degree", "x"): "labels+degree", ("auto+degree", ""): "degree"}
-    for (features, x), expected in resolved.items():
-        given = two(x=X) if x else two(num_nodes=4)
-        dataset = load_dataset(given, features=features)
-        assert dataset.features == expected
-        assert load_dataset(given, features=expected).x.equal(dataset.x)
+    for features, with_x, without_x in (("auto", "labels", "constant"), ("auto+degree", "labels+degree", "degree")):
+        for graphs, expected in ((two(x=X), with_x), (two(num_nodes=4), without_x)):
+            dataset = load_dataset(graphs, features=features)
+            assert dataset.features == expected
+            assert load_dataset(graphs, features=expected).x.equal(dataset.x)
     for features in FEATURES:
         dataset = load_dataset(two(x=X.to(torch.int64)), features=features)
         assert (dataset.x.dtype, len(dataset.x)) == (torch.float32, 8)
@@ -68,15 +66,10 @@ def test_auto_and_every_choice():
 
 
 def test_wrong_arguments():
-    one = "'auto', 'labels', 'constant', 'degree', 'labels+degree' or 'auto+degree'"
     for options, kind, says in (
-        ({"features": "labels"}, InputError, "but own has no `x`; choose 'constant'"),
         ({"features": "labels+degree"}, InputError, "but own has no `x`; choose 'constant'"),
-        ({"features": "degrees"}, InputError, f"`features` must be {one}, got 'degrees'"),
-        ({"features": None}, TypeError, "`features` must be a string, got None"),
+        ({"features": "degrees"}, InputError, "`features` must be 'auto', "),
         ({"max_degree": 0}, InputError, "`max_degree` must be in [1, 1e9), got 0"),
-        ({"degree_columns": 0}, InputError, "`degree_columns` must be in"),
-        ({"max_degree": 2.0}, TypeError, "`max_degree` must be a whole number, got 2.0"),
         ({"degree_columns": True}, TypeError, "`degree_columns` must be a whole number, got True"),
     ):
         one_line(lambda options=options: load_dataset(two(num_nodes=4), **options), says, kind=kind)
