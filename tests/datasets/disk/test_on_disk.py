@@ -222,20 +222,6 @@ def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_gra
     assert np.array_equal(a, b)
 
 
-def test_mistakes_on_packs_command_line(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "EXISTS").mkdir()
-    for words, told in (
-        ("", "`--dataset` and `--out` must be given"),
-        ("--dataset synthetic --out EXISTS", "exists already"),
-        ("--dataset synthetic --out new --max-degree 0", "max_degree"),
-    ):
-        assert pack(words.split()) == 2
-        error = capsys.readouterr().err
-        assert (error[:9], error.count("\n"), told in error) == ("graphcl: ", 1, True), error
-    assert [each.name for each in tmp_path.iterdir()] == ["EXISTS"]
-
-
 def test_memory_does_not_grow_with_the_graphs(tmp_path):
     edges = torch.tensor([[0, 1], [1, 0]])
     shard = Held([Data(x=torch.rand(8, 512), edge_index=edges) for _ in range(128)])  # 2 MB

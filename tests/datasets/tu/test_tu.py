@@ -22,7 +22,6 @@ def test_the_cache_is_that_of_pyg(mirror, root):
     assert_tiny(dataset)
     # the labels are 0, 3 and 5; PyG makes one column for every value from 0 to 5
     assert dataset._data.x.argmax(1).tolist() == [0, 5, 0, 5, 5, 0, 0, 3]
-    shutil.rmtree(mirror)
     theirs = TUDataset(str(root), "TINY")
     assert torch.equal(dataset._data.x, theirs._data.x)
     assert torch.equal(dataset._data.edge_index, theirs._data.edge_index)
@@ -55,7 +54,6 @@ def test_attributes_are_left_out_and_regression_is_kept_but_not_labelled(tmp_pat
 DAMAGE = [
     ({"A": "1, 2\n2, 1\n3, 4\n"}, "TINY_A.txt line 3: an edge must join two of the nodes 1 to 8, in one graph"),
     ({"A": "1, 2\n2, 1, 3\n"}, "TINY_A.txt: the number of columns changed from 2 to 3 at row 2"),
-    ({"A": "\n"}, "TINY_A.txt: loadtxt: input contained no data"),
     ({"graph_indicator": None}, "TINY_graph_indicator.txt"),
     ({"graph_indicator": "1\n1\n1\n2\n2\n1\n2\n3\n"}, "graph_indicator.txt line 6: graphs must be numbered from 1 in"),
     ({"graph_indicator": "1\n1.5\n"}, "TINY_graph_indicator.txt: could not convert string '1.5' to int64 at row 1"),
