@@ -1,7 +1,6 @@
 """Test damaged variants of each kind of input file: each is read or raises a one-line InputError, with little memory.
 
-Planetoid files have a fuzz test of their own, tests/datasets/nodes/test_named_nodes.py. Known malicious files are
-tested with the module that reads them.
+Known malicious files are tested with the module that reads them.
 """
 
 import gzip
@@ -18,7 +17,8 @@ from graphcl.loaders.resident import ResidentLoader
 from graphcl.models.saved import load_encoder
 from graphcl.report.run_files import read_run
 from tests.conftest import small_graphs
-from tests.datasets.conftest import files_of, write_zip
+from tests.datasets.conftest import files_of, write_folder, write_zip
+from tests.datasets.nodes.test_named_nodes import write_planetoid
 from tests.datasets.ogb_files import files_of as files_of_ogb
 from tests.datasets.ogb_files import make_molecules, write_archive
 from tests.memory import peak
@@ -29,15 +29,9 @@ CONFIG = (
 TOKENS = [b"\0", b"\xff", b"-1", b"9" * 30, b"1e999", b"nan", b"\r\n", b"[" * 2000, b"*a", b"<<: ", b"R", b"\x85"]
 
 
-def torch_bytes(folder):
+def file_bytes(save, *contents, **arrays):
     file = io.BytesIO()
-    torch.save(small_graphs(3, edge_attr=True), file)
-    return file.getvalue()
-
-
-def npz_bytes(folder):
-    file = io.BytesIO()
-    np.savez_compressed(file, h=np.ones((1, 3, 2), np.float32), seeds=[0], y=np.arange(3))
+    save(*contents, file) if contents else save(file, **arrays)
     return file.getvalue()
 
 
@@ -47,22 +41,20 @@ def use(dataset):
 
 
 def read_part(path, root):
-    for name, text in files_of("TINY").items():
-        if name != path.name:
-            (path.parent / name).write_text(text)
+    write_folder(path.parent, **{path.stem.removeprefix("TINY_"): path.read_bytes()})
     use(load_dataset(path.parent, root))
 
 
+def read_planetoid(path, root):
+    part, content = path.name.removeprefix("ind.citeseer."), path.read_bytes()
+    write_planetoid(path.parent, **{part: content})
+    use(load_dataset("CiteSeer", root, path.parent, nodes=True))
+
+
 def read_packed(path, root):
-    folder = root / "packed"
-    write_on_disk(small_graphs(4, edge_attr=True), folder)
+    folder = write_on_disk(GRAPHS, root / "packed").folder
     (folder / path.name).write_bytes(path.read_bytes())
     use(load_dataset(folder, root))
-
-
-def packed_bytes(folder, name):
-    write_on_disk(small_graphs(4, edge_attr=True), folder / "honest")
-    return (folder / "honest" / name).read_bytes()
 
 
 def read_ogb(path, root):
@@ -77,26 +69,38 @@ def read_folder(path, root):
     read_run(path.parent)
 
 
+GRAPHS, OGB = small_graphs(4, edge_attr=True), files_of_ogb(make_molecules(10))
+ARRAYS = {"h": np.ones((1, 3, 2), np.float32), "seeds": [0], "y": np.arange(3)}
 METRICS = b'{"seed": 0, "epoch": 1, "loss": 2.5, "alignment": 0.1}\n{"seed": 0, "epoch": 2, "loss": NaN}\n'
 RESULT = b'{"scores": {"svm": {"gain": {"mean": 1.0, "seeds": [0]}}}, "seconds": {"train": 1.5}, "commit": null}'
-OGB = files_of_ogb(make_molecules(10))
+
+
+def part_of_planetoid(part):
+    name = f"ind.citeseer.{part}"
+    return name, lambda folder: (write_planetoid(folder)[0] / name).read_bytes(), read_planetoid
+
+
+def part_of_packed(name):
+    return name, lambda folder: (write_on_disk(GRAPHS, folder).folder / name).read_bytes(), read_packed
+
+
 KINDS = {
     "archive": (
         "TINY.zip",
         lambda folder: (write_zip(folder) / "TINY.zip").read_bytes(),
         lambda path, root: use(load_dataset("TINY", root, path.parent)),
     ),
-    "edges": ("TINY_A.txt", lambda folder: files_of("TINY")["TINY_A.txt"].encode(), read_part),
+    "edges": ("TINY_A.txt", lambda folder: files_of()["TINY_A.txt"].encode(), read_part),
     "ogb-edges": ("edge.csv", lambda folder: gzip.decompress(OGB["raw/edge.csv.gz"]), read_ogb),
-    "graphs": ("f.pt", torch_bytes, lambda path, root: use(load_dataset(path, root))),
-    "encoder": ("f.pt", torch_bytes, lambda path, root: load_encoder(path)),
-    "packed-description": ("graphcl.json", lambda folder: packed_bytes(folder, "graphcl.json"), read_packed),
-    "packed-values": ("x.npy", lambda folder: packed_bytes(folder, "x.npy"), read_packed),
+    **{f"planetoid-{part}": part_of_planetoid(part) for part in ("allx", "graph")},
+    **{f"packed-{name}": part_of_packed(name) for name in ("graphcl.json", "x.npy")},
+    "graphs": ("f.pt", lambda folder: file_bytes(torch.save, GRAPHS), lambda path, root: use(load_dataset(path, root))),
+    "encoder": ("f.pt", lambda folder: file_bytes(torch.save, GRAPHS), lambda path, root: load_encoder(path)),
     "settings": ("c.yaml", lambda folder: CONFIG, lambda path, root: make_config(read_config(path))),
     "run-settings": ("config.yaml", lambda folder: CONFIG, read_folder),
     "metrics": ("metrics.jsonl", lambda folder: METRICS, read_folder),
     "result": ("result.json", lambda folder: RESULT, read_folder),
-    "embeddings": ("embeddings.npz", npz_bytes, read_folder),
+    "embeddings": ("embeddings.npz", lambda folder: file_bytes(np.savez_compressed, **ARRAYS), read_folder),
 }
 
 

@@ -2,12 +2,10 @@
 
 import socket
 import zipfile
-from pathlib import Path
 
 import pytest
 
 from graphcl.datasets import load_dataset
-from graphcl.errors import InputError
 from tests.datasets.graphs import one_line
 
 TINY = {
@@ -53,23 +51,15 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def tu_archives():
-    folder = Path(__file__).parents[3] / "shared" / "tu"
-    if not folder.is_dir():
-        pytest.skip(f"no real TU archives in {folder}")
-    return folder
-
-
-@pytest.fixture
 def offline(monkeypatch):
     """Make any use of the network fail."""
 
     def refuse(*args, **kwargs):
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
     for variable in ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
 
 
 @pytest.fixture(name="refused")
@@ -82,9 +72,9 @@ def _refused(root):
     def files():
         return sorted(path for path in root.rglob("*") if path.is_file() and path.suffix != ".lock")
 
-    def refused(source, *words, mirror=None, kind=InputError, **kwargs):
+    def refused(source, *words, mirror=None):
         before = files()
-        message = one_line(lambda: load_dataset(source, root, mirror, **kwargs), *words, kind=kind)
+        message = one_line(lambda: load_dataset(source, root, mirror), *words)
         assert files() == before
         return message
 

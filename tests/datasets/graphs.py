@@ -1,5 +1,7 @@
 """Helpers: graphs with chosen attributes, PyG data sets of given graphs, and one check of messages."""
 
+import os
+
 import pytest
 from torch_geometric.data import InMemoryDataset
 
@@ -16,6 +18,13 @@ def one_line(call, *words, kind=InputError):
     for word in words:
         assert word in message, message
     return message
+
+
+class Trap:
+    """An object whose pickle, when it is loaded, makes the folder `sprung` in the working directory."""
+
+    def __reduce__(self):
+        return os.mkdir, ("sprung",)
 
 
 class Held(InMemoryDataset):

@@ -42,9 +42,8 @@ def gz(rows) -> bytes:
 
 def files_of(graphs, split_name: str = "scaffold", split=None) -> dict[str, bytes]:
     """Return a dict from the path in an OGB archive's folder to the file's content."""
-    n = len(graphs)
-    cut = [int(0.6 * n), int(0.8 * n)]
-    split = split or dict(zip(("train", "valid", "test"), np.split(np.arange(n), cut), strict=True))
+    cut = [int(0.6 * len(graphs)), int(0.8 * len(graphs))]
+    split = split or dict(zip(("train", "valid", "test"), np.split(np.arange(len(graphs)), cut), strict=True))
     whole = all(float(v).is_integer() for *_, y in graphs for v in y if v == v)
     labels = [[v if v != v else int(v) if whole else v for v in y.tolist()] for *_, y in graphs]
     return {

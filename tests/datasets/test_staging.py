@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -33,62 +34,46 @@ def seen(root):
     return sorted(path.name for path in root.iterdir() if path.suffix != ".lock")
 
 
-def test_two_processes_prepare_a_set_once(mirror, root, tmp_path, monkeypatch):
+def test_after_a_killed_process_the_next_prepares_the_set_once(mirror, root, tmp_path, monkeypatch):
     process = _Reader.process
 
     def noted(self):
-        (tmp_path / f"prepared-{os.getpid()}").write_text("")
-        time.sleep(0.3)
+        (tmp_path / f"prepared-{os.getpid()}").touch()
         process(self)
 
-    monkeypatch.setattr(_Reader, "process", noted)
-    children = [child("TINY", root, mirror) for _ in range(2)]
-    [each.join(60) for each in children]
-    assert [each.exitcode for each in children] == [0, 0]
-    assert len(list(tmp_path.glob("prepared-*"))) == 1
-    assert seen(root) == ["TINY"]
-
-
-def test_a_killed_process_leaves_nothing_that_is_used(mirror, root, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(_Reader, "process", lambda self: ((tmp_path / "begun").write_text(""), time.sleep(60)))
+        patch.setattr(_Reader, "process", lambda self: ((tmp_path / "begun").touch(), time.sleep(60)))
         killed = child("TINY", root, mirror)
         while not (tmp_path / "begun").exists():
             assert killed.is_alive()
             time.sleep(0.01)
-    waits = child("TINY", root, mirror)
+    monkeypatch.setattr(_Reader, "process", noted)
+    waiting = [child("TINY", root, mirror) for _ in range(2)]
     time.sleep(0.3)
-    assert waits.is_alive()
+    assert [each.is_alive() for each in waiting] == [True, True]
     assert [name.startswith(".TINY.partial-") for name in seen(root)] == [True]
     os.kill(killed.pid, signal.SIGKILL)
-    killed.join(), waits.join(60)
-    assert waits.exitcode == 0
+    [each.join(60) for each in (killed, *waiting)]
+    assert [each.exitcode for each in waiting] == [0, 0]
+    assert len(list(tmp_path.glob("prepared-*"))) == 1
     assert seen(root) == ["TINY"]
 
 
 def test_a_failure_leaves_nothing(mirror, root, monkeypatch):
-    for error in (KeyboardInterrupt(), InputError("line"), OSError(28, "No space left on device")):
-
-        def fail(self, error=error):
-            raise error
-
-        monkeypatch.setattr(_Reader, "process", fail)
-        with pytest.raises((KeyboardInterrupt, InputError), match=r"line|No space left on device|^$"):
+    for error in (KeyboardInterrupt("key"), OSError(28, "No space left on device")):
+        monkeypatch.setattr(_Reader, "process", Mock(side_effect=error))
+        with pytest.raises((KeyboardInterrupt, InputError), match=r"key|No space left on device"):
             load_dataset("TINY", root, mirror)
         assert seen(root) == []
 
 
 def test_places_without_locks_or_permission(mirror, root, tmp_path, monkeypatch):
     """Test a file system without locks, such as some network file systems, and a cache that is only readable."""
-
-    def no_locks(*args, **options):
-        raise NotImplementedError
-
     with monkeypatch.context() as patch:
-        patch.setattr(staging.FileLock, "acquire", no_locks)
+        patch.setattr(staging.FileLock, "acquire", Mock(side_effect=NotImplementedError))
         assert len(load_dataset("TINY", root, mirror)) == 3
     (root / ".TINY.lock").mkdir()  # a lock cannot be taken
     assert len(load_dataset("TINY", root)) == 3
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot prepare TINY in"):
         load_dataset("TINY", tmp_path / "file", mirror)

@@ -40,21 +40,16 @@ def test_one_graph_of_ones_own(tmp_path):
 
 
 def test_a_data_set_with_a_known_name_is_not_loaded_by_its_name():
-    """OGB's own `PygNodePropPredDataset` has the attribute `name`."""
-
-    class Named(list):
-        name = "ogbn-arxiv"
-
     graph = own()
-    dataset = load_dataset(Named([graph]), nodes=True)
+    named = type("PygNodePropPredDataset", (list,), {"name": "ogbn-arxiv"})([graph])  # as OGB's class
+    dataset = load_dataset(named, nodes=True)
     assert (dataset.name, dataset[0].x.tolist()) == ("ogbn-arxiv", graph.x.tolist())
 
 
 def test_a_few_graphs_are_one_batch():
     dataset = load_dataset([own(30), own(20)], nodes=True)
-    assert (len(dataset.y), dataset.split) == (50, None)
     (batch,) = ResidentLoader(dataset, 2)
-    assert batch.y.tolist() == dataset.y.tolist()
+    assert (batch.y.tolist(), len(dataset.y), dataset.split) == (dataset.y.tolist(), 50, None)
     assert batch.edge_index[:, 4:].tolist() == (EDGES + 30).tolist()
 
 
@@ -62,8 +57,6 @@ ONE_CLASS = "`y` must be one class, from 0 on, for each of the 30 nodes (of whol
 TRUTHS = "`train_mask` must hold True or False for each node of a graph"
 CHANGES = [
     ({"y": torch.tensor([1])}, f"{ONE_CLASS}shape [1]; leave nodes without a class out"),
-    ({"y": None}, f"{ONE_CLASS}NoneType"),
-    ({"y": torch.rand(30)}, f"{ONE_CLASS}shape [30]"),
     ({"edge_index": torch.tensor([[0], [40]])}, "its graph has 30 nodes"),
     ({"y": torch.arange(30) % 3 - 1}, f"{ONE_CLASS}shape [30]"),
     ({"train_mask": torch.ones(30, dtype=torch.bool)}, "train_mask, val_mask and test_mask must not share"),
@@ -75,13 +68,10 @@ SOURCES = [
     ([own(30, **masks(20)), own(20, **masks(30))], TRUTHS),
     ([own(**masks()), own()], "graph 1 has no `test_mask`, graph 0 has one"),
     ([own(**masks()), own(**{key: mask.view(-1, 1) for key, mask in masks().items()})], "cannot be put together"),
-    ([own(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     ([], "own holds no graph"),
-    ("PROTEINS", "'PROTEINS' is not a known data set of nodes; Known: Cora, CiteSeer"),
     ("sbm-30", "`sbm-30` must have at least 400 nodes, got 30."),
 ]
-FILES = [({"a": 1}, "must be one Data"), (3, "must be one Data"), (None, "must be one Data")]
-FILES += [((), "own holds no graph"), (torch.ones(3), "must be one Data")]
+FILES = [({"a": 1}, "must be one Data"), (None, "must be one Data"), ((), "own holds no graph")]
 
 
 def test_invalid_sources_get_one_line(tmp_path):
@@ -92,20 +82,14 @@ def test_invalid_sources_get_one_line(tmp_path):
         one_line(lambda: load_dataset(str(tmp_path / "own.pt"), nodes=True), says)
 
 
-def test_a_set_of_nodes_names_the_methods():
-    one_line(lambda: load_dataset("Cora"), "Cora is one graph, ", "use graphcl run --method grace")
-
-
 def test_the_generated_graph():
     dataset = load_dataset("sbm-800", nodes=True)
     graph, again = dataset[0], load_dataset("sbm-800", nodes=True)[0]
     assert torch.equal(graph.edge_index, again.edge_index)
     assert torch.equal(graph.x, again.x)
-    assert graph.is_undirected()
-    assert not graph.has_self_loops()
+    assert (graph.is_undirected(), graph.has_self_loops()) == (True, False)
     assert graph.num_edges == pytest.approx(800 * 13.8, rel=0.05)
     assert graph.y.bincount().tolist() == [100] * 8
     same = (graph.y[graph.edge_index[0]] == graph.y[graph.edge_index[1]]).float().mean()
     assert same.item() == pytest.approx(0.7 + 0.3 / 8, abs=0.03)
     assert torch.cat(list(dataset.split.values())).sort().values.tolist() == [*range(800)]
-    assert len(load_dataset("sbm", nodes=True).y) == 2000
