@@ -15,6 +15,7 @@ torch.set_num_threads(1)  # more threads do not help small tensors, and are much
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
+collect_ignore = ["device"]  # tests/test_device.py runs it in another process
 SHARED = Path(__file__).parents[2] / "shared" / "tu"
 NO_LABELS = {"COLLAB", "IMDB-BINARY", "IMDB-MULTI", "REDDIT-BINARY", "REDDIT-MULTI-5K"}
 """TU sets whose nodes have no labels."""
