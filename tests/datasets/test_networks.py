@@ -70,13 +70,6 @@ def test_id_is_kept_and_ignored_attributes_are_named():
     assert [says in str(warning) for warning in caught] == [True]
 
 
-def with_edge_attr(*values):
-    result = nx.path_graph(len(values) + 1)
-    for number, value in enumerate(values):
-        result.edges[number, number + 1].update({} if value is None else {"edge_attr": value})
-    return result
-
-
 def changed(nodes=None, **graph):
     result = nx.path_graph(3)
     if nodes:
@@ -93,7 +86,7 @@ def test_wrong_graphs(refused):
         ([with_x(nx.path_graph(2), str), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers"),
         ([with_x(nx.path_graph(3), range), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers, the same count"),
         ([changed(y="active"), changed(y="b")], "'y' of graph 0 must be numbers", "active", "numpy.unique"),
-        ([with_edge_attr(1, None, 2)] * 2, "edges of graph 0: 1 of 3 have no 'edge_attr'"),
-        ([with_edge_attr([1], [1, 2])] * 2, "edges of graph 0: 'edge_attr' must be numbers"),
+        ([nx.Graph([(0, 1, {"edge_attr": 1}), (1, 2)])] * 2, "edges of graph 0: 1 of 2 have no 'edge_attr'"),
+        ([nx.Graph([(0, 1, {"edge_attr": "C"})])] * 2, "edges of graph 0: 'edge_attr' must be numbers"),
     ):
         refused(graphs, *words)
