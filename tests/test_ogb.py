@@ -120,4 +120,3 @@ def test_a_sweep_over_sets_of_both_kinds(place):
     text = to_markdown(table)
     assert "### ogb: ROC-AUC in %, RMSE, mean ± deviation between seeds" in text
     assert "in the metric's unit, a lower error is a gain (p):" in text
-    assert "Seeds: 2; the benchmark's split. " in text

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
+from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.transforms import ToUndirected
 
@@ -157,7 +157,6 @@ LISTS = [
 TYPES = [
     *((source, "`source` must be") for source in (3, None, {"x": 1}, graph(), b"MUTAG", iter([]))),
     ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
-    ([TemporalData(src=torch.arange(2), dst=torch.arange(2))] * 2, "got TemporalData", "not supported"),
     (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
     (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),
 ]
