@@ -39,9 +39,6 @@ def test_a_run_scores_classical_rows_on_the_split_and_its_encoder_embeds(folder,
     assert main(["embed", str(out), "--dataset", file, "--out", str(arrays)]) == 0
     kept = np.load(arrays)
     assert (kept["h"].shape, kept["id"].tolist()) == ((50, 8), list(range(50)))
-    words = ["--dataset", file, "--target", "size,alcohol", "--split", "random", "--mode", "finetune", "--epochs", "1"]
-    assert main(["transfer", str(out), *words, "--seeds", "0", "--out", str(folder / "tuned")]) == 0
-    assert json.loads((folder / "tuned" / "result.json").read_text())["scores"]["finetune"]["metric"] == "rmse"
 
 
 def test_classes_without_a_split_are_scored_on_folds(folder):

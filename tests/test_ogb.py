@@ -93,7 +93,6 @@ def test_what_does_not_fit_is_one_line(place, tmp_path, saved_graphs, capsys):
 
 def test_every_method_takes_it_with_its_encoder(place):
     assert make_config({"dataset": "ogbg-molhiv", "features": "degree"}).encoder["name"] == "gin"
-    assert make_config({"dataset": "ogbg-ppa"}).encoder["name"] == "gin"
     settings = {"dataset": "ogbg-molhiv", "encoder": {"name": "auto", "hidden_channels": 8}}
     facts = {"num_layers": 5, "readout": "mean", "jk": "last"}
     assert make_config(settings).encoder == {"name": "molecule_gine", "hidden_channels": 8, **facts}
@@ -121,4 +120,3 @@ def test_a_sweep_over_sets_of_both_kinds(place):
     text = to_markdown(table)
     assert "### ogb: ROC-AUC in %, RMSE, mean ± deviation between seeds" in text
     assert "in the metric's unit, a lower error is a gain (p):" in text
-    assert "Seeds: 2; the benchmark's split. " in text

@@ -67,11 +67,3 @@ def write_archive(folder: Path, files: dict[str, bytes], name: str = "hiv") -> P
             archive.writestr(f"{name}/{path}", content)
         archive.writestr(f"{name}/processed/trap.pt", b"never read")
     return folder
-
-
-def write_home(folder: Path, files: dict[str, bytes]) -> Path:
-    """Write the unpacked files into `folder`, as OGB's own reader does, and return `folder`."""
-    for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
-    return folder

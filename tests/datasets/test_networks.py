@@ -47,14 +47,12 @@ def test_features_labels_and_order():
     assert "x" in first.nodes["a"]  # the input is not modified
 
 
-def test_kinds_of_numbers_and_other_attributes():
+def test_kinds_of_numbers():
     for kind in (float, np.float32, lambda v: np.array([v]), lambda v: torch.tensor([float(v)])):
-        graphs = [with_x(nx.path_graph(3), kind) for _ in range(2)]
-        assert load_dataset(graphs)[1].x.tolist() == [[0.0], [1.0], [2.0]]
-    graphs = [changed("red"), nx.MultiGraph([(0, 1), (0, 1)])]
-    dataset = load_dataset(graphs, features="constant")
-    assert [graph.num_edges for graph in dataset] == [4, 4]
-    assert set(dataset[0].keys()) == {"edge_index", "x"}
+        graphs = [with_x(nx.path_graph(3), kind), with_x(nx.MultiGraph([(0, 1), (0, 1)]), kind)]
+        dataset = load_dataset(graphs)
+        assert dataset[0].x.tolist() == [[0.0], [1.0], [2.0]]
+        assert [graph.num_edges for graph in dataset] == [4, 4]
 
 
 def test_id_is_kept_and_ignored_attributes_are_named():
@@ -68,13 +66,6 @@ def test_id_is_kept_and_ignored_attributes_are_named():
         load_dataset(graphs)
     says = "own: ignored edge attribute 'weight', graph attribute 'name', graph attribute 'y_true';"
     assert [says in str(warning) for warning in caught] == [True]
-
-
-def with_edge_attr(*values):
-    result = nx.path_graph(len(values) + 1)
-    for number, value in enumerate(values):
-        result.edges[number, number + 1].update({} if value is None else {"edge_attr": value})
-    return result
 
 
 def changed(nodes=None, **graph):
@@ -93,7 +84,7 @@ def test_wrong_graphs(refused):
         ([with_x(nx.path_graph(2), str), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers"),
         ([with_x(nx.path_graph(3), range), nx.path_graph(2)], "nodes of graph 0: 'x' must be numbers, the same count"),
         ([changed(y="active"), changed(y="b")], "'y' of graph 0 must be numbers", "active", "numpy.unique"),
-        ([with_edge_attr(1, None, 2)] * 2, "edges of graph 0: 1 of 3 have no 'edge_attr'"),
-        ([with_edge_attr([1], [1, 2])] * 2, "edges of graph 0: 'edge_attr' must be numbers"),
+        ([nx.Graph([(0, 1, {"edge_attr": 1}), (1, 2)])] * 2, "edges of graph 0: 1 of 2 have no 'edge_attr'"),
+        ([nx.Graph([(0, 1, {"edge_attr": "C"})])] * 2, "edges of graph 0: 'edge_attr' must be numbers"),
     ):
         refused(graphs, *words)

@@ -94,7 +94,7 @@ def _check_pickle(path: Path) -> None:
     """Raise InputError if a file of Planetoid needs other classes, or indices that scipy would write out of bounds."""
     try:
         content = path.read_bytes()
-        puts = (index for code, index, _ in pickletools.genops(content) if code.name.endswith("PUT"))
+        puts = (int(index or 0) for code, index, _ in pickletools.genops(content) if code.name.endswith("PUT"))
         if max(puts, default=0) > len(content):  # pickle would allocate 16 bytes for each smaller index
             raise InputError("it numbers more objects than it has bytes")
         found = _Unpickler(io.BytesIO(content), encoding="latin1").load()

@@ -1,9 +1,9 @@
 """Test data sets on disk: same graphs as in memory, constant memory use, one-line messages for damaged files."""
 
 import json
+import os
 import shutil
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,31 +72,29 @@ def test_features_are_stored(tmp_path):
         one_line(lambda at=tmp_path / features, other=other: load_dataset(at, features=other), f"{other!r}", features)
 
 
+SEVEN = graphs_with(lambda i: {"y": [9, 9, -4, 9, 5, 5, 9][i]}, keys=("x",))
+
+
 class Database(OnDiskDataset):
     raw_file_names = ()
 
     def process(self):
-        self.extend(graphs_with())
+        self.extend(SEVEN)
 
 
 def test_every_form_of_a_source(tmp_path, monkeypatch):
-    graphs = graphs_with()
     forms = {
-        "generator": lambda: iter(graphs),
-        "batches": lambda: (Batch.from_data_list(graphs[i : i + 3]) for i in (0, 3, 6)),
-        "data-sets-and-graphs": lambda: iter([graphs[0], Held(graphs[1:5]), graphs[5], Held(graphs)[6:]]),
+        "generator": lambda: iter(SEVEN),
+        "batches": lambda: (Batch.from_data_list(SEVEN[i : i + 3]) for i in (0, 3, 6)),
+        "data-sets-and-graphs": lambda: iter([SEVEN[0], Held(SEVEN[1:5]), SEVEN[5], Held(SEVEN)[6:]]),
         "pygs-on-disk": lambda: Database(str(tmp_path / "database"), log=False),
     }
     for group in (1, 3, 4096):
         monkeypatch.setattr(pieces, "_GROUP", group)
         for name, form in forms.items():
-            assert_same_batch(whole(write_on_disk(form(), tmp_path / f"{name}-{group}")), whole(load_dataset(graphs)))
-
-
-def test_classes_are_numbered_over_all_parts(tmp_path):
-    graphs = graphs_with(lambda i: {"y": [9, 9, -4, 9, 5, 5][i]}, count=6, keys=("x",))
-    mapped = write_on_disk((graphs[i : i + 2] for i in (0, 2, 4)), tmp_path / "graphs", name="odd")
-    assert (mapped.classes.tolist(), mapped.y.tolist(), mapped.name) == ([-4, 5, 9], [2, 2, 0, 2, 1, 1], "odd")
+            mapped = write_on_disk(form(), tmp_path / f"{name}-{group}", name="odd")
+            assert (mapped.name, mapped.classes.tolist()) == ("odd", [-4, 5, 9])  # numbered over all pieces
+            assert_same_batch(whole(mapped), whole(load_dataset(SEVEN)))
 
 
 def test_a_part_of_a_data_set_on_disk(tmp_path):
@@ -116,8 +114,6 @@ def test_numpy_reads_the_files_and_writing_into_a_tensor_leaves_them_alone(folde
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     for key in ("x", "edge_index", "edge_attr", "y"):
         assert np.array_equal(np.load(folder / f"{key}.npy", allow_pickle=False), mapped._data[key].numpy())
-    # Attributes with equal slices (`edge_index` and `edge_attr`) share one file.
-    assert {file.name.partition(".")[0] for file in folder.glob("*.slices.npy")} == {"edge_index", "x", "y"}
     for value in mapped._data._store.values():
         value.zero_()
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
@@ -136,7 +132,6 @@ def interrupted(place):
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(pieces, "_GROUP", 2)
     for source, message in (
-        (iter([]), "no graph; contrasting graphs needs at least two"),
         (iter([*graphs_with(), "text"]), "graph 1 must be a torch_geometric.data.Data, got str"),
         (mixed(more=lambda i: {"y": torch.tensor([0.5])}), "`y` of the graphs from 2 on is [2] of float32; use one"),
         (mixed(more=lambda i: {"x": torch.full((i + 2, 2), torch.nan)}), "(graphs from 2 on): `x` has"),
@@ -164,14 +159,10 @@ DAMAGE = [
     ({"y.npy": np.full(7, 7)}, "y.npy must be [7] of int64 in [0, 7), the number of classes"),
     ({"x.slices.npy": np.ones(8, np.int64)}, "x.slices.npy must be [8] of int64, start at 0 and ascend"),
     ({"x.slices.npy": np.array([0, 2, 5, 5, 14, 20, 27, 35])}, "ascending, as each graph has a node"),
-    (
-        {"graphcl.json": {"attributes": {**SAME, "y": "y", "edge_weight": "y"}}, "edge_weight.npy": np.ones(7)},
-        "edge_weight.slices.npy must be equal to edge_index.slices.npy",
-    ),
+    ({"graphcl.json": {"attributes": {**SAME, "y": "y", "pos": "y"}}, "pos.npy": np.ones(7)}, "equal to x.slices.npy"),
     ({"graphcl.json": b"[" * 10**6}, "JSON"),
     ({"graphcl.json": {"version": 1}}, "`version` must be 3, got 1. Write the folder again."),
     ({"graphcl.json": {"degree_columns": 10**9}}, "x.npy must be of 1000000000 columns or more"),
-    ({"graphcl.json": {"num_graphs": 10**30}}, "`num_graphs`"),
     ({"graphcl.json": {"attributes": {"x": "x"}}}, "`attributes` must map x, edge_index"),
     ({"graphcl.json": {"attributes": {**SAME, "../../etc/passwd": "x"}}}, "'../../etc/passwd' cannot be stored"),
 ]
@@ -191,7 +182,7 @@ def test_damage_is_reported_in_one_line(folder):
         one_line(lambda damaged=damaged: load_dataset(str(damaged)), str(damaged), message)
 
 
-def test_edges_that_leave_their_graph(tmp_path, capfd):
+def test_edges_that_leave_their_graph(tmp_path):
     """Every way to read the graphs raises an InputError that names `edge_index.npy`, without out-of-bounds access."""
     mapped = write_on_disk(small_graphs(12, labelled=False), tmp_path / "graphs")
     nodes, says = mapped[2].num_nodes, "edge_index.npy has an edge that leaves its graph; write it again."
@@ -202,8 +193,6 @@ def test_edges_that_leave_their_graph(tmp_path, capfd):
         dataset = open_on_disk(mapped.folder)
         for read in (lambda data: ResidentLoader(data, 3), lambda data: make_loader(data, 3), list):
             one_line(lambda read=read, dataset=dataset: list(read(dataset)), says)
-    assert run(["--dataset", str(mapped.folder), "--epochs", "1", "--seeds", "0", "--out", str(tmp_path / "run")]) == 2
-    assert says in capfd.readouterr().err
 
 
 def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_graphs):
@@ -212,8 +201,7 @@ def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_gra
     assert pack(["--dataset", held, "--out", packed, "--categories"]) == 0
     printed = capsys.readouterr().out
     assert "36 graphs, x: 9 columns (labels), edge_attr: 3 columns, 2 classes" in printed
-    size = sum(each.stat().st_size for each in Path(packed).iterdir())
-    assert printed.endswith(f"; {size / 1e6:.1f} MB in {packed}\n")
+    assert printed.endswith(f" MB in {packed}\n")
     line = "--encoder molecule_gine --encoder.hidden_channels 8 --encoder.num_layers 2 --epochs 2 --seeds 0 --eval knn"
     words = f"{line} --batch-size 16 --report false".split()
     for dataset, out in ((held, "a"), (packed, "b")):
@@ -233,15 +221,11 @@ def test_memory_does_not_grow_with_the_graphs(tmp_path):
 
 
 def test_a_set_far_larger_than_the_memory_can_be_mapped(folder):
-    """Map a sparse file of 8 TB; its pages are neither read nor reserved before the first access."""
-    rows = 2**40
+    """Map a sparse file of 1 TB; its pages are neither read nor reserved before the first access."""
+    rows = 2**37
     header = npy_header(torch.float32, (rows, 2))
-    try:
-        with (folder / "x.npy").open("wb") as file:
-            file.write(header)
-            file.truncate(len(header) + rows * 8)
-    except OSError:
-        pytest.skip("no file of 8 TB here")
+    (folder / "x.npy").write_bytes(header)
+    os.truncate(folder / "x.npy", len(header) + rows * 8)
     slices = np.load(folder / "x.slices.npy")
     slices[-1] = rows
     np.save(folder / "x.slices.npy", slices)
