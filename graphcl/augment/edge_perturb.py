@@ -131,7 +131,10 @@ def _pairs(layout: Layout, graphs: Tensor | None) -> tuple[Tensor, Tensor, Tenso
 
 
 def _entries(entry: Tensor, pair_ptr: Tensor, *pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return for each of `pairs [Q]`, positions in the results of `_pairs`, their edges and numbers of edges, `[Q]`."""
+    """Return the edges of each set of pairs, and the number of edges of each pair, `[Q]`.
+
+    `entry` and `pair_ptr` are results of `_pairs`; each of `pairs [Q]` holds positions in them.
+    """
     starts = [pick(pair_ptr, each) for each in pairs]
     counts = [pick(pair_ptr, each + 1) - start for each, start in zip(pairs, starts, strict=True)]
     sizes = torch.stack([each.sum() for each in counts]).tolist()  # one read for all

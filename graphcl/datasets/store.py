@@ -136,7 +136,7 @@ def check_edge_index(edge_index: object, name: str) -> None:
 
 
 def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: str) -> Tensor:
-    """Return the number of nodes of each graph, `[n]`. Without `num_nodes`, `x` and `pos`: largest node index + 1."""
+    """Return the number of nodes of each graph, `[n]`; without `num_nodes`, `x` and `pos`, its largest index + 1."""
     stated = getattr(data, "_num_nodes", None)
     counts = None if stated is None else torch.as_tensor(stated)
     if counts is not None and counts.shape != (num_graphs,):

@@ -39,14 +39,14 @@ class Layout:
         batch: graph of each node, `[N]`.
         edge_index: source and target of each edge, `[2, E]`.
         edge_ptr: edge boundaries of the graphs, `[B + 1]`, from 0 to E; None if edges are not ordered by graph.
-        sizes: number of nodes in each graph, `[B]`, on the CPU; None if the host would have to wait for it.
+        host_ptr: copy of `ptr` on the CPU; None if there is none, or if `ptr` is on the CPU.
     """
 
     ptr: Tensor
     batch: Tensor
     edge_index: Tensor
     edge_ptr: Tensor | None = None
-    sizes: Tensor | None = None
+    host_ptr: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
@@ -59,17 +59,11 @@ class Layout:
         ptr = batch.get("ptr")
         if ptr is None:
             ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
-        slices, _ = bookkeeping(batch)
-        edge_ptr, cut = (slices or {}).get("edge_index"), (slices or {}).get("x")
+        slices = bookkeeping(batch)[0] or {}
+        edge_ptr = slices.get("edge_index")
         if edge_ptr is not None:
             edge_ptr = edge_ptr.to(ptr.device, non_blocking=True)
-        known = ptr if ptr.device.type == "cpu" else cut
-        return cls(ptr, batch.batch, edge_index, edge_ptr, None if known is None else known.diff())
-
-    @cached_property
-    def host_nodes(self) -> Tensor:
-        """Number of nodes in each graph, `[B]`, on the CPU."""
-        return (self.nodes if self.sizes is None else self.sizes).cpu()
+        return cls(ptr, batch.batch, edge_index, edge_ptr, slices.get("x") if ptr.is_cuda else None)
 
     @property
     def num_graphs(self) -> int:
@@ -99,6 +93,11 @@ class Layout:
     def nodes(self) -> Tensor:
         """Number of nodes in each graph, `[B]`."""
         return self.ptr.diff()
+
+    @cached_property
+    def host_nodes(self) -> Tensor:
+        """Number of nodes in each graph, `[B]`, on the CPU."""
+        return (self.nodes if self.host_ptr is None else self.host_ptr.diff()).cpu()
 
     @cached_property
     def edge_graph(self) -> Tensor:
