@@ -76,6 +76,15 @@ def test_equals_grid_search_with_the_default_grid():
     assert (result.seed, result.mean) == (7, np.mean(expected[0]))
 
 
+def test_a_margin_of_zero_is_left_to_libsvm():
+    # All rows are equal and the classes balanced, so the sign of the decision value depends on rounding.
+    for n, c in itertools.product(range(4, 40, 2), (0.3, 1.0)):
+        kernel, labels = np.ones((n + 4, n)), np.r_[np.arange(n) >= n // 2, [False] * 4].astype(int)
+        model = SVC(C=c, kernel="precomputed").fit(kernel[:n], labels[:n])
+        expected = [model.score(kernel[n:], labels[n:])]
+        assert MODULE.kernel_accuracies(kernel, labels, (np.arange(n), np.arange(n, n + 4)), [c]) == expected, (n, c)
+
+
 @pytest.mark.skipif(MODULE._svm is None, reason="the solver is not compiled")
 def test_multipliers_are_those_of_libsvm_bit_for_bit():
     train = np.sort(blobs(n=301)[1])
