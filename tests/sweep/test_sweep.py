@@ -130,10 +130,14 @@ def test_changed_data_is_refused(inline, saved_graphs, tmp_path, capfd):
     message = "the data is not that of the finished cells: `"
     assert re.match(rf"graphcl: {message}.*own\.pt\.graphs` was 36 and is 12; ", capfd.readouterr().err)
     assert len(finished(out)) == 3
+    plan = make_plan(yaml.safe_load((out / "sweep.yaml").read_text()))
+    module._load.cache_clear()
+    (error,) = sweep(plan, out, executor=ThreadPoolExecutor(1)).failed.values()
+    assert error.startswith(message)
     record["data"]["dataset"]["graphs"] = 12
     cell.write_text(json.dumps(record))
     with pytest.raises(InputError, match=rf"^cells/\w+\.json: {message}"):
-        sweep(make_plan(yaml.safe_load((out / "sweep.yaml").read_text())), out)
+        sweep(plan, out)
 
 
 def test_resumed_from_another_folder(inline, tmp_path, monkeypatch, capfd):
