@@ -29,6 +29,9 @@ def test_every_way_to_give_a_value():
     # A method that requires certain views replaces only views that the user did not name.
     config = RUN.parse(["--method", "simgrace", "--views.first", "identity"])
     assert config.views.second == {"name": "identity"}
+    # One argument of a view keeps the rest of the default.
+    config = RUN.parse(["--views.first.ratio", "0.1"])
+    assert config.views.first == {"name": "random4", "ratio": 0.1}
 
 
 def test_options_override_the_file_in_any_order(tmp_path):
