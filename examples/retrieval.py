@@ -1,7 +1,7 @@
 """Find graphs like a given one, without labels: python examples/retrieval.py [--mirror FOLDER]
 
 Trains on unlabelled graphs, embeds them, and draws the nearest neighbours of three queries into retrieval.png:
-molecules of MUTAG, from MUTAG.zip in FOLDER, or the embedded data set. Needs the extra `viz`. Prints how many of all
+molecules of MUTAG, from MUTAG.zip in FOLDER, or the embedded data set. Prints how many of all
 graphs' five nearest neighbours share their class: expect 80 to 84 % (MUTAG), 75 to 80 % (embedded set; chance is 25 %,
 an untrained encoder reaches 60 %).
 """

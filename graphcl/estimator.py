@@ -16,6 +16,7 @@ from graphcl.arguments import keywords, named_arguments, resembling, to_python
 from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
 from graphcl.datasets import load_dataset
+from graphcl.datasets.groups import with_groups
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, dry_run, pick_device
 from graphcl.experiment.encoder_input import load_for
@@ -73,13 +74,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             the method, else infonce.
         method: contrastive method, by name or as a dict; "auto": the usual method of the loss.
         first: augmentation for the first view, such as `{"name": "node_drop", "ratio": 0.1}`; default: `random4`, or
-            the only kind that the method accepts.
+            the only kind that the method accepts; with `positives="group"`: identity.
         second: augmentation for the second view; default as for `first`.
         encoder: name of a registered encoder, or a dict with its arguments; "auto": molecule_gine if `X` is the name of
             an OGB set of molecules, else gin. Or a module of your own, which is copied before training. Or a function
             that takes the number of node feature columns and returns a module. `ContrastiveModel` documents the call.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
-            device, projection, projector, batch_size, shuffle_window, precise_bn, and those of
+            device, projection, projector, positives, singles, batch_size, shuffle_window, precise_bn, and those of
             `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run --help all` explains them.
         random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
@@ -138,16 +139,22 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             setattr(self, part, {**named, argument: value})
         return self
 
-    def fit(self, X: Any, y: Any = None) -> GraphCL:
-        """Train on the graphs `X` and return the estimator; `y` is ignored."""
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> GraphCL:
+        """Train on the graphs `X` and return the estimator; `y` is ignored.
+
+        With `groups`, one number or string per graph (-1 or None: no group), train on pairs of graphs of a group, as
+        with `positives="group"` and graphs that have a `group`. Groups are positives, not labels.
+        """
         own = None if isinstance(self.encoder, str | dict) else self.encoder
         seed = self._seed()
-        config = self._config(seed, X)
+        config = self._config(seed, X, groups)
         device = pick_device(config.device)
         categories = own is None and takes_categories(config.encoder["name"])
         dataset = load_dataset(
             _listed(X), features=config.features, max_degree=config.max_degree, categories=categories
         )
+        if groups is not None:
+            dataset = with_groups(dataset, groups)
         dry_run(config, dataset, own)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
@@ -255,8 +262,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31))
 
-    def _config(self, seed: int, X: Any) -> Config:
+    def _config(self, seed: int, X: Any, groups: Any = None) -> Config:
         values = {name: to_python(getattr(self, name)) for name in ("loss", "method", *_SETTINGS)}
+        if groups is not None:
+            values["positives"] = "group"
         views = {"first": to_python(self.first), "second": to_python(self.second)}
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):

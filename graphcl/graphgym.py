@@ -122,7 +122,8 @@ class Network(nn.Module):
         if not isinstance(self.method, TwoViews):
             raise InputError(f"method {type(self.method).__name__} needs `train.mode: graphcl`.")
         h1, h2 = self.method.model.encode_views(*two_views(batch, self.first, self.second))
-        return self.method.model.projector(h1), self.method.model.projector(h2)
+        z1, z2 = self.method.model.project(h1, h2)
+        return z1, z2
 
 
 class Pretraining(GraphGymModule):

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, as_augmentation, two_views
-from graphcl.graphs.batching import check_batch
-from graphcl.methods import Method
-from graphcl.training.epoch import graph_ids, measure
+from graphcl.graphs.batching import members_of
+from graphcl.methods import Method, Outcome
+from graphcl.training.epoch import graph_ids, larger, measure
 
 try:
     import lightning.pytorch as pl
@@ -30,7 +30,7 @@ class ContrastiveModule(pl.LightningModule):
 
     The loader is PyG's `DataLoader` or a `ResidentLoader`. Some arguments of `graphcl.train` are arguments of the
     `Trainer` instead: `gradient_clip_val` for `clip_norm`, `precision="bf16-mixed"` for `amp`, `max_steps` for `steps`.
-    The module logs loss, alignment and uniformity as means over an epoch's steps, and the method's own metrics.
+    The module logs the same metrics as `graphcl.train`, see `graphcl.training.epoch.Epoch`.
     `trainer.predict(module, loader)` returns the embeddings `[B, H]` of each batch.
 
     With PyG's `DataLoader` and the same seeds, results equal those of `graphcl.train`. With a `ResidentLoader` the
@@ -66,19 +66,20 @@ class ContrastiveModule(pl.LightningModule):
         views = as_augmentation(first, "first"), as_augmentation(second, "second")
         self.first, self.second = method.augmentations(*views)
         self.lr, self.weight_decay, self.generator = lr, weight_decay, generator
+        self._outcome: Outcome | None = None
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the embeddings `[B, H]` of a batch, without projecting them."""
         return self.method.model.encode(batch)
 
     def training_step(self, batch: Batch, number: int) -> Tensor:
-        """Augment a batch twice, log metrics of the two views, and return their loss."""
-        check_batch(batch)
-        views = two_views(batch, self.first, self.second, self.generator)
-        ids = graph_ids(self.trainer.train_dataloader, number, self.device)
+        """Augment a batch, or a pair of batches, to two views, and return and log their loss."""
+        views = two_views(members_of(batch), self.first, self.second, self.generator)
+        (ids,) = graph_ids(self.trainer.train_dataloader, number, 1, self.device)
         outcome = self.method(*views, ids=ids, generator=self.generator)
         # batch_size=1 gives all steps equal weight in the epoch's mean, as in `train`; Lightning would weight by graphs
-        self.log_dict(measure(outcome, False, self.method), on_step=False, on_epoch=True, batch_size=1)
+        self.log("loss", outcome.loss.detach(), on_step=False, on_epoch=True, batch_size=1)
+        self._outcome = larger(self._outcome, outcome)
         loss: Tensor = outcome.loss
         return loss
 
@@ -87,7 +88,10 @@ class ContrastiveModule(pl.LightningModule):
         self.method.after_step()
 
     def on_train_epoch_end(self) -> None:
-        """Update the method's state after an epoch, and log the method's own metrics."""
+        """Update the method's state after an epoch, and log the metrics of one batch and the method's own."""
+        if self._outcome is not None:
+            self.log_dict(measure(self._outcome, False, self.method))
+        self._outcome = None
         self.log_dict(self.method.after_epoch())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

@@ -50,10 +50,12 @@ def run(monkeypatch, tmp_path):
         ("estimator.py", "", "gain", 1, 5),
         ("lightning_module.py", "", "gain", 1, 5),
         ("moco.py", "", "gain", 1, 5),
+        ("pairs.py", "", "gain", 1, 15),
         ("pyg_transform.py", "", "gain", 1, 2),
         ("compare_losses.py", "", r"([+-][\d.]+) ±", 4, 5),
         ("gpu_experiment.py", "--epochs 1 --seeds 1", r"\(([+-][\d.]+)\)", 4, 0),
         ("own_data.py", "", r"([\d.]+) %", 1, 95),
+        ("search.py", "", r"([\d.]+) %", 1, 60),
         ("retrieval.py", "--queries 1 --out it.png", r"([\d.]+) %", 1, 70),
     ],
 )
@@ -62,6 +64,8 @@ def test_an_example_prints_what_it_promises(name, words, figure, count, most, ru
     """The gain, accuracy or recall in percent; examples whose docstring states a gain print two accuracies."""
     if name.startswith("lightning"):
         pytest.importorskip("pytorch_lightning", reason="the extra `lightning` is not installed")
+    if name == "search.py":
+        pytest.importorskip("faiss", reason="the extra `search` is not installed")
     if name == "retrieval.py":
         monkeypatch.setattr("graphcl.datasets.synthetic.synthetic", synthetic)  # all graphs
     monkeypatch.setattr(sys, "argv", [name, *words.split()])

@@ -14,10 +14,11 @@ from study import add_line, finished_lines, markdown, options, write_tables
 from torch import nn
 from torch.nn import functional
 from torch_geometric.data import Batch
-from wl import histogram, kernels, refine
+from wl import kernels
 
 from graphcl import GIN, ContrastiveModel, ResidentLoader, embed, load_dataset, svm, train
 from graphcl.augment import random4
+from graphcl.graphs.wl import histogram, refine
 from graphcl.methods import Outcome, TwoViews
 from graphcl.models.calibrate import calibrate
 

@@ -17,7 +17,7 @@ from graphcl import run
 from graphcl.arguments import Finite, NonNegative, Positive
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.losses.engine.pairs import normalize
+from graphcl.losses.engine.unit import normalize
 from graphcl.methods.method import LossOfViews, Outcome
 from graphcl.methods.two_views import TwoViews
 from graphcl.models.contrastive import ContrastiveModel
@@ -120,7 +120,7 @@ class MetaADNCE(TwoViews):
     ) -> Outcome:
         """See `Method`."""
         h, other = self.model.encode_views(view1, view2)
-        z1, z2 = self.model.projector(h), self.model.projector(other)
+        z1, z2 = self.model.project(h, other)
         self.follow(z1, z2)
         mu, log_sigma = self.place.tolist()
         value = self.loss(z1, z2, mu=mu, sigma=float(torch.tensor(log_sigma).exp()))

@@ -11,7 +11,7 @@ from torch.nn.functional import softplus
 
 from graphcl.arguments import Fraction
 from graphcl.errors import InputError
-from graphcl.losses.engine.pairs import normalize
+from graphcl.losses.engine.unit import normalize
 from graphcl.methods import Method, Outcome
 from graphcl.registry import methods
 
@@ -38,7 +38,7 @@ class FewerFalseNegatives(Method):
     def forward(self, view1, view2, *, ids=None, generator=None):
         """See `Method`."""
         h, other = self.model.encode_views(view1, view2)
-        z1, z2 = self.model.projector(h), self.model.projector(other)
+        z1, z2 = self.model.project(h, other)
         cosine = normalize(z1) @ normalize(z2).T
         same = view1.y[:, None] == view1.y
         stays = torch.rand(same.shape, generator=generator, device=same.device) < self.share

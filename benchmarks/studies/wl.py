@@ -15,7 +15,6 @@ from itertools import groupby
 from pathlib import Path
 
 import numpy as np
-from scipy.sparse import csr_array
 from study import SETS, markdown, means, options, plus_minus, write_tables
 from torch_geometric.data import Batch
 
@@ -23,57 +22,11 @@ from graphcl.datasets import load_dataset
 from graphcl.evaluate import FoldScores
 from graphcl.evaluate.folds import C_GRID, make_folds
 from graphcl.evaluate.graphs.svm import kernel_accuracies, sorted_by_class
+from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.system.files import read_json, write_text
 
 KERNELS = {"wl": "WL", "wl_oa": "WL-OA"}
 DEPTH = 5
-
-
-def refine(labels, edge_index, depth):
-    """Yield the WL colours of all nodes at each depth from 0, numbered from 0.
-
-    A multiset of neighbours' colours is represented by two sums, modulo 2^64, of random 64-bit numbers of the colours.
-    Two different multisets have equal sums with probability 4^k / 2^128, where 2^k is the largest power of 2 that
-    divides all differences of their multiplicities.
-
-    Args:
-        labels: first colours `[N]`, any integers.
-        edge_index: directed edges `[2, E]`, each edge in both directions.
-        depth: number of iterations.
-    """
-    generator = np.random.default_rng(0)
-    source, target = edge_index
-    ones = np.ones(len(source), np.uint64)
-    neighbours = csr_array((ones, (target, source)), shape=(len(labels), len(labels)))
-    colours = np.unique(labels, return_inverse=True)[1]
-    yield colours
-    for _ in range(depth):
-        numbers = generator.integers(2**64, size=(colours.max() + 1, 2), dtype=np.uint64)
-        sums = neighbours @ numbers[colours]
-        order = np.lexsort((colours, *sums.T))
-        same = (np.diff(colours[order]) == 0) & (sums[order[1:]] == sums[order[:-1]]).all(1)
-        colours = np.empty_like(colours)
-        colours[order] = np.concatenate([[0], np.cumsum(~same)])
-        yield colours
-
-
-def histogram(colours, graph):
-    """Return how often each graph has each colour, a sparse integer matrix `[graphs, colours]`."""
-    counts = csr_array((np.ones(len(colours), np.int64), (graph, colours)))
-    counts.sum_duplicates()
-    return counts
-
-
-def unary(counts):
-    """Return the unary expansion of a sparse matrix: column (c, t), t >= 1, is 1 where `counts[i, c] >= t`.
-
-    The inner product of two rows of it is the intersection of the two histograms, the sum over c of the minimum.
-    """
-    ends = np.concatenate([[0], np.cumsum(counts.data)])
-    first = np.concatenate([[0], np.cumsum(counts.max(axis=0).toarray())])
-    step = np.arange(ends[-1]) - np.repeat(ends[:-1], counts.data)
-    columns = np.repeat(first[counts.indices], counts.data) + step
-    return csr_array((np.ones(ends[-1], np.int64), columns, ends[counts.indptr]), shape=(counts.shape[0], first[-1]))
 
 
 def kernels(histograms, kind):

@@ -135,12 +135,14 @@ def first_passage(start: Tensor, source: Tensor, target: Tensor, travel: Tensor,
 
     Each round of the Bellman-Ford algorithm relaxes all edges whose source has improved. The number of rounds is the
     largest number of edges on a shortest path. `source`, `target` and `travel` time of the edges are `[E]`. With
-    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 32, 64, 128, ...
+    `most`, a bound on the rounds, every round relaxes all edges, and the host waits only after rounds 16, 24, 32, 48,
+    64, 96, ...
     """
+    waits = {each << k for each in (16, 24) for k in range(32)}
     time, active = start, torch.arange(source.numel() if most is None else 0, device=source.device)
     for number in range(1, (most or 0) + 1):
         earlier = time.scatter_reduce(0, target, pick(time, source) + travel, "amin")
-        if number >= 32 and number.bit_count() == 1 and torch.equal(earlier, time):
+        if number in waits and torch.equal(earlier, time):
             break
         time = earlier
     while active.numel() > 0:

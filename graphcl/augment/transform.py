@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -109,14 +110,18 @@ class Identity(Augmentation):
 
 @named_arguments
 def two_views(
-    batch: Batch, first: Augmentation | str, second: Augmentation | str, generator: torch.Generator | None = None
+    batch: Batch | Sequence[Batch],
+    first: Augmentation | str,
+    second: Augmentation | str,
+    generator: torch.Generator | None = None,
 ) -> tuple[Batch, Batch]:
     """Return two views of `batch`; graph i of one view is the positive of graph i of the other.
 
     Args:
-        batch: the graphs, which are not changed.
+        batch: the graphs, which are not changed; or a pair of batches, of which each gives one view.
         first: augmentation of the first view, or its name; `Identity()` for the original graphs.
         second: augmentation of the second view, or its name.
         generator: source of randomness, on the device of `batch`.
     """
-    return as_augmentation(first, "first")(batch, generator), as_augmentation(second, "second")(batch, generator)
+    one, two = batch if isinstance(batch, tuple | list) else (batch, batch)
+    return as_augmentation(first, "first")(one, generator), as_augmentation(second, "second")(two, generator)

@@ -25,7 +25,7 @@ from graphcl.system.optional import optional
 from graphcl.training.loop import embed_batches
 
 Block = dict[str, np.ndarray]
-"""Rows of a batch of B graphs: `id [B]`, if they are labelled `y [B]` or `[B, T]`, and embeddings `h [B, H]`."""
+"""Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if given, `y [B]` or `[B, T]` and `group [B]`."""
 _GROUP_ROWS = 16_384
 """Minimum number of rows in each row group of a Parquet file, except the last."""
 
@@ -59,7 +59,7 @@ main = EMBED.main(embed)
 
 
 def _blocks(model: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[Block]:
-    """Yield ids, labels and embeddings of each batch; `y` is an index into `classes [C]`, if the set has classes."""
+    """Yield ids, labels, groups and embeddings of each batch; `y` is an index into `classes [C]`, if there are any."""
     done = 0
     for h, batch in embed_batches(model, loader):
         n = len(h)
@@ -69,12 +69,14 @@ def _blocks(model: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -
         block = {"id": np.asarray(ids if own else range(done, done + n))}
         if isinstance(y, Tensor) and y.dim() > 0 and y.size(0) == n:  # else not one row per graph, thus no labels
             block["y"] = (y if classes is None else classes[y.cpu()]).cpu().numpy()
+        if isinstance(group := batch.get("group"), Tensor) and len(group) == n:
+            block["group"] = group.cpu().numpy()
         yield block | {"h": h.cpu().numpy()}
         done += n
 
 
 def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write an .npz file with `h [n, H]`, `id [n]` and, if the graphs are labelled, `y`.
+    """Write an .npz file with `h [n, H]`, `id [n]` and, if the graphs have them, `y` and `group`.
 
     `h` is written block by block, so it need not fit into memory; n is `num_graphs`, and H is `width`.
     """

@@ -98,7 +98,8 @@ def _resolved(config: Config) -> dict[str, Any]:
         categories = molecules and config.features in ("auto", "labels")
         encoder["name"] = "node_gcn" if nodes else "molecule_gine" if categories else "gin"
     chosen = config.views.model_fields_set if "views" in given else set()
-    view = {"name": facts.get("views", facts.get("usual_views"))}
+    members = "identity" if config.positives == "group" else None  # two graphs differ without augmentation
+    view = {"name": facts.get("views", facts.get("usual_views", members))}
     views = config.views.model_copy(
         update={key: view for key in Views.model_fields if view["name"] and key not in chosen}
     )
@@ -146,6 +147,14 @@ def _contradictions(config: Config) -> Iterator[str]:
     if only is not None and set(names) != {only}:
         got = " and ".join(names)
         yield f"`views` must be {only} with method {method}, which takes the original graphs; got {got}."
+    if config.positives == "views":
+        return
+    if methods.facts(method).get("rows") == "nodes":
+        yield f"`positives` group pairs whole graphs, but method {method} contrasts nodes; use two_views."
+    elif methods.facts(method).get("pairs") == "no":
+        yield f"`positives` group has no effect with method {method}, which encodes one view only; use two_views."
+    elif config.singles == "views" and only is None and set(names) == {"identity"}:
+        yield "`singles` views would pair equal graphs, as `views` are identity; pass --views.first random4, or drop."
 
 
 def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:

@@ -99,8 +99,12 @@ class Contrast(Settings):
     """the loss; auto: the method's usual loss, else infonce"""
     method: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """how views are contrasted; auto: the loss's usual method"""
+    positives: Annotated[Literal["views", "group"], Field(title="KIND")] = "views"
+    """positive of a graph: its other view, or another graph of its `group`"""
+    singles: Annotated[Literal["drop", "views"], Field(title="ACTION")] = "drop"
+    """graphs whose group has no other graph: leave them out, or pair each with itself, as two views"""
     batch_size: Annotated[int, interval("[2, 1e9)", "a contrastive loss compares at least two graphs")] = 128
-    """graphs in a batch, at least two; with `neighbours`, nodes"""
+    """graphs in a batch, at least two; with `neighbours`, nodes; with `positives` group, pairs"""
     neighbours: Annotated[list[Count], BeforeValidator(_without_ranges)] = []
     """of nodes: neighbours to sample for a node, as 10,10, one number per layer; default: all"""
     shuffle_window: Annotated[int, interval("[16, 1e12)")] | None = None

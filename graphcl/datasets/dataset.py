@@ -42,6 +42,7 @@ class GraphDataset(InMemoryDataset):
         name: name of the data set.
         features: kind of node features in `x`: "labels", "constant", "degree" or "labels+degree".
         labelled: whether every graph has one class `y`, a whole number.
+        groups: number of each graph's group; graphs of the same group are positives of each other.
         classes: the original class values, `[C]`; `y` holds indices into this tensor. `None` if not labelled.
         degree_columns: number of one-hot degree columns; they are the last columns of `x`.
         benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
@@ -92,6 +93,15 @@ class GraphDataset(InMemoryDataset):
     def num_classes(self) -> int:
         """Number of classes; 0 if the data set is not labelled."""
         return 0 if self.classes is None else self.classes.numel()
+
+    @property
+    def groups(self) -> Tensor | None:
+        """Number of each graph's group, int64 `[n]`, -1 for no group; None if no graph has a `group`, and for nodes.
+
+        Graphs of the same group are positives of each other. Groups are not labels.
+        """
+        group = self._data.get("group") if self.rows == "graphs" else None
+        return group if group is None or self._indices is None else group[torch.as_tensor(list(self.indices()))]
 
     @property
     def num_rows(self) -> int:

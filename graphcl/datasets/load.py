@@ -17,6 +17,7 @@ from graphcl.arguments import checked, keywords
 from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, Collated, GraphDataset, class_labels
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.features import node_features
+from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.molecules.smiles import load_molecules
 from graphcl.datasets.molecules.table import SUFFIXES, is_molecules
 from graphcl.datasets.names import SYNTHETIC, is_node_name
@@ -81,7 +82,8 @@ def load_dataset(
             `graphcl.datasets.molecules.split`.
         metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
             for texts, else rmse.
-        **settings: the last seven, keywords defined in `graphcl.datasets.settings`.
+        group: column of the groups, the `group` of each graph; an empty cell means no group.
+        **settings: the last eight, keywords defined in `graphcl.datasets.settings`.
 
     Returns:
         The data set; every graph has `x`, in torch's default floating type (molecules: category indices).
@@ -156,8 +158,9 @@ def prepare(
     name: str,
     settings: NodeFeatures | None = None,
     benchmark: Benchmark | None = None,
+    numbers: GroupNumbers | None = None,
 ) -> GraphDataset:
-    """Check a collated data set and return it with node features and class indices; the inputs are not modified.
+    """Check a collated data set; return it with node features, class indices and groups. The inputs are not modified.
 
     Args:
         given: all graphs, collated, as in `InMemoryDataset._data`.
@@ -166,9 +169,10 @@ def prepare(
         settings: the node features, see `load_dataset`.
         benchmark: split and metric of a benchmark's data set; if given, `y` becomes floating-point targets instead of
             class indices.
+        numbers: converter of the groups, if the data set is one of several pieces.
 
     Raises:
-        InputError: a class in `y` is a string; see also `check_store` and `node_features`.
+        InputError: a class in `y` is a string; see also `check_store`, `node_features` and `GroupNumbers`.
     """
     data, slices, ptr = check_store(given, slices, name)
     x, features, degrees = node_features(data, slices["edge_index"], ptr, settings or NodeFeatures(), name)
@@ -178,6 +182,11 @@ def prepare(
     if hasattr(data, "_num_nodes"):
         del data._num_nodes
 
+    if data.get("group") is not None:
+        one_each = torch.arange(ptr.numel())
+        if "group" not in slices or not torch.equal(slices["group"], one_each):
+            raise InputError(f"{name}: `group` must be one whole number or string per graph; rename it if it is not.")
+        data.group, slices["group"] = (numbers or GroupNumbers())(data.group, name), one_each
     if benchmark is not None:
         data.y = data.y.float()
         return GraphDataset(data, slices, name, features, degree_columns=degrees, benchmark=benchmark)

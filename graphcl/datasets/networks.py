@@ -16,6 +16,9 @@ from graphcl.datasets.dataset import NUMBER_CLASSES
 from graphcl.datasets.features import warn_once
 from graphcl.errors import InputError, InputTypeError
 
+_KEPT = ("id", "group", "part", "project")
+"""Graph attributes that are kept as they are, besides `y`."""
+
 
 def is_networkx(graph: object) -> bool:
     """Return True if `graph` is a networkx graph, without importing networkx."""
@@ -27,8 +30,8 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
     """Return networkx graphs converted to PyG's `Data`.
 
     Nodes keep their order. An undirected edge is listed in both directions. The node attribute "x" becomes a row of
-    `x`, the edge attribute "edge_attr" a row of `edge_attr`, and the graph attributes "y" and "id" become `y` and `id`.
-    Other attributes are dropped, those of edges and graphs with a warning.
+    `x`, the edge attribute "edge_attr" a row of `edge_attr`, and the graph attributes "y", "id", "group", "part" and
+    "project" attributes of the `Data`. Other attributes are dropped, those of edges and graphs with a warning.
 
     Raises:
         InputError: "x" or "edge_attr" differs in length within a graph, is not numeric, or is missing on some nodes or
@@ -55,12 +58,13 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
         if (edge_attr := _rows(edges, "edge_attr", f"{what}: edges of graph {number}")) is not None:
             data.edge_attr = edge_attr[edge_rows]
         dropped |= {f"edge attribute {key!r}" for values in edges for key in values if key != "edge_attr"}
-        dropped |= {f"graph attribute {key!r}" for key in graph.graph if key not in ("y", "id")}
+        dropped |= {f"graph attribute {key!r}" for key in graph.graph if key not in ("y", *_KEPT)}
         if graph.graph.get("y") is not None:
             y = _numbers(graph.graph["y"], f"{what}: graph attribute 'y' of graph {number}", f"; {NUMBER_CLASSES}")
             data.y = y.reshape(1, -1) if y.numel() > 1 else y.reshape(1)
-        if (own := graph.graph.get("id")) is not None:
-            data.id = own.item() if isinstance(own, np.generic) else own
+        for key in _KEPT:
+            if (own := graph.graph.get(key)) is not None:
+                data[key] = own.item() if isinstance(own, np.generic) else own
         result.append(data)
     model = next((data.edge_attr for data in result if "edge_attr" in data), None)
     for data in result:
@@ -69,7 +73,7 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
     if dropped:
         warn_once(
             f"{what}: ignored {', '.join(sorted(dropped)[:3])}; networkx graphs are read for 'x' of nodes, 'edge_attr' "
-            "of edges, and 'y' and 'id' of `graph.graph`"
+            "of edges, and 'y', 'id', 'group', 'part' and 'project' of `graph.graph`"
         )
     return result
 

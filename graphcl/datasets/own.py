@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.utils.data
@@ -25,7 +26,7 @@ _MAX_SORTED = 50_000_000
 
 
 def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
-    """Return `graphs` in PyG's collated form; `what` names them in messages.
+    """Return `graphs` in PyG's collated form; `what` names them in messages. `group` becomes a list, None if missing.
 
     Raises:
         InputTypeError: an entry is not a `Data` (a `HeteroData`, a `Batch`, ...).
@@ -38,11 +39,26 @@ def collate_graphs(graphs: Sequence[object], what: str) -> Collated:
             got = f"{type(graph).__name__}{hint(graph)}"
             raise InputTypeError(f"{what}: graph {number} must be a torch_geometric.data.Data, got {got}.")
         _check_alike(cast(Data, graphs[0]), graph, number, what)
+    graphs, groups = _without_groups(cast(Sequence[Data], graphs))
     try:
         data, slices, _ = collate(type(graphs[0]), data_list=list(graphs), increment=False, add_batch=False)
     except Exception as error:  # PyG raises any kind
         raise InputError(f"{what}: the graphs cannot be put together: {reason(error)}.") from None
+    if groups is not None:
+        data.group, slices["group"] = groups, torch.arange(len(groups) + 1)
     return data, slices
+
+
+def _without_groups(graphs: Sequence[Data]) -> tuple[Sequence[Data], list[Any] | None]:
+    """Return the graphs without `group`, and the groups; `(graphs, None)` if no graph has one, or one has several."""
+    groups = [graph.get("group") for graph in graphs]
+    several = any(isinstance(each, Tensor) and each.numel() > 1 for each in groups)  # an attribute of another meaning
+    if several or all(each is None for each in groups):
+        return graphs, None
+    bare = [copy.copy(graph) for graph in graphs]
+    for graph in bare:
+        graph.pop("group", None)
+    return bare, groups
 
 
 def hint(graph: object) -> str:
@@ -51,7 +67,7 @@ def hint(graph: object) -> str:
 
 
 def _check_alike(first: Data, graph: Data, number: int, what: str) -> None:
-    if differing := set(first.keys()) ^ set(graph.keys()):
+    if differing := (set(first.keys()) ^ set(graph.keys())) - {"group"}:
         key = min(differing, key=lambda key: (key not in ("x", "y"), key))
         has, lacks = (0, number) if key in first else (number, 0)
         raise InputError(f"{what}: graph {lacks} has no `{key}`, graph {has} has one; give it to all or to none.")

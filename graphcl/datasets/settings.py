@@ -48,6 +48,8 @@ class Table(Settings):
     """column of the SMILES in a table; default: smiles"""
     target: Annotated[Names, Field(title="COLUMN ...")] = []  # noqa: RUF012, pydantic copies it
     """columns of the targets in a table of molecules"""
+    group: Annotated[str | None, Field(title="COLUMN")] = None
+    """column of the groups in a table of molecules; molecules of the same group are positives"""
     invalid: Annotated[Literal["skip", "stop"], Field(title="ACTION")] = "skip"
     """on a row without a valid molecule: skip it with a warning, or stop"""
 

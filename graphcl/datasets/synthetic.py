@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch_geometric.data import Data
 
+from graphcl.arguments import Ratio
 from graphcl.errors import InputError
 
+Edges = list[tuple[int, ...]]
+"""Undirected edges, each a pair of nodes."""
 CORE_KINDS = 4
 BYSTANDER_KINDS = 3
 
@@ -59,26 +62,73 @@ def synthetic(seed: int = 0, num_graphs: int = 600) -> list[Data]:
     if num_graphs < 1:
         raise InputError(f"`num_graphs` must be at least 1, got {num_graphs}.")
     rng = random.Random(seed)
-    rules = list(FAMILIES.values())
-    return [_graph(number % len(rules), rules[number % len(rules)], rng) for number in range(num_graphs)]
+    return [_graph(*_core(number % len(FAMILIES), rng), number % len(FAMILIES), rng) for number in range(num_graphs)]
 
 
-def _graph(family: int, rule: Callable[[int, int], bool], rng: random.Random) -> Data:
-    """Return one graph of a family: a random core, rewired to follow `rule`, and bystanders."""
+def synthetic_pairs(seed: int = 0, num_groups: int = 300, members: int = 2, noise: Ratio = 0.02) -> list[Data]:
+    """Return groups of graphs; the members of a group are noisy measurements of the same core.
+
+    A core is that of `synthetic`. Each member redraws each edge of the core, and the kind of each of its nodes, with
+    probability `noise`, and has bystanders of its own. So members share most of the core, but not their size.
+
+    Args:
+        seed: seed of the random generator; the same seed gives the same graphs on every machine.
+        num_groups: number of groups, >= 1.
+        members: number of graphs in a group, >= 1.
+        noise: probability of redrawing an edge or a kind, in [0, 1).
+
+    Returns:
+        `Data` objects as from `synthetic`, with `group`, the number of their group; members follow each other.
+
+    Raises:
+        InputError: an argument is out of range.
+
+    Example:
+        >>> [graph.group for graph in synthetic_pairs(num_groups=2)]
+        [0, 0, 1, 1]
+    """
+    if min(num_groups, members) < 1 or not 0 <= noise < 1:
+        got = f"{num_groups}, {members} and {noise}"
+        raise InputError(f"`num_groups` and `members` must be at least 1 and `noise` in [0, 1), got {got}.")
+    rng, graphs = random.Random(seed), []
+    for number in range(num_groups):
+        family = number % len(FAMILIES)
+        edges, kinds = _core(family, rng)
+        for _ in range(members):
+            graph = _graph(*_measured(edges, kinds, noise, rng), family, rng)
+            graph.group = number
+            graphs.append(graph)
+    return graphs
+
+
+def _measured(edges: Edges, kinds: list[int], noise: float, rng: random.Random) -> tuple[Edges, list[int]]:
+    """Return copies of the edges and kinds of a core, each redrawn with probability `noise`."""
+    kept = {edge if rng.random() >= noise else tuple(sorted(rng.sample(range(len(kinds)), 2))) for edge in edges}
+    return sorted(kept), [kind if rng.random() >= noise else rng.randrange(CORE_KINDS) for kind in kinds]
+
+
+def _core(family: int, rng: random.Random) -> tuple[Edges, list[int]]:
+    """Return the edges and the kinds of the nodes of a random core, rewired to follow the rule of the family."""
     import networkx as nx
 
     core = nx.gnm_random_graph(size := rng.randint(20, 28), round(size * rng.uniform(3, 5) / 2), seed=rng)
     kinds = [node % CORE_KINDS for node in range(size)]
     rng.shuffle(kinds)
+    rule = list(FAMILIES.values())[family]
     follows = [[rule(a, b) for b in kinds] for a in kinds]
-    edges = _rewire(sorted(core.edges()), follows, rng)
+    return _rewire(sorted(core.edges()), follows, rng), kinds
 
-    core = nx.empty_graph(size)
+
+def _graph(edges: Edges, kinds: list[int], family: int, rng: random.Random) -> Data:
+    """Return the graph of a core and random bystanders."""
+    import networkx as nx
+
+    core = nx.empty_graph(size := len(kinds))
     core.add_edges_from(edges)
     bystanders = round(size * rng.uniform(0, 1.2))
     graph = nx.barabasi_albert_graph(size + bystanders, rng.randint(1, 6), seed=rng, initial_graph=core)
     cuts = sorted(rng.random() for _ in range(BYSTANDER_KINDS - 1))  # makes all proportions equally likely
-    kinds += [CORE_KINDS + bisect(cuts, rng.random()) for _ in range(bystanders)]
+    kinds = kinds + [CORE_KINDS + bisect(cuts, rng.random()) for _ in range(bystanders)]
 
     both_ways = sorted(pair for a, b in graph.edges() for pair in ((a, b), (b, a)))
     return Data(
@@ -88,9 +138,7 @@ def _graph(family: int, rule: Callable[[int, int], bool], rng: random.Random) ->
     )
 
 
-def _rewire(
-    edges: list[tuple[int, int]], follows: Sequence[Sequence[bool]], rng: random.Random
-) -> list[tuple[int, int]]:
+def _rewire(edges: Edges, follows: Sequence[Sequence[bool]], rng: random.Random) -> Edges:
     """Rewire edges until 80 % of them follow a rule, `follows[a][b]`, and return them; every node keeps its degree.
 
     A swap replaces two random edges a-b and c-d by a-d and c-b. Swaps that make a self-loop or a double edge, or that

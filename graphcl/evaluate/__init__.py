@@ -1,7 +1,7 @@
 """Evaluate frozen embeddings. scikit-learn is imported at the first call.
 
 A public function `NAME(h, y, ...)` in a file of `graphs/` or `nodes/` is the evaluator `NAME`. It passes a fitting
-function to `make_folds(...).scores`. With the argument `split`, it uses a given split and metric instead.
+function to `make_folds(...).scores`. If it requires the argument `split`, it uses a given split and metric instead.
 """
 
 import importlib
@@ -17,7 +17,9 @@ from graphcl.evaluate.graphs.logreg import logreg
 from graphcl.evaluate.graphs.majority import majority
 from graphcl.evaluate.graphs.ogb import ogb
 from graphcl.evaluate.graphs.ogb_knn import ogb_knn
+from graphcl.evaluate.graphs.retrieval import retrieval
 from graphcl.evaluate.graphs.svm import svm
+from graphcl.evaluate.ranking import QueryScores, rank_by, rank_queries
 from graphcl.evaluate.scores import (
     LOWER,
     METRICS,
@@ -45,7 +47,11 @@ def _functions(package: ModuleType) -> dict[str, Callable[..., FoldScores]]:
 
 
 _of_graphs = _functions(graphs)
-_on_split = {name: each for name, each in _of_graphs.items() if "split" in inspect.signature(each).parameters}
+_on_split = {
+    name: each
+    for name, each in _of_graphs.items()
+    if (split := inspect.signature(each).parameters.get("split")) and split.default is split.empty
+}
 EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(
     {name: each for name, each in _of_graphs.items() if name not in _on_split}
 )
@@ -64,6 +70,7 @@ __all__ = [
     "FoldScores",
     "Gain",
     "PairedTest",
+    "QueryScores",
     "Summary",
     "best_row",
     "holm",
@@ -74,6 +81,9 @@ __all__ = [
     "ogb_knn",
     "paired_gain",
     "paired_test",
+    "rank_by",
+    "rank_queries",
+    "retrieval",
     "summarise",
     "svm",
     "usable_folds",

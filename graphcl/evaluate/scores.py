@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ METRICS = {
     "mae": "MAE",
     "nmi": "NMI %",
     "ari": "ARI %",
+    "mrr": "MRR %",
 }
 """Display name of each metric."""
 LOWER = {"rmse", "mae"}
@@ -43,6 +44,7 @@ class FoldScores:
         metric: a key of `METRICS`; accuracy in percent by default.
         test_ratio: size of the test part over that of the training part if the outer folds are random splits; None for
             the folds of cross-validation.
+        figures: further figures of the test parts, means over outer folds, such as `recall_at_1` of `retrieval`.
     """
 
     seed: int
@@ -53,11 +55,12 @@ class FoldScores:
     inner_folds: int
     metric: str = "accuracy"
     test_ratio: float | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> FoldScores:
         """Return the `FoldScores` with the fields in `kept`, for example a dict read from JSON."""
-        known = {field.name: kept[field.name] for field in fields(cls) if field.name in kept}
+        known = {each.name: kept[each.name] for each in fields(cls) if each.name in kept}
         return cls(**known | {key: tuple(kept[key]) for key in ("accuracy", "chosen", "inner")})
 
     @classmethod

@@ -24,6 +24,8 @@ from graphcl.evaluate.metrics import task_mean
 from graphcl.evaluate.scores import LOWER, FoldScores
 
 PARTS = ("train", "valid", "test")
+HELD_OUT = 0.1
+"""Fraction of the graphs in the validation part and in the test part of a split by group."""
 Predict = Callable[[np.ndarray], list[np.ndarray]]
 """Function from rows to their predictions, one array per candidate."""
 
@@ -39,6 +41,72 @@ def split_parts(split: Mapping[str, Tensor | np.ndarray], n: int) -> dict[str, n
     if not whole or every.min() < 0 or every.max() >= n or len(np.unique(every)) < len(every):
         raise InputError(f"`split` must have three parts of different graphs out of the {n} rows of `h`.")
     return parts
+
+
+def group_split(
+    group: Tensor | np.ndarray, project: Tensor | np.ndarray | None = None, seed: int = 0
+) -> dict[str, np.ndarray]:
+    """Return the rows of random parts `train` (80 %), `valid` (10 %) and `test` (10 %), with no group on two parts.
+
+    The validation part and then the test part take random groups until they have a tenth of the graphs. A graph without
+    a group counts as a group of its own.
+
+    Args:
+        group: group of each graph `[n]`, whole numbers, -1 for none.
+        project: project of each graph `[n]`, whole numbers, -1 for none; no project is on two parts either. A group
+            that occurs in several projects joins them.
+        seed: seed of the parts.
+
+    Raises:
+        InputError: there are fewer than three groups, or projects that no group joins.
+
+    Example:
+        >>> parts = group_split(np.repeat(np.arange(10), 2))
+        >>> {part: len(rows) for part, rows in parts.items()}
+        {'train': 16, 'valid': 2, 'test': 2}
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(group)
+    keys = [np.asarray(as_array("group", group, "iu", "whole numbers, -1 for none"))]
+    if project is not None:
+        keys.append(np.asarray(as_array("project", project, "iu", "whole numbers, -1 for none")))
+    graph, key, first = [np.arange(0)], [np.arange(0)], n
+    for each in keys:  # edges between graphs and their groups and projects
+        known = np.flatnonzero(each >= 0)
+        numbers = np.unique(each[known], return_inverse=True)[1].reshape(-1)
+        graph.append(known)
+        key.append(first + numbers)
+        first += int(numbers.max(initial=-1)) + 1
+    ends = np.concatenate(graph), np.concatenate(key)
+    joined = csr_array((np.ones(len(ends[0]), np.int8), ends), shape=(first, first))
+    unit = np.unique(connected_components(joined, directed=False)[1][:n], return_inverse=True)[1].reshape(-1)
+    sizes = np.bincount(unit)
+    if len(sizes) < 3:
+        what = "groups" if project is None else "projects without a common group"
+        raise InputError(f"a split by group needs 3 {what} or more, for training, validation and test.")
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    part, taken, place = np.zeros(len(sizes), np.int64), 0, 0
+    for number in (1, 2):
+        while not taken or (taken < HELD_OUT * n and place < len(sizes) - 3 + number):
+            part[order[place]], taken, place = number, taken + int(sizes[order[place]]), place + 1
+        taken = 0
+    return {name: np.flatnonzero(part[unit] == number) for number, name in enumerate(PARTS)}
+
+
+def check_groups_apart(parts: Mapping[str, np.ndarray], group: Tensor | np.ndarray, what: str = "group") -> None:
+    """Raise InputError if a group (or what `what` names) of the graphs `[n]` is on two of the parts."""
+    of = np.asarray(as_array(what, group, "iu", "whole numbers, -1 for none"))
+    seen: dict[str, np.ndarray] = {}
+    for part, rows in parts.items():
+        own = np.unique(of[rows][of[rows] >= 0])
+        for other, theirs in seen.items():
+            if len(both := np.intersect1d(own, theirs)):
+                raise InputError(
+                    f"{what} {both[0]} is in the parts {other} and {part}, as {len(both)} in all; put each into one."
+                )
+        seen[part] = own
 
 
 def on_split(

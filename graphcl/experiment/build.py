@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.augment import Augmentation, two_views
@@ -17,9 +17,11 @@ from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import contrasts_nodes
+from graphcl.experiment.split import training_graphs
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.loaders.order import Shard, check_shard
+from graphcl.loaders.pairs import EpochPairs, segments
 from graphcl.losses import Loss
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import Method
@@ -109,17 +111,21 @@ def _check_size(make: Callable[[], nn.Module], name: str) -> None:
             )
 
 
-def make_method(config: Config, dataset: Sized, model: ContrastiveModel, seed: int = 0) -> Method:
+def make_method(config: Config, dataset: Any, model: ContrastiveModel, seed: int = 0) -> Method:
     """Return the method that trains `model`, on its device, without changing torch's global generator.
 
-    Of `dataset`, only the number of graphs is used. `seed` is that of the method's initial weights.
+    Of `dataset`, only the number of graphs (or groups) is used. `seed` is that of the method's initial weights.
 
     Raises:
         InputError: the method does not accept the loss.
     """
     arguments = arguments_of(config.method)
     wanted = methods.arguments(config.method["name"]).required
-    known = {"num_graphs": len(dataset), "first": config.views.first, "second": config.views.second}
+    count = len(dataset)
+    if pairs := pair_settings(config, dataset):  # methods know a pair by the number of its group in the training part
+        train = training_graphs(config, dataset)
+        count = segments(pairs["groups"] if train is None else pairs["groups"][train], config.singles)[1].numel()
+    known = {"num_graphs": count, "first": config.views.first, "second": config.views.second}
     for name, value in known.items():
         if name in wanted:
             arguments[name] = build_augmentation(value) if isinstance(value, dict) else value
@@ -137,10 +143,27 @@ def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
 def training_loader(
     config: Config, dataset: GraphDataset, generator: torch.Generator, device: torch.device, shard: Shard
 ) -> Iterable[Batch]:
-    """Return the loader of the training batches: graphs, or with `neighbours`, nodes and their sampled neighbours."""
+    """Return the loader of the training batches: graphs, pairs of a group, or nodes and their sampled neighbours.
+
+    If groups are scored by retrieval, only graphs of the training part are drawn.
+    """
     if config.neighbours:
         return NeighbourLoader(dataset, config.neighbours, config.batch_size, generator, device)
-    return make_loader(dataset, config.batch_size, True, generator, device, config.shuffle_window, shard)
+    window, pairs = config.shuffle_window, pair_settings(config, dataset)
+    loader = make_loader(dataset, config.batch_size, True, generator, device, window, shard, **pairs)
+    return restricted(loader, training_graphs(config, dataset))
+
+
+def restricted(loader: Any, graphs: Tensor | None) -> Any:
+    """Return a loader of `make_loader`, which from now on draws only the graphs with these indices; None: all."""
+    if graphs is not None:
+        loader.batch_sampler.restrict_to(graphs)
+    return loader
+
+
+def pair_settings(config: Config, dataset: Any) -> dict[str, Any]:
+    """Return the arguments `groups` and `singles` of a loader; none if the positives are views."""
+    return {"groups": dataset.groups, "singles": config.singles} if config.positives == "group" else {}
 
 
 def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = None, ranks: int = 1) -> None:
@@ -185,7 +208,14 @@ def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
         raise InputError(
             f"method `{name}` contrasts {kinds[0]}, but the data set is one of {kinds[1]}; use {kinds[2]}."
         )
-    if not nodes:
+    if config.positives == "group" and dataset.groups is None:
+        raise InputError(
+            f"`positives` group needs graphs with a `group`, which {dataset.name} lacks; set it in each graph, or name "
+            "a column of a table by --group."
+        )
+    if pairs := pair_settings(config, dataset):
+        EpochPairs(batch_size=config.batch_size, shard=(0, ranks), **pairs)
+    elif not nodes:
         check_shard((0, ranks), config.batch_size, len(dataset))
     elif ranks > 1 and not getattr(methods[name], "divides_nodes", False):
         raise InputError(

@@ -43,7 +43,7 @@ def load_for(
     already has all of the encoder's columns (labels and degrees) are used unchanged.
 
     All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
-    `invalid`, `split` and `metric`. A list of one graph is also accepted as `source`.
+    `group`, `invalid`, `split` and `metric`. A list of one graph is also accepted as `source`.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.

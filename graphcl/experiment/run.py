@@ -12,6 +12,7 @@ import numpy as np
 from graphcl.config import Config
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.groups import describe_groups
 from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, summarise
@@ -113,6 +114,9 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
             f"`target` {', '.join(config.target)} holds several tasks, numbers or missing cells, which cannot "
             "be scored on folds; pass --split scaffold or random."
         )
+    if dataset.groups is not None:
+        unused = "; --positives group trains on them" if config.positives == "views" else ""
+        print(f"groups: {describe_groups(dataset.groups)}{unused}")
     config = config.model_copy(update={"features": dataset.features})
     dry_run(config, dataset, ranks=group.size)
     return with_usable_evaluation(config, dataset)

@@ -21,9 +21,20 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4
 from graphcl.errors import InputError
-from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS, FoldScores, majority, usable_folds
+from graphcl.evaluate import (
+    EVALUATORS,
+    NODE_EVALUATORS,
+    SPLIT_EVALUATORS,
+    FoldScores,
+    majority,
+    retrieval,
+    usable_folds,
+)
+from graphcl.experiment.build import restricted
 from graphcl.experiment.context import Context, Scores
-from graphcl.graphs.statistics import graph_statistics
+from graphcl.experiment.kernels import kernel_scores
+from graphcl.experiment.split import grouped_parts, training_graphs
+from graphcl.graphs.statistics import bag_of_labels, graph_statistics
 from graphcl.loaders.loader import make_loader
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
@@ -36,7 +47,7 @@ REFERENCES = tuple(row for row in ROWS if row != "trained")
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
 _WITHOUT_ENCODER: dict[str, dict[str, Callable[[Iterable[Batch], int], Tensor]]] = {
-    "graphs": {"statistics": graph_statistics},
+    "graphs": {"statistics": graph_statistics, "bag": bag_of_labels},
     "nodes": {
         "raw": lambda whole, _: torch.cat([batch.x for batch in whole]).cpu(),
         "propagated": lambda whole, _: torch.cat([propagate(each.x, each.edge_index) for each in whole]).cpu(),
@@ -63,7 +74,7 @@ def reference_embeddings(
     found = {
         name: reference(whole, config.max_degree)
         for name, reference in _WITHOUT_ENCODER[dataset.rows].items()
-        if name in rows
+        if name in rows and (name != "bag" or "retrieval" in config.eval)
     }
     if "untrained" in rows:
         found["untrained"], _ = embed(model, whole)
@@ -79,15 +90,18 @@ def reference_embeddings(
 def calibrated(
     config: Config, dataset: GraphDataset, model: ContrastiveModel, seed: int = 0, like: object = None
 ) -> ContrastiveModel:
-    """Return a copy of `model` with BatchNorm statistics recomputed over all graphs, in shuffled batches.
+    """Return a copy of `model` with BatchNorm statistics recomputed over all graphs that the run trains on.
 
-    A loader `like` of the data set shares its tensors, see `make_loader`.
+    The batches are shuffled. A loader `like` of the data set shares its tensors, see `make_loader`.
     """
     order = torch.Generator().manual_seed(_CALIBRATION_SEED + seed)
     device = next(model.parameters()).device
     # `calibrate` weights all batches equally, so a last batch of a few graphs would distort the statistics
-    size = math.ceil(len(dataset) / math.ceil(len(dataset) / EMBED_BATCH))
-    return calibrate(model, make_loader(dataset, size, True, order, device, config.shuffle_window, like=like))
+    graphs = training_graphs(config, dataset)
+    n = len(dataset) if graphs is None else len(graphs)
+    size = math.ceil(n / math.ceil(n / EMBED_BATCH))
+    loader = make_loader(dataset, size, True, order, device, config.shuffle_window, like=like)
+    return calibrate(model, restricted(loader, graphs))
 
 
 def score_rows(
@@ -95,26 +109,37 @@ def score_rows(
 ) -> Scores:
     """Score the embeddings (row -> `[n, H]`) with every evaluator; return evaluator -> row -> score, {} without labels.
 
-    With the embeddings `statistics` or `raw`, the majority class is scored too. `context` holds the number of threads
+    With the embeddings `statistics` or `raw`, the rows that need no embeddings are scored too: the majority class; for
+    retrieval, a random order and kernels. `context` holds the number of threads
     of the evaluators, `workers`, and `on_fold`, which is called after every inner fold.
     """
-    if not dataset.scored or not embeddings:
+    if not is_scored(config, dataset) or not embeddings:
         return {}
     found: Scores = {name: {} for name in config.eval}
+    y = dataset.y if dataset.scored else None
     for name, scores in found.items():
         if embeddings.keys() & _WITHOUT_ENCODER[dataset.rows].keys():
-            scores["majority"] = _majority(config, dataset, name, seed)
+            if name == "retrieval":
+                scores["random"] = score(config, name, torch.zeros(dataset.num_rows, 1), y, dataset, seed)
+                scores |= kernel_scores(dataset, seed) if dataset.groups is not None else {}
+            else:
+                scores["majority"] = _majority(config, dataset, name, seed)
         for row, h in embeddings.items():
             report = None if context.on_fold is None else functools.partial(context.on_fold, f"{name}, {row}")
-            scores[row] = score(config, name, h, dataset.y, dataset, seed, context.workers, report)
+            scores[row] = score(config, name, h, y, dataset, seed, context.workers, report)
     return found
+
+
+def is_scored(config: Config, dataset: GraphDataset) -> bool:
+    """Return whether embeddings can be scored: by classes or a benchmark's targets, or groups by retrieval."""
+    return dataset.scored or ("retrieval" in config.eval and dataset.groups is not None)
 
 
 def score(
     config: Config,
     name: str,
     h: Tensor,
-    y: Tensor,
+    y: Tensor | None,
     dataset: GraphDataset,
     seed: int = 0,
     workers: int | None = None,
@@ -122,11 +147,12 @@ def score(
 ) -> FoldScores:
     """Return the score of embeddings `h [n, H]` with labels `y` by the evaluator `name`, by the protocol in `config`.
 
-    An evaluator that needs a split uses the split of `dataset`.
+    An evaluator that needs a split uses the split of `dataset`; retrieval of groups, `grouped_parts`.
     """
     evaluator = fitting_evaluators(dataset)[name]
     taken = inspect.signature(evaluator).parameters  # only the SVM takes `scale`
     known = {"on_fold": on_fold, "workers": workers, **config.evaluation.model_dump(), **dataset.protocol()}
+    known |= {"group": dataset.groups, "split": grouped_parts(dataset)} if name == "retrieval" else {}
     settings = {key: value for key, value in known.items() if key in taken}
     if on_fold is not None:
         total = config.evaluation.folds * config.evaluation.inner_folds if "folds" in taken else 1
@@ -146,10 +172,11 @@ def _majority(config: Config, dataset: GraphDataset, name: str, seed: int) -> Fo
 
 def fitting_evaluators(dataset: GraphDataset) -> Mapping[str, Callable[..., FoldScores]]:
     """Return the evaluators that fit `dataset`."""
+    of_groups = {} if dataset.groups is None else {"retrieval": retrieval}
     if dataset.benchmark is not None:
-        return SPLIT_EVALUATORS
+        return {**SPLIT_EVALUATORS, **of_groups}
     if dataset.rows == "graphs":
-        return EVALUATORS
+        return EVALUATORS if dataset.labelled else of_groups
     usable = {
         name: function
         for name, function in NODE_EVALUATORS.items()
@@ -164,17 +191,20 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
     Raises:
         InputError: an evaluator does not fit the data set.
     """
-    if not dataset.scored:
+    if not is_scored(config, dataset):
         return config
     if unfit := [name for name in config.eval if name not in fitting_evaluators(dataset)]:
         if dataset.rows == "nodes":
             why, usual = "has no train_mask, val_mask and test_mask", "random_splits"
         elif dataset.benchmark is not None:
             why, usual = "is scored on its own split", "ogb"
+        elif not dataset.labelled:
+            why, usual = "has groups but no classes", "retrieval"
         else:
             why, usual = f"has no {'nodes to score' if unfit[0] in NODE_EVALUATORS else 'split of its own'}", "svm"
         raise InputError(f"`eval` {unfit[0]} does not fit {dataset.name}, which {why}; pass --eval {usual}.")
-    if not set(config.eval) & set(EVALUATORS):
+    on_folds = set(config.eval) & set(EVALUATORS) - ({"retrieval"} if dataset.groups is not None else set())
+    if not on_folds:
         return config
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")

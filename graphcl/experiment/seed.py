@@ -30,7 +30,7 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.scores import EMBED_BATCH, calibrated, reference_embeddings, score_rows
+from graphcl.experiment.scores import EMBED_BATCH, calibrated, is_scored, reference_embeddings, score_rows
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
@@ -95,7 +95,7 @@ def run_seed(
     whole = make_loader(dataset, EMBED_BATCH, device=device, like=batches)
 
     # Without scores, only the untrained embeddings are needed, for the report's map.
-    wanted = set(rows) if dataset.scored else {"untrained"} & set(rows)
+    wanted = set(rows) if is_scored(config, dataset) else {"untrained"} & set(rows)
     embeddings = reference_embeddings(config, dataset, model, whole, seed, wanted)
     context.on_embeddings("before", method, whole, embeddings.get("untrained"))
     epoch_scores: dict[int, dict[str, FoldScores]] = {}

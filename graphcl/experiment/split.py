@@ -1,16 +1,24 @@
-"""Split a data set into training, validation and test parts, and reduce its training part to few labels."""
+"""Split a data set into training, validation and test parts: by fold, by group, or with few labels."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from graphcl.config import Config
 from graphcl.datasets.dataset import Benchmark, GraphDataset
+from graphcl.datasets.groups import GroupNumbers
 from graphcl.errors import InputError
 from graphcl.evaluate.folds import outer_folds
+from graphcl.evaluate.splits import PARTS, check_groups_apart, group_split
+
+_PART_NAMES = {"val": "valid", "validation": "valid", **{part: part for part in PARTS}}
 
 
 def fold_splits(dataset: GraphDataset, seed: int, folds: int = 10) -> Iterator[GraphDataset]:
@@ -60,3 +68,59 @@ def with_label_rate(dataset: GraphDataset, rate: float, seed: int) -> GraphDatas
     found = copy.copy(dataset)
     found.benchmark = dataclasses.replace(benchmark, split=split)
     return found
+
+
+def grouped_parts(dataset: GraphDataset) -> dict[str, np.ndarray] | None:
+    """Return the rows of the parts `train`, `valid` and `test` of a data set with groups; None without groups.
+
+    The parts are those of the graph attribute `part` (train, valid or test; or 0, 1 or 2) if the graphs have it, else
+    those of the benchmark, else random ones, see `graphcl.evaluate.splits.group_split`. They are the same for every run
+    and seed. No group is on two parts, and where the graphs have the attribute `project`, no project.
+
+    Raises:
+        InputError: a `part` is unknown, a group or project is on two parts, or there are too few groups.
+    """
+    groups = dataset.groups
+    if groups is None:
+        return None
+    part, project = _attribute(dataset, "part"), _attribute(dataset, "project")
+    projects = None if project is None else GroupNumbers()(project, dataset.name).numpy()
+    if part is not None:
+        names = [_part(each, graph) for graph, each in enumerate(part)]
+        parts = {name: np.flatnonzero([each == name for each in names]) for name in PARTS}
+        if empty := [name for name, rows in parts.items() if not len(rows)]:
+            raise InputError(
+                f"no graph of {dataset.name} has the `part` {empty[0]}; name train, valid and test graphs."
+            )
+    elif dataset.benchmark is not None:
+        parts = {name: rows.numpy() for name, rows in dataset.benchmark.split.items()}
+    else:
+        parts = group_split(groups, projects)
+    check_groups_apart(parts, groups)
+    if projects is not None:
+        check_groups_apart(parts, projects, "project")
+    return parts
+
+
+def training_graphs(config: Config, dataset: GraphDataset) -> Tensor | None:
+    """Return the graphs to train on: the training part if groups are scored by retrieval, else None for all."""
+    parts = grouped_parts(dataset) if "retrieval" in config.eval else None
+    return None if parts is None else torch.from_numpy(parts["train"])
+
+
+def _attribute(dataset: GraphDataset, name: str) -> list[Any] | None:
+    """Return an attribute with one value for each graph, or None."""
+    values = dataset._data.get(name)
+    if isinstance(values, Tensor):
+        values = values.flatten().tolist()
+    if not isinstance(values, list) or len(values) != len(dataset._data.group):
+        return None
+    return values if dataset._indices is None else [values[i] for i in dataset.indices()]
+
+
+def _part(value: object, graph: int) -> str:
+    """Return the name of a part for the `part` of a graph."""
+    name = PARTS[value] if isinstance(value, int) and 0 <= value < 3 else _PART_NAMES.get(str(value))
+    if name is None:
+        raise InputError(f"`part` of graph {graph} must be train, valid or test, or 0, 1 or 2, got {value!r}.")
+    return name

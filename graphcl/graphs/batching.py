@@ -20,7 +20,7 @@ from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs import native
 from graphcl.graphs.restrict import restrict
-from graphcl.graphs.segment import nonzero, pick, pointers, ranges
+from graphcl.graphs.segment import nonzero, pick, pointers, ranges, repeat
 
 MASK = -1
 """Integer that replaces a masked category; `attribute_mask` writes it and `molecule_gine` learns its embedding."""
@@ -153,6 +153,14 @@ def check_batch(batch: object) -> None:
         raise InputError("these graphs have no node features `x`; add them, as load_dataset does.")
 
 
+def members_of(batch: Any) -> tuple[Batch, Batch]:
+    """Return the batches of first and second members of a pair; of any other batch, the batch twice. Check both."""
+    one, two = batch if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, batch)
+    check_batch(one)
+    check_batch(two)
+    return one, two
+
+
 def levels(batch: Batch, layout: Layout) -> dict[str, str]:
     """Return the level of each attribute (`node`, `edge` or `other`), inferred from its size and name."""
     slices = bookkeeping(batch)[0] or {}
@@ -269,27 +277,38 @@ def split(batch: Batch, sizes: Sequence[int]) -> list[Batch]:
     bounds = [0, *accumulate(sizes)]
     slices, incs = bookkeeping(batch)
     assert slices is not None
-    cuts = {id(part): part[bounds].tolist() for part in slices.values()}  # boundaries are on the CPU
-    first_nodes = [*incs["edge_index"][bounds[:-1]].tolist(), batch.num_nodes]
+    rows = {id(part): part[bounds].diff() for part in slices.values()}  # boundaries are on the CPU
+    first_nodes = torch.cat([incs["edge_index"][bounds[:-1]], torch.tensor([batch.num_nodes])])
+    num_nodes = first_nodes.diff()
+
+    def cut(value: Tensor, counts: Tensor, offsets: Tensor | None = None, dim: int = 0) -> Sequence[Tensor]:
+        """Return the parts of `value` with `counts` rows each, after subtracting one offset per part."""
+        if offsets is not None:  # in one operation for all parts, as each costs a launch on a GPU
+            value = value - repeat(offsets, counts, value.device).to(value.dtype)
+        return value.split(counts.tolist(), dim)
+
+    columns: dict[str, Sequence[Any]] = {}
+    for key, part in slices.items():
+        value, counts = batch[key], rows[id(part)]
+        if isinstance(value, Tensor):
+            shifted = incs[key] is not None and counts_nodes(key)
+            columns[key] = cut(value, counts, first_nodes[:-1] if shifted else None, batch.__cat_dim__(key, value) or 0)
+        else:
+            columns[key] = [value[start:stop] for start, stop in pairwise(part[bounds].tolist())]
+    graphs = cut(batch.batch, num_nodes, torch.tensor(bounds[:-1]))
     keep_num_nodes = "num_nodes" in batch._store
     parts = []
-    for number, (start, stop) in enumerate(pairwise(bounds)):
-        fields, part_slices, part_incs = {}, {}, {}
-        for key, part in slices.items():
-            low, high = cuts[id(part)][number : number + 2]
-            value = batch[key]
-            if isinstance(value, Tensor):
-                fields[key] = value.narrow(batch.__cat_dim__(key, value) or 0, low, high - low)
-                if incs[key] is not None and counts_nodes(key):
-                    fields[key] = fields[key] - first_nodes[number]
-                    part_incs[key] = incs[key][start:stop] - first_nodes[number]
-            else:
-                fields[key], part_incs[key] = value[low:high], None
-            part_slices[key] = part[start : stop + 1] - low
-        first, last = first_nodes[number : number + 2]
+    for number, ((start, stop), first) in enumerate(zip(pairwise(bounds), first_nodes.tolist(), strict=False)):
+        fields = {key: column[number] for key, column in columns.items()}
+        part_slices = {key: part[start : stop + 1] - part[start] for key, part in slices.items()}
+        part_incs: dict[str, Any] = {}
+        for key, each in incs.items():
+            if each is None:
+                part_incs[key] = None
+            elif counts_nodes(key):
+                part_incs[key] = each[start:stop] - first
         ptr = batch.ptr[start : stop + 1] - first
-        graph = batch.batch[first:last] - start
-        parts.append(assemble(_graph_class(batch), fields, part_slices, part_incs, ptr, graph, keep_num_nodes))
+        parts.append(assemble(_graph_class(batch), fields, part_slices, part_incs, ptr, graphs[number], keep_num_nodes))
     return parts
 
 

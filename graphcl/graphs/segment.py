@@ -58,12 +58,12 @@ def group(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[T
     """
     if native.takes(ids, values):
         return native.group(ids, num_groups, values)
-    if values is None:
-        values = torch.arange(ids.numel(), device=ids.device)
     if ids.is_cuda:
-        # not bincount, which would synchronise with the device
-        counts = ids.new_zeros(num_groups).scatter_add_(0, ids, torch.ones_like(ids))
-        return values[ids.sort(stable=True).indices], pointers(counts)
+        ids, order = ids.sort(stable=True)
+        ptr = torch.searchsorted(ids, torch.arange(num_groups + 1, device=ids.device))  # bincount would wait
+        return order if values is None else values[order], ptr
+    if values is None:
+        values = torch.arange(ids.numel())
     if ids.numel() == 0:
         return values, ids.new_zeros(num_groups + 1)
     low, high = ids.aminmax()

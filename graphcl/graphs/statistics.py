@@ -35,13 +35,9 @@ def graph_statistics(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
     Raises:
         InputError: `loader` yields no batch, or none when iterated again.
     """
-    largest = [batch.x.amax(dim=0) for batch in loader if not batch.x.is_floating_point()]
-    categories = (torch.stack(largest).amax(dim=0) + 1).tolist() if largest else []
-    rows = []
+    categories, rows = _categories(loader), []
     for batch in loader:
-        n, x = batch.num_graphs, batch.x
-        if categories:
-            x = torch.cat([one_hot(column, size) for column, size in zip(x.T, categories, strict=True)], dim=1)
+        n, x = batch.num_graphs, _numbers(batch.x, categories)
         degrees = degree(batch.edge_index[1], x.size(0)).long().clamp(max=max_degree)
         of_nodes = torch.cat([x.float(), one_hot(degrees, max_degree + 1).float()], dim=1)
         nodes = scatter(torch.ones_like(degrees), batch.batch, dim_size=n)
@@ -53,3 +49,41 @@ def graph_statistics(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
     counts = torch.cat(rows)
     counts = counts[:, (counts != 0).any(dim=0)]
     return counts.sign() * counts.abs().log1p()
+
+
+@torch.no_grad()
+def bag_of_labels(loader: Iterable[Batch], max_degree: int = 64) -> Tensor:
+    """Return the sum of the node features of every graph in `loader`: for one-hot labels, how often each occurs.
+
+    Integer features are taken as categories, as in `graph_statistics`. No edge is used.
+
+    Args:
+        loader: batches of graphs; iterated twice, in the same order.
+        max_degree: not used; for the signature of `graph_statistics`.
+
+    Returns:
+        Sums of n graphs with F features `[n, F]`, in float32 on the CPU.
+
+    Raises:
+        InputError: `loader` yields no batch, or none when iterated again.
+    """
+    categories = _categories(loader)
+    rows = [
+        scatter(_numbers(batch.x, categories).float(), batch.batch, dim_size=batch.num_graphs).cpu() for batch in loader
+    ]
+    if not rows:
+        raise InputError("`loader` gave no batch; it must give all batches each time it is iterated.")
+    return torch.cat(rows)
+
+
+def _categories(loader: Iterable[Batch]) -> list[int]:
+    """Return the number of categories of each column of integer features; an empty list for floating-point ones."""
+    largest = [batch.x.amax(dim=0) for batch in loader if not batch.x.is_floating_point()]
+    return (torch.stack(largest).amax(dim=0) + 1).tolist() if largest else []
+
+
+def _numbers(x: Tensor, categories: list[int]) -> Tensor:
+    """Return features as numbers `[N, F]`, categories one-hot."""
+    if not categories:
+        return x
+    return torch.cat([one_hot(column, size) for column, size in zip(x.T, categories, strict=True)], dim=1)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch_geometric.loader import DataLoader
 
 from graphcl.arguments import named_arguments
 from graphcl.datasets.disk.on_disk import MappedDataset
 from graphcl.datasets.store import not_resident
-from graphcl.loaders.order import WHOLE, EpochBatches, Shard
+from graphcl.loaders.order import WHOLE, Shard
+from graphcl.loaders.pairs import Singles, epoch_batches
 from graphcl.loaders.resident import ResidentLoader, num_bytes
 from graphcl.loaders.streaming import StreamingLoader
 
@@ -26,6 +29,9 @@ def make_loader(
     window: int | None = None,
     shard: Shard = WHOLE,
     like: object = None,
+    groups: Sequence[Any] | Tensor | None = None,
+    singles: Singles = "drop",
+    members: int = 2,
 ) -> ResidentLoader | StreamingLoader | DataLoader:
     """Return the loader that suits `dataset` and `device`; all loaders yield the same batches in the same order.
 
@@ -49,14 +55,25 @@ def make_loader(
     order = batch_size, shuffle, generator
     if isinstance(like, ResidentLoader):
         loader = copy.copy(like)
-        loader.batch_sampler = EpochBatches(len(dataset), *order, window, shard)
+        loader.batch_sampler = epoch_batches(len(dataset), *order, window, shard, groups, singles, members)
         return loader
     if not_resident(dataset):
-        return DataLoader(dataset, batch_sampler=EpochBatches(len(dataset), *order, window, shard))
+        sampler = epoch_batches(len(dataset), *order, window, shard, groups, singles, members)
+        return DataLoader(dataset if groups is None else _Pairs(dataset), batch_sampler=sampler)
     cuda = device.type == "cuda"
     streams = num_bytes(dataset) > _free_memory(device) / 2 if cuda else isinstance(dataset, MappedDataset)
-    loader = ResidentLoader(dataset, *order, "cpu" if streams else device, window, shard)
+    loader = ResidentLoader(dataset, *order, "cpu" if streams else device, window, shard, groups, singles, members)
     return StreamingLoader(loader, device) if streams else loader
+
+
+class _Pairs(torch.utils.data.Dataset):
+    """The pairs of graphs of a data set: entry (i, j) is graph i with graph j; PyG collates both separately."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, pair: Sequence[int]) -> tuple[Any, Any]:
+        return self._dataset[pair[0]], self._dataset[pair[1]]
 
 
 def _free_memory(device: torch.device) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -18,18 +19,21 @@ _BLOCKS = 16
 """Number of blocks of consecutive graphs in a window."""
 
 
-def check_shard(shard: Shard, batch_size: int, num_graphs: int) -> None:
-    """Raise InputError if `shard` is invalid, or if a rank would get fewer than two graphs of a batch."""
+def check_shard(shard: Shard, batch_size: int, count: int, rows: str = "graphs") -> None:
+    """Raise InputError if `shard` is invalid, or if a rank would get fewer than two `rows` of a batch.
+
+    `rows` are graphs or groups, and `count` is their number in the data set.
+    """
     rank, ranks = shard
     if not 0 <= rank < ranks:
         raise InputError(f"`shard` must be (rank, ranks) with 0 <= rank < ranks, got {shard}.")
-    for name, size in (("batch_size", batch_size), ("num_graphs", num_graphs)) if ranks > 1 else ():
+    for name, size in (("batch_size", batch_size), (f"num_{rows}", count)) if ranks > 1 else ():
         if size < 2 * ranks:
-            raise InputError(f"`{name}` must be at least 2 x {ranks} ranks = {2 * ranks}, two graphs each, got {size}.")
+            raise InputError(f"`{name}` must be at least 2 x {ranks} ranks = {2 * ranks}, two {rows} each, got {size}.")
 
 
 class EpochBatches:
-    """Batch sampler of all loaders; each iteration is one epoch, in which every graph occurs once.
+    """Batch sampler of single graphs; each iteration is one epoch, in which every graph occurs once.
 
     A last batch of a single graph is merged into the batch before it. Several ranks draw the same order, from
     generators with the same seed. Each batch is divided into one part per rank, all of equal size; its remainder is
@@ -50,7 +54,10 @@ class EpochBatches:
 
     Attributes:
         current: this rank's parts of the batches of the current epoch, as index tensors.
+        ids: what methods know the rows of these batches by: the indices of the graphs.
     """
+
+    rows: ClassVar[str] = "graphs"
 
     def __init__(
         self,
@@ -65,21 +72,34 @@ class EpochBatches:
             raise InputError(f"`batch_size` must be at least 1, got {batch_size}.")
         if window is not None and window < _BLOCKS:
             raise InputError(f"`window` must be at least {_BLOCKS}, got {window}.")
-        check_shard(shard, batch_size, num_graphs)
+        check_shard(shard, batch_size, num_graphs, self.rows)
         self.num_graphs, self.batch_size, self.shuffle, self.generator = num_graphs, batch_size, shuffle, generator
         self.window, self.shard = window, shard
         self.current: list[Tensor] = []
+        self.ids = self.current
+        self._graphs: Tensor | None = None
+
+    def restrict_to(self, graphs: Tensor) -> None:
+        """Draw only the graphs with the indices `graphs`, from the next epoch on.
+
+        Raises:
+            InputError: a rank would get fewer than two graphs of a batch.
+        """
+        check_shard(self.shard, self.batch_size, len(graphs))
+        self.num_graphs, self._graphs = len(graphs), graphs
 
     def __len__(self) -> int:
         return len(self._bounds()) - 1
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         for graphs in self.draw():
-            yield graphs.tolist()
+            yield graphs.t().tolist()
 
     def draw(self) -> list[Tensor]:
         """Draw the order of a new epoch and return the epoch's batches as index tensors."""
         order, (rank, ranks), self.current = self._order(), self.shard, []
+        self.ids = self.current
+        order = order if self._graphs is None else self._graphs[order]
         for start, stop in pairwise(self._bounds()):
             size = (stop - start) // ranks
             self.current.append(order[start + rank * size : start + (rank + 1) * size])

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 
 from graphcl.arguments import named_arguments
@@ -17,10 +17,13 @@ from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.graphs.batching import assemble, counts_nodes
 from graphcl.graphs.segment import pick, pointers, ranges, repeat
-from graphcl.loaders.order import WHOLE, EpochBatches, Shard
+from graphcl.loaders.order import WHOLE, Shard
+from graphcl.loaders.pairs import Singles, epoch_batches
 
 _CHUNK = 200_000
-"""Number of nodes plus edges at which a chunk of batches is complete."""
+"""Number of nodes plus edges at which a chunk of batches is complete on the CPU."""
+_CHUNK_ON_DEVICE = 2**27
+"""Bytes at which a chunk is complete on a GPU, where augmenting takes about eight times the memory of the chunk."""
 
 
 class ResidentLoader:
@@ -29,14 +32,19 @@ class ResidentLoader:
     Each batch is a PyG `Batch`, equal to `Batch.from_data_list` of the same graphs. Batches are made by indexing the
     collated tensors, without `Data` objects, loops over graphs or device synchronisation.
 
+    With `groups`, a batch is a pair `(batch1, batch2)`; graph i of both is a member of one group, see `EpochPairs`.
+
     Args:
         dataset: a PyG data set or a list of `Data`.
-        batch_size: number of graphs in a batch, summed over all ranks, >= 1.
+        batch_size: number of graphs (with `groups`: of pairs) in a batch, summed over all ranks, >= 1.
         shuffle: whether each epoch draws a new order.
         generator: CPU generator that draws the orders; all ranks need the same seed.
         device: device of the data set and the batches.
         window: number of graphs that are shuffled together; default: all. See `EpochBatches`.
         shard: `(rank, ranks)`: the number of this process and the number of processes that share each batch.
+        groups: group of each graph, such as `dataset.groups`, to yield pairs; default: single graphs.
+        singles: graphs without a partner, "drop" or "views"; see `EpochPairs`.
+        members: number of members of a group in a batch, even; see `EpochPairs`.
 
     Raises:
         InputError: the data set cannot be held as plain tensors: it has a `transform` (which may change at each
@@ -47,6 +55,9 @@ class ResidentLoader:
         >>> dataset = FakeDataset(num_graphs=10)
         >>> [batch.num_graphs for batch in ResidentLoader(dataset, batch_size=4)]
         [4, 4, 2]
+        >>> first, second = next(iter(ResidentLoader(dataset, batch_size=4, groups=[0, 0, 1, 1, 2, 2, 3, 3, 3, 3])))
+        >>> (first.num_graphs, second.num_graphs)
+        (4, 4)
     """
 
     @named_arguments
@@ -59,10 +70,15 @@ class ResidentLoader:
         device: torch.device | str = "cpu",
         window: int | None = None,
         shard: Shard = WHOLE,
+        groups: Sequence[Any] | Tensor | None = None,
+        singles: Singles = "drop",
+        members: int = 2,
     ) -> None:
         if reason := not_resident(dataset):
             raise InputError(f"this data set cannot be held on the device: {reason}; use PyG's DataLoader.")
-        self.batch_sampler = EpochBatches(len(dataset), batch_size, shuffle, generator, window, shard)
+        self.batch_sampler = epoch_batches(
+            len(dataset), batch_size, shuffle, generator, window, shard, groups, singles, members
+        )
         data, slices, self._num_nodes = _collated(dataset)
         self.device, self._class = torch.device(device), type(data)
         self._keeps_num_nodes = "num_nodes" in data._store
@@ -93,32 +109,45 @@ class ResidentLoader:
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         for graphs in self.batch_sampler.draw():
             yield self.batch(graphs)
 
-    def chunks(self, least: int = 1024, order: Sequence[Tensor] | None = None) -> Iterator[tuple[Batch, list[int]]]:
+    def chunks(self, least: int = 1024, order: Sequence[Tensor] | None = None) -> Iterator[tuple[Any, list[int]]]:
         """Yield the batches of a new epoch in chunks `(chunk, sizes)`.
 
-        `chunk` is one `Batch` with the graphs of several batches, and `sizes` holds the number of graphs of each batch.
-        `graphcl.graphs.batching.split` splits a chunk into its batches. Augmenting a chunk is faster than augmenting
-        small batches one by one, because fewer operations are launched. A chunk is complete with `least` graphs, or
-        with so many nodes and edges that a larger chunk would not be faster. `order` holds the batches as graph indices
-        `[B]`; default: those of a new epoch.
+        `chunk` is one `Batch` (of pairs: two) with the graphs of several batches, and `sizes` holds the number of
+        graphs of each batch. `graphcl.graphs.batching.split` splits a chunk into its batches. Augmenting a chunk is
+        faster than augmenting small batches one by one, because fewer operations are launched. On the CPU a chunk is
+        complete with `least` graphs, or with so many nodes and edges that a larger chunk would not be faster; on a GPU
+        it is complete with 128 MiB. `order` holds the batches as graph indices, `[B]` or `[2, B]`; default: those of a
+        new epoch.
         """
         order = self.batch_sampler.draw() if order is None else order
+        on_device = self.device.type == "cuda"
+        # The size of a row of each level: in bytes on a GPU, 1 on the CPU.
+        levels = [
+            (start, sum(each.nbytes for each, _ in kept.values()) / max(1, int(start[-1])) if on_device else 1)
+            for start, kept in self._levels
+        ]
         group: list[Tensor] = []
-        graphs = elements = 0
+        graphs, size = 0, 0.0
         for number, batch in enumerate(order, start=1):
             group.append(batch)
-            graphs += batch.numel()
-            elements += sum(int((start[batch + 1] - start[batch]).sum()) for start, _ in self._levels)
-            if graphs >= least or elements >= _CHUNK or number == len(order):
-                yield self.batch(torch.cat(group)), list(map(len, group))
-                group, graphs, elements = [], 0, 0
+            graphs += batch.size(-1)
+            size += sum(width * int((start[batch + 1] - start[batch]).sum()) for start, width in levels)
+            full = size >= _CHUNK_ON_DEVICE if on_device else graphs >= least or size >= _CHUNK
+            if full or number == len(order):
+                yield self.batch(torch.cat(group, dim=-1)), [each.size(-1) for each in group]
+                group, graphs, size = [], 0, 0.0
 
-    def batch(self, graphs: Tensor) -> Batch:
-        """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor)."""
+    def batch(self, graphs: Tensor) -> Any:
+        """Return a batch, on the loader's device, of the graphs with the indices `graphs [B]` (a CPU tensor).
+
+        Of indices `[2, B]`, return the two batches of first and second members.
+        """
+        if graphs.dim() == 2:
+            return self.batch(graphs[0]), self.batch(graphs[1])
         # sizes are computed on the CPU, so no operation below waits for the device
         num_nodes = self._num_nodes[graphs]
         ptr = pointers(num_nodes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -47,31 +47,36 @@ class StreamingLoader:
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Any]:
         order = self.batch_sampler.draw()  # not in the thread, which would use the generator at any time
         return (batch for batch, _ in self._moved((self._loader.batch(graphs), []) for graphs in order))
 
-    def chunks(self, least: int = 1024) -> Iterator[tuple[Batch, list[int]]]:
+    def chunks(self, least: int = 1024) -> Iterator[tuple[Any, list[int]]]:
         """Yield the batches of a new epoch in chunks, see `ResidentLoader.chunks`."""
         return self._moved(self._loader.chunks(least, self.batch_sampler.draw()))
 
-    def _moved(self, cut: Iterator[tuple[Batch, list[int]]]) -> Iterator[tuple[Batch, list[int]]]:
+    def _moved(self, cut: Iterator[tuple[Any, list[int]]]) -> Iterator[tuple[Any, list[int]]]:
         if self.device.type != "cuda":
             yield from ahead_of(cut, self.ahead)
             return
         side = torch.cuda.Stream(self.device)
 
-        def sent() -> Iterator[tuple[Batch, list[int], torch.cuda.Event]]:
+        def sent() -> Iterator[tuple[Any, list[int], torch.cuda.Event]]:
             for batch, sizes in cut:
                 with torch.cuda.stream(side):
-                    batch = batch.pin_memory().to(self.device, non_blocking=True)
+                    batch = _each(batch, lambda part: part.pin_memory().to(self.device, non_blocking=True))
                 yield batch, sizes, side.record_event()
 
         for batch, sizes, arrived in ahead_of(sent(), self.ahead):
             current = torch.cuda.current_stream(self.device)
             current.wait_event(arrived)
-            batch.record_stream(current)  # else the side stream, which allocated the batch, could reuse its memory
-            yield batch, sizes
+            # else the side stream, which allocated the batch, could reuse its memory
+            yield _each(batch, lambda part: part.record_stream(current)), sizes  # noqa: B023, called at once
+
+
+def _each(batch: Any, function: Callable[[Batch], Batch]) -> Any:
+    """Return `function(batch)`, or its results for both batches of a pair."""
+    return tuple(map(function, batch)) if isinstance(batch, tuple) else function(batch)
 
 
 def ahead_of(items: Iterator[Any], depth: int = 2) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 from graphcl.arguments import Channels, NonNegative
 from graphcl.distributed import ranks
 from graphcl.graphs.segment import connected_pairs
-from graphcl.losses.engine.pairs import at_least_float32
+from graphcl.losses.engine.unit import at_least_float32
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.encoder import initialise
@@ -77,7 +77,7 @@ class ADGCL(Method):
         if weight.requires_grad:
             weight.register_hook(torch.neg)
         h, other = self.model.encode(view1), self.model.encode(view2, weight)
-        z1, z2 = self.model.projector(h), self.model.projector(other)
+        z1, z2 = self.model.project(h, other)
         return Outcome(self.loss(z1, z2) - self.drop_penalty * drop_ratio(view2, weight), h, z1, z2)
 
     def edge_weights(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:

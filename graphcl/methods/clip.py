@@ -16,7 +16,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("clip", views="identity")
+@methods.register("clip", views="identity", pairs="no")
 class CLIP(Method):
     r"""CLIP: contrast every graph with a vector that describes it, such as the descriptors of a molecule.
 

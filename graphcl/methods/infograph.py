@@ -13,7 +13,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("infograph", views="identity", loss="jsd")
+@methods.register("infograph", views="identity", pairs="no", loss="jsd")
 class InfoGraph(Method):
     r"""InfoGraph: contrast node representations with graph embeddings; a node's own graph is its positive.
 

@@ -16,7 +16,7 @@ from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
 
-@methods.register("joao")
+@methods.register("joao", usual_views="random4")
 class JOAO(Method):
     r"""JOAO: draw augmentations from a pool with learned probabilities. A higher loss raises the probability.
 
@@ -147,7 +147,7 @@ class JOAO(Method):
         return found
 
 
-@methods.register("joao_v2")
+@methods.register("joao_v2", usual_views="random4")
 class JOAOv2(JOAO):
     r"""JOAOv2: `joao` with one projector per augmentation.
 

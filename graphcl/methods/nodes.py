@@ -11,7 +11,7 @@ from graphcl.arguments import Count
 from graphcl.distributed import ranks
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.losses.engine.pairs import at_least_float32
+from graphcl.losses.engine.unit import at_least_float32
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
@@ -66,7 +66,7 @@ class GRACE(Method):
         own = slice(ranks.rank() * count, (ranks.rank() + 1) * count)
         rows = torch.randperm(n, generator=generator, device=h.device)[own] if count * ranks.size() < n else own
         h, other = h[rows], other[rows]
-        z1, z2 = self.model.projector(h), self.model.projector(other)
+        z1, z2 = self.model.project(h, other)
         return Outcome(self.loss(z1, z2), h, z1, z2)
 
 

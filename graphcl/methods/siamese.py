@@ -39,7 +39,7 @@ class SimSiam(Method):
     ) -> Outcome:
         """Return the mean loss of both directions, see `Method`."""
         h, other = self.model.encode_views(view1, view2)
-        z1, z2 = self.model.projector(h), self.model.projector(other)
+        z1, z2 = self.model.project(h, other)
         target1, target2 = self._targets(view1, view2, z1, z2)
         there, back = self.predictor(z1), self.predictor(z2)
         value = (self.loss(there, target2) + self.loss(back, target1)) / 2

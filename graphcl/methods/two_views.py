@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.errors import InputError
 from graphcl.losses import Loss
-from graphcl.methods.method import LossOfViews, Method, Outcome, require_repulsion
+from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.registry import methods
 
@@ -20,8 +22,8 @@ class TwoViews(Method):
     Args:
         model: encoder and projector.
         loss: loss of the two views' projections.
-        labels: whether to pass the graphs' labels `batch.y` to the loss, for `supcon` only. Do not evaluate such a
-            model on its training graphs.
+        labels: whether to pass the graphs' labels `batch.y` to the loss, for `supcon` only; do not evaluate such a
+            model on its training graphs. With "ids", pass the groups of pairs instead, see `EpochPairs`.
 
     Raises:
         InputError: the loss needs labels and `labels` is False, or the reverse; the loss has no negatives.
@@ -30,10 +32,12 @@ class TwoViews(Method):
         You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020 (arXiv 2010.13902).
     """
 
-    def __init__(self, model: ContrastiveModel, loss: LossOfViews, *, labels: bool = False) -> None:
+    def __init__(
+        self, model: ContrastiveModel, loss: LossOfViews, *, labels: Literal[False, True, "ids"] = False
+    ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "two_views")
-        if isinstance(self.loss, Loss) and self.loss.accepts("labels") != labels:
+        if isinstance(self.loss, Loss) and self.loss.accepts("labels") != bool(labels):
             raise InputError(
                 f"`labels` is true, but loss `{self.loss.name}` takes no labels."
                 if labels
@@ -46,6 +50,8 @@ class TwoViews(Method):
     ) -> Outcome:
         """Return the loss of a batch, see `Method`."""
         h, other = self.model.encode_views(view1, view2)
-        z1, z2 = self.model.projector(h), self.model.projector(other)
-        value = self.loss(z1, z2, labels=view1.y) if self._labels else self.loss(z1, z2)
-        return Outcome(value, h, z1, z2)
+        z1, z2 = self.model.project(h, other)
+        if not self._labels:
+            return Outcome(self.loss(z1, z2), h, z1, z2)
+        labels = require_ids(ids, "two_views") if self._labels == "ids" else view1.y
+        return Outcome(self.loss(z1, z2, labels=labels), h, z1, z2)

@@ -141,7 +141,8 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, ids: Tensor, order: Tensor | None, ptr: Tensor) -> Tensor:
         ctx.save_for_backward(ids, order, ptr)
-        return values.contiguous().index_select(0, ids)  # ten times slower without contiguous()
+        values = values if values.is_cuda else values.contiguous()  # ten times slower without it on the CPU
+        return values.index_select(0, ids)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:

@@ -18,13 +18,13 @@ from graphcl.distributed.batchnorm import GlobalBatchNorm
 from graphcl.errors import InputError
 from graphcl.graphs import native
 from graphcl.models.aggregate import CSRAdjacency, SegmentIndex, segment_sum
+from graphcl.models.perceptron import has_hooks
 
 try:
     from graphcl.models import _gin  # type: ignore[attr-defined]
 except ImportError:  # no C compiler was found at installation, so the modules are used
     _gin = None
 
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _WIDEST = 512
 
 
@@ -80,7 +80,7 @@ def _weights(mlp: Any, norm: Any, width: int) -> tuple[Tensor, ...] | None:
         return None
     if any(value is None or value.shape != (hidden,) for value in (norm.running_mean, norm.running_var)):
         return None  # BatchNorm raises the usual error
-    if any(getattr(module, hooks) for module in (mlp, *layers, norm) for hooks in _HOOKS):
+    if has_hooks(mlp, *layers, norm):
         return None
     first, _, second = layers
     weights = first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias

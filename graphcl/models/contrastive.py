@@ -126,6 +126,10 @@ class ContrastiveModel(nn.Module):
         h1, h2 = self._encode(2 * graphs, x, edge_index, batch, parts=parts, **of_edges).split(graphs)
         return h1, h2
 
+    def project(self, *h: Tensor) -> tuple[Tensor, ...]:
+        """Return the projections `[B, D]` of each embedding `[B, H]`, all computed in one call of the projector."""
+        return self.projector(torch.cat(h)).split([each.size(0) for each in h])
+
     def new_projector(self) -> nn.Module:
         """Return a projector of the same form and widths as the model's, with new random weights."""
         return make_projector(self.width, self.projection, self._form)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from graphcl.arguments import ProjectorName
 from graphcl.errors import InputError
 from graphcl.models.encoder import initialise
+from graphcl.models.perceptron import Perceptron
 
 
 def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Module:
@@ -30,8 +31,7 @@ def make_projector(width: int, out: int, form: ProjectorName = "mlp") -> nn.Modu
         return nn.Sequential(nn.Linear(width, width), nn.ELU(), nn.Linear(width, out))
     if form == "residual":
         return initialise(_Residual(width, out))
-    hidden = [nn.Linear(width, width), nn.ReLU()] if form == "mlp" else []
-    return initialise(nn.Sequential(*hidden, nn.Linear(width, out)))
+    return initialise(Perceptron(width, width, out) if form == "mlp" else nn.Sequential(nn.Linear(width, out)))
 
 
 class _Residual(nn.Module):

@@ -112,9 +112,9 @@ def _scores(result: Mapping[str, Any]) -> Section:
     if "scores" not in result:
         return None
     heads, figures, columns, seed_rows = [], [], [], []
-    names = [row for row in ROWS if row in next(iter(result["scores"].values()))]
+    names = [row for row in ROWS if any(row in kept for kept in result["scores"].values())]
     for evaluator, kept in result["scores"].items():
-        rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names}
+        rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names if row in kept}
         before, after = rows["untrained"], rows["trained"]
         best, metric, several = kept["best_reference"], after[0].metric, len(after) > 1
         over = _gain(after, before), _gain(after, rows[best])
@@ -126,10 +126,11 @@ def _scores(result: Mapping[str, Any]) -> Section:
         figures.append([(label, gains(evaluator, before, after))])
         if several:
             figures[-1].append((f"gain of each seed by {evaluator}", gain_by_seed(f"{evaluator}, gain", before, after)))
-        cells = [f"{kept[row]['mean']:.2f}" + (f" ± {deviation(kept[row])}" if several else "") for row in names]
+        spreads = {row: f" ± {deviation(kept[row])}" if several else "" for row in rows}
+        cells = [f"{kept[row]['mean']:.2f}{spreads[row]}" if row in rows else "-" for row in names]
         columns.append([*cells, over[0], f"{over[1]} ({ROWS[best]})"])
         for i, score in enumerate(after):
-            means = (f"{rows[row][i].mean:.2f}" for row in names)
+            means = (f"{rows[row][i].mean:.2f}" if row in rows else "-" for row in names)
             seed_rows.append((evaluator, score.seed, *means, f"{paired_gain([score], [before[i]]).mean:+.2f}"))
     labels = [*(ROWS[row] for row in names), "gain over the untrained encoder", "gain over the best reference row"]
     return {

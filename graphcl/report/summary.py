@@ -45,13 +45,17 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 ROWS = {
     "majority": "majority class",
+    "random": "random order",
     "statistics": "graph statistics",
+    "bag": "bag of node labels",
     "raw": "raw features",
     "propagated": "propagated features",
     "untrained": "untrained encoder",
     "calibrated": "untrained, calibrated",
     "ecfp4": "ECFP4 fingerprints",
     "descriptors": "RDKit descriptors",
+    "wl": "WL kernel",
+    "wl_oa": "WL-OA kernel",
     "trained": "trained encoder",
 }
 """Row (kind of embedding that is scored) -> label. All rows except the last are references without training."""
@@ -88,10 +92,12 @@ def score_lines(result: Mapping[str, Any]) -> list[str]:
 
 def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
     """Return the lines of the table of scores: for each evaluator, the `rows` (row -> label), then the gains."""
-    on_folds = "folds" in result
-    metric = METRICS[next(iter(result["scores"].values()))["metric"]]
-    lines = [f"{'':36}{metric:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}".rstrip()]
+    on_folds, lines, metric = "folds" in result, list[str](), None
     for evaluator, scores in result["scores"].items():
+        if scores["metric"] != metric:
+            metric = scores["metric"]
+            head = f"{'':36}{METRICS[metric]:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}"
+            lines.append(head.rstrip())
         for name, label in rows.items():
             if (row := scores.get(name)) is None:
                 continue
@@ -101,6 +107,10 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
         for name, gain in gains.items():
             label = f"{evaluator}, gain over {rows[name]}"
             lines.append(f"{label:36}{gain['mean']:+12.2f}{deviation(gain):>10}")
+        further = [score["trained"].get("figures", {}) for score in scores["per_seed"]]
+        for name in further[0]:
+            mean = sum(each[name] for each in further) / len(further)
+            lines.append(f"{f'{evaluator}, trained, {name}':36}{mean:12.2f}")
     return lines
 
 
@@ -116,18 +126,28 @@ SPLITS = {
     "ari": "k-means with as many clusters as classes",
 }
 """Evaluator of nodes -> its protocol in words."""
+_CHOSEN = {"knn": "k", "retrieval": "scale"}
+"""Evaluator on folds -> what the inner folds choose, if it is not C."""
 
 
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
     """Return the evaluation protocol in one line; the validation part selects `split_chooses`, such as `epoch`."""
-    if "folds" not in result:
+    parts = []
+    if groups := result.get("group_split"):
+        train, valid, test = groups.values()
+        sizes = f"{train} training graphs, settings by {valid} for validation, retrieval among {test} test graphs"
+        parts = [f"split by group: {sizes}"]
+    if "split" in result:
         train, valid, test = result["split"].values()
-        return f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}"
+        parts.append(f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}")
+    if "folds" not in result:
+        return "; ".join(parts)
     if result["inner_folds"] is None:
         return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
-    parts = list(dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS))
-    if on_folds := [name for name in result["scores"] if name not in SPLITS]:
-        chosen = " and ".join(dict.fromkeys("k" if name == "knn" else "C" for name in on_folds))
+    parts += dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS)
+    apart = {"retrieval"} if groups else set()
+    if on_folds := [name for name in result["scores"] if name not in SPLITS.keys() | apart]:
+        chosen = " and ".join(dict.fromkeys(_CHOSEN.get(name, "C") for name in on_folds))
         parts.append(f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid")
     return "; ".join(parts)
 

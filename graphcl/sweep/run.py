@@ -24,7 +24,7 @@ from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.context import Clock, Context
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import KnownData, file_digests
-from graphcl.experiment.scores import REFERENCES, with_usable_evaluation
+from graphcl.experiment.scores import REFERENCES, is_scored, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 from graphcl.report.summary import environment
 from graphcl.sweep.folder import Records, locked, read_records, unfinished, write_record, write_spec
@@ -162,6 +162,8 @@ def run_cell(config: Config) -> dict[str, Any]:
 def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     (seed,) = config.seeds
     dataset, fingerprint = _load(**load_arguments(config))
+    if not is_scored(config, dataset):
+        raise InputError(f"{dataset.name} has groups but no class labels; pass --eval retrieval.")
     data = {"dataset": fingerprint, "files": file_digests(config)}
     clock.lap("load")
     config = with_usable_evaluation(config, dataset)
@@ -190,10 +192,10 @@ def load_scored(**arguments: Any) -> tuple[GraphDataset, dict[str, Any]]:
     """Load a data set, see `load_dataset`, and return it and its fingerprint.
 
     Raises:
-        InputError: the data set has no labels to score by.
+        InputError: the data set has neither labels nor groups to score by.
     """
     dataset = load_dataset(**arguments)
-    if not dataset.scored:
+    if not dataset.scored and dataset.groups is None:
         raise InputError(f"{dataset.name} has no class labels, so a sweep cannot score it; use graphcl run.")
     return dataset, dataset.fingerprint()
 

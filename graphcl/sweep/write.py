@@ -144,7 +144,8 @@ def _legend(table: Table) -> str:
     seeds = " or ".join(map(str, sorted({entry.expected for entry in entries})))
     folds = " or ".join(map(str, sorted({score.folds for entry in entries for score in entry.scores})))
     how = f"folds: {folds}", "corrected t-test of repeated cross-validation"
-    splits, test = ("the benchmark's split", "paired t-test over seeds") if folds == "1" else how
+    one = "the split by group" if table.metrics == ["mrr"] else "the benchmark's split"
+    splits, test = (one, "paired t-test over seeds") if folds == "1" else how
     return (
         f"Seeds: {seeds}; {splits}. In bold: the best trained encoder of a column, where it beats every row without "
         f"training. p: two-sided {test}, adjusted (Holm) for all comparisons of a table; bold below 0.05."

@@ -6,11 +6,13 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from graphcl.losses.engine.dense import off_diagonal
 from graphcl.losses.engine.exponent import linear
-from graphcl.losses.engine.pairs import Negatives, compare, normalize
+from graphcl.losses.engine.pairs import Negatives, compare
 from graphcl.losses.engine.pairwise import softplus
+from graphcl.losses.engine.unit import normalize
 
 
 def alignment(z1: Tensor, z2: Tensor) -> Tensor:
@@ -76,15 +78,15 @@ def effective_rank(h: Tensor) -> Tensor:
     min(N, H), 0 if all rows are zero, or NaN if a row is NaN or infinite.
 
     Args:
-        h: embeddings `[N, H]`, not normalised.
+        h: embeddings `[..., N, H]`, not normalised.
 
     References:
         Roy and Vetterli, "The Effective Rank: A Measure of Effective Dimensionality", EUSIPCO 2007.
     """
-    finite = h.isfinite().all()
-    values = torch.linalg.svdvals(h.float().where(finite, 0.0))  # which refuses NaN and infinity
-    p = values / values.sum().clamp(min=torch.finfo(values.dtype).tiny)
-    return (torch.special.entr(p).sum().exp() * (values[0] > 0)).where(finite, torch.nan)
+    finite = h.isfinite().flatten(-2).all(dim=-1)
+    values = torch.linalg.svdvals(h.float().where(finite[..., None, None], 0.0))  # which refuses NaN and infinity
+    p = values / values.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
+    return (torch.special.entr(p).sum(dim=-1).exp() * (values[..., 0] > 0)).where(finite, torch.nan)
 
 
 def coupling(z1: Tensor, z2: Tensor, temperature: float) -> Tensor:
@@ -201,20 +203,23 @@ def diagnose(h: Tensor, z1: Tensor, z2: Tensor, temperature: float) -> dict[str,
     cosine = normalize(z1) @ normalize(z2).T
     negative = off_diagonal(cosine)
     log_weight = (negative / temperature).log_softmax(dim=1)
-    count = negative.new_tensor(float(negative.size(1)))
+    log_count = math.log(negative.size(1))
     npc = coupling(z1, z2, temperature)
     entropy = torch.special.entr(log_weight.exp()).sum(dim=1)
     variance = negative.var(dim=1, correction=0)
-    radius = (count.log() - entropy).clamp(min=0)
+    radius = (log_count - entropy).clamp(min=0)
     tiny = torch.finfo(radius.dtype).eps
+    # One decomposition for both, as each waits for the device; columns of zeros do not change the rank.
+    width = max(h.size(1), z1.size(1))
+    rank_h, rank_z = effective_rank(torch.stack([pad(each.float(), (0, width - each.size(1))) for each in (h, z1)]))
     return {
-        "rank_h": effective_rank(h),
-        "rank_z": effective_rank(z1),
+        "rank_h": rank_h,
+        "rank_z": rank_z,
         "npc_mean": npc.mean(),
         "npc_std": npc.std(correction=0),
         "negative_mean": negative.mean(),
         "negative_variance": variance.mean(),
-        "dro_entropy": (entropy / count.log().clamp(min=tiny)).mean(),
+        "dro_entropy": (entropy / max(log_count, tiny)).mean(),
         "dro_radius": radius.mean(),
         "temperature_estimate": (variance.mean() / (2 * radius.mean().clamp(min=tiny))).sqrt(),
     }

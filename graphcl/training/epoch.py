@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from graphcl.augment.transform import Augmentation, two_views
-from graphcl.graphs.batching import check_batch, split
+from graphcl.graphs.batching import members_of, split
 from graphcl.methods import Method, Outcome
 from graphcl.training.diagnostics import alignment, diagnose, uniformity
 
@@ -20,11 +20,13 @@ _ROWS = 1024
 
 @dataclass(frozen=True)
 class Epoch:
-    """The metrics of one epoch: means over the epoch's steps, and times.
+    """The metrics and times of one epoch.
+
+    All metrics but the loss are measured on one batch: the last of the epoch's largest batches.
 
     Args:
         epoch: number of the epoch, from 1.
-        loss: training loss.
+        loss: training loss, the mean over the epoch's steps.
         alignment: alignment of the two views' projections, see `graphcl.training.diagnostics.alignment`.
         uniformity: uniformity of the first views' projections, see `graphcl.training.diagnostics.uniformity`.
         seconds: wall time of the epoch.
@@ -48,11 +50,16 @@ class Epoch:
         return main | self.diagnostics
 
 
+def larger(kept: Outcome | None, new: Outcome) -> Outcome:
+    """Return `new`, unless its batch is smaller than that of `kept`: the last batch of an epoch may be small."""
+    return new if kept is None or new.z1.size(0) >= kept.z1.size(0) else kept
+
+
 @torch.no_grad()
 def measure(outcome: Outcome, diagnostics: bool, method: Method) -> dict[str, Tensor]:
-    """Return the metrics of one step: loss, alignment, uniformity and, with `diagnostics`, the result of `diagnose`."""
+    """Return the metrics of one batch: alignment, uniformity and, with `diagnostics`, the result of `diagnose`."""
     h, z1, z2 = outcome.h[:_ROWS], outcome.z1[:_ROWS], outcome.z2[:_ROWS]
-    found = {"loss": outcome.loss.detach(), "alignment": alignment(z1, z2), "uniformity": uniformity(z1)}
+    found = {"alignment": alignment(z1, z2), "uniformity": uniformity(z1)}
     if diagnostics:
         found |= diagnose(h, z1, z2, method.setting("temperature", 0.2))
     return found
@@ -65,27 +72,36 @@ def augmented(
     generator: torch.Generator | None,
     device: torch.device,
 ) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
-    """Yield both views and the graph indices `[B]` of each batch; the indices are None if unknown.
+    """Yield both views and the ids `[B]` of each batch, see `graph_ids`; a batch may be a pair, see `two_views`.
 
     If the loader has `chunks()`, several batches are augmented at once, which launches fewer operations.
     """
     chunks = getattr(loader, "chunks", None)
     number = 0
     for batch, sizes in chunks() if chunks else ((batch, None) for batch in loader):
-        check_batch(batch)
-        view1, view2 = two_views(batch.to(device), first, second, generator)
+        members = [each.to(device) for each in members_of(batch)]
+        view1, view2 = two_views(members, first, second, generator)
+        ids = graph_ids(loader, number, len(sizes or [0]), device)
         pairs = zip(split(view1, sizes), split(view2, sizes), strict=True) if sizes else [(view1, view2)]
-        for pair in pairs:
-            yield *pair, graph_ids(loader, number, device)
-            number += 1
+        yield from ((*pair, own) for pair, own in zip(pairs, ids, strict=True))
+        number += len(ids)
 
 
-def graph_ids(loader: Iterable[Batch], number: int, device: torch.device) -> Tensor | None:
-    """Return the indices `[B]` of the graphs in batch `number` of the current epoch; None if they are unknown."""
-    order = batches_of_epoch(loader)
-    return torch.as_tensor(order[number]).to(device, non_blocking=True) if order else None
+def graph_ids(
+    loader: Iterable[Batch], number: int, count: int, device: torch.device
+) -> Sequence[Tensor] | Sequence[None]:
+    """Return the indices `[B]` of the graphs in `count` batches of the current epoch, from batch `number`.
+
+    Of pairs, they are the indices of the groups, so that methods with a queue or a bank have one entry per group. They
+    are None if the loader does not give them.
+    """
+    order = getattr(getattr(loader, "batch_sampler", None), "ids", None) or batches_of_epoch(loader)
+    if not order:
+        return [None] * count
+    batches = [torch.as_tensor(each) for each in order[number : number + count]]
+    return torch.cat(batches).to(device, non_blocking=True).split([each.numel() for each in batches])
 
 
 def batches_of_epoch(loader: Iterable[Batch]) -> Sequence[Tensor] | None:
-    """Return the graph indices of each batch of the current epoch; None if `loader` does not expose them."""
+    """Return the graph indices, `[B]` or `[2, B]`, of each batch of the epoch; None if `loader` does not tell them."""
     return getattr(getattr(loader, "batch_sampler", None), "current", None)

@@ -20,7 +20,7 @@ from graphcl.errors import InputError
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.methods.method import explain_single_row
-from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, measure
+from graphcl.training.epoch import Epoch, augmented, batches_of_epoch, larger, measure
 from graphcl.training.optimiser import make_optimizer, rate_factor
 from graphcl.training.randomness import Generators, warn_of_new_draws
 from graphcl.training.settings import LENGTH, TrainingSettings
@@ -64,8 +64,9 @@ class Training:
 
     def _begin_epoch(self) -> None:
         self._done = self._done_before = 0  # batches of this epoch so far, and before the last restart
-        self._names: list[str] = []
-        self._measured: list[Tensor] = []  # metrics of each step that was not skipped
+        self._losses: list[Tensor] = []  # of the steps since the last restart, without skipped ones
+        self._outcome: Outcome | None = None  # of the last of the largest batches among them
+        self._earlier: tuple[list[float], dict[str, float]] = [], {}  # losses and metrics before the last restart
         self._seconds = self._data_seconds = 0.0
 
     @property
@@ -80,7 +81,7 @@ class Training:
         return spent or (patience is not None and since_lowest >= patience)
 
     def views(self) -> Iterator[tuple[Batch, Batch, Tensor | None]]:
-        """Yield both views and the graph indices of the epoch's next batches, and record the time.
+        """Yield both views and the ids of the epoch's next batches, see `augmented`, and record the time.
 
         After a restart within an epoch, the loader draws a new order. The number of batches in the epoch is unchanged.
         """
@@ -100,7 +101,7 @@ class Training:
         self._seconds += time.perf_counter() - start
 
     def step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> None:
-        """Encode and project both views, compute the loss and its gradient, update the weights; record the metrics.
+        """Encode and project both views, compute the loss and its gradient, update the weights; record the loss.
 
         A skipped step leaves all state unchanged.
         """
@@ -114,9 +115,8 @@ class Training:
             return
         self._optimiser.step()
         self.method.after_step()  # momentum encoder, queue or memory bank
-        metrics = measure(outcome, self.settings.diagnostics, self.method)
-        self._names = list(metrics)
-        self._measured.append(torch.stack(list(metrics.values())))
+        self._losses.append(outcome.loss.detach())
+        self._outcome = larger(self._outcome, outcome)
 
     def _set_rate(self) -> None:
         if self._total_steps:
@@ -134,7 +134,7 @@ class Training:
                 outcome = self._parallel(view1, view2, ids=ids, generator=self._generator)  # encode, project, loss
         except NonFiniteInputError as error:
             if not self._skips:
-                self._check_losses([float(each[0]) for each in self._measured])
+                self._check_losses([*self._earlier[0], *map(float, self._losses)])
                 raise self._error(f"the projections became NaN or infinite ({str(error)[:-1]})") from None
         return outcome if self._goes_on(outcome.loss if outcome else None) else None
 
@@ -160,21 +160,20 @@ class Training:
             raise InputError(
                 f"`loader` gave no batch in epoch {self.epoch + 1}; it must give all batches each time it is iterated."
             )
-        if not self._measured:
+        losses, metrics = self._figures()  # the only wait for the device in an epoch
+        if not losses:
             raise self._error(f"all {self._done} steps of the epoch were skipped, the loss or its gradient was")
-        # The only synchronisation with the device in an epoch.
-        figures = self._figures()
-        self._check_losses(figures[:, 0].tolist())
+        self._check_losses(losses)
         self._check_weights()
-        means = dict(zip(self._names, figures.mean(dim=0).tolist(), strict=True))
-        means |= self.method.after_epoch()
+        metrics |= self.method.after_epoch()
         average_statistics(self.method)
         if self._skips:
-            means["skipped"] = float(self._done - len(self._measured))
-        main = {name: means.pop(name) for name in ("loss", "alignment", "uniformity")}
+            metrics["skipped"] = float(self._done - len(losses))
+        main = {name: metrics.pop(name) for name in ("alignment", "uniformity")}
+        main["loss"] = sum(losses) / len(losses)
         self.epoch += 1
         seconds = self._seconds + time.perf_counter() - start
-        record = Epoch(self.epoch, **main, seconds=seconds, data_seconds=self._data_seconds, diagnostics=means)
+        record = Epoch(self.epoch, **main, seconds=seconds, data_seconds=self._data_seconds, diagnostics=metrics)
         self.history.append(record)
         self._begin_epoch()
         return record
@@ -182,6 +181,7 @@ class Training:
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain values and tensors, not copied. All ranks must call this method together."""
         self._check_weights()
+        losses, metrics = self._figures()
         return {
             "settings": self._fixed_settings(),
             "method": self.method.state_dict(),
@@ -192,8 +192,8 @@ class Training:
             "unfinished": {
                 "done": self._done,
                 "seconds": [self._seconds, self._data_seconds],
-                "names": self._names,
-                "measured": self._figures(),
+                "losses": losses,
+                "metrics": metrics,
             },
             "generators": ranks.all_gather_object(self._generators.state()),
         }
@@ -222,9 +222,8 @@ class Training:
                 raise InputError("the optimiser's state does not fit the weights")
         self.history = [Epoch(**each) for each in state["history"]]
         self.epoch, self.steps, unfinished = state["epoch"], state["steps"], state["unfinished"]
-        self._done, self._names = unfinished["done"], list(unfinished["names"])
+        self._done, self._earlier = unfinished["done"], (unfinished["losses"], unfinished["metrics"])
         self._seconds, self._data_seconds = unfinished["seconds"]
-        self._measured = list(unfinished["measured"].to(self._device).unbind())
         every, same_views = state["generators"], self.method.divides_nodes
         rank = 0 if same_views else ranks.rank()
         if rank < len(every):
@@ -242,17 +241,23 @@ class Training:
         """Return the settings that must not change when training resumes."""
         return {**self.settings.model_dump(exclude=LENGTH), "total_steps": self._total_steps}
 
-    def _figures(self) -> Tensor:
-        """Return the metrics of the epoch's steps `[steps, metrics]`, averaged over ranks, on the CPU."""
-        if not self._measured:
-            return torch.empty(0, 0)
-        return (ranks.sum_over_ranks(torch.stack(self._measured)) / ranks.size()).cpu()
+    def _figures(self) -> tuple[list[float], dict[str, float]]:
+        """Return the losses of the epoch's steps, and the metrics of one batch by name, averaged over ranks."""
+        losses, metrics = self._earlier
+        if self._outcome is None:
+            return losses, dict(metrics)
+        measured = measure(self._outcome, self.settings.diagnostics, self.method)
+        figures = torch.stack([*self._losses, *measured.values()])
+        values = (ranks.sum_over_ranks(figures) / ranks.size()).tolist()
+        steps = len(self._losses)
+        return losses + values[:steps], dict(zip(measured, values[steps:], strict=True))
 
     def _check_losses(self, losses: Sequence[float]) -> None:
         for number, value in enumerate(losses):
             if not math.isfinite(value):
                 raise self._error(f"the loss became {value}", number)
 
+    @torch.no_grad()
     def _check_weights(self) -> None:
         # a rare check suffices: after one NaN gradient, weights stay NaN
         if not torch.stack(torch._foreach_norm([*self._parameters])).isfinite().all():
@@ -265,7 +270,7 @@ class Training:
         if batches := batches_of_epoch(self.loader):
             place += f" of {len(batches)}"
             if number >= self._done_before:
-                graphs = torch.as_tensor(batches[number - self._done_before][:8]).tolist()
+                graphs = torch.as_tensor(batches[number - self._done_before]).flatten()[:8].tolist()
                 place += f", graphs {', '.join(map(str, graphs))}, ..."
         return NonFiniteLossError(
             f"{problem} at {place}; try a smaller learning rate, `clip_norm: 1.0`, a larger temperature, or "

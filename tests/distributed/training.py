@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import graphcl.training.checkpoint
 from graphcl import GRACE, Loss, TwoViews, load_dataset, make_config
+from graphcl.datasets.groups import with_groups
 from graphcl.distributed import ranks
 from graphcl.distributed.data_parallel import data_parallel
 from graphcl.errors import Stopped
@@ -23,7 +24,7 @@ from tests.training import helpers
 from tests.training.helpers import equal, figures
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-10}
-GRAPHS = load_dataset(small_graphs(32))
+GRAPHS = with_groups(load_dataset(small_graphs(32)), [number % 16 for number in range(32)])
 SMALL = {"encoder": {"name": "gin", "hidden_channels": 8, "num_layers": 2}, "batch_size": 16, "epochs": 2}
 NODES = {"dataset": "sbm-400", "method": "grace", "epochs": 3, "optimizer": "sgd", "deterministic": True}
 NODES["encoder"] = {"name": "node_gcn", "hidden_channels": 8, "out_channels": 8, "norm": "batch_norm"}
@@ -143,6 +144,7 @@ def nodes_as_one_process():
 
 CHECKS = {
     "memory_bank": partial(resumes, {"loss": "instance_nce", "method": {"name": "memory_bank", "warmup": 1}}, 1),
+    "pairs": partial(resumes, {"positives": "group", "method": "moco", "batch_size": 8}, 2),
     "sync_batchnorm": partial(resumes, {"sync_batchnorm": True}, 1),
     "within_epoch": resumes_within_an_epoch,
     "all_reduce": all_reduce_of_ddp,

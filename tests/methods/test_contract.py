@@ -238,7 +238,8 @@ def test_bfloat16(name):
 def test_bad_arguments_get_one_line(name):
     for argument, default in methods.arguments(name).defaults.items():
         wrong = [[], *([] if default is None else [None]), *([] if isinstance(default, str) else ["nonsense"])]
-        cases = [(each, InputTypeError, rf"^`{argument}` must be .*, got {re.escape(repr(each))}") for each in wrong]
+        kind = InputError if argument == "labels" else InputTypeError  # `labels` is one of three values
+        cases = [(each, kind, rf"^`{argument}` must be .*, got {re.escape(repr(each))}") for each in wrong]
         for each in ENTRIES[name].wrong[argument]:
             cases.append((each, InputError, rf"^`{argument}` must be in \S+ \S+, got {each}"))
         for value, kind, line in cases:

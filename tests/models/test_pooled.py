@@ -137,7 +137,7 @@ def test_a_loader_of_other_objects_is_rejected():
         (GRAPHS[0], "Batch of whole graphs, got Data; use Batch.from_data_list"),
         (Batch.from_data_list([HeteroData(a={"x": torch.ones(2, 3)})]), "heterogeneous graphs are not sup"),
         (TemporalData(src=torch.arange(2), dst=torch.arange(2)), "whole graphs, got TemporalData"),
-        ((BATCH, BATCH), "whole graphs, got tuple"),
+        ((BATCH, BATCH, BATCH), "whole graphs, got tuple"),
         (Batch.from_data_list([Data(edge_index=g.edge_index, num_nodes=9) for g in GRAPHS]), "no node feat"),
     ]:
         one_line(lambda: train(TwoViews(model, infonce), [given], Identity(), Identity(), epochs=1), line)  # noqa: B023

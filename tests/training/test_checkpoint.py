@@ -13,6 +13,7 @@ from torch_geometric.loader import DataLoader
 
 import graphcl.training.checkpoint
 from graphcl import GIN, Checkpoints, ContrastiveModel, InputError, TwoViews, load_dataset, make_config, train
+from graphcl.datasets.groups import with_groups
 from graphcl.errors import Stopped
 from graphcl.system.signals import Stop
 from graphcl.training.checkpoint import read_checkpoint
@@ -21,7 +22,7 @@ from tests.conftest import small_graphs
 from tests.methods.small import OF_GRAPHS, spec
 from tests.training.helpers import StopAfter, equal, figures, trained
 
-DATA = load_dataset(small_graphs(24))
+DATA = with_groups(load_dataset(small_graphs(24)), [number % 10 for number in range(24)])
 ENCODER = {"name": "gin", "hidden_channels": 8, "num_layers": 2}
 SMALL = {"encoder": ENCODER, "batch_size": 8, "epochs": 2, "diagnostics": True}
 PER_EPOCH = 4
@@ -55,6 +56,7 @@ VARIANTS = {
     "chunks": {"batch_size": 16, "shuffle_window": 16},
     "steps": {"steps": 5},
     "schedule": {"optimizer": "sgd", "schedule": "cosine", "warmup": 0.2, "patience": 2, "epochs": 3},
+    "pairs": {"positives": "group", "method": "memory_bank", "batch_size": 4},
     "skip": {"non_finite": "skip", "clip_norm": 0.5},
     **{name: {"method": spec(name, len(DATA)), "loss": "adnce"} for name in OF_GRAPHS},
 }

@@ -25,6 +25,7 @@ from torch_geometric.data.separate import separate
 from graphcl.arguments import Count, Name, Settings, interval, named_arguments, problems
 from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.disk.npy import map_npy
+from graphcl.datasets.groups import NO_GROUP
 from graphcl.datasets.settings import FeatureName
 from graphcl.errors import InputError, one_line, reason
 from graphcl.system.files import read_json
@@ -64,8 +65,8 @@ class MappedDataset(GraphDataset):
     """A `GraphDataset` whose tensors are memory-mapped files; a page of a file is read on first access.
 
     The mapping is private: writing into a tensor changes this process's copy of the page, never the file.
-    `fingerprint` reads sizes, slices, labels and 1,024 evenly spaced blocks of 4 kB of every other file, so a change
-    between the blocks goes unnoticed.
+    `fingerprint` reads sizes, slices, labels, groups and 1,024 evenly spaced blocks of 4 kB of every other file, so a
+    change between the blocks goes unnoticed.
 
     Attributes:
         folder: folder of the memory-mapped files.
@@ -84,7 +85,7 @@ class MappedDataset(GraphDataset):
         return graph
 
     def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
-        if key == "y" or key.endswith(".slices") or content.numel() <= _BLOCK * _BLOCKS:
+        if key in ("y", "group") or key.endswith(".slices") or content.numel() <= _BLOCK * _BLOCKS:
             super()._add_bytes(digest, key, content)
             return
         for start in torch.linspace(0, content.numel() - _BLOCK, _BLOCKS, dtype=torch.float64).long().tolist():
@@ -164,6 +165,9 @@ def _open(path: Path) -> MappedDataset:
         _need(same, path / f"{key}.slices.npy", f"equal to {other}.slices.npy", slices.get(key))
     _need(bool((slices["x"].diff() > 0).all()), path / "x.slices.npy", "ascending, as each graph has a node", None)
     _need(meta.degree_columns <= x.size(1), path / "x.npy", f"of {meta.degree_columns} columns or more", x)
+    if (group := data.get("group")) is not None:
+        valid = group.shape == (n,) and group.dtype == torch.long and group.min() >= NO_GROUP
+        _need(valid, path / "group.npy", f"[{n}] of int64, -1 for no group", group)
     classes = benchmark = None
     if meta.classes is not None:
         classes = torch.tensor(meta.classes, dtype=torch.long)

@@ -10,6 +10,7 @@ import torch
 from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDataset
 
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.load import prepare
 from graphcl.datasets.networks import is_networkx
 from graphcl.datasets.own import collate_dataset, collate_graphs
@@ -37,14 +38,14 @@ def pieces(source: Iterable[object], name: str, settings: NodeFeatures) -> Itera
     """
     if "degree" in settings.features:
         raise InputError(f"`features` {settings.features!r} needs all graphs at once; give `x` in the graphs.")
-    done = 0
+    done, numbers = 0, GroupNumbers()
     settings = settings.model_copy(update={"categories": settings.categories or isinstance(source, GraphDataset)})
     for group in _groups(source):
         what = name if done == 0 else f"{name} (graphs from {done} on)"
         # `prepare` needs two graphs, so a single graph is repeated; the caller takes only the first
         graphs = group * 2 if isinstance(group, list) and len(group) < 2 else group
         given = collate_graphs(graphs, what) if isinstance(graphs, list) else collate_dataset(graphs, what)
-        shard = prepare(*given, what, settings)
+        shard = prepare(*given, what, settings, numbers=numbers)
         settings = settings.model_copy(update={"features": shard.features})
         if isinstance(source, GraphDataset):  # keep its description, as its `x` holds computed features already
             shard.features, shard.degree_columns = source.features, source.degree_columns

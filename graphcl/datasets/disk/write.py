@@ -57,8 +57,8 @@ def write_on_disk(
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
-        **settings: `categories`, `smiles`, `target` and `invalid`, see `load_dataset`. Molecules are parsed and written
-            in chunks; the SMILES themselves are not kept.
+        **settings: `categories`, `smiles`, `target`, `group` and `invalid`, see `load_dataset`. Molecules are parsed
+            and written in chunks; the SMILES themselves are not kept.
 
     Returns:
         The data set, opened with `open_on_disk`.
@@ -72,7 +72,7 @@ def write_on_disk(
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
     shards: Iterator[tuple[GraphDataset, int]]
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
-        table = read_table(source, given.smiles, given.target)
+        table = read_table(source, given.smiles, given.target, given.group)
         name, shards = name or table.name, molecule_pieces(table, given.invalid)
     elif in_pieces(source):
         name = name or str(getattr(source, "name", None) or "own")

@@ -26,13 +26,14 @@ MAX_ATOMS = 2**14
 def load_molecules(source: Any, settings: SplitTable) -> tuple[str, Graphs, Benchmark | None]:
     """Return the name and the graphs of a table of molecules and, with `split`, its benchmark.
 
-    Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules.graphs`), `smiles`, `id` and, with
-    targets, `y`. The `id` is the index of the row in the table, including invalid rows.
+    Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules.graphs`), `smiles`, `id` and, if
+    the table has them, `y` and `group`. The `id` is the index of the row in the table, including invalid rows.
 
     Raises:
         InputError: the table cannot be used, or no row holds a molecule.
     """
-    table, split, metric = read_table(source, settings.smiles, settings.target), settings.split, settings.metric
+    table = read_table(source, settings.smiles, settings.target, settings.group)
+    split, metric = settings.split, settings.metric
     data, slices = concatenate(list(parse(table, settings.invalid)))
     if split is None:
         if metric is not None:
@@ -105,7 +106,7 @@ def _molecule(given: Any) -> Any:
 
 
 def _with_columns(table: Table, rows: list[int], molecules: list[Any]) -> Graphs:
-    """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has targets, `y`."""
+    """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has them, `y` and `group`."""
     data, slices = molecule_graphs(molecules)
     write = import_rdkit("Chem").MolToSmiles
     given = [table.molecules[row] for row in rows]
@@ -114,6 +115,8 @@ def _with_columns(table: Table, rows: list[int], molecules: list[Any]) -> Graphs
     if table.y is not None:
         y = table.y[data.id]
         data.y = y.flatten().long() if _is_classes(table.y) else y.float()
+    if table.groups is not None:
+        data.group = table.groups[data.id]
     slices |= dict.fromkeys(set(data.keys()) - slices.keys(), torch.arange(len(rows) + 1))
     return data, slices
 

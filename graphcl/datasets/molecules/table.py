@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from graphcl.datasets.groups import GroupNumbers
 from graphcl.datasets.names import listing, suggestion
 from graphcl.errors import InputError, one_line, reason
 
@@ -38,6 +39,7 @@ class Table(NamedTuple):
         lines: line number of each row in the file; empty for other sources.
         y: targets `[rows, tasks]` in float64, NaN where missing; None without targets.
         texts: whether the only target is a string; `y` then holds class indices.
+        groups: number of each row's group `[rows]`, -1 where the cell is empty; None without groups.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Table(NamedTuple):
     lines: Sequence[int] = ()
     y: Tensor | None = None
     texts: bool = False
+    groups: Tensor | None = None
 
 
 def is_molecules(source: object, smiles: str | None = None) -> bool:
@@ -62,35 +65,39 @@ def is_molecules(source: object, smiles: str | None = None) -> bool:
     return graphs or isinstance(first, str) or type(first).__module__.startswith("rdkit.")
 
 
-def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = ()) -> Table:
-    """Return the molecules and targets of a source for which `is_molecules` is true.
+def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = (), group: str | None = None) -> Table:
+    """Return the molecules, targets and groups of a source for which `is_molecules` is true.
 
     Args:
         source: a file, a DataFrame, a list of SMILES, of RDKit molecules or of `Data`. A row of a file is one line. A
             `.smi` file has no header; each line begins with a SMILES that ends at the first blank.
         smiles: column of the SMILES; default: `smiles`, in any case.
         target: columns of the targets.
+        group: column of the groups; different texts are different groups.
 
     Raises:
         InputError: the file cannot be read, is empty or too large; a row has an unclosed quote or too many cells; a
             column is not found or occurs twice, or mixes numbers and texts; or float32 cannot hold a number.
     """
     name, columns, lines = "own", [source], list[int]()
+    wanted = [*target, *([] if group is None else [group])]
     if isinstance(source, str | os.PathLike):
         path = Path(os.path.expanduser(source))
         name = path.name[: -len(_ending(path))]
-        columns, lines = _read(path, smiles, target)
+        columns, lines = _read(path, smiles, wanted)
     elif hasattr(source, "columns"):
-        found = _find([str(each) for each in source.columns], smiles, target, "the table")
+        found = _find([str(each) for each in source.columns], smiles, wanted, "the table")
         columns = [source.iloc[:, place].tolist() for place in found]
     elif isinstance(source[0], Data):
         name = getattr(source, "name", "own")
-        columns = [[_cell(graph, key, number) for number, graph in enumerate(source)] for key in (smiles, *target)]
-    elif target:
-        raise InputError(f"`target` {target[0]!r} names a column, but a list has none; give a pandas DataFrame.")
+        columns = [[_cell(graph, key, number) for number, graph in enumerate(source)] for key in (smiles, *wanted)]
+    elif wanted:
+        setting = "target" if target else "group"
+        raise InputError(f"`{setting}` {wanted[0]!r} names a column, but a list has none; give a pandas DataFrame.")
     if not len(columns[0]):
         raise InputError(f"{name} holds no molecule.")
-    return Table(name, list(columns[0]), lines, *_targets(columns[1:], target, lines))
+    groups = None if group is None else GroupNumbers()([_text(each) for each in columns.pop()], name)
+    return Table(name, list(columns[0]), lines, *_targets(columns[1:], target, lines), groups)
 
 
 def where(lines: Sequence[int], row: int) -> str:
@@ -198,6 +205,12 @@ def _targets(columns: list[list[Any]], names: Sequence[str], lines: Sequence[int
             raise InputError(f"`target` {name!r} needs numbers of float32, got {cell}; correct it, or leave it empty.")
         found.append(values)
     return (torch.from_numpy(np.stack(found, axis=1)) if found else None), texts
+
+
+def _text(cell: Any) -> str | None:
+    """Return a cell as a string; None if it is empty."""
+    text = "" if cell is None else str(cell).strip()
+    return None if text.lower() in MISSING else text
 
 
 def _number(cell: str) -> float | None:

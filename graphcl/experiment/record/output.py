@@ -25,7 +25,9 @@ from graphcl.experiment.record.progress import epoch_bar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
 from graphcl.experiment.record.tracking import Tracker, tracking
+from graphcl.experiment.scores import is_scored
 from graphcl.experiment.seed import SeedResult
+from graphcl.experiment.split import grouped_parts
 from graphcl.losses import Loss
 from graphcl.methods import Method
 from graphcl.registry import encoders
@@ -132,6 +134,9 @@ class RunOutput(Output):
             }
         history = folder.epochs.history(seeds)
         how = protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark)
+        if "retrieval" in config.eval and (parts := grouped_parts(dataset)) is not None:
+            rest = {} if config.eval == ["retrieval"] else how
+            how = {**rest, "group_split": {part: len(graphs) for part, graphs in parts.items()}}
         total = sum(epoch.seconds for epoch in history)
         folder.add_result({
             "seeds": seeds,
@@ -150,10 +155,11 @@ class RunOutput(Output):
     def finish(self) -> dict[str, Any]:
         """Print the summary, write the report, and return the content of `result.json`."""
         result = self.folder.result
-        if self.dataset.scored:
+        if is_scored(self.config, self.dataset):
             print("\n".join(score_lines(result)))
         else:
-            print("These graphs have no class labels, so the embeddings are saved but not scored.")
+            advice = "" if self.dataset.groups is None else " --eval retrieval scores groups."
+            print(f"These graphs have no class labels, so the embeddings are saved but not scored.{advice}")
         spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in self.seconds.items())
         print(f"saved in {self.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
         if self.config.report:

@@ -15,12 +15,13 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.pca import plot_indices, principal_plane
-from graphcl.experiment.build import make_augmentations
+from graphcl.experiment.build import make_augmentations, pair_settings
+from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses import Loss
 from graphcl.losses.engine.comparison import Row
 from graphcl.losses.engine.dense import DensePairs, off_diagonal
-from graphcl.losses.engine.pairs import normalize
+from graphcl.losses.engine.unit import normalize
 from graphcl.methods import Method
 from graphcl.registry import losses
 from graphcl.report.run_files import EDGES
@@ -43,7 +44,7 @@ def snapshot(
 
     | name         | pairs                                                                        |
     |--------------|------------------------------------------------------------------------------|
-    | `positive`   | views of the same graph                                                      |
+    | `positive`   | views of the same graph (of pairs: of two graphs of the same group)          |
     | `negative`   | views of different graphs; if the graphs are labelled, of different classes  |
     | `same_class` | views of different graphs of the same class; only if the graphs are labelled |
 
@@ -63,14 +64,16 @@ def snapshot(
     found: Arrays = {}
     seen = 0
     for number, batch in enumerate(loader):
-        views = two_views(batch.to(device), first, second, generator)
+        members = [each.to(device) for each in members_of(batch)]
+        views = two_views(members, first, second, generator)
+        (ids,) = graph_ids(loader, number, 1, device)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
-            outcome = method(*views, ids=graph_ids(loader, number, device), generator=generator)
-        z1, z2, y = outcome.z1[:GRAPHS], outcome.z2[:GRAPHS], batch.get("y")
+            outcome = method(*views, ids=ids, generator=generator)
+        z1, z2, y = outcome.z1[:GRAPHS], outcome.z2[:GRAPHS], members[0].get("y")
         labelled = isinstance(y, Tensor) and y.shape == outcome.z1.shape[:1] and not y.is_floating_point()
         for name, values in _measure(method, z1, z2, y[:GRAPHS] if labelled else None).items():
             found[name] = found[name] + values if name in found else values
-        seen += batch.num_graphs
+        seen += members[0].num_graphs
         if seen >= GRAPHS:
             break
     return found
@@ -87,7 +90,8 @@ def report_arrays(
     """
     device = next(method.parameters()).device
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
-    loader = make_loader(dataset, min(config.batch_size, GRAPHS), True, order, device, config.shuffle_window, like=like)
+    size, window, pairs = min(config.batch_size, GRAPHS), config.shuffle_window, pair_settings(config, dataset)
+    loader = make_loader(dataset, size, True, order, device, window, like=like, **pairs)
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     found = snapshot(method, loader, *make_augmentations(config), views)
     return {**found, "map": points.astype(np.float32), "shares": shares}

@@ -20,12 +20,7 @@ class DensePairs(Pairs):
 
     def __init__(self, comparison: Comparison, row: Row | None = None) -> None:
         super().__init__(comparison)
-        if row is None:
-            known: dict[tuple[int, int], Tensor] = {}
-            rows = [similarity_rows(comparison, anchors, known=known) for anchors in range(len(comparison.key_sets))]
-            kept = [each.kept for each in rows if each.kept is not None]
-            row = Row(torch.cat([each.value for each in rows]), torch.cat(kept) if kept else None)
-        self.row = row
+        self.row = _all_rows(comparison) if row is None else row
 
     @property
     def _count(self) -> Tensor:
@@ -59,16 +54,38 @@ class DensePairs(Pairs):
         return function(self.row, *per_anchor)
 
 
-def similarity_rows(
-    comparison: Comparison,
-    anchors: int,
-    rows: slice = slice(0, None),
-    known: dict[tuple[int, int], Tensor] | None = None,
-) -> Row:
-    """Return the similarities of a slice `rows` of the anchors in set `anchors` to their negatives, as a `Row`.
+def _all_rows(comparison: Comparison) -> Row:
+    """Return the similarities of all anchors to their negatives: to other graphs of the batch, then to other keys."""
+    diagonal = [[keys for keys, mask in of if mask == "diagonal"] for of in comparison.key_sets]
+    others = [[(keys, mask) for keys, mask in of if mask != "diagonal"] for of in comparison.key_sets]
+    blocks: dict[tuple[int, int], Tensor] = {}
+    for anchors, of in enumerate(diagonal):
+        for keys in of:  # two directions of the same pairs cost one product
+            known = blocks.get((keys, anchors))
+            blocks[anchors, keys] = _similarities(comparison, anchors, keys) if known is None else known.T
+    parts, kept = [], None
+    if blocks:
+        own = off_diagonal(torch.stack([*blocks.values()])).unflatten(0, (len(diagonal), -1)).transpose(1, 2)
+        parts.append(own.flatten(2).flatten(0, 1))
+    if others[0]:
+        rows = [
+            torch.cat([_similarities(comparison, anchors, keys) for keys, _ in of], 1)
+            for anchors, of in enumerate(others)
+        ]
+        parts.append(torch.cat(rows))
+    value = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+    if others[0] and others[0][-1][1] == "ids":  # of the queue, which comes last
+        different = (~comparison.same_ids()).repeat(len(others), 1)
+        kept = torch.nn.functional.pad(different, (value.size(1) - different.size(1), 0), value=True)
+    return Row(value, kept)
 
-    `known` collects the similarities of whole sets, so that two directions cost one matrix.
-    """
+
+def _similarities(comparison: Comparison, anchors: int, keys: int) -> Tensor:
+    return similarities(comparison.sets[anchors], comparison.sets[keys], comparison.similarity)
+
+
+def similarity_rows(comparison: Comparison, anchors: int, rows: slice) -> Row:
+    """Return the similarities of a slice `rows` of the anchors in set `anchors` to their negatives, as a `Row`."""
     x, start = comparison.sets[anchors][rows], rows.start
     values: list[Tensor] = []
     earlier: list[Tensor] = []
@@ -80,10 +97,7 @@ def similarity_rows(
             # appended at the end, which keeps the cyclic order.
             earlier.append(similarities(x, y[:start], comparison.similarity))
             y = y[start:]
-        block = known.get((keys, anchors)) if known is not None else None
-        block = similarities(x, y, comparison.similarity) if block is None else block.T
-        if known is not None:
-            known[anchors, keys] = block
+        block = similarities(x, y, comparison.similarity)
         values.append(off_diagonal(block) if mask == "diagonal" else block)
         if mask == "ids":
             before = sum(value.size(1) for value in values[:-1])
@@ -95,12 +109,11 @@ def similarity_rows(
 
 
 def off_diagonal(matrix: Tensor) -> Tensor:
-    """Return `matrix [T, N]`, T <= N, without its diagonal, as `[T, N - 1]`."""
-    rows, columns = matrix.shape
-    flat = matrix.flatten()
+    """Return each `matrix [..., T, N]`, T <= N, without its diagonal, as `[..., T, N - 1]`."""
+    rows, columns = matrix.shape[-2:]
+    flat = matrix.flatten(-2)
     # In the flattened matrix, N entries lie between two diagonal entries, and N - T entries after the last one.
     last = (rows - 1) * (columns + 1)
-    between = flat[:last].view(rows - 1, columns + 1)[:, 1:]
-    if rows == columns:
-        return between.reshape(rows, columns - 1)
-    return torch.cat([between.reshape(-1), flat[last + 1 :]]).view(rows, columns - 1)
+    between = flat[..., :last].unflatten(-1, (rows - 1, columns + 1))[..., 1:].flatten(-2)
+    whole = between if rows == columns else torch.cat([between, flat[..., last + 1 :]], dim=-1)
+    return whole.unflatten(-1, (rows, columns - 1))

@@ -17,6 +17,7 @@ With `symmetric=True` the anchors are the a_i followed by the b_i, 2N in total; 
 mean over its anchors. (SimCLR's code instead adds the means of the two directions.)
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -27,17 +28,16 @@ from graphcl.distributed import ranks
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses.engine.checks import check_finite, check_ids, check_queue, check_rows, check_views
 from graphcl.losses.engine.comparison import Comparison, Mask, Pairs, Row, Similarity, similarities
-from graphcl.losses.engine.dense import DensePairs
+from graphcl.losses.engine.dense import DensePairs, off_diagonal
 from graphcl.losses.engine.ring import RingPairs, rows_of_others
 from graphcl.losses.engine.tiled import TiledPairs, tiles
+from graphcl.losses.engine.unit import at_least_float32, normalize, normalize_all
 
 Negatives = Literal["cross", "all", "queue"]
 Engine = Literal["auto", "dense", "tiled"]
 
 DENSE_LIMIT = 2**19
 """Largest number of similarities for which `auto` selects `dense`: 2 MB in float32, two views of 512 graphs."""
-SHORTEST = 1e-12
-"""A row with no larger entry counts as a zero row. Equals the epsilon of `torch.nn.functional.normalize`."""
 GATHER_LIMIT = 2**26
 """Largest number of key entries that `auto` gathers: 256 MB in float32, two views `[262_144, 128]` in total."""
 
@@ -101,7 +101,7 @@ def compare(
         key_sets.append((*((keys, "diagonal") for keys in of_batch[negatives]), *queued))
 
     with torch.autocast(z1.device.type, enabled=False):
-        rows = tuple(_prepared(each, similarity, normalized) for each in sets.values())
+        rows = _prepared(list(sets.values()), similarity, normalized)
         comparison = Comparison(tuple(each.to(rows[0].dtype) for each in rows), tuple(key_sets), similarity, by_id)
         entries = sum(
             rows[anchors].size(0) * rows[keys].size(0) * (ranks.size() if mask == "diagonal" else 1)
@@ -173,7 +173,7 @@ def explicit(
         kinds = f"{anchors.dtype}, {positives.dtype}, {negatives.dtype}"
         raise InputTypeError(f"`anchors`, `positives` and `negatives` must have one dtype, got {kinds}.")
     with torch.autocast(anchors.device.type, enabled=False):
-        a, p, n = (_prepared(each, similarity, normalized) for each in (anchors, positives, negatives))
+        a, p, n = _prepared((anchors, positives, negatives), similarity, normalized)
         if n.dim() == 2:
             value = similarities(a, n, similarity)
         elif similarity == "squared_distance":
@@ -183,25 +183,38 @@ def explicit(
         return DensePairs(Comparison((a, p), ((),), similarity), Row(value))
 
 
-def normalize(z: Tensor) -> Tensor:
-    """Return `z` with rows scaled to norm 1, in float32 or float64.
+@checked
+def scored(scores: Tensor, symmetric: bool = True) -> Pairs:
+    """Return the `Pairs` of a matrix of similarities, for `terms` of a loss that looks at similarities only.
 
-    A row with no entry above 1e-12 in absolute value counts as a zero row and is not scaled. The gradient of a scaled
-    row grows with 1 / norm, and a single huge gradient would stop Adam from learning.
+    Row i and column i are a positive pair, all other columns are negatives of row i. It serves similarities that are
+    not those of two vectors, such as `graphcl.graphs.late_interaction.late_interaction`.
+
+    Args:
+        scores: similarities of N graphs with their N partners, `[N, N]`, floating point.
+        symmetric: whether the columns are anchors too, after the rows: 2N in all.
+
+    Raises:
+        InputError: `scores` is not `[N, N]` with N of at least 2.
+
+    Example:
+        >>> from graphcl.losses import infonce
+        >>> infonce.terms(scored(torch.eye(3)), temperature=1.0).shape
+        torch.Size([6])
     """
-    z = at_least_float32(z)
-    # Divide by the largest entry first, so that no square overflows. The norm is then at least 1.
-    largest = z.detach().abs().amax(dim=-1, keepdim=True)
-    z = z / torch.where(largest > SHORTEST, largest, 1.0)
-    return z / torch.linalg.vector_norm(z, dim=-1, keepdim=True).clamp(min=1)
+    if scores.dim() != 2 or scores.size(0) != scores.size(1) or len(scores) < 2 or not scores.is_floating_point():
+        raise InputError(f"`scores` must be [N, N] of floating point, N >= 2, got {list(scores.shape)} {scores.dtype}.")
+    with torch.autocast(scores.device.type, enabled=False):
+        value = at_least_float32(scores)
+        anchors = [value, value.T] if symmetric else [value]
+        positive = value.diagonal()[:, None]  # of width 1, so that the positive's product with 1 is its similarity
+        # losses take cosines; the sets are never compared, as the similarities are given
+        comparison = Comparison((positive, torch.ones_like(positive)), ((),) * len(anchors))
+        return DensePairs(comparison, Row(torch.cat([off_diagonal(each) for each in anchors])))
 
 
-def _prepared(z: Tensor, similarity: Similarity, normalized: bool | None) -> Tensor:
-    """Return `z` in float32 or float64, with rows of norm 1 if `normalized`; by default for the cosine only."""
-    unit = similarity == "cosine" if normalized is None else normalized
-    return normalize(z) if unit else at_least_float32(z)
-
-
-def at_least_float32(z: Tensor) -> Tensor:
-    """Return `z` in float32 if its precision is lower; else return it unchanged."""
-    return z if z.dtype == torch.float64 else z.float()
+def _prepared(sets: Sequence[Tensor], similarity: Similarity, normalized: bool | None) -> tuple[Tensor, ...]:
+    """Return `sets` in float32 or float64, with rows of norm 1 if `normalized`; by default for the cosine only."""
+    if not (similarity == "cosine" if normalized is None else normalized):
+        return tuple(map(at_least_float32, sets))
+    return *normalize_all(*sets[:2]), *map(normalize, sets[2:])

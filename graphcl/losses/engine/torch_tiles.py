@@ -47,8 +47,8 @@ def forward(sums: Sums) -> tuple[list[Tensor], list[Tensor]]:
     # Online logsumexp: for each anchor, `highest` is the running maximum of P (0 for small exponents), `total` the sum
     # of the weights e^(P - highest) and `moment` the sum of the weighted similarities.
     lowest = torch.finfo(some.dtype).min  # finite, as -inf minus itself would be NaN
-    start = some.new_tensor([0.0 if _small(sums, exponent) else lowest for exponent in sums.exponents])
-    highest = [start[:, None].repeat(1, some.size(0)) for _ in anchors]
+    starts = [0.0 if _small(sums, exponent) else lowest for exponent in sums.exponents]
+    highest = [torch.stack([some.new_full(shape[1:], start) for start in starts]) for _ in anchors]
     total = [some.new_zeros(shape) for _ in anchors]
     moment = [some.new_zeros(shape) for _ in anchors]
     work = _Workspace(some)

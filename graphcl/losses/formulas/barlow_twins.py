@@ -7,7 +7,7 @@ from graphcl.arguments import NonNegative
 from graphcl.distributed import ranks
 from graphcl.losses.engine import dense
 from graphcl.losses.engine.checks import check_statistic, check_views
-from graphcl.losses.engine.pairs import SHORTEST, at_least_float32, normalize
+from graphcl.losses.engine.unit import SHORTEST, at_least_float32, normalize
 from graphcl.registry import losses
 
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from graphcl.losses.engine.checks import check_views, check_weight
-from graphcl.losses.engine.pairs import normalize
 from graphcl.losses.engine.pairwise import Reduction, reduce
+from graphcl.losses.engine.unit import normalize
 from graphcl.registry import losses
 
 

@@ -1,0 +1,84 @@
+"""Define the perceptron of GIN's layers and of the projector, with its gradient as one operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from graphcl.models.aggregate import tracing
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class Perceptron(nn.Sequential):
+    """Two linear layers with a ReLU between them, and another ReLU at the end if `rectified`.
+
+    The result equals that of the modules one by one, with about half as many operations for autograd.
+    """
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, rectified: bool = False) -> None:
+        first, second = nn.Linear(in_channels, hidden_channels), nn.Linear(hidden_channels, out_channels)
+        super().__init__(first, nn.ReLU(), second)
+        self.rectified = rectified
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs `[N, out_channels]` for rows `x [N, in_channels]`."""
+        if _plain(self, x):
+            first, _, second = self
+            return _Perceptron.apply(x, first.weight, first.bias, second.weight, second.bias, self.rectified)
+        out = super().forward(x)
+        return out.relu() if self.rectified else out
+
+
+def has_hooks(*modules: nn.Module) -> bool:
+    """Return whether a forward or backward hook is registered on one of `modules`."""
+    return any(getattr(module, hooks) for module in modules for hooks in _HOOKS)
+
+
+def _plain(mlp: nn.Sequential, x: Tensor) -> bool:
+    """Return whether one operation can replace the modules: nothing casts, traces, hooks or transforms them."""
+    layers = list(mlp)
+    return (
+        x.dim() == 2
+        and [type(layer) for layer in layers] == [nn.Linear, nn.ReLU, nn.Linear]
+        and not has_hooks(*layers)
+        and not torch.is_autocast_enabled(x.device.type)
+        and not tracing()
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+class _Perceptron(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor, rectified: bool) -> Tensor:
+        hidden = torch.addmm(b1, x, w1.t()).relu_()
+        out = torch.addmm(b2, hidden, w2.t())
+        out = out.relu_() if rectified else out
+        ctx.save_for_backward(x, w1, b1, w2, b2, hidden, out if rectified else None)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, hidden, out = ctx.saved_tensors
+        x, w1, _, w2, _ = inputs
+        wanted = ctx.needs_input_grad[:5]
+        if torch.is_grad_enabled():  # for second derivatives, let autograd derive the gradient
+            again = linear(linear(x, *inputs[1:3]).relu(), *inputs[3:])
+            again = again if out is None else again.relu()
+            needed = [each for each, needs in zip(inputs, wanted, strict=True) if needs]
+            found = iter(torch.autograd.grad(again, needed, grad, create_graph=True))
+            return *(next(found) if needs else None for needs in wanted), None
+        if out is not None:
+            grad = torch.ops.aten.threshold_backward(grad, out, 0)
+        of_hidden = torch.ops.aten.threshold_backward(grad @ w2, hidden, 0)
+        return (
+            of_hidden @ w1 if wanted[0] else None,
+            of_hidden.t() @ x if wanted[1] else None,
+            of_hidden.sum(dim=0) if wanted[2] else None,
+            grad.t() @ hidden if wanted[3] else None,
+            grad.sum(dim=0) if wanted[4] else None,
+            None,
+        )

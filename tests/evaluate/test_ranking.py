@@ -1,0 +1,132 @@
+"""Test the figures of rankings against every order of tied candidates, by loops from the definitions."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from graphcl.errors import InputError
+from graphcl.evaluate import ranking
+from graphcl.evaluate.ranking import FIGURES, expected_figures, rank_by, rank_queries, reranked
+
+
+def figures_of(order):
+    """Return the figures of one ranking, given as a list of whether each rank is relevant."""
+    ranks = [rank for rank, hit in enumerate(order, 1) if hit]
+    first = ranks[0]
+    precision = [sum(order[:rank]) / rank for rank in ranks]
+    return [
+        1 / first,
+        (first <= 10) / first,
+        float(first <= 1),
+        float(first <= 10),
+        sum(precision) / len(ranks),
+    ]
+
+
+def by_orders(scores, relevant):
+    """Return the mean of the figures over all orders of equal scores."""
+    tied = [[i for i in range(len(scores)) if scores[i] == each] for each in sorted(set(scores), reverse=True)]
+    orders = itertools.product(*(itertools.permutations(each) for each in tied))
+    found = [figures_of([relevant[i] for i in itertools.chain(*order)]) for order in orders]
+    return np.mean(found, axis=0)
+
+
+CASES = [
+    ([3, 2, 1], [0, 1, 0]),
+    ([1, 1, 1, 1, 1], [0, 0, 1, 0, 1]),
+    ([5, 2, 2, 2, 2, 1, 1, 1], [0, 1, 0, 1, 0, 1, 1, 0]),
+    ([9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 1, 1, 0], [0] * 8 + [1, 0, 0, 1, 1]),  # the tie lies around rank 10
+    ([2, 2, 2, 1, 1, 1], [1, 1, 1, 1, 1, 1]),
+    ([1, 1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0, 1]),
+]
+
+
+@pytest.mark.parametrize("few", [0, 16])
+def test_ties_count_as_the_mean_over_all_their_orders(few, monkeypatch):
+    monkeypatch.setattr(ranking, "_FEW", few)
+    for scores, relevant in CASES:
+        found = expected_figures(torch.tensor([scores], dtype=torch.double), torch.tensor([relevant]).bool())
+        np.testing.assert_allclose([float(found[name]) for name in FIGURES], by_orders(scores, relevant), rtol=1e-12)
+
+
+def loops(h, group, queries, candidates):
+    """Return query -> figures of rankings without ties."""
+    found = {}
+    for query in queries:
+        others = [i for i in candidates if i != query]
+        cosine = {i: h[query] @ h[i] / np.linalg.norm(h[query]) / np.linalg.norm(h[i]) for i in others}
+        order = [group[query] == group[i] for i in sorted(others, key=lambda i: -cosine[i])]
+        if group[query] >= 0 and any(order):
+            found[query] = figures_of(order)
+    return found
+
+
+@pytest.mark.parametrize(("tile", "few"), [(1, 16), (100, 0), (2**21, 2), (2**21, 16)])
+def test_equals_loops_over_the_queries(tile, few, monkeypatch):
+    monkeypatch.setattr(ranking, "_TILE", tile)
+    monkeypatch.setattr(ranking, "_FEW", few)
+    generator = np.random.default_rng(0)
+    h, group = generator.normal(size=(40, 6)), generator.integers(-1, 9, 40)
+    some = generator.permutation(40)
+    for queries, candidates in ((None, None), (some[:12], None), (some[:12], some[8:])):
+        asked, pool = (range(40) if each is None else each for each in (queries, candidates))
+        expected = loops(h, group, asked, pool)
+        found = rank_queries(torch.from_numpy(h), group, queries, candidates)
+        assert found.queries.tolist() == [*expected]
+        table = np.stack([found.values[name] for name in FIGURES], axis=1)
+        np.testing.assert_allclose(table, [*expected.values()], rtol=1e-12)
+        assert found.percent()["map"] == pytest.approx(100 * table[:, 4].mean())
+
+
+def test_copies_of_one_embedding_tie_whatever_their_place():
+    # BLAS rounds the products of equal rows differently, and a constant embedding must not rank anybody
+    h, group = np.tile(np.random.default_rng(1).normal(size=(1, 77)), (61, 1)), np.arange(61) // 2
+    found = rank_queries(h.astype(np.float32), group)
+    assert len(found.queries) == 60
+    torch.testing.assert_close(found.values["mrr"], torch.full((60,), sum(1 / i for i in range(1, 61)) / 60).double())
+    torch.testing.assert_close(found.values["recall_at_10"], torch.full((60,), 1 / 6).double())
+
+
+def test_a_zero_row_a_group_of_one_and_no_group():
+    h = torch.tensor([[1.0, 0.0], [0.0, 0.0], [1.0, 1.0], [-1.0, 0.0]])
+    assert rank_queries(h, torch.tensor([4, 4, 7, -1])).queries.tolist() == [0, 1]
+    assert rank_queries(h, torch.tensor([4, 4, 7, -1])).values["mrr"].tolist() == [1 / 2, pytest.approx(11 / 18)]
+
+
+H, GROUP = np.eye(4), [0, 0, 1, 1]
+INVALID = [
+    ((H[0], GROUP), r"`h` must be \[graphs, features\], got shape \[4\]\."),
+    ((H, GROUP[:3]), r"`group` must hold one number for each of the 4 rows of `h`, got shape \[3\]\."),
+    ((H, [0.5, 1, 2, 3]), r"`group` must hold whole numbers, -1 for none, got float64\."),
+    ((H, [-2, 0, 0, 1]), r"`group` must be -1 for no group, or 0 and more, got -2\."),
+    ((H, [0, 1, 2, -1]), r"no query has a candidate of its own group; groups need two graphs or more\."),
+    ((H, GROUP, [4]), r"`queries` must hold different indices of the 4 graphs, at least one\."),
+    ((H, GROUP, None, [1, 1]), r"`candidates` must hold different indices of the 4 graphs, at least one\."),
+]
+
+
+def test_invalid_data():
+    for arguments, message in INVALID:
+        with pytest.raises(InputError, match=f"^{message}$"):
+            rank_queries(*arguments)
+
+
+def test_ranks_by_a_given_similarity():
+    h, group = np.random.default_rng(2).normal(size=(20, 3)), np.arange(20) // 2
+    unit = torch.from_numpy(h / np.linalg.norm(h, axis=1, keepdims=True))
+    given = rank_by(lambda queries, candidates: unit[queries] @ unit[candidates].T, group)
+    assert given.percent() == rank_queries(h, group).percent()
+
+
+def test_a_second_stage_orders_the_first_candidates_only():
+    generator = np.random.default_rng(4)
+    first, second = (torch.from_numpy(generator.uniform(-1, 1, (30, 30))) for _ in range(2))
+    group = np.arange(30) // 3
+    found = rank_by(reranked(lambda q, c: first[q][:, c], lambda q, c: second[q, c], most=7), group)
+    for query, mrr, precision in zip(range(30), found.values["mrr"], found.values["map"], strict=True):
+        order = [i for i in first[query].argsort(descending=True).tolist() if i != query]
+        order = sorted(order[:7], key=lambda i: -second[query, i]) + order[7:]
+        expected = figures_of([group[i] == group[query] for i in order])
+        assert [float(mrr), float(precision)] == pytest.approx([expected[0], expected[4]])
