@@ -7,16 +7,21 @@ the contract tests then find them. Installed packages add names by entry points 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import inspect
 import pkgutil
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
 from typing import Any, TypeVar
 
 from graphcl.arguments import Arguments, nearest
-from graphcl.errors import InputError, InputTypeError, reason
+from graphcl.errors import InputError, InputTypeError, one_line, reason
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -157,9 +162,46 @@ datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.dataset
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
 
 
+_IMPORTED = "graphcl_import_"
+"""Start of the module names of imported files."""
+
+
+def import_files(files: Iterable[str]) -> None:
+    """Run Python files that register losses, augmentations, encoders and methods; a file runs once in a process.
+
+    Raises:
+        InputError: a file is not found, or fails.
+    """
+    for file in files:
+        path = Path(file).expanduser().resolve()
+        name = f"{_IMPORTED}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        if name in sys.modules:
+            continue
+        if not path.is_file():
+            raise InputError(f"Python file {file!r} not found.")
+        spec: Any = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        sys.path.append(str(path.parent))  # so that the file can import its neighbours
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[name]
+            raise InputError(
+                f"{file} fails: {type(error).__name__}: {one_line(error)}; `python {file}` shows the line."
+            ) from error
+        finally:
+            sys.path.remove(str(path.parent))
+
+
 def registering_modules() -> set[str]:
-    """Return the modules outside this library that have registered something, such as a user's script, `__main__`."""
-    found = (
-        target for registry in (losses, augmentations, encoders, methods, datasets) for target in registry.values()
-    )
-    return {target.__module__ for target in found if target.__module__.partition(".")[0] != "graphcl"}
+    """Return the modules whose registered names a new process does not find by itself, such as a script, `__main__`.
+
+    Installed packages and imported files are not among them.
+    """
+    found = {
+        target.__module__
+        for registry in (losses, augmentations, encoders, methods, datasets)
+        for name, target in registry.items()
+        if name not in registry._owners
+    }
+    return {name for name in found if name.partition(".")[0] != "graphcl" and not name.startswith(_IMPORTED)}

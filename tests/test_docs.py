@@ -82,7 +82,7 @@ def test_the_python_of_a_page_runs_as_one_script(page, tmp_path, monkeypatch, ow
 
 
 @pytest.fixture
-def parse(tmp_path, monkeypatch):
+def parse(tmp_path, monkeypatch, own_names):
     """Return a function that parses a command like its program, without running the command."""
 
     def parsed(words: list[str]) -> None:
@@ -103,6 +103,7 @@ def parse(tmp_path, monkeypatch):
         found.out.mkdir(parents=True, exist_ok=True)
         (found.out / "sweep.yaml").write_text(yaml.safe_dump(found.spec))  # a later command may resume it
 
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     return parsed
 
@@ -145,7 +146,7 @@ def test_the_options_in_the_text_exist():
         key, *values = shlex.split(option)
         if f"  {key.split('.')[0]} " not in text:
             assert re.search(rf"{key}\b", programs), f"no program has {key}"
-        elif values and key != "--config":
+        elif values and key not in ("--config", "--import"):
             RUN.parse([key, *values, *NEW_RUN] if key == "--resume" else [key, *values])
 
 

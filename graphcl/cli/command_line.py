@@ -33,6 +33,8 @@ GENERAL = {
     "--help": "print this help and exit",
 }
 """Options that every command accepts, with their help texts."""
+_KEYWORDS = {"import": "imports"}
+"""Option that is a keyword of Python -> its setting."""
 _METAVARS = {bool: "", int: "N", float: "X", str: "TEXT"}
 
 
@@ -147,7 +149,7 @@ class Command(Generic[S]):
                 raise InputError(f"`{argument}` contains a NUL character, which is not allowed.")
             if argument.startswith("--") and len(argument) > 2:
                 key, equals, value = argument[2:].partition("=")
-                options.append((key.replace("-", "_"), [value] if equals else []))
+                options.append((_KEYWORDS.get(key, key.replace("-", "_")), [value] if equals else []))
             elif options:
                 options[-1][1].append(argument)
             else:
@@ -222,7 +224,7 @@ def one_value(key: str, given: Sequence[str]) -> str:
 
 def flag(name: str) -> str:
     """Return the option that sets the setting `name`, such as `--batch-size` for `batch_size`."""
-    return "--" + name.replace("_", "-")
+    return "--" + next((option for option, key in _KEYWORDS.items() if key == name), name.replace("_", "-"))
 
 
 def shown_default(value: Any) -> str:

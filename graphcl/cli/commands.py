@@ -12,7 +12,7 @@ from graphcl.cli.command_line import Command, Options, one_value
 from graphcl.cli.help import similar_options, topic
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.config.resolve import make_config
-from graphcl.config.settings import Config, DatasetName, Evaluators, Hardware, Place, Seeds
+from graphcl.config.settings import Config, DatasetName, Evaluators, Hardware, Imports, Place, Seeds
 from graphcl.config.specs import as_spec
 from graphcl.datasets.settings import Features, SplitTable, Table
 from graphcl.errors import InputError
@@ -70,7 +70,7 @@ EncoderFile = Annotated[str, Field(description="encoder.pt, its run folder, or m
 EncoderSeed = Annotated[Seed | None, Field(description="seed, if the file holds several encoders; default: the first")]
 
 
-class Embed(Hardware, Place, Table):
+class Embed(Hardware, Place, Table, Imports):
     """Embed graphs with a trained encoder. Labels are not needed; node features are built as in its training.
     The id of a graph is its own `id`, a number or a string, if every graph has one; else its index in the data set.
     """
@@ -88,7 +88,7 @@ class Embed(Hardware, Place, Table):
 EMBED = Command("graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]", Embed, positional="encoder")
 
 
-class Transfer(Hardware, Place, SplitTable):
+class Transfer(Hardware, Place, SplitTable, Imports):
     """Use a trained encoder on another data set: probe its frozen embeddings and those of an untrained encoder, or
     fine-tune it with labels and train the same architecture from scratch.
     """
@@ -120,7 +120,7 @@ TRANSFER = Command(
 )
 
 
-class Export(Settings):
+class Export(Imports):
     """Write a trained encoder for ONNX Runtime or for torch.export.load. The file maps node features, edges and the
     graph of each node to embeddings, for any number of graphs; build node features as in its training.
     """
@@ -136,7 +136,7 @@ class Export(Settings):
 EXPORT = Command("graphcl export ENCODER [--format onnx|pt2] [--out FILE]", Export, positional="encoder")
 
 
-class Show(Features, Place):
+class Show(Features, Place, Imports):
     """Draw graphs of a data set under each augmentation, or redraw the report of a run."""
 
     run: str | None = Field(None, title="FOLDER", description="run folder whose report.html is redrawn")

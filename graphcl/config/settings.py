@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from graphcl.arguments import (
     Channels,
@@ -24,6 +25,8 @@ from graphcl.arguments import (
 )
 from graphcl.config.specs import Named
 from graphcl.datasets.settings import Features, Names, SplitTable, split_names
+from graphcl.errors import InputError
+from graphcl.registry import import_files
 from graphcl.training.settings import TrainingSettings
 
 
@@ -51,6 +54,18 @@ _SOURCES = "name of a set (see --help datasets), a .pt file, a .csv of SMILES, a
 DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_SOURCES)]
 Evaluators = Annotated[Names, must_be("one or more different evaluators", _different), Field(title="NAME ...")]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _import(files: list[str]) -> list[str]:
+    try:
+        import_files(files)
+    except InputError as error:
+        raise PydanticCustomError("import", "{text}", {"text": str(error).rstrip(".")}) from error
+    return files
 
 
 _DEVICE = must_be("auto, cpu, cuda or cuda:N", re.compile(r"auto|cpu|cuda(:\d{1,3})?").fullmatch)
@@ -143,7 +158,14 @@ class CheckpointRule(Settings):
     minutes: Positive | None = 10.0
 
 
-class Runtime(Place, Hardware):
+class Imports(Settings):
+    """Files with code of the user."""
+
+    imports: Annotated[list[str], BeforeValidator(_as_list), AfterValidator(_import), Field(title="FILE ...")] = []
+    """Python files that register losses, augmentations, encoders or methods; their code is run"""
+
+
+class Runtime(Place, Hardware, Imports):
     """Settings that do not affect the result of a run, such as paths and devices; they may change on resume."""
 
     deterministic: bool = False

@@ -38,7 +38,8 @@ def spec_problems(spec: Any, registry: Registry, prefix: str) -> list[str]:
         return [f"`{prefix}` must be a name or a mapping with a `name`, got {spec!r}."]
     arguments = {key: value for key, value in spec.items() if key != "name"}
     if spec["name"] not in registry:
-        return [f"`{prefix}`: unknown {registry.kind} {spec['name']!r}; {nearest(spec['name'], choices(registry))}."]
+        unknown = f"`{prefix}`: unknown {registry.kind} {spec['name']!r}"
+        return [f"{unknown}; {nearest(spec['name'], choices(registry))}; --import FILE adds your own."]
     known, found = registry.arguments(spec["name"]), []
     if not (known.defaults or known.required or known.tensors):
         return [f"`{prefix}.{key}` is not a known key; {spec['name']} takes no arguments." for key in arguments]

@@ -20,14 +20,14 @@ def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
 
 
 def file_digests(config: Config) -> dict[str, str]:
-    """Return path -> digest of the files that an argument of the method names, such as the `vectors` of `clip`."""
-    return {path: _file_digest(Path(path).expanduser()) for path in method_files(config)}
+    """Return path -> digest of the files that settings name, see `named_files`."""
+    return {path: _file_digest(Path(path).expanduser()) for path in named_files(config)}
 
 
-def method_files(config: Config) -> list[str]:
-    """Return the files that an argument of the method names."""
+def named_files(config: Config) -> list[str]:
+    """Return the imported files, and those that an argument of the method names, such as the `vectors` of `clip`."""
     texts = [value for value in config.method.values() if isinstance(value, str) and value]
-    return [text for text in texts if Path(text).expanduser().is_file()]
+    return [*config.imports, *(text for text in texts if Path(text).expanduser().is_file())]
 
 
 class KnownData:

@@ -22,7 +22,7 @@ from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_arguments
-from graphcl.experiment.fingerprint import file_digests, method_files
+from graphcl.experiment.fingerprint import file_digests, named_files
 from graphcl.report.summary import unit
 from graphcl.sweep.folder import Records, read_records, unfinished
 from graphcl.sweep.plan import TABLE_KEYS, Cell, make_plan, sections_of
@@ -107,7 +107,7 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
         elif key != "print_config":
             settings.pop(key, None)
             axes.pop(key, None)
-            if len(values) > 1 and key not in ("seeds", "eval"):
+            if len(values) > 1 and key not in ("seeds", "eval", "imports"):
                 axes[key] = [read_value(Config, key, [value]) for value in values]
             else:
                 settings[key] = read_value(Config, key, values)
@@ -150,7 +150,7 @@ def _check_datasets(cells: Sequence[Cell], records: Records) -> None:
     known, loaded = known_data(records), set()
     for cell in cells:
         arguments = load_arguments(cell.config)
-        if (key := (*arguments.items(), *method_files(cell.config))) in loaded:
+        if (key := (*arguments.items(), *named_files(cell.config))) in loaded:
             continue
         print(f"loading {arguments['source']} ...", flush=True)
         data = {"dataset": load_scored(**arguments)[1], "files": file_digests(cell.config)}

@@ -26,6 +26,7 @@ from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import KnownData, file_digests
 from graphcl.experiment.scores import REFERENCES, is_scored, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
+from graphcl.registry import import_files
 from graphcl.report.summary import environment
 from graphcl.sweep.folder import Records, locked, read_records, unfinished, write_record, write_spec
 from graphcl.sweep.plan import Cell, Plan
@@ -151,6 +152,7 @@ def run_cell(config: Config) -> dict[str, Any]:
     clock, place = Clock(), torch.device("cpu")
     device = worker_device() if config.device == "auto" else config.device
     try:
+        import_files(config.imports)
         place = setup_runtime(config.model_copy(update={"device": device}))
         found = _run(config, clock, place)
     except Exception as error:  # record the error, so that the other cells continue

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from graphcl.cli.command_line import flag
 from graphcl.cli.commands import RUN
 from graphcl.cli.help import topic
 from graphcl.config import make_config
@@ -86,7 +87,7 @@ def test_help_about_lists_and_names():
     assert text.count("\n") <= 40  # fits a screen
     assert max(map(len, text.split("\n"))) <= 120
     options = re.findall(r"^  --(\S+)", RUN.help(True), re.M)
-    assert set(Config.model_fields) <= {name.replace("-", "_") for name in options}
+    assert set(map(flag, Config.model_fields)) <= {f"--{name}" for name in options}
     lists = {"losses": losses, "methods": methods, "augmentations": augmentations, "encoders": encoders}
     for kind, names in (lists | {"evaluators": EVALUATORS, "datasets": (), "configurations": ()}).items():
         assert kind in text

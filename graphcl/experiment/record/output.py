@@ -30,7 +30,7 @@ from graphcl.experiment.seed import SeedResult
 from graphcl.experiment.split import grouped_parts
 from graphcl.losses import Loss
 from graphcl.methods import Method
-from graphcl.registry import encoders
+from graphcl.registry import encoders, registering_modules
 from graphcl.report.summary import ROWS, compared, environment, protocol, score_lines, unit
 from graphcl.system.files import write_whole
 from graphcl.system.signals import Stop
@@ -169,7 +169,7 @@ class RunOutput(Output):
                 print(f"report: {write_report(self.folder.path)}")
             except InputError as error:
                 print(f"no report.html: {error}")
-        if self.config.seeds == [0]:
+        if self.config.seeds == [0] and not registering_modules():  # a command would not know a script's loss
             print(f"one seed of five: graphcl run --resume {self.path} --seeds 0-4 adds the others")
         return result
 

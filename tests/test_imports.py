@@ -1,0 +1,49 @@
+"""Losses of a file, by `--import`: a run, its resumption, a sweep, and messages."""
+
+import pytest
+
+from graphcl.registry import losses
+from graphcl.run import main as run
+from graphcl.sweep.command import main as sweep
+from tests.conftest import restored
+
+LOSS = '''from graphcl.extend import losses
+
+@losses.register("imported")
+def imported(z1, z2):
+    """Distance of the two views."""
+    return (z1 - z2).square().mean() - z1.var()
+'''
+QUICK = ["--epochs", "1", "--seeds", "0", "--eval", "knn", "--report", "false"]
+
+
+def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(LOSS)
+    words = ["--loss", "imported", *QUICK]
+    assert run(words) == 2
+    assert "--import FILE adds your own" in capsys.readouterr().err
+    with restored(losses):
+        assert run([*words, "--import", "mine.py", "--out", "one"]) == 0
+        assert run(["--resume", "one", "--seeds", "0-1", "--report", "false"]) == 0
+        assert "seed 0: finished before" in capsys.readouterr().out
+        axis = ["--loss", "imported", "infonce", *QUICK[:-2], "--import", "mine.py", "--workers", "1", "--out", "two"]
+        assert sweep(axis) == 0  # the worker is a new process
+        assert "| imported " in capsys.readouterr().out
+        (tmp_path / "mine.py").write_text(LOSS + "# another\n")
+        assert run(["--resume", "one"]) == 2
+        assert "mine.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(None, "file 'bad.py' not found"), ("1 / 0", "bad.py fails: ZeroDivisionError: division by zero; ")],
+)
+def test_a_file_that_fails_is_one_line(text, line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if text:
+        (tmp_path / "bad.py").write_text(text)
+    assert run(["--import", "bad.py"]) == 2
+    error = capsys.readouterr().err
+    assert line in error
+    assert error.count("\n") == 1
