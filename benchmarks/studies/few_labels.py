@@ -13,7 +13,7 @@ from study import markdown, means, options, plus_minus, write_tables
 from graphcl.commands.transfer import Transfer, transfer
 from graphcl.evaluate import FoldScores, holm, paired_gain, paired_test
 from graphcl.run import run
-from graphcl.sweep.write import gain_text
+from graphcl.sweep.texts import gain_text
 
 SETS = ["MUTAG", "PROTEINS", "IMDB-BINARY", "IMDB-MULTI", "NCI1", "DD"]
 RATES = [0.01, 0.1]

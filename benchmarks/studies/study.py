@@ -17,8 +17,8 @@ from graphcl.report.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
 from graphcl.sweep.command import progress
 from graphcl.sweep.folder import read_records
+from graphcl.sweep.markdown import to_markdown
 from graphcl.sweep.table import scores_of
-from graphcl.sweep.write import to_markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 SETS = (

@@ -13,15 +13,16 @@ from graphcl.report.style import INK, MUTED, TRAINED, UNTRAINED, panels, style
 
 @dataclass(frozen=True)
 class Bar:
-    """The mean scores in one cell of a table: of the trained encoder by finished seed, and of the untrained encoder."""
+    """The mean scores in one cell of a table: of the trained encoder by finished seed, and of rows without training."""
 
     seeds: Sequence[float]
+    best: float | None = None
     untrained: float | None = None
 
 
 @style()
 def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, label: str = "accuracy in %") -> Any:
-    """Return a figure whose bars extend from the untrained encoder's score to the trained encoder's mean score.
+    """Return a figure whose bars extend from the best score without training to the trained encoder's mean score.
 
     The length of a bar is the gain, so the axis need not start at zero. Dots are seeds, whiskers show one standard
     deviation over seeds. `columns` maps the label of each plot to one `Bar` per row.
@@ -42,25 +43,27 @@ def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, 
         axis.use_sticky_edges = False
         axis.margins(x=0.08)
     marks = [
-        Line2D([], [], color=UNTRAINED, lw=1.6, label="untrained encoder"),
+        Line2D([], [], color=UNTRAINED, lw=1.6, label="best row without training"),
+        Line2D([], [], color=MUTED, lw=1.6, ls=":", label="untrained encoder"),
         Line2D([], [], ls="", color=TRAINED, marker="|", ms=11, mew=2.2, label="trained, mean of the seeds"),
         Line2D([], [], ls="", color=INK, alpha=0.55, marker="o", ms=3, label="a seed"),
         Line2D([], [], color=TRAINED, lw=1.6, label="± standard deviation over seeds"),
     ]
-    figure.legend(handles=marks, loc="outside lower left", ncols=2 if len(columns) < 3 else 4)
+    figure.legend(handles=marks, loc="outside lower left", ncols=2 if len(columns) < 3 else 5)
     return figure
 
 
 def _draw(axis: Any, place: int, bar: Bar) -> None:
-    if bar.untrained is not None:
-        axis.plot([bar.untrained] * 2, [place - 0.5, place + 0.5], color=UNTRAINED, lw=1.6, zorder=2)
+    for score, colour, line in ((bar.untrained, MUTED, ":"), (bar.best, UNTRAINED, "-")):
+        if score is not None:
+            axis.plot([score] * 2, [place - 0.5, place + 0.5], color=colour, ls=line, lw=1.6, zorder=2)
     if not bar.seeds:
         where: dict[str, Any] = {"transform": axis.get_yaxis_transform(), "va": "center", "ha": "center"}
         axis.text(0.5, place, "not finished", color=MUTED, **where)
         return
     mean, deviation = float(np.mean(bar.seeds)), float(np.std(bar.seeds))
-    if bar.untrained is not None:
-        axis.barh(place, mean - bar.untrained, left=bar.untrained, color=TRAINED, alpha=0.35, height=0.56, zorder=1)
+    if bar.best is not None:
+        axis.barh(place, mean - bar.best, left=bar.best, color=TRAINED, alpha=0.35, height=0.56, zorder=1)
     axis.errorbar(mean, place, xerr=deviation, color=TRAINED, lw=1.6, capsize=3, marker="|", ms=11, mew=2.2, zorder=4)
     axis.scatter(bar.seeds, [place] * len(bar.seeds), s=8, color=INK, alpha=0.55, linewidths=0, zorder=5)
     axis.text(1.02, place, f"{mean:.1f}", transform=axis.get_yaxis_transform(), va="center")

@@ -24,11 +24,11 @@ from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import file_digests, named_files
 from graphcl.report.summary import unit
-from graphcl.sweep.folder import Records, read_records, unfinished
+from graphcl.sweep.folder import Records, copy_records, read_records, unfinished
+from graphcl.sweep.markdown import to_markdown
 from graphcl.sweep.plan import TABLE_KEYS, Cell, make_plan, sections_of
 from graphcl.sweep.run import OnCell, default_workers, known_data, load_scored, sweep
 from graphcl.sweep.table import scores_of
-from graphcl.sweep.write import to_markdown
 
 
 class Request(NamedTuple):
@@ -67,7 +67,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
     if SWEEP.show_help(arguments):
         return None
     file, options = SWEEP.split(arguments, *Config.model_fields)
-    own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run")}
+    own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run", "reuse")}
     settings = SWEEP.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
     if not settings.out and file is None:
         raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
@@ -80,7 +80,7 @@ def parse(arguments: Sequence[str]) -> Request | None:
         if not path.is_file():
             raise InputError(f"sweep {file!r} not found; {nearest(file, shipped)}, or pass a file.")
         spec = read_yaml(path)
-    elif not options:
+    elif {key for key, _ in options} <= {*TABLE_KEYS, "print_config"}:  # resume, or lay out the table anew
         if not (out / "sweep.yaml").exists():
             raise InputError(f"{out} holds no sweep to resume; pass a FILE, or axes such as --loss infonce dcl.")
         spec = read_yaml(out / "sweep.yaml")
@@ -98,8 +98,10 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
     settings, axes, table = sections_of(spec)
     for key, values in options:
         key = "recipe" if key == "config" else key
-        if key == "rows":
+        if key in ("rows", "select"):
             table[key] = values
+        elif key == "jointly":
+            table[key] = read_value(SweepSettings, key, values)
         elif key == "baseline" and all("=" in value for value in values):
             table[key] = dict(value.split("=", 1) for value in values)
         elif key in TABLE_KEYS:
@@ -116,6 +118,8 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 
 def _run(request: Request) -> int:
     settings, out, plan = request.settings, request.out, make_plan(request.spec)
+    for folder in settings.reuse:
+        copy_records(Path(folder), out, plan)
     records, total = read_records(out, plan), len(plan.tasks)
     cells = unfinished(plan, records)
     done = total - len(cells)

@@ -69,6 +69,38 @@ def read_records(folder: Path, plan: Plan) -> Records:
     Raises:
         InputError: a cell of the plan was run with other settings.
     """
+    found = _found(folder, plan)
+    places = {frozenset(record["coordinates"].items()): (key, record) for key, record in found.items()}
+    for cell in plan.cells:
+        key, record = places.get(frozenset(cell.coordinates.items()), (cell.key, {}))
+        if key != cell.key and cell.key not in found:
+            changes = differences(record["config"], cell.config.model_dump(), RUNTIME_SETTINGS)
+            version = record.get("versions", {}).get("graphcl", "?")
+            raise InputError(
+                f"{folder} holds a cell `{cell}` with other settings, run by graphcl {version}: "
+                f"{'; '.join(changes)}. Pass another --out, or delete {folder / 'cells' / key}.json."
+            )
+    return found
+
+
+def copy_records(source: Path, folder: Path, plan: Plan) -> None:
+    """Copy the finished cells of `plan` that the sweep in the folder `source` has and that in `folder` lacks.
+
+    Raises:
+        InputError: `source` holds no sweep, or another sweep uses `folder`.
+    """
+    if not (source / "cells").is_dir():
+        raise InputError(f"`reuse`: {source} holds no sweep.")
+    records = _found(source, plan)
+    with locked(folder):
+        for cell in unfinished(plan, _found(folder, plan)):
+            if records.get(cell.key, {}).get("status") == "done":
+                own = {**records[cell.key], "coordinates": dict(cell.coordinates)}
+                write_record(folder / "cells" / f"{cell.key}.json", own)
+
+
+def _found(folder: Path, plan: Plan) -> Records:
+    """Return key -> record of all valid records in a folder; records of earlier versions get their present key."""
     planned = {cell.key for cell in plan.tasks}
     found: Records = {}
     for file in sorted(folder.glob("cells/*.json")):
@@ -83,16 +115,6 @@ def read_records(folder: Path, plan: Plan) -> Records:
                     key = key_of(make_config(record["config"]))
             if found.get(key, {}).get("status") != "done":  # two files may match one cell: prefer a finished one
                 found[key] = record
-    places = {frozenset(record["coordinates"].items()): (key, record) for key, record in found.items()}
-    for cell in plan.cells:
-        key, record = places.get(frozenset(cell.coordinates.items()), (cell.key, {}))
-        if key != cell.key and cell.key not in found:
-            changes = differences(record["config"], cell.config.model_dump(), RUNTIME_SETTINGS)
-            version = record.get("versions", {}).get("graphcl", "?")
-            raise InputError(
-                f"{folder} holds a cell `{cell}` with other settings, run by graphcl {version}: "
-                f"{'; '.join(changes)}. Pass another --out, or delete {folder / 'cells' / key}.json."
-            )
     return found
 
 

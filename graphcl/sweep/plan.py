@@ -20,7 +20,7 @@ MAX_COMBINATIONS = 100_000
 MAX_LINES = 10
 """Largest number of mistakes that one message lists."""
 _SECTIONS = ("settings", "axes", "table")
-TABLE_KEYS = ("rows", "columns", "baseline")
+TABLE_KEYS = ("rows", "columns", "baseline", "select", "jointly", "caption", "label")
 _KEYS = (*_SECTIONS, "version", "folder")
 _SETTINGS = (*Config.model_fields, "recipe")
 _NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
@@ -49,6 +49,30 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Layout:
+    """The layout of a sweep's table.
+
+    Attributes:
+        rows: axes of the rows.
+        columns: axis of the columns.
+        baseline: axis -> label of the baseline, or None. A row is compared with the row that has these labels on these
+            axes and the same labels on all other axes.
+        select: axes on which inner folds choose a label, so that the table has one row for all labels.
+        jointly: whether one label is chosen for all data sets, not one for each.
+        caption: caption of the LaTeX table; None for the default.
+        label: label of the LaTeX table; None for the default.
+    """
+
+    rows: Sequence[str]
+    columns: str
+    baseline: Mapping[str, str] | None = None
+    select: Sequence[str] = ()
+    jointly: bool = False
+    caption: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
     """All cells of a sweep and the layout of its table.
 
@@ -57,19 +81,14 @@ class Plan:
         cells: cells of the table, in the order in which they run.
         references: cells without training, which compute the reference rows; one for each untrained configuration and
             seed.
-        rows: axes of the table's rows.
-        columns: axis of the table's columns.
-        baseline: axis -> label of the baseline, or None. A row is compared with the row that has these labels on these
-            axes and the same labels on all other axes.
+        table: layout of the table.
         spec: specification that the plan was made from.
     """
 
     axes: Mapping[str, Sequence[str]]
     cells: Sequence[Cell]
     references: Sequence[Cell]
-    rows: Sequence[str]
-    columns: str
-    baseline: Mapping[str, str] | None
+    table: Layout
     spec: Mapping[str, Any]
 
     @property
@@ -90,14 +109,14 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         spec: mapping with three optional sections. `settings` are the settings of all cells. `axes` maps the name of a
             setting (`loss`, `loss.temperature`, `dataset`, ...) to a list of values, `recipe` to a list of
             configurations such as `graphcl`, or a new name to a mapping from labels to groups of settings. `table` has
-            the keys `rows`, `columns` and `baseline`.
+            the keys `rows`, `columns`, `baseline`, `select`, `jointly`, `caption` and `label`, see `Layout`.
 
     Raises:
         InputError: an axis, setting or value is invalid; the message has one line for each mistake.
 
     Example:
         >>> plan = make_plan({"axes": {"loss": ["infonce", "dcl"]}, "settings": {"seeds": [0, 1]}})
-        >>> len(plan.cells), len(plan.references), plan.rows
+        >>> len(plan.cells), len(plan.references), plan.table.rows
         (4, 2, ['loss'])
     """
     settings, axes, table = sections_of(spec)
@@ -111,8 +130,13 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         if len(points[axis]) < len(groups):
             raise InputError(f"axis `{axis}` must have different values, got {[label for label, _ in groups]}.")
     labels = {axis: list(found) for axis, found in points.items()}
-    rows, columns, baseline = layout(table, labels)
-    plan = Plan(labels, *_span(settings, points), rows, columns, baseline, dict(spec))
+    plan = Plan(labels, *_span(settings, points), layout(table, labels), dict(spec))
+    references: dict[Any, set[str]] = {}
+    for cell in plan.cells:
+        kept = tuple(label for axis, label in cell.coordinates.items() if axis not in plan.table.select)
+        references.setdefault(kept, set()).add(cell.reference)
+    if any(len(each) > 1 for each in references.values()):
+        raise InputError("`table.select` must be settings of training; the rows without training depend on these.")
     if not plan.evaluators:
         raise InputError("`eval` must be the same for all cells; set it under `settings`.")
     return plan
@@ -231,10 +255,8 @@ def label_of(value: Any) -> str:
     return str(value)
 
 
-def layout(
-    table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]
-) -> tuple[list[str], str, Mapping[str, str] | None]:
-    """Return the axes of the rows, the axis of the columns, and the baseline. By default, columns are data sets.
+def layout(table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Layout:
+    """Return the layout of a table. By default, columns are data sets, and all other axes with two labels are rows.
 
     Args:
         table: the section `table` of the specification.
@@ -243,17 +265,26 @@ def layout(
     Raises:
         InputError: an axis or label is unknown, an axis is missing, or the baseline is ambiguous.
     """
-    columns = table.get("columns") or "dataset"
-    rows = table.get("rows") or [axis for axis, labels in axes.items() if axis != columns and len(labels) > 1]
-    rows = list(rows) if isinstance(rows, list) else [rows]
-    for axis in [columns, *rows]:
+    columns, select = table.get("columns") or "dataset", _listed(table.get("select"))
+    several = [axis for axis, labels in axes.items() if axis not in (columns, *select) and len(labels) > 1]
+    rows = _listed(table.get("rows")) or several
+    for axis in (columns, *rows, *select):
         if not isinstance(axis, str) or axis not in axes:
             raise InputError(f"`table`: `{axis}` is not an axis of this sweep; {nearest(str(axis), axes)}.")
     if len({columns, *rows}) <= len(rows):
         raise InputError(f"`table`: rows and columns must be different axes, got rows {rows} and columns {columns}.")
-    if left := [axis for axis, labels in axes.items() if len(labels) > 1 and axis not in [columns, *rows]]:
+    if left := [axis for axis in several if axis not in rows]:
         raise InputError(f"`table.rows` must name every axis but that of the columns; `{left[0]}` is missing.")
-    return rows, columns, _baseline(table.get("baseline"), rows, axes)
+    if wrong := [axis for axis in select if axis in (columns, *rows)]:
+        raise InputError(f"`table.select`: a label of `{wrong[0]}` is chosen, so it cannot be an axis of the table.")
+    more = {key: table[key] for key in ("jointly", "caption", "label") if table.get(key) is not None}
+    if more.get("jointly", False) not in (True, False):
+        raise InputError(f"`table.jointly` must be true or false, got {more['jointly']!r}.")
+    return Layout(rows, columns, _baseline(table.get("baseline"), rows, axes), select, **more)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [] if value is None else [value]
 
 
 def _baseline(baseline: Any, rows: Sequence[str], axes: Mapping[str, Sequence[str]]) -> Mapping[str, str] | None:

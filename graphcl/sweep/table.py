@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from graphcl.evaluate import LOWER, FoldScores, PairedTest, best_row, holm, paired_test, summarise
+from graphcl.evaluate.scores import least_gain
 from graphcl.experiment.scores import REFERENCES
-from graphcl.sweep.plan import Cell, Plan
+from graphcl.sweep.plan import Cell, Layout, Plan
+from graphcl.sweep.select import select
 
 Labels = tuple[str, ...]
 Place = tuple[Labels, str]
@@ -23,12 +25,14 @@ class Entry:
     Attributes:
         scores: the scores of each finished seed.
         expected: number of planned seeds.
-        failed: number of seeds that failed.
+        failed: number of cells that failed.
+        chosen: selected label -> number of test folds for which the inner folds chose it, see `select`.
     """
 
     scores: Sequence[FoldScores]
     expected: int
     failed: int = 0
+    chosen: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def mean(self) -> float | None:
@@ -50,27 +54,34 @@ class Table:
 
     Attributes:
         evaluator: name of the evaluator.
-        header: axes of the rows.
+        layout: layout of the table.
         rows: labels of each row.
         columns: label of each column.
         entries: place -> results of the trained encoder.
         references: place -> name of a row without training, such as `untrained` -> results.
+        datasets: place -> label of its data set.
         gains: place -> gain over the untrained encoder.
-        gains_over_best: place -> gain over the reference row with the best mean.
+        gains_over_best: place -> gain over the row without training with the best mean.
         gains_over_baseline: place -> gain over the baseline's row.
-        baseline: axis -> label of the baseline, or None.
+        least: place -> gain over the best row without training that a test could have shown, see `least_gain`.
     """
 
     evaluator: str
-    header: Labels
+    layout: Layout
     rows: Sequence[Labels]
     columns: Sequence[str]
     entries: Mapping[Place, Entry]
     references: Mapping[Place, Mapping[str, Entry]]
+    datasets: Mapping[Place, str]
     gains: Mapping[Place, PairedTest]
     gains_over_best: Mapping[Place, PairedTest]
     gains_over_baseline: Mapping[Place, PairedTest]
-    baseline: Mapping[str, str] | None
+    least: Mapping[Place, float]
+
+    @property
+    def header(self) -> Labels:
+        """Axes of the rows."""
+        return tuple(self.layout.rows)
 
     @property
     def metrics(self) -> list[str]:
@@ -79,19 +90,15 @@ class Table:
         return list(found) or ["accuracy"]
 
     def is_best(self, row: Labels, column: str) -> bool:
-        """Return whether no mean of the column is better than this one, and all its reference rows are worse.
+        """Return whether no trained encoder has a better mean on the same data set; means are compared as printed."""
+        rivals = [place for place, name in self.datasets.items() if name == self.datasets[row, column]]
+        own = merit(self.entries[row, column])
+        return own > -math.inf and own == max(merit(self.entries[place]) for place in rivals)
 
-        Means are compared as printed.
-        """
-
-        def value(entry: Entry) -> float:
-            mean = -math.inf if entry.mean is None else round(entry.mean, 2)
-            return -mean if any(score.metric in LOWER for score in entry.scores) else mean
-
-        own = value(self.entries[row, column])
-        references = map(value, self.references[row, column].values())
-        trained = [value(entry) for (_, place), entry in self.entries.items() if place == column]
-        return own == max(trained) and own > max(references, default=math.inf)
+    def is_gain(self, row: Labels, column: str) -> bool:
+        """Return whether the encoder beats the best row without training beyond chance."""
+        gain = self.gains_over_best.get((row, column))
+        return gain is not None and gain.significant and gain.mean > 0
 
     def reference_rows(self) -> list[tuple[str, list[Labels], dict[str, Entry]]]:
         """Return a tuple for each distinct reference row: its name, the rows that it applies to, column -> entry."""
@@ -106,6 +113,12 @@ class Table:
         return list(found.values())
 
 
+def merit(entry: Entry) -> float:
+    """Return the mean of an entry as printed, negative for errors, so that higher is better; -inf without a mean."""
+    mean = -math.inf if entry.mean is None else round(entry.mean, 2)
+    return -mean if entry.scores and entry.scores[0].metric in LOWER else mean
+
+
 def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: str = "svm") -> Table:
     """Return the table of one evaluator's scores.
 
@@ -114,40 +127,63 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
         records: key of a cell -> its record; cells may be missing.
         evaluator: name of the evaluator whose scores to use.
     """
+    layout = plan.table
     places: dict[Place, list[Cell]] = {}
     for cell in plan.cells:
-        row = tuple(cell.coordinates[axis] for axis in plan.rows)
-        places.setdefault((row, cell.coordinates[plan.columns]), []).append(cell)
-    entries: dict[Place, Entry] = {}
+        row = tuple(cell.coordinates[axis] for axis in layout.rows)
+        places.setdefault((row, cell.coordinates[layout.columns]), []).append(cell)
     references: dict[Place, dict[str, Entry]] = {}
     for place, cells in places.items():
-        kept = [records.get(cell.key, {}) for cell in cells]
-        scores = [scores_of(record, evaluator) for record in kept if record.get("status") == "done"]
-        entries[place] = _entry(scores, cells, sum(record.get("status") == "failed" for record in kept))
         before = [records.get(key, {}) for key in dict.fromkeys(cell.reference for cell in cells)]
         given = [record.get("references", {}).get(evaluator, {}) for record in before]
         rows = {name: [FoldScores.of(each[name]) for each in given if name in each] for name in REFERENCES}
-        references[place] = {name: _entry(scores, cells) for name, scores in rows.items() if scores}
+        references[place] = {name: Entry(_sorted(scores), len(before)) for name, scores in rows.items() if scores}
+    entries = _entries(layout, places, records, evaluator)
     untrained = {place: found["untrained"] for place, found in references.items() if "untrained" in found}
     best, baseline = {}, {}
     for (row, column), found in references.items():
         if found:
             best[row, column] = found[best_row({name: entry.scores for name, entry in found.items()})]
-        other = tuple((plan.baseline or {}).get(axis, label) for axis, label in zip(plan.rows, row, strict=True))
+        other = tuple((layout.baseline or {}).get(axis, label) for axis, label in zip(layout.rows, row, strict=True))
         if other != row:
             baseline[row, column] = entries[other, column]
     return Table(
         evaluator=evaluator,
-        header=tuple(plan.rows),
+        layout=layout,
         rows=list(dict.fromkeys(row for row, _ in places)),
-        columns=plan.axes[plan.columns],
+        columns=plan.axes[layout.columns],
         entries=entries,
         references=references,
+        datasets={place: cells[0].coordinates["dataset"] for place, cells in places.items()},
         gains=_gains(entries, untrained),
         gains_over_best=_gains(entries, best),
         gains_over_baseline=_gains(entries, baseline),
-        baseline=plan.baseline,
+        least={place: least_gain(*both) for place, both in _paired(entries, best).items()},
     )
+
+
+def _entries(
+    layout: Layout, places: Mapping[Place, Sequence[Cell]], records: Mapping[str, Mapping[str, Any]], evaluator: str
+) -> dict[Place, Entry]:
+    """Return the entry of each place, with the labels that inner folds select."""
+    found: dict[Place, dict[str, list[FoldScores]]] = {}
+    failed: dict[Place, int] = {}
+    for place, cells in places.items():
+        found[place] = {}
+        for cell in cells:
+            scores = found[place].setdefault(", ".join(cell.coordinates[axis] for axis in layout.select), [])
+            if records.get(cell.key, {}).get("status") == "done":
+                scores.append(scores_of(records[cell.key], evaluator))
+        failed[place] = sum(records.get(cell.key, {}).get("status") == "failed" for cell in cells)
+    groups: dict[Any, dict[Place, dict[str, list[FoldScores]]]] = {}  # places that share a choice
+    for place, labels in found.items():
+        groups.setdefault(place[0] if layout.jointly else place, {})[place] = labels
+    entries = {}
+    for group in groups.values():
+        for place, (scores, chosen) in select(group).items():
+            expected = len(places[place]) // len(found[place])
+            entries[place] = Entry(_sorted(scores), expected, failed[place], chosen if layout.select else {})
+    return {place: entries[place] for place in places}
 
 
 def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
@@ -155,16 +191,24 @@ def scores_of(record: Mapping[str, Any], evaluator: str) -> FoldScores:
     return FoldScores.of(record["scores"][evaluator])
 
 
-def _entry(scores: Iterable[FoldScores], cells: Sequence[Cell], failed: int = 0) -> Entry:
-    return Entry(sorted(scores, key=lambda each: each.seed), len(cells), failed)
+def _sorted(scores: Iterable[FoldScores]) -> list[FoldScores]:
+    return sorted(scores, key=lambda each: each.seed)
+
+
+def _paired(
+    entries: Mapping[Place, Entry], others: Mapping[Place, Entry]
+) -> dict[Place, tuple[list[FoldScores], list[FoldScores]]]:
+    """Return the scores of each entry and of the one in `others`, of the seeds and folds that both have."""
+    found = {}
+    for place, other in others.items():
+        after, before = ({(each.seed, each.folds): each for each in one.scores} for one in (entries[place], other))
+        if common := [split for split in after if split in before]:
+            found[place] = [after[split] for split in common], [before[split] for split in common]
+    return found
 
 
 def _gains(entries: Mapping[Place, Entry], others: Mapping[Place, Entry]) -> dict[Place, PairedTest]:
     """Return the gain of each entry over the one in `others`, on the seeds and folds that both have."""
-    tests: dict[Place, PairedTest] = {}
-    for place, other in others.items():
-        after, before = ({(each.seed, each.folds): each for each in found.scores} for found in (entries[place], other))
-        if common := [split for split in after if split in before]:
-            tests[place] = paired_test([after[split] for split in common], [before[split] for split in common])
+    tests = {place: paired_test(*both) for place, both in _paired(entries, others).items()}
     adjusted = holm([test.p for test in tests.values()])
     return {place: PairedTest(test.mean, p) for (place, test), p in zip(tests.items(), adjusted, strict=True)}

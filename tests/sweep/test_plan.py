@@ -21,7 +21,7 @@ def test_every_combination_once():
     # All cells of a seed come before the cells of the next seed, so that the table fills evenly.
     assert settings == list(product((3, 4), ("infonce", "dcl"), (0.1, 0.5), (8, 16)))
     assert len({cell.key for cell in found.cells}) == 16
-    assert found.rows == ["loss", "loss.temperature", "batch_size"]
+    assert found.table.rows == ["loss", "loss.temperature", "batch_size"]
     # A loss on an axis keeps the arguments that other axes and the settings give it.
     (cell,) = plan({"loss.temperature": [0.3], "loss": ["dcl"]}, seeds=[0], **{"loss.symmetric": False}).cells
     assert (cell.config.loss["temperature"], cell.config.loss["symmetric"]) == (0.3, False)

@@ -324,3 +324,15 @@ def test_a_dask_cluster_that_loses_a_worker_gives_the_same_table(planned, tmp_pa
     with ThreadPoolExecutor(1) as pool:
         sweep(planned, tmp_path / "here", executor=pool)
     assert table(tmp_path / "dask") == table(tmp_path / "here")
+
+
+def test_a_table_is_laid_out_anew_and_shows_cells_of_another_sweep(saved_graphs, tmp_path, inline, capsys):
+    axes = ["--dataset", saved_graphs(), "--seeds", "0", *QUICK]
+    assert main(["--loss", "infonce", "dcl", "--out", str(tmp_path / "one"), *axes]) == 0
+    assert main(["--out", str(tmp_path / "one"), "--rows", "dataset", "--columns", "loss"]) == 0
+    assert "| dataset | infonce | dcl |" in re.sub(" +", " ", capsys.readouterr().out)
+    both = ["--loss", "infonce", "dcl", "hcl", "--out", str(tmp_path / "two"), "--reuse", str(tmp_path / "one")]
+    assert main([*both, *axes]) == 0
+    assert "4 cells, 1 of them reference rows; 3 finished" in capsys.readouterr().out
+    assert main([*both, *axes, "--reuse", str(tmp_path)]) == 2
+    assert "holds no sweep" in capsys.readouterr().err

@@ -10,8 +10,11 @@ import pytest
 
 from graphcl.evaluate import FoldScores, paired_test
 from graphcl.sweep import make_plan, make_table
+from graphcl.sweep.across import Duel, across
 from graphcl.sweep.figures import write_figures
-from graphcl.sweep.write import to_csv, to_latex, to_markdown
+from graphcl.sweep.latex import to_latex
+from graphcl.sweep.markdown import to_markdown
+from graphcl.sweep.write import to_csv
 
 ROWS = {"majority": -20, "statistics": -2, "untrained": 0, "calibrated": 1}
 """Row without training -> its made-up distance from the untrained encoder, in percentage points."""
@@ -71,14 +74,66 @@ def test_places_and_paired_corrected_differences(plan, records):
 def test_markdown_and_latex(plan, records):
     text, latex = (write(make_table(plan, records)) for write in (to_markdown, to_latex))
     assert [row for row in ROWS if re.search(rf"^\| {row} +\|", text, re.MULTILINE)] == list(ROWS)
-    assert "Gain over the best reference row, on the same seeds and folds, in percentage points (p):" in text
-    assert text.count("**8") == latex.count(r"\textbf{8") == 2  # the best of each column
+    assert "Gain over the best row without training, on the same seeds and folds, in percentage points (p):" in text
+    assert latex.count(r"\textbf{") == text.count(" **") == 6  # all six are beyond chance
+    assert text.count("**†") == 2  # the best of each column
     rows = [line for line in latex.split("\n") if line.endswith(r"\\")]
-    assert [line.split(" & ")[0] for line in rows] == ["loss", *ROWS, "infonce", "dcl", "hcl"]
-    assert [row.count("*") for row in rows[6:8]] == [2, 0]  # significantly better than the baseline in both columns
-    for cell in plan.references:  # make a reference row better than every trained row
+    kinds = ["infonce", "dcl", "hcl"]
+    names = [line.split(" & ")[0] for line in rows if "multicolumn" not in line]
+    assert names == ["loss", *ROWS, *kinds, *kinds, "dcl", "hcl"]  # scores, gains over the best row, over the baseline
+    assert [row.count("ddagger") for row in rows[5:8]] == [0, 2, 0]
+    for cell in plan.references:  # make a row without training better than every trained row
         records[cell.key]["references"]["svm"]["statistics"]["accuracy"] = [99.0] * 10
     assert to_markdown(make_table(plan, records)).count("**8") == 0
+
+
+def test_caption_and_label_of_the_latex_table(records):
+    latex = to_latex(make_table(make_plan({"settings": {"seeds": [0]}, "table": {"caption": "$x$", "label": "t"}}), {}))
+    assert r"\caption{$x$}" in latex
+    assert r"\label{t}" in latex
+
+
+def test_with_data_sets_as_rows_the_best_is_that_of_a_data_set():
+    axes = {"dataset": ["MUTAG", "NCI1"], "loss": ["infonce", "dcl"]}
+    score = {"MUTAG": 90, "NCI1": 70}
+    plan, found = made(axes, lambda cell: score[cell.coordinates["dataset"]], {"rows": "dataset", "columns": "loss"})
+    for cell in plan.cells:
+        if cell.coordinates["loss"] == "dcl":
+            found[cell.key]["scores"]["svm"]["accuracy"] = [score[cell.coordinates["dataset"]] + 1.0] * 10
+    table = make_table(plan, found)
+    assert {place for place in table.entries if table.is_best(*place)} == {(("MUTAG",), "dcl"), (("NCI1",), "dcl")}
+
+
+def test_inner_folds_select_a_value_for_each_test_fold():
+    axes = {"loss.temperature": [0.1, 0.5], "dataset": ["MUTAG", "NCI1"]}
+    inner = {("0.1", "MUTAG"): [9, 1], ("0.5", "MUTAG"): [2, 4], ("0.1", "NCI1"): [5, 5], ("0.5", "NCI1"): [0, 0]}
+    test = {"0.1": [60.0, 50.0], "0.5": [95.0, 70.0]}
+    for jointly, folds in ((False, {"MUTAG": (60.0, 70.0), "NCI1": (60.0, 50.0)}), (True, {"MUTAG": (60.0, 50.0)})):
+        table = {"select": "loss.temperature", "jointly": jointly}
+        plan, found = made(axes, table=table, evaluation={"folds": 2, "inner_folds": 2})
+        for cell in plan.cells:
+            place = cell.coordinates["loss.temperature"], cell.coordinates["dataset"]
+            found[cell.key]["scores"]["svm"] |= {"accuracy": test[place[0]], "inner": inner[place]}
+        entries = make_table(plan, found).entries
+        assert {name: entries[(), name].scores[0].accuracy for name in folds} == folds
+        assert entries[(), "NCI1"].chosen == {"0.1": 2}
+        del found[plan.cells[0].key]  # a seed counts only if all its values are finished
+        assert make_table(plan, found).entries[(), plan.cells[0].coordinates["dataset"]].scores == []
+
+
+def test_ranks_and_wilcoxons_test_over_data_sets():
+    names = [f"d{i}" for i in range(6)]
+    axes = {"loss": ["infonce", "dcl"], "dataset": names}
+    plan, found = made(axes, lambda cell: 70 + names.index(cell.coordinates["dataset"]) / 9 + 20 * ("dcl" in str(cell)),
+                       {"baseline": "infonce"})  # fmt: skip
+    result = across(make_table(plan, found))
+    assert result.ranks["dcl"] == 1
+    assert result.ranks["infonce"] < result.ranks["majority"]
+    assert result.duels["baseline"]["dcl"] == Duel(6, 0, 0, p=0.03125)  # the smallest p of six pairs, 2 / 2^6
+    other = result.duels["best row without training"]
+    assert (other["dcl"].wins, other["infonce"].losses) == (6, 6)
+    assert result.critical_difference == pytest.approx(2.850 * np.sqrt(6 * 7 / 36), abs=2e-3)  # Demsar's table 5, k = 6
+    assert across(make_table(*made({**axes, "dataset": names[:2]}))) is None
 
 
 def test_csv_is_tidy(plan, records):

@@ -1,0 +1,68 @@
+"""Write a table of a sweep as Markdown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from graphcl.evaluate import LOWER
+from graphcl.sweep.across import Across, across
+from graphcl.sweep.table import Entry, Table
+from graphcl.sweep.texts import gain_rows, gains_of, head_of, legend, metric_names, p_text, score_rows
+
+
+def to_markdown(table: Table) -> str:
+    """Return a table as Markdown: scores, gains, selected labels, rows over data sets, and a legend."""
+    head = head_of(table)
+    lines = [f"### {table.evaluator}: {metric_names(table)}, mean ± deviation between seeds", ""]
+    lines += _markdown(head, score_rows(table, "**{}**".format))
+    unit = "the metric's unit, a lower error is a gain" if LOWER & {*table.metrics} else "percentage points"
+    for over, found in gains_of(table).items():
+        rows = gain_rows(table, found)
+        if found is table.gains_over_best and rows:
+            rows.append(["least gain", *[""] * (len(head) - len(table.columns) - 1), *_least(table)])
+        lines += ["", f"Gain over {over}, in {unit} (p):", "", *_markdown(head, rows)]
+    if table.layout.select:
+        what = ", ".join(table.layout.select)
+        rows = [[*(r or ("trained",)), *(_chosen(table.entries[r, c]) for c in table.columns)] for r in table.rows]
+        lines += ["", f"Selected {what} (number of test folds), by inner folds:", "", *_markdown(head, rows)]
+    if (over_datasets := across(table)) is not None:
+        lines += ["", *_over_datasets(over_datasets)]
+    least = "Least gain: what this test finds in four of five repetitions, without the adjustment; median of the rows."
+    return "\n".join([*lines, "", legend(table), *[least] * any(map(math.isfinite, table.least.values()))])
+
+
+def _least(table: Table) -> list[str]:
+    """Return for each column the median of the gains that its tests could have shown."""
+    found = [[table.least.get((row, column), math.inf) for row in table.rows] for column in table.columns]
+    return [f"{value:.2f}" if math.isfinite(value := statistics.median(each)) else "-" for each in found]
+
+
+def _chosen(entry: Entry) -> str:
+    counts = sorted(entry.chosen.items(), key=lambda item: -item[1])
+    return ", ".join(f"{label} ({count})" for label, count in counts if count)
+
+
+def _over_datasets(found: Across) -> list[str]:
+    rows = []
+    for row, rank in sorted(found.ranks.items(), key=lambda item: item[1]):
+        duels = [own.get(row) for own in found.duels.values()]
+        texts = [f"{duel.wins}/{duel.ties}/{duel.losses} ({p_text(duel.p)})" if duel else "" for duel in duels]
+        rows.append([row, f"{rank:.2f}", *texts])
+    n = len(found.datasets)
+    few = " With fewer than six data sets, p cannot fall below 0.05." * (n < 6)
+    return [
+        f"Over {n} data sets: mean rank (1 is best); wins/ties/losses (p of Wilcoxon's signed-rank test over the data "
+        f"sets, two-sided, Holm).{few} By Nemenyi's test, ranks differ from {found.critical_difference:.2f} on.",
+        "",
+        *_markdown(["row", "rank", *(f"against the {name}" for name in found.duels)], rows),
+    ]
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    texts = [[" ".join(each.split()).replace("|", r"\|") for each in line] for line in (head, *rows)]
+    widths = [max(3, *(len(line[i]) for line in texts)) for i in range(len(head))]
+    lines = [" | ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)) for line in texts]
+    rule = "|".join("-" * (width + 2) for width in widths)
+    return [f"| {lines[0]} |", f"|{rule}|", *(f"| {line} |" for line in lines[1:])]
