@@ -78,8 +78,8 @@ class Embed(Hardware, Place, Table, Imports):
     encoder: EncoderFile
     dataset: DatasetName
     out: Annotated[str, Field(title="FILE")]
-    """new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .parquet with the columns id, y, h0,
-    h1, ... (pip install "graphcl[parquet]")"""
+    """new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .csv, or .parquet, with the columns id,
+    y, h0, h1, ... (pip install "graphcl[parquet]")"""
     force: Force = False
     seed: EncoderSeed = None
     batch_size: Count = Field(1024, description="graphs embedded at a time")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from torch_geometric.data import Batch
 
 from graphcl.cli.commands import EMBED, Embed
 from graphcl.config.settings import TABLE
+from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
@@ -38,7 +41,7 @@ def embed(settings: Embed) -> str:
     """
     suffix = Path(settings.out).suffix
     if suffix not in WRITERS:
-        raise InputError(f"`out` must end in {' or '.join(WRITERS)}, got {settings.out!r}.")
+        raise InputError(f"`out` must end in .npz, .parquet or .csv, got {settings.out!r}.")
     out = new_file(settings.out, settings.force)
     if suffix == ".parquet":
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
@@ -49,7 +52,7 @@ def embed(settings: Embed) -> str:
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     loader = make_loader(dataset, settings.batch_size, device=device)
     model = MODELS[dataset.rows](encoder.to(device), projector="none")
-    blocks = _blocks(model, loader, dataset.classes)
+    blocks = _blocks(model, loader, dataset)
     write_whole(out, lambda file: WRITERS[suffix](file, blocks, dataset.num_rows, description.out_channels))
     numbers = f"{description.out_channels} numbers per {dataset.rows[:-1]}"
     return f"{dataset}, features: {dataset.features}; {numbers} in {out}"
@@ -58,15 +61,12 @@ def embed(settings: Embed) -> str:
 main = EMBED.main(embed)
 
 
-def _blocks(model: nn.Module, loader: Iterable[Batch], classes: Tensor | None) -> Iterator[Block]:
-    """Yield ids, labels, groups and embeddings of each batch; `y` is an index into `classes [C]`, if there are any."""
-    done = 0
+def _blocks(model: nn.Module, loader: Iterable[Batch], dataset: GraphDataset) -> Iterator[Block]:
+    """Yield ids, labels, groups and embeddings of each batch of a loader in the order of the data set."""
+    done, ids, classes = 0, dataset.ids, dataset.classes
     for h, batch in embed_batches(model, loader):
-        n = len(h)
-        ids, y = batch.get("id"), batch.get("y")
-        ids = ids.tolist() if isinstance(ids, Tensor) else ids
-        own = isinstance(ids, list) and len(ids) == n and all(isinstance(each, int | str) for each in ids)
-        block = {"id": np.asarray(ids if own else range(done, done + n))}
+        n, y = len(h), batch.get("y")
+        block = {"id": ids[done : done + n]}
         if isinstance(y, Tensor) and y.dim() > 0 and y.size(0) == n:  # else not one row per graph, thus no labels
             block["y"] = (y if classes is None else classes[y.cpu()]).cpu().numpy()
         if isinstance(group := batch.get("group"), Tensor) and len(group) == n:
@@ -100,18 +100,35 @@ def write_parquet(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, wid
 
     writer = None
     for group in _groups(blocks):
-        columns: Block = {}
-        for name, values in group.items():
-            columns |= {name: values} if values.ndim == 1 else {f"{name}{i}": each for i, each in enumerate(values.T)}
-        table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+        table = pyarrow.table({name: pyarrow.array(values) for name, values in _columns(group).items()})
         writer = writer or ParquetWriter(file, table.schema)
         writer.write_table(table)
     if writer is not None:
         writer.close()
 
 
-WRITERS = {".npz": write_npz, ".parquet": write_parquet}
+def write_csv(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
+    """Write a CSV file with the columns of `write_parquet`; arguments as for `write_npz`."""
+    lines = io.TextIOWrapper(file, "utf-8", newline="")
+    writer = csv.writer(lines)
+    for number, block in enumerate(blocks):
+        columns = _columns(block)
+        if number == 0:
+            writer.writerow(columns)
+        writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+    lines.detach()
+
+
+WRITERS = {".npz": write_npz, ".parquet": write_parquet, ".csv": write_csv}
 """File name suffix -> function that writes the format."""
+
+
+def _columns(block: Block) -> Block:
+    """Return the columns of a block, with one column for each column of a matrix."""
+    columns: Block = {}
+    for name, values in block.items():
+        columns |= {name: values} if values.ndim == 1 else {f"{name}{i}": each for i, each in enumerate(values.T)}
+    return columns
 
 
 def _groups(blocks: Iterator[Block]) -> Iterator[Block]:

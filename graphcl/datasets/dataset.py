@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
@@ -102,6 +103,16 @@ class GraphDataset(InMemoryDataset):
         """
         group = self._data.get("group") if self.rows == "graphs" else None
         return group if group is None or self._indices is None else group[torch.as_tensor(list(self.indices()))]
+
+    @property
+    def ids(self) -> np.ndarray:
+        """Id of each row, `[n]`: the attribute `id` of the graphs, a number or a string each; else its index."""
+        own, n = self._data.get("id") if self.rows == "graphs" else None, self.num_rows
+        values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
+        if not isinstance(values, list) or not all(isinstance(each, int | str) for each in values):
+            return np.arange(n)
+        found = np.asarray(values if self._indices is None else [values[i] for i in self.indices()])
+        return found if len(found) == n else np.arange(n)
 
     @property
     def num_rows(self) -> int:

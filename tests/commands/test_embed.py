@@ -1,5 +1,7 @@
 """`graphcl embed`: node features of other graphs, output files, error messages."""
 
+import csv
+
 import numpy as np
 import pytest
 import torch
@@ -97,6 +99,19 @@ def test_npz(ids, encoder, tmp_path, capsys):
             assert arrays["id"].tolist() == (ids or list(range(36)))
             assert ids or arrays["y"].tolist() == [0, 1] * 18
     assert f" classes), features: labels; 12 numbers per graph in {out}" in capsys.readouterr().out
+
+
+def test_csv(encoder, tmp_path):
+    path, expected = encoder
+    graphs, out = small_graphs(), tmp_path / "e.csv"
+    for number, graph in enumerate(graphs):
+        graph.id = 100 + number
+    assert main([path, "--dataset", saved(graphs, tmp_path), "--out", str(out), "--batch-size", "8"]) == 0
+    with open(out, newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert (list(lines[0]), len(lines)) == (["id", "y", *(f"h{number}" for number in range(12))], 36)
+    assert [line["id"] for line in lines] == [str(100 + number) for number in range(36)]
+    np.testing.assert_allclose([float(line["h3"]) for line in lines], expected[4][:, 3], rtol=1e-5)
 
 
 def test_parquet(encoder, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
     FOLDER/graphcl.json     name, features, classes, number of graphs, slices file of each attribute, ...
     FOLDER/x.npy            the attribute `x` of all graphs, concatenated as in PyG's `InMemoryDataset`
     FOLDER/x.slices.npy     start of each graph in `x`, `[n + 1]`; attributes with equal slices share one file
+    FOLDER/id.npy           a string attribute of all graphs, concatenated as UTF-8 bytes
     FOLDER/split.train.npy  benchmark only: indices of the training graphs; also split.valid.npy, split.test.npy
 
 `numpy.load(file, mmap_mode="r")` reads each `.npy` file. Writing a folder checks all values. Opening a folder checks
@@ -11,13 +12,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.separate import separate
@@ -54,6 +56,8 @@ class Meta(Settings):
     classes: list[_Int64] | None = None
     attributes: dict[str, str]
     """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""
+    texts: list[str] = Field([])
+    """Attributes that hold a string for each graph, as UTF-8 bytes."""
     benchmark: _BenchmarkMeta | None = None
 
 
@@ -156,6 +160,8 @@ def _open(path: Path) -> MappedDataset:
         size = value.size(data.__cat_dim__(key, value) or 0) if value.dim() else -1
         _need(size == int(cut[-1]), path / f"{key}.npy", f"of {int(cut[-1])} entries, as {cut_as}.slices.npy", value)
         data[key], slices[key] = value, cut
+        if key in meta.texts:
+            data[key], slices[key] = _texts(value, cut, path / f"{key}.npy"), torch.arange(n + 1)
     x, edges, y = data.x, data.edge_index, data.y
     numbers = x.is_floating_point() or x.dtype == torch.long
     _need(x.dim() == 2 and numbers, path / "x.npy", "[N, F] of floating numbers or int64", x)
@@ -184,6 +190,16 @@ def _open(path: Path) -> MappedDataset:
     dataset = MappedDataset(data, slices, meta.name, meta.features, classes, meta.degree_columns, benchmark)
     dataset.folder = path
     return dataset
+
+
+def _texts(value: Tensor, cut: Tensor, file: Path) -> list[str]:
+    """Return the strings whose UTF-8 bytes `value` holds, of which string i starts at `cut[i]`."""
+    _need(value.dtype == torch.uint8 and value.dim() == 1, file, "bytes", value)
+    whole, ends = value.numpy().tobytes(), cut.tolist()
+    try:
+        return [whole[start:end].decode() for start, end in itertools.pairwise(ends)]
+    except UnicodeDecodeError:
+        raise InputError(f"{file} must be UTF-8; write the folder again.") from None
 
 
 def _read_meta(file: Path) -> Meta:

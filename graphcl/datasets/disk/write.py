@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,12 @@ class _Writer:
             raise InputError(f"{self._name}: only some graphs have `{key}`; give it to all graphs or to none.")
         for key, column in self._columns.items():
             value = classes[data.y] if key == "y" and classes is not None else data[key]
-            column.add(value, slices[key][: count + 1].cpu(), self._num_graphs, self._on_write)
+            cut = slices[key][: count + 1].cpu()
+            if column.text != _is_text(value):
+                raise InputError(f"{self._name}: `{key}` of some graphs is a string, of others a number; use one type.")
+            if column.text:
+                value, cut = _as_bytes(list(value)[:count])
+            column.add(value, cut, self._num_graphs, self._on_write)
         self._num_graphs += count
 
     def finish(self) -> None:
@@ -141,6 +146,7 @@ class _Writer:
         meta = Meta.of({
             "name": self._name, "features": self._last.features, "degree_columns": self._last.degree_columns,
             "num_graphs": self._num_graphs, "attributes": cut_as,
+            "texts": [key for key, column in self._columns.items() if column.text],
             "classes": None if self._classes is None else self._classes.tolist(),
             "benchmark": benchmark and {key: each for key, each in vars(benchmark).items() if key != "split"},
         })  # fmt: skip
@@ -156,8 +162,11 @@ class _Column:
 
     def __init__(self, folder: Path, key: str, data: Data, what: str, files: contextlib.ExitStack) -> None:
         value = data[key]
+        self.text = _is_text(value)
+        if self.text:
+            value, _ = _as_bytes(value)
         if not isinstance(value, Tensor):
-            raise InputError(f"{what}: `{key}` cannot be stored, only tensors and numbers; remove it.")
+            raise InputError(f"{what}: `{key}` cannot be stored, only tensors, numbers and strings; remove it.")
         self.values, self.cuts = folder / f"{key}.npy", folder / f"{key}.slices.npy"
         self._dim = (data.__cat_dim__(key, value) or 0) % max(value.dim(), 1)
         self._what, self._dtype = f"{what}: `{key}`", value.dtype
@@ -206,6 +215,17 @@ class _Column:
         values = np.memmap(self.values, np.int64, "r+", HEADER)
         values[:] = np.searchsorted(classes.numpy(), values)
         values.flush()
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _as_bytes(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Return the UTF-8 bytes of all strings, and the start of each string with the end of the last one, `[n + 1]`."""
+    every = [text.encode(errors="replace") for text in texts]
+    whole = np.frombuffer(b"".join(every), np.uint8).copy()
+    return torch.from_numpy(whole), torch.tensor([0, *map(len, every)]).cumsum(0)
 
 
 def _append(file: Any, values: Tensor) -> None:

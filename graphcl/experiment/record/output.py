@@ -118,7 +118,8 @@ class RunOutput(Output):
             print(f"graphcl: seed {seed}: {warning}", file=sys.stderr)
         for epoch in result.history:  # restore rows of resumed epochs that the log has lost
             folder.epochs.add(seed, epoch)
-        folder.add_seed(seed, result.model.encoder, describe(config, dataset, result.model), result.h, result.y)
+        description = describe(config, dataset, result.model)
+        folder.add_seed(seed, result.model.encoder, description, result.h, result.y, dataset.ids)
         self.seconds = _added(self.seconds, result.seconds)
 
         seeds = [*folder.finished, seed]

@@ -89,11 +89,13 @@ class RunFolder:
         description: EncoderDescription,
         h: torch.Tensor,
         y: torch.Tensor | None,
+        ids: np.ndarray,
     ) -> None:
-        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to the arrays `h`, `seeds` and `y` on disk."""
+        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `id` and `y` on disk."""
         self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
         self._embeddings[seed] = h.numpy()
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
+        arrays["id"] = ids
         if y is not None:
             arrays["y"] = y.numpy()
         write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))

@@ -46,6 +46,7 @@ ATTRIBUTES = {
     "whole-numbers": {"keys": ("x",), "more": lambda i: {"y": 7 - 3 * (i % 2), "level": i}},
     "regression-and-faces": {"more": lambda i: {"y": i / 2, "face": torch.arange(i).repeat(3, 1)}},
     "three-axes": {"more": lambda i: {"cube": torch.rand(i + 2, 2, 3), "rest": torch.arange(i % 2)}},
+    "strings": {"more": lambda i: {"id": "" if i == 2 else f"graph ü{i}", "note": "same"}},
     "dtypes": {"more": lambda i: {"a": torch.ones(1).half(), "b": torch.ones(2).short(), "c": torch.ones(1) * 1j}},
 }
 
