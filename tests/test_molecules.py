@@ -35,7 +35,7 @@ def test_a_run_scores_classical_rows_on_the_split_and_its_encoder_embeds(folder,
     assert {"untrained", "ecfp4", "descriptors", "trained"} <= scores.keys()
     printed = capsys.readouterr().out
     assert "ECFP4 fingerprints" in printed
-    assert f"1 invalid rows in {out / 'invalid.csv'}" in printed
+    assert f"invalid rows: 1, in {out / 'invalid.csv'}" in printed
     assert (out / "invalid.csv").read_text() == "id,line,smiles\n50,52,C((\n"
 
     arrays = folder / "h.npz"

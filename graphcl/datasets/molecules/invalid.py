@@ -26,4 +26,4 @@ def write_invalid(rows: Iterable[InvalidRow], path: Path) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([InvalidRow._fields, *rows])
     write_text(path, text.getvalue())
-    return f"; {len(rows)} invalid rows in {path}"
+    return f"; invalid rows: {len(rows)}, in {path}"
