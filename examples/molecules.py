@@ -1,13 +1,13 @@
-"""Nearest neighbours of a molecule: python examples/molecules.py [SMILES [neighbours.svg]]
+"""Nearest neighbours of a molecule: python examples/molecules.py [SMILES [neighbours.png]]
 
 Embeds some drugs, written as SMILES, with the encoder that is installed with graphcl, and prints the drugs most similar
 to the given one (default: ibuprofen) by the cosine of centred embeddings. Expect ketoprofen and naproxen, its
-relatives, first. With a file name, draws them too. Needs graphcl[molecules].
+relatives, first. With a file name, draws them too; a notebook shows the result of `draw`. Needs graphcl[molecules].
 """
 
 import sys
-from pathlib import Path
 
+from PIL.Image import Image
 from rdkit.Chem import Draw, MolFromSmiles
 from sklearn.metrics.pairwise import cosine_similarity
 
@@ -31,17 +31,27 @@ DRUGS = {
 }
 
 
-def main(query: str = "CC(C)Cc1ccc(cc1)C(C)C(=O)O", picture: str | None = None) -> list[str]:
+def neighbours(query: str, count: int = 5) -> dict[str, float]:
+    """Return the names of the drugs most similar to `query`, with their similarity."""
     h = GraphCL.pretrained("molecules").transform([query, *DRUGS.values()])
     similarity = cosine_similarity(h[:1] - h.mean(axis=0), h[1:] - h.mean(axis=0))[0]
-    nearest = [(list(DRUGS)[number], similarity[number]) for number in similarity.argsort()[::-1][:5]]
-    for name, value in nearest:
+    return {list(DRUGS)[number]: similarity[number] for number in similarity.argsort()[::-1][:count]}
+
+
+def draw(query: str, nearest: dict[str, float]) -> Image:
+    """Return a picture of the query and its neighbours."""
+    molecules = [MolFromSmiles(each) for each in (query, *map(DRUGS.get, nearest))]
+    captions = ["query", *(f"{name}, {value:.2f}" for name, value in nearest.items())]
+    return Draw.MolsToGridImage(molecules, molsPerRow=3, legends=captions)
+
+
+def main(query: str = "CC(C)Cc1ccc(cc1)C(C)C(=O)O", picture: str | None = None) -> list[str]:
+    nearest = neighbours(query)
+    for name, value in nearest.items():
         print(f"{value:6.2f}  {name}")
     if picture is not None:
-        molecules = [MolFromSmiles(each) for each in (query, *(DRUGS[name] for name, _ in nearest))]
-        captions = ["query", *(f"{name}, {value:.2f}" for name, value in nearest)]
-        Path(picture).write_text(Draw.MolsToGridImage(molecules, molsPerRow=3, legends=captions, useSVG=True))
-    return [name for name, _ in nearest]
+        draw(query, nearest).save(picture)
+    return list(nearest)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 from functools import partial
 from pathlib import Path
@@ -15,8 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 from graphcl.arguments import keywords, named_arguments, resembling, to_python
 from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
-from graphcl.datasets import load_dataset
+from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.groups import with_groups
+from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, dry_run, pick_device
 from graphcl.experiment.encoder_input import load_for
@@ -26,6 +29,7 @@ from graphcl.models.contrastive import with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
 from graphcl.models.saved import installed_encoders, load_encoder, read_saved, save_encoder
 from graphcl.system.files import new_file, write_whole
+from graphcl.system.threads import one_thread
 from graphcl.training.loop import embed
 
 Named = str | dict[str, Any]
@@ -39,6 +43,8 @@ _SETTINGS = tuple(
     if name in {*TRAINING, "features", "max_degree", "device"} - {"views", "loss", "method"}
 )
 """Settings of a run that are keywords of `GraphCL`, in the order of the command line."""
+_FEW = 256
+"""Fewer graphs than this are embedded by one thread."""
 _NAMED = tuple(setting.removeprefix("views.") for setting in NAMED)
 
 
@@ -61,9 +67,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     returns a float32 array `[n, H]`, where H is the encoder's `out_channels`. In a pipeline, put a `StandardScaler`
     between this transformer and a classifier.
 
-    `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, a name, or a
-    path. Labels are optional, and training does not use them. `GridSearchCV` and similar tools can split a list, a
-    pandas Series or a PyG data set. `transform` builds node features in the same way as `fit` did.
+    `X` can be anything that `load_dataset` accepts: a PyG data set, a list of `Data` or networkx graphs, SMILES or
+    RDKit molecules in a list, Series or DataFrame, a name, or a path. `transform` also takes one SMILES. Labels are
+    optional, and training does not use them. `GridSearchCV` and similar tools can split a list, a pandas Series or a
+    PyG data set. `transform` builds node features in the same way as `fit` did.
 
     The arguments of a loss, method, view or encoder are parameters too: `set_params(loss__temperature=0.5)`, or
     `graphcl__loss__temperature` in the grid of a pipeline. scikit-learn's scores are fractions in [0, 1]; the scores of
@@ -76,12 +83,15 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         first: augmentation for the first view, such as `{"name": "node_drop", "ratio": 0.1}`; default: `random4`, or
             the only kind that the method accepts; with `positives="group"`: identity.
         second: augmentation for the second view; default as for `first`.
-        encoder: name of a registered encoder, or a dict with its arguments; "auto": molecule_gine if `X` is the name of
-            an OGB set of molecules, else gin. Or a module of your own, which is copied before training. Or a function
-            that takes the number of node feature columns and returns a module. `ContrastiveModel` documents the call.
+        encoder: name of a registered encoder, or a dict with its arguments; "auto": molecule_gine for molecules, else
+            gin. Or a module of your own, which is copied before training. Or a function that takes the number of node
+            feature columns and returns a module. `ContrastiveModel` documents the call.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
             device, projection, projector, positives, singles, batch_size, shuffle_window, precise_bn, and those of
             `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run --help all` explains them.
+        invalid: on a row without a valid molecule: "stop" raises InputError; "skip" warns, and `fit` leaves the row
+            out, `transform` returns NaN in its place.
+        standardise: whether to reduce each molecule to its largest fragment, neutralised.
         random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
     Attributes:
@@ -112,6 +122,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         second: Named | None = None,
         encoder: Named | OwnEncoder = "auto",
         *,
+        invalid: str = "stop",
+        standardise: bool = False,
         random_state: int | np.random.RandomState | None = _RUN.seeds[0],
         **settings: Any,
     ) -> None:
@@ -120,6 +132,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.first = first
         self.second = second
         self.encoder = encoder
+        self.invalid = invalid
+        self.standardise = standardise
         self.random_state = random_state
         for name in _SETTINGS:
             setattr(self, name, settings.pop(name, getattr(_RUN, name)))
@@ -150,10 +164,12 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         config = self._config(seed, X, groups)
         device = pick_device(config.device)
         categories = own is None and takes_categories(config.encoder["name"])
-        dataset = load_dataset(
-            _listed(X), features=config.features, max_degree=config.max_degree, categories=categories
-        )
+        given = {"max_degree": config.max_degree, "categories": categories, **self._molecules()}
+        dataset = load_dataset(_listed(X), features=config.features, **given)
         if groups is not None:
+            if dataset.invalid and len(groups) > len(dataset):
+                every = list(groups)
+                groups = [every[row] for row in dataset.id.tolist()]
             dataset = with_groups(dataset, groups)
         dry_run(config, dataset, own)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
@@ -163,12 +179,18 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the embeddings `[n, H]` of the graphs `X`; an invalid molecule raises InputError, to keep the rows."""
+        """Return the embeddings `[n, H]` of the graphs `X`; of an invalid molecule, NaN if `invalid` is "skip"."""
         check_is_fitted(self)
-        dataset = load_for(self.description_, _listed(X), invalid="stop")
+        with one_thread():
+            dataset = load_for(self.description_, [X] if is_smiles(X) else _listed(X), **self._molecules())
         device = next(self.model_.parameters()).device
-        h, _ = embed(self.model_, make_loader(dataset, 1024, device=device))
-        return h.numpy()
+        with one_thread(len(dataset) < _FEW):
+            h, _ = embed(self.model_, make_loader(dataset, 1024, device=device))
+        if not dataset.invalid or isinstance(X, GraphDataset):
+            return h.numpy()
+        rows = np.full((len(h) + len(dataset.invalid), h.size(1)), np.nan, dtype=np.float32)
+        rows[dataset.id] = h
+        return rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the encoder and its description to a new file, which `load` and `load_encoder` read.
@@ -224,7 +246,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return loaded
 
     @classmethod
-    def pretrained(cls, name: str, device: str = "auto") -> GraphCL:
+    def pretrained(cls, name: str, device: str = "auto", **settings: Any) -> GraphCL:
         """Return a fitted estimator with the encoder `name`, which is installed with graphcl.
 
         `fit` would train it anew. As a step of a pipeline, wrap it in scikit-learn's `FrozenEstimator`.
@@ -232,6 +254,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Args:
             name: `molecules`, see docs/molecules.md.
             device: as for `load`.
+            **settings: further parameters, such as `invalid` and `standardise`.
 
         Raises:
             InputError: no such encoder is installed.
@@ -243,7 +266,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """
         if name not in (names := installed_encoders()):
             raise InputError(f"no encoder {name!r} is installed; choose from: {', '.join(names)}.")
-        return cls.load(name, device=device)
+        found = copy.copy(_installed(cls, name, device))  # type: ignore[arg-type]
+        with one_thread():
+            found.model_ = copy.deepcopy(found.model_)  # the caller may train it
+        return found.set_params(**settings)
 
     @property
     def _n_features_out(self) -> int:
@@ -256,6 +282,10 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         tags.input_tags.two_d_array = False
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+    def _molecules(self) -> dict[str, Any]:
+        """Return the settings of how molecules are read."""
+        return {"invalid": self.invalid, "standardise": self.standardise}
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):
@@ -270,6 +300,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):
             values["encoder"] = to_python(self.encoder)
+            if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(_listed(X)):
+                values["encoder"] = "molecule_gine"
         try:
             return make_config({**values, "seeds": [seed], **({"dataset": X} if isinstance(X, str) else {})})
         except InputError as error:
@@ -278,6 +310,12 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             raise InputError(text) from None
 
 
+@functools.cache
+def _installed(kind: type[GraphCL], name: str, device: str) -> GraphCL:
+    """Return a fitted estimator, read once, as reading takes longer than embedding a molecule."""
+    return kind.load(name, device=device)
+
+
 def _listed(X: Any) -> Any:
-    """Return `X` as a list if it is an object array or pandas Series, as from scikit-learn's splitters; else `X`."""
-    return list(X) if str(getattr(X, "dtype", "")) == "object" else X
+    """Return a pandas Series or an array of one axis as a list, as scikit-learn's splitters give them; else `X`."""
+    return list(X) if hasattr(X, "dtype") and getattr(X, "ndim", 0) == 1 else X

@@ -148,7 +148,8 @@ def test_the_own_loss_passes_its_test_and_keeps_the_contract(run, monkeypatch):
 
 def test_the_neighbours_of_a_drug_are_of_its_kind(run, tmp_path):
     pytest.importorskip("rdkit", reason="the extra `molecules` is not installed")
-    nearest = run("molecules.py")["main"]
-    assert "naproxen" in nearest(picture=str(tmp_path / "n.svg"))[:3]
-    assert "<svg" in (tmp_path / "n.svg").read_text()
-    assert {"theophylline", "caffeine"} == set(nearest("Cn1cnc2c1c(=O)[nH]c(=O)n2C")[:2])  # theobromine
+    example = run("molecules.py")
+    assert "naproxen" in example["main"](picture=str(tmp_path / "n.png"))[:3]
+    assert (tmp_path / "n.png").read_bytes().startswith(b"\x89PNG")
+    assert hasattr(example["draw"]("CCO", {"glucose": 0.5}), "_repr_png_")  # a notebook shows it
+    assert {"theophylline", "caffeine"} == set(example["neighbours"]("Cn1cnc2c1c(=O)[nH]c(=O)n2C", 2))  # theobromine

@@ -33,10 +33,14 @@ def test_a_run_scores_classical_rows_on_the_split_and_its_encoder_embeds(folder,
     scores = result["scores"]["ogb"]
     assert scores["metric"] == "rocauc"
     assert {"untrained", "ecfp4", "descriptors", "trained"} <= scores.keys()
-    assert "ECFP4 fingerprints" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "ECFP4 fingerprints" in printed
+    assert f"invalid rows: 1, in {out / 'invalid.csv'}" in printed
+    assert (out / "invalid.csv").read_text() == "id,line,smiles\n50,52,C((\n"
 
     arrays = folder / "h.npz"
     assert main(["embed", str(out), "--dataset", file, "--out", str(arrays)]) == 0
+    assert (folder / "h.invalid.csv").read_text() == (out / "invalid.csv").read_text()
     kept = np.load(arrays)
     assert (kept["h"].shape, kept["id"].tolist()) == ((50, 8), list(range(50)))
 

@@ -17,6 +17,7 @@ from torch_geometric.data import Batch
 from graphcl.cli.commands import EMBED, Embed
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.molecules.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
@@ -50,12 +51,14 @@ def embed(settings: Embed) -> str:
     encoder, description = load_encoder(settings.encoder, settings.seed)
     molecules = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
+    names = new_file(out.with_suffix(".invalid.csv"), settings.force) if dataset.invalid else out
     loader = make_loader(dataset, settings.batch_size, device=device)
     model = MODELS[dataset.rows](encoder.to(device), projector="none")
     blocks = _blocks(model, loader, dataset)
     write_whole(out, lambda file: WRITERS[suffix](file, blocks, dataset.num_rows, description.out_channels))
     numbers = f"{description.out_channels} numbers per {dataset.rows[:-1]}"
-    return f"{dataset}, features: {dataset.features}; {numbers} in {out}"
+    invalid = write_invalid(dataset.invalid, names)
+    return f"{dataset}, features: {dataset.features}; {numbers} in {out}{invalid}"
 
 
 main = EMBED.main(embed)

@@ -32,6 +32,7 @@ from graphcl.cli.commands import TRANSFER, Transfer
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.molecules.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
@@ -107,7 +108,8 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     kept |= {"seeds": seeds, **({"eval": config.eval} if settings.mode == "probe" else {})}
     write_text(folder / "config.yaml", yaml.safe_dump(kept, sort_keys=False))
     encoder_text = f"{description.encoder.name}, trained on {description.dataset}; device: {device}"
-    print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/")
+    invalid = write_invalid(dataset.invalid, folder / "invalid.csv")
+    print(f"{dataset}, features: {dataset.features}; {encoder_text}; {folder}/{invalid}")
 
     inner_folds, labels = config.evaluation.inner_folds if settings.mode == "probe" else None, LABELS[settings.mode]
     found: dict[str, list[Scores]] = {"untrained": [], "trained": []}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
+
+from graphcl.datasets.molecules.invalid import InvalidRow
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
@@ -48,6 +50,8 @@ class GraphDataset(InMemoryDataset):
         degree_columns: number of one-hot degree columns; they are the last columns of `x`.
         benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
             `y [n, tasks]` is floating-point, NaN where a target is missing; `x` may hold category indices (integers).
+        split: indices of the graphs in the parts `train`, `valid` and `test` of `benchmark`; `None` without one.
+        invalid: rows of a table of molecules that were left out, each with `id` (its index), `line` and `smiles`.
 
     Args:
         data: all graphs, collated.
@@ -64,6 +68,7 @@ class GraphDataset(InMemoryDataset):
     """
 
     rows: ClassVar[str] = "graphs"
+    invalid: Sequence[InvalidRow] = ()
 
     def __init__(
         self,
@@ -94,6 +99,11 @@ class GraphDataset(InMemoryDataset):
     def num_classes(self) -> int:
         """Number of classes; 0 if the data set is not labelled."""
         return 0 if self.classes is None else self.classes.numel()
+
+    @property
+    def split(self) -> Mapping[str, Tensor] | None:
+        """Indices of the graphs in the parts `train`, `valid` and `test`; None without a benchmark."""
+        return None if self.benchmark is None else self.benchmark.split
 
     @property
     def groups(self) -> Tensor | None:
@@ -141,7 +151,7 @@ class GraphDataset(InMemoryDataset):
         """
         digest = hashlib.sha256()
         slices = {f"{key}.slices": value for key, value in (self.slices or {}).items()}
-        split = getattr(self.benchmark or self, "split", None) or {}
+        split = self.split or {}
         parts = {**self._data.to_dict(), **slices, **{f"split.{part}": rows for part, rows in split.items()}}
         for key, value in sorted(parts.items()):
             if isinstance(value, Tensor):

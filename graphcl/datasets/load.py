@@ -60,7 +60,8 @@ def load_dataset(
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
     | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
     | a DataFrame | of pandas, with a column of SMILES or of RDKit molecules |
-    | `["CCO", ...]` | a list of SMILES or of RDKit molecules; with `smiles`, graphs with that attribute |
+    | `["CCO", ...]` | a list or Series of SMILES or of RDKit molecules; with `smiles`, graphs with that attribute |
+    | a molecule | of RDKit |
 
     Args:
         source: see the table. A string without a path separator and without a suffix is a name.
@@ -77,13 +78,15 @@ def load_dataset(
             Otherwise they become floating point, with a warning if any is not 0 or 1.
         smiles: column of the SMILES; default: `smiles`, in any case. Only for molecules, like the arguments below.
         target: columns of the targets, one name or several; an empty cell is a missing target.
-        invalid: "skip" leaves out rows without a valid molecule, with a warning; "stop" raises InputError.
+        invalid: "skip" leaves out rows without a valid molecule, with a warning, and lists them in the attribute
+            `invalid`; "stop" raises InputError.
+        standardise: whether to reduce each molecule to its largest fragment, neutralised (RDKit's rdMolStandardize).
         split: "random", "stratified" or "scaffold" for a benchmark on the targets; default: none, see
             `graphcl.datasets.molecules.split`.
         metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
             for texts, else rmse.
         group: column of the groups, the `group` of each graph; an empty cell means no group.
-        **settings: the last eight, keywords defined in `graphcl.datasets.settings`.
+        **settings: the last nine, keywords defined in `graphcl.datasets.settings`.
 
     Returns:
         The data set; every graph has `x`, in torch's default floating type (molecules: category indices).
@@ -133,7 +136,8 @@ def load_dataset(
             name = source
             (data, slices), benchmark = load_ogb(name, folder, mirror)
         elif molecules:
-            name, (data, slices), benchmark = load_molecules(source, given)
+            parser, (data, slices), benchmark = load_molecules(source, given)
+            name = parser.table.name
         elif path is not None:
             name, (data, slices) = _collate_path(path, folder)
         elif isinstance(source, str) and source != SYNTHETIC:
@@ -142,7 +146,9 @@ def load_dataset(
             name, (data, slices) = _collate(source, features)
         if molecules or benchmark is not None or isinstance(source, GraphDataset):
             given = given.model_copy(update={"categories": True})
-        dataset = prepare(data, slices, name, given, benchmark)
+        least = 1 if molecules or isinstance(source, GraphDataset) else 2
+        dataset = prepare(data, slices, name, given, benchmark, least=least)
+        dataset.invalid = parser.invalid if molecules else ()
     except Exception as error:  # of a file: a defect that no check has found
         if isinstance(error, InputError) or not isinstance(source, str | os.PathLike):
             raise
@@ -159,6 +165,7 @@ def prepare(
     settings: NodeFeatures | None = None,
     benchmark: Benchmark | None = None,
     numbers: GroupNumbers | None = None,
+    least: int = 2,
 ) -> GraphDataset:
     """Check a collated data set; return it with node features, class indices and groups. The inputs are not modified.
 
@@ -170,11 +177,12 @@ def prepare(
         benchmark: split and metric of a benchmark's data set; if given, `y` becomes floating-point targets instead of
             class indices.
         numbers: converter of the groups, if the data set is one of several pieces.
+        least: least number of graphs.
 
     Raises:
         InputError: a class in `y` is a string; see also `check_store`, `node_features` and `GroupNumbers`.
     """
-    data, slices, ptr = check_store(given, slices, name)
+    data, slices, ptr = check_store(given, slices, name, least)
     x, features, degrees = node_features(data, slices["edge_index"], ptr, settings or NodeFeatures(), name)
     data.x, slices["x"] = x, ptr.cpu()
     # a stored number of nodes would be wrong in views that drop nodes

@@ -52,6 +52,8 @@ class Table(Settings):
     """column of the groups in a table of molecules; molecules of the same group are positives"""
     invalid: Annotated[Literal["skip", "stop"], Field(title="ACTION")] = "skip"
     """on a row without a valid molecule: skip it with a warning, or stop"""
+    standardise: bool = False
+    """reduce each molecule to its largest fragment, neutralised"""
 
 
 class SplitTable(Table):

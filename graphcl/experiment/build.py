@@ -199,6 +199,8 @@ def dry_run(config: Config, dataset: GraphDataset, encoder: OwnEncoder | None = 
 def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
     """Raise InputError if `dataset` holds graphs and the settings need nodes or the reverse, or on too many ranks."""
     name, nodes = config.method["name"], dataset.rows == "nodes"
+    if len(dataset) == 1 and not nodes:
+        raise InputError(f"{dataset.name} holds 1 graph; contrasting graphs needs at least two.")
     if config.neighbours:
         if not nodes:
             raise InputError(f"`neighbours` are sampled around nodes, but {dataset.name} holds whole graphs; omit it.")

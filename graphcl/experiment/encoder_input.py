@@ -10,6 +10,7 @@ from torch_geometric.data import InMemoryDataset
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
+from graphcl.datasets.molecules.table import is_molecules
 from graphcl.errors import InputError
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
@@ -43,15 +44,16 @@ def load_for(
     already has all of the encoder's columns (labels and degrees) are used unchanged.
 
     All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
-    `group`, `invalid`, `split` and `metric`. A list of one graph is also accepted as `source`.
+    `group`, `invalid`, `standardise`, `split` and `metric`. A list of one graph is also accepted as `source`.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
     nodes = contrasts_nodes(description.settings)
-    if isinstance(source, list | tuple | InMemoryDataset) and len(source) == 1 and not nodes:
+    graphs = isinstance(source, list | tuple | InMemoryDataset) and not is_molecules(source, molecules.get("smiles"))
+    if graphs and len(source) == 1 and not nodes:  # type: ignore[arg-type]
         # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
-        return load_for(description, [source[0], source[0]], data_root, mirror, **molecules)[:1]
+        return load_for(description, [source[0], source[0]], data_root, mirror, **molecules)[:1]  # type: ignore[index]
     features = description.features
     # Without labels the encoder needs no `x`, which a list of graphs may lack, so do not request features from `x`.
     first = features if nodes or (isinstance(source, list | tuple) and "labels" not in features) else "auto"
@@ -65,7 +67,8 @@ def load_for(
     complete = "labels" in features and given.num_features == description.in_channels
     if not isinstance(given, MappedDataset) and features != "labels" and not complete and not nodes:
         dataset = load_dataset(given, features=features, degree_columns=description.degree_columns or None)
-        dataset.classes = given.classes  # loading again renumbers the classes from 0, so keep the original class values
+        # loading again renumbers the classes from 0, so keep the original class values
+        dataset.classes, dataset.invalid = given.classes, given.invalid
     if dataset.num_features != description.in_channels:
         raise InputError(
             f"{given.name} has {given.num_features} columns of `x` ({given.features}); {trained} "

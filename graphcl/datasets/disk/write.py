@@ -23,7 +23,8 @@ from graphcl.datasets.disk.npy import CODES, HEADER, npy_header
 from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attribute, open_on_disk
 from graphcl.datasets.disk.pieces import in_pieces, pieces
 from graphcl.datasets.load import load_dataset
-from graphcl.datasets.molecules.smiles import molecule_pieces
+from graphcl.datasets.molecules.invalid import InvalidRow, write_invalid
+from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.store import not_resident
@@ -57,8 +58,9 @@ def write_on_disk(
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
-        **settings: `categories`, `smiles`, `target`, `group` and `invalid`, see `load_dataset`. Molecules are parsed
-            and written in chunks; the SMILES themselves are not kept.
+        **settings: `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see `load_dataset`.
+            Molecules are parsed and written in chunks; the SMILES themselves are not kept. `invalid.csv` in the folder
+            lists invalid rows.
 
     Returns:
         The data set, opened with `open_on_disk`.
@@ -71,9 +73,11 @@ def write_on_disk(
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
     shards: Iterator[tuple[GraphDataset, int]]
+    invalid: Sequence[InvalidRow] = ()
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
         table = read_table(source, given.smiles, given.target, given.group)
-        name, shards = name or table.name, molecule_pieces(table, given.invalid)
+        parser = Parser(table, given)
+        name, shards, invalid = name or table.name, molecule_pieces(parser), parser.invalid
     elif in_pieces(source):
         name = name or str(getattr(source, "name", None) or "own")
         shards = pieces(source, name, given)  # type: ignore[arg-type]
@@ -89,6 +93,7 @@ def write_on_disk(
             for shard, count in shards:
                 writer.add(shard, count)
             writer.finish()
+        write_invalid(invalid, staging / "invalid.csv")
         os.rename(staging, path)
     except OSError as error:
         raise InputError(f"cannot write {str(path)!r}: {reason(error)}.") from None

@@ -27,7 +27,8 @@ Differs: OGB's reader fails on atropisomeric bonds; here they count as `any`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,47 +44,73 @@ Graphs = tuple[Data, dict[str, Tensor]]
 CHIRALITY = ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER")
 HYBRIDISATION = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 BOND_TYPE = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
+COMMON = frozenset((1, 5, 6, 7, 8, 9, 14, 15, 16, 17, 34, 35, 53))
+"""Elements between which all bonds are of `BOND_TYPE`, unless `ODD_BOND` finds another in the SMILES."""
+CHIRAL, STEREO_BOND, ODD_BOND = (re.compile(rf"[|{marks}]").search for marks in ("@", r"/\\", "<>~$"))
+"""Functions that find marks in a SMILES; "|" opens the extension of CXSMILES, which can hold any of them."""
 STEREO = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS")
 
 
-def molecule_graphs(molecules: Sequence[Any]) -> Graphs:
+def molecule_graphs(molecules: Iterable[tuple[Any, str]]) -> Graphs:
     """Return sanitised RDKit molecules as graphs in PyG's collated form, with every bond in both directions.
 
-    The properties of all atoms are first collected in flat lists, and then encoded together, for speed.
+    Each molecule is read and dropped before the next one is parsed, while it is in the processor's cache. RDKit's
+    enumerations are slow to read; in most SMILES these categories follow from the text and the elements.
+
+    Args:
+        molecules: molecules, each with the SMILES that it was parsed from, else "|".
 
     Returns:
         `x [N, 9]`, `edge_index [2, E]` and `edge_attr [E, 3]` of int64, and their slices.
     """
     chem = import_rdkit("Chem")
     atom, bond = chem.Atom, chem.Bond
-    (element, chirality, charge, hydrogens, radical, hybrid, aromatic, ring), atoms = _gather(
-        (atom.GetAtomicNum, atom.GetChiralTag, atom.GetFormalCharge, atom.GetTotalNumHs, atom.GetNumRadicalElectrons,
-         atom.GetHybridization, atom.GetIsAromatic, atom.IsInRing),
-        ([each.GetAtomWithIdx(i) for i in range(each.GetNumAtoms())] for each in molecules),
-    )  # fmt: skip
-    (begin, end, kind, stereo, conjugated), bonds = _gather(
-        (bond.GetBeginAtomIdx, bond.GetEndAtomIdx, bond.GetBondType, bond.GetStereo, bond.GetIsConjugated),
-        ([each.GetBondWithIdx(i) for i in range(each.GetNumBonds())] for each in molecules),
-    )
-    ptr, edge_ptr = pointers(atoms), pointers(2 * bonds)
-    first = ptr[:-1].repeat_interleave(bonds).numpy()
-    neighbours = np.bincount(np.concatenate([first + begin, first + end]), minlength=len(element))
+    of_atom = {
+        "element": atom.GetAtomicNum, "hydrogens": atom.GetTotalNumHs, "radical": atom.GetNumRadicalElectrons,
+        "hybrid": atom.GetHybridization, "aromatic": atom.GetIsAromatic, "ring": atom.IsInRing,
+    }  # fmt: skip
+    small = {name: bytearray() for name in (*of_atom, "chirality", "type", "stereo", "conjugated")}  # faster than lists
+    large: dict[str, list[int]] = {name: [] for name in ("charge", "begin", "end", "atoms", "bonds")}
+    of_order = {order: int(chem.BondType.names[name]) for order, name in zip((1, 2, 3, 1.5), BOND_TYPE, strict=True)}
+    for molecule, text in molecules:
+        atoms = list(map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms())))
+        bonds = list(map(molecule.GetBondWithIdx, range(molecule.GetNumBonds())))
+        for name, get in of_atom.items():
+            small[name] += bytes(map(get, atoms))
+        small["chirality"] += bytes(map(atom.GetChiralTag, atoms)) if CHIRAL(text) else bytes(len(atoms))
+        small["stereo"] += bytes(map(bond.GetStereo, bonds)) if STEREO_BOND(text) else bytes(len(bonds))
+        if ODD_BOND(text) or not COMMON.issuperset(small["element"][-len(atoms) :]):
+            small["type"] += bytes(map(bond.GetBondType, bonds))
+        else:
+            small["type"] += bytes(map(of_order.__getitem__, map(bond.GetBondTypeAsDouble, bonds)))
+        small["conjugated"] += bytes(map(bond.GetIsConjugated, bonds))
+        large["charge"] += map(atom.GetFormalCharge, atoms)
+        large["begin"] += map(bond.GetBeginAtomIdx, bonds)
+        large["end"] += map(bond.GetEndAtomIdx, bonds)
+        large["atoms"].append(len(atoms))
+        large["bonds"].append(len(bonds))
+    of = {name: np.array(values, np.int64) for name, values in large.items()}
+    of |= {name: np.frombuffer(values, np.uint8).astype(np.int64) for name, values in small.items()}
+    ptr, edge_ptr = pointers(torch.from_numpy(of["atoms"])), pointers(torch.from_numpy(2 * of["bonds"]))
+    first = np.repeat(ptr[:-1].numpy(), of["bonds"])
+    neighbours = np.bincount(np.concatenate([first + of["begin"], first + of["end"]]), minlength=len(of["element"]))
     columns = (
-        (element - 1) % 119,  # 0, the wildcard `*`, becomes 118
-        _lookup(chem.ChiralType, CHIRALITY)[chirality],
-        np.minimum(neighbours + hydrogens, 11),
-        np.where(np.abs(charge) > 5, 11, charge + 5),
-        np.minimum(hydrogens, 9),
-        np.minimum(radical, 5),
-        _lookup(chem.HybridizationType, HYBRIDISATION)[hybrid],
-        aromatic,
-        ring,
+        (of["element"] - 1) % 119,  # 0, the wildcard `*`, becomes 118
+        _lookup(chem.ChiralType, CHIRALITY)[of["chirality"]],
+        np.minimum(neighbours + of["hydrogens"], 11),
+        np.where(np.abs(of["charge"]) > 5, 11, of["charge"] + 5),
+        np.minimum(of["hydrogens"], 9),
+        np.minimum(of["radical"], 5),
+        _lookup(chem.HybridizationType, HYBRIDISATION)[of["hybrid"]],
+        of["aromatic"],
+        of["ring"],
     )
-    bond_columns = (_lookup(chem.BondType, BOND_TYPE)[kind], _lookup(chem.BondStereo, STEREO)[stereo], conjugated)
+    kind, stereo = _lookup(chem.BondType, BOND_TYPE)[of["type"]], _lookup(chem.BondStereo, STEREO)[of["stereo"]]
+    edges = np.stack([of["begin"], of["end"], of["end"], of["begin"]], axis=1)
     data = Data(
         x=torch.from_numpy(np.stack(columns, axis=1)),
-        edge_index=torch.from_numpy(np.stack([begin, end, end, begin], axis=1)).view(-1, 2).t().contiguous(),
-        edge_attr=torch.from_numpy(np.stack(bond_columns, axis=1)).repeat_interleave(2, dim=0),
+        edge_index=torch.from_numpy(edges).view(-1, 2).t().contiguous(),
+        edge_attr=torch.from_numpy(np.stack([kind, stereo, of["conjugated"]], axis=1)).repeat_interleave(2, dim=0),
     )
     return data, {"x": ptr, "edge_index": edge_ptr, "edge_attr": edge_ptr}
 
@@ -99,17 +126,6 @@ def concatenate(parts: Sequence[Graphs]) -> Graphs:
             data[key] = [text for each in values for text in each]
         slices[key] = pointers(torch.cat([cut[key].diff() for _, cut in parts]))
     return data, slices
-
-
-def _gather(getters: Sequence[Callable[[Any], int]], groups: Iterable[list[Any]]) -> tuple[list[np.ndarray], Tensor]:
-    """Return one int64 array per getter with its values for the items of all groups, and the sizes of the groups."""
-    values: list[list[int]] = [[] for _ in getters]
-    sizes = []
-    for items in groups:  # one group at a time, as many live RDKit objects slow the garbage collector down
-        sizes.append(len(items))
-        for found, get in zip(values, getters, strict=True):
-            found.extend(map(get, items))
-    return [np.fromiter(each, dtype=np.int64) for each in values], torch.tensor(sizes)
 
 
 def _lookup(enum: Any, names: Sequence[str]) -> np.ndarray:

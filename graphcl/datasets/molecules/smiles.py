@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
 from graphcl.datasets.features import warn_once
+from graphcl.datasets.molecules.duplicates import count_duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
+from graphcl.datasets.molecules.invalid import InvalidRow
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.datasets.molecules.table import Table, read_table, where
 from graphcl.datasets.settings import SplitTable
+from graphcl.datasets.settings import Table as Rules
 from graphcl.errors import InputError, one_line
 from graphcl.system.optional import import_rdkit
 
@@ -23,8 +29,8 @@ MAX_ATOMS = 2**14
 """Largest number of atoms of a molecule; RDKit's time to list the bonds grows with their square."""
 
 
-def load_molecules(source: Any, settings: SplitTable) -> tuple[str, Graphs, Benchmark | None]:
-    """Return the name and the graphs of a table of molecules and, with `split`, its benchmark.
+def load_molecules(source: Any, settings: SplitTable) -> tuple[Parser, Graphs, Benchmark | None]:
+    """Return the parser and the graphs of a table of molecules and, with `split`, its benchmark.
 
     Each graph has `x`, `edge_index` and `edge_attr` (see `graphcl.datasets.molecules.graphs`), `smiles`, `id` and, if
     the table has them, `y` and `group`. The `id` is the index of the row in the table, including invalid rows.
@@ -34,11 +40,14 @@ def load_molecules(source: Any, settings: SplitTable) -> tuple[str, Graphs, Benc
     """
     table = read_table(source, settings.smiles, settings.target, settings.group)
     split, metric = settings.split, settings.metric
-    data, slices = concatenate(list(parse(table, settings.invalid)))
+    parser = Parser(table, settings)
+    data, slices = concatenate(list(parser))
+    if not isinstance(source, list | tuple):
+        _print_counts(parser, count_duplicates((data, slices), data.smiles))
     if split is None:
         if metric is not None:
             raise InputError(f"`metric` {metric} scores a split; pass `split` too, such as scaffold.")
-        return table.name, (data, slices), None
+        return parser, (data, slices), None
     if table.y is None:
         raise InputError(f"`split` {split} needs targets to score; name their columns by `target`.")
     y = data.y.view(len(data.smiles), -1).float()
@@ -52,48 +61,113 @@ def load_molecules(source: Any, settings: SplitTable) -> tuple[str, Graphs, Benc
     parts = split_molecules(data.smiles, y, split)
     task = {"acc": "classification", "rmse": "regression", "mae": "regression"}.get(metric, "binary classification")
     benchmark = Benchmark(split=parts, task_type=task, eval_metric=metric, num_tasks=y.size(1))
-    return table.name, (data, slices), benchmark
+    return parser, (data, slices), benchmark
 
 
-def molecule_pieces(table: Table, invalid: str = "skip") -> Iterator[tuple[GraphDataset, int]]:
+def _print_counts(parser: Parser, duplicates: int = 0) -> None:
+    """Print how many molecules repeat another or were standardised, and how many targets are missing, if any."""
+    table, invalid = parser.table, [row.id for row in parser.invalid]
+    of = f"of {len(table.molecules) - len(invalid)} molecules"
+    counts = [(duplicates, f"{of} repeat an earlier one"), (parser.changed, f"{of} changed by `standardise`")]
+    if table.y is not None:
+        y = np.delete(table.y.numpy(), invalid, axis=0)
+        counts.append((int(np.isnan(y).sum()), f"of {y.size} targets missing"))
+    if found := [f"{count} {of}" for count, of in counts if count]:
+        print(f"graphcl: {table.name}: {', '.join(found)}", file=sys.stderr)
+
+
+def molecule_pieces(parser: Parser) -> Iterator[tuple[GraphDataset, int]]:
     """Yield `(dataset, number of graphs)` for each chunk of `CHUNK` rows of a table, without the attribute `smiles`."""
-    done = 0
+    done, table = 0, parser.table
     classes = table.y.long().unique() if table.y is not None and _is_classes(table.y) else None
-    for data, slices in parse(table, invalid):
+    for data, slices in parser:
         del data.smiles, slices["smiles"]
         if classes is not None:
             data.y = torch.searchsorted(classes, data.y.long().flatten())
         done += len(data.id)
         yield GraphDataset(data, slices, table.name, "labels", classes), len(data.id)
+    _print_counts(parser)
     if done < 2:
         raise InputError(f"{table.name} holds 1 graph; contrasting graphs needs at least two.")
 
 
-def parse(table: Table, invalid: str = "skip") -> Iterator[Graphs]:
-    """Yield the graphs of each chunk of `CHUNK` rows; raise InputError without a valid one, or on `invalid` "stop"."""
-    from tqdm import tqdm
+class Parser:
+    """Iterable over the graphs of a table, in chunks of `CHUNK` rows.
 
-    base = import_rdkit("rdBase")
-    wrong: list[int] = []
-    starts = range(0, len(table.molecules), CHUNK)
-    for start in tqdm(starts, "molecules", leave=False, disable=None if len(starts) > 4 else True, unit_scale=CHUNK):
-        with base.BlockLogs():  # RDKit would print each problem on stderr
-            parsed = {start + i: _molecule(each) for i, each in enumerate(table.molecules[start : start + CHUNK])}
-        rows = [row for row, molecule in parsed.items() if molecule is not None]
-        wrong += [row for row, molecule in parsed.items() if molecule is None]
-        if wrong and invalid == "stop":
-            raise InputError(f"{_invalid_rows(table, wrong)}; correct the rows, or pass --invalid skip.")
-        if rows:
-            yield _with_columns(table, rows, [parsed[row] for row in rows])
-    if len(wrong) == len(table.molecules):
-        raise InputError(f"{_invalid_rows(table, wrong)}; no molecule is left.")
-    if wrong:
-        warn_once(f"{_invalid_rows(table, wrong)}; left out.")
+    Attributes:
+        invalid: the rows without a valid molecule so far.
+        changed: number of molecules that `standardise` changed so far.
+
+    Raises:
+        InputError: no row holds a valid molecule, or one does not and `invalid` is "stop".
+    """
+
+    def __init__(self, table: Table, settings: Rules) -> None:
+        self.table, self._settings = table, settings
+        self.invalid: list[InvalidRow] = []
+        self.changed = 0
+
+    def __iter__(self) -> Iterator[Graphs]:
+        from tqdm import tqdm
+
+        table, base = self.table, import_rdkit("rdBase")
+        starts = range(0, len(table.molecules), CHUNK)
+        disable = None if len(starts) > 4 else True
+        for start in tqdm(starts, "molecules", leave=False, disable=disable, unit_scale=CHUNK):
+            rows: list[int] = []
+            smiles: list[str] = []
+            with base.BlockLogs():  # RDKit would print each problem on stderr
+                data, slices = molecule_graphs(self._molecules(start, rows, smiles))
+            if self.invalid and self._settings.invalid == "stop":
+                raise InputError(f'{self._found()}; correct the rows, or set `invalid` to "skip".')
+            if rows:
+                yield self._with_columns(data, slices, rows, smiles)
+        if len(self.invalid) == len(table.molecules):
+            raise InputError(f"{self._found()}; no molecule is left.")
+        if self.invalid:
+            warn_once(f"{self._found()}; skipped.")
+
+    def _molecules(self, start: int, rows: list[int], smiles: list[str]) -> Iterator[tuple[Any, str]]:
+        """Yield the valid molecules of a chunk as `molecule_graphs` takes them; append their rows and SMILES.
+
+        Invalid rows are appended to `self.invalid`.
+        """
+        chem = import_rdkit("Chem")
+        change = _standardiser(chem) if self._settings.standardise else None
+        for row, given in enumerate(self.table.molecules[start : start + CHUNK], start):
+            molecule, text = _molecule(given, chem), given if isinstance(given, str) else None
+            if molecule is not None and change is not None and (changed := change(molecule)) is not None:
+                self.changed += 1
+                molecule, text = changed, chem.MolToSmiles(changed)
+            if molecule is None:
+                line = self.table.lines[row] if self.table.lines else None
+                self.invalid.append(InvalidRow(row, line, text or repr(given)))
+                continue
+            rows.append(row)
+            smiles.append(chem.MolToSmiles(molecule) if text is None else text)
+            yield molecule, text or "|"
+
+    def _with_columns(self, data: Data, slices: dict[str, Tensor], rows: list[int], smiles: list[str]) -> Graphs:
+        """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has them, `y` and `group`."""
+        table, data.smiles, data.id = self.table, smiles, torch.tensor(rows)
+        if table.y is not None:
+            y = table.y[data.id]
+            data.y = y.flatten().long() if _is_classes(table.y) else y.float()
+        if table.groups is not None:
+            data.group = table.groups[data.id]
+        slices |= dict.fromkeys(set(data.keys()) - slices.keys(), torch.arange(len(rows) + 1))
+        return data, slices
+
+    def _found(self) -> str:
+        """Return a message on the invalid rows: their number, and the line and text of the first three."""
+        table, found = self.table, self.invalid
+        shown = [f"{where(table.lines, row.id)} {one_line(repr(table.molecules[row.id]), 60)}" for row in found[:3]]
+        count = f"{len(found)} of {len(table.molecules)} rows hold no valid molecule of at most {MAX_ATOMS} atoms"
+        return f"{table.name}: {count}: {', '.join(shown)}{', ...' * (len(found) > 3)}"
 
 
-def _molecule(given: Any) -> Any:
+def _molecule(given: Any, chem: Any) -> Any:
     """Return the sanitised molecule of a SMILES, or a sanitised copy of a molecule; None if it is invalid."""
-    chem = import_rdkit("Chem")
     molecule = chem.MolFromSmiles(given) if isinstance(given, str) else given
     if not isinstance(molecule, chem.Mol) or not 1 <= molecule.GetNumAtoms() <= MAX_ATOMS:
         return None
@@ -105,27 +179,22 @@ def _molecule(given: Any) -> Any:
     return molecule
 
 
-def _with_columns(table: Table, rows: list[int], molecules: list[Any]) -> Graphs:
-    """Return the graphs of rows with the attributes `smiles`, `id` and, if the table has them, `y` and `group`."""
-    data, slices = molecule_graphs(molecules)
-    write = import_rdkit("Chem").MolToSmiles
-    given = [table.molecules[row] for row in rows]
-    data.smiles = [text if isinstance(text, str) else write(each) for text, each in zip(given, molecules, strict=True)]
-    data.id = torch.tensor(rows)
-    if table.y is not None:
-        y = table.y[data.id]
-        data.y = y.flatten().long() if _is_classes(table.y) else y.float()
-    if table.groups is not None:
-        data.group = table.groups[data.id]
-    slices |= dict.fromkeys(set(data.keys()) - slices.keys(), torch.arange(len(rows) + 1))
-    return data, slices
+def _standardiser(chem: Any) -> Callable[[Any], Any]:
+    """Return a function from a molecule to its largest fragment, neutralised; None if that is itself, or invalid."""
+    tools = import_rdkit("Chem.MolStandardize.rdMolStandardize")
+    largest, uncharger = tools.LargestFragmentChooser(), tools.Uncharger()
+
+    def change(molecule: Any) -> Any:
+        fragment = largest.choose(molecule)
+        chem.Kekulize(fragment, clearAromaticFlags=True)  # a neutralised atom may be aromatic no longer
+        changed = uncharger.uncharge(fragment)
+        return None if _charges(changed) == _charges(molecule) else chem.MolFromSmiles(chem.MolToSmiles(changed))
+
+    return change
 
 
-def _invalid_rows(table: Table, wrong: list[int]) -> str:
-    """Return a message on invalid rows: their number, and the line and text of the first three."""
-    shown = [f"{where(table.lines, row)} {one_line(repr(table.molecules[row]), 60)}" for row in wrong[:3]]
-    count = f"{len(wrong)} of {len(table.molecules)} rows hold no valid molecule of at most {MAX_ATOMS} atoms"
-    return f"{table.name}: {count}: {', '.join(shown)}{', ...' * (len(wrong) > 3)}"
+def _charges(molecule: Any) -> list[int]:
+    return [atom.GetFormalCharge() for atom in molecule.GetAtoms()]
 
 
 def _is_classes(y: Tensor) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import importlib.util
 import os
 import sys
 import zlib
@@ -17,8 +18,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.groups import GroupNumbers
-from graphcl.datasets.names import listing, suggestion
+from graphcl.datasets.names import dataset_names, listing, suggestion
 from graphcl.errors import InputError, one_line, reason
+from graphcl.system.optional import import_rdkit
 
 SUFFIXES = tuple(f"{suffix}{packed}" for suffix in (".csv", ".tsv", ".smi") for packed in ("", ".gz"))
 """Endings of files that are tables of molecules."""
@@ -51,26 +53,43 @@ class Table(NamedTuple):
 
 
 def is_molecules(source: object, smiles: str | None = None) -> bool:
-    """Return True if `source` is a table of molecules, or a list of SMILES or of RDKit molecules.
+    """Return True if `source` is a table of molecules, a list of SMILES or of RDKit molecules, or one RDKit molecule.
 
     If `smiles` is given, a list of graphs with this attribute counts as molecules too.
     """
     if isinstance(source, str | os.PathLike):
         return bool(_ending(source))
-    if hasattr(source, "iloc"):
+    if hasattr(source, "iloc") or _is_rdkit(source):
         return True
     listed = isinstance(source, list | tuple) or (smiles is not None and isinstance(source, Iterable))
-    first = next(iter(source), None) if listed else None  # type: ignore[call-overload]
+    # a missing cell of a column is None or NaN
+    known = (each for each in (source if listed else ()) if each is not None and not isinstance(each, float))  # type: ignore[attr-defined]
+    first = next(known, None)
     graphs = smiles is not None and isinstance(first, Data)
-    return graphs or isinstance(first, str) or type(first).__module__.startswith("rdkit.")
+    return graphs or isinstance(first, str) or _is_rdkit(first)
+
+
+def is_smiles(source: object) -> bool:
+    """Return True if `source` is a string that RDKit reads as a molecule, and not the name of a data set or a path."""
+    if not isinstance(source, str) or source in dataset_names() or _ending(source) or os.path.exists(source):
+        return False
+    if importlib.util.find_spec("rdkit") is None:
+        return False
+    with import_rdkit("rdBase").BlockLogs():
+        return import_rdkit("Chem").MolFromSmiles(source) is not None
+
+
+def _is_rdkit(each: object) -> bool:
+    return type(each).__module__.startswith("rdkit.")
 
 
 def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = (), group: str | None = None) -> Table:
     """Return the molecules, targets and groups of a source for which `is_molecules` is true.
 
     Args:
-        source: a file, a DataFrame, a list of SMILES, of RDKit molecules or of `Data`. A row of a file is one line. A
-            `.smi` file has no header; each line begins with a SMILES that ends at the first blank.
+        source: a file, a DataFrame, a Series or list of SMILES, of RDKit molecules or of `Data`, or one molecule. A row
+            of a file is one line. A `.smi` file has no header; each line begins with a SMILES that ends at the first
+            blank.
         smiles: column of the SMILES; default: `smiles`, in any case.
         target: columns of the targets.
         group: column of the groups; different texts are different groups.
@@ -88,10 +107,14 @@ def read_table(source: Any, smiles: str | None = None, target: Sequence[str] = (
     elif hasattr(source, "columns"):
         found = _find([str(each) for each in source.columns], smiles, wanted, "the table")
         columns = [source.iloc[:, place].tolist() for place in found]
+    elif _is_rdkit(source):
+        columns = [[source]]
+    elif hasattr(source, "iloc"):
+        columns = [source.tolist()]
     elif isinstance(source[0], Data):
         name = getattr(source, "name", "own")
         columns = [[_cell(graph, key, number) for number, graph in enumerate(source)] for key in (smiles, *wanted)]
-    elif wanted:
+    if wanted and len(columns) == 1:
         setting = "target" if target else "group"
         raise InputError(f"`{setting}` {wanted[0]!r} names a column, but a list has none; give a pandas DataFrame.")
     if not len(columns[0]):

@@ -16,6 +16,7 @@ from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
+from graphcl.datasets.molecules.invalid import write_invalid
 from graphcl.distributed.launch import Group
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import describe
@@ -92,7 +93,8 @@ class RunOutput(Output):
         unused = dataset.num_edge_features and "edge_dim" not in encoders.arguments(name).required
         how = f"encoder: {name}{' (does not use edge_attr, gine does)' if unused else ''}"
         how += f"; method: {config.method['name']}; loss: {Loss(**config.loss)}; device: {device}"
-        print(f"{dataset}; {how}{f'; ranks: {group.size}' if group.size > 1 else ''}; {self.path}/")
+        invalid = write_invalid(dataset.invalid, self.path / "invalid.csv")
+        print(f"{dataset}; {how}{f'; ranks: {group.size}' if group.size > 1 else ''}; {self.path}/{invalid}")
         if config.resume and self.folder.is_new:
             print(f"{self.path} did not exist: this is a new run")
         for seed in self.folder.finished:

@@ -45,10 +45,21 @@ def test_the_coding_is_that_of_ogb_and_within_the_tables_of_the_encoder():
     atropisomer = Chem.MolFromSmiles("Cc1cccc(I)c1-c1c(C)cccc1I |wU:7.7|")
     odd = Chem.MolFromSmiles("*" + "[Si](C)(C)" * 3 + "C")
     odd.GetAtomWithIdx(0).SetNumRadicalElectrons(9)
-    data, _ = molecule_graphs([*parsed(SMILES), atropisomer, odd])
+    data, _ = molecule_graphs((each, "|") for each in [*parsed(SMILES), atropisomer, odd])
     for values, sizes in ((data.x, ATOM_SIZES), (data.edge_attr, BOND_SIZES)):
         assert (values >= 0).all()
         assert (values < torch.tensor(sizes)).all()
+
+
+def test_the_short_way_of_common_smiles_gives_the_same_graphs():
+    odd = [
+        "O=N(=O)C", "OCl(=O)(=O)=O", "N->O", "[NH3][Pt]([NH3])(Cl)Cl", "C$C", "C~C", "CC(N)O |wU:1.0|", "FC=CF |c:1|",
+        "c1ccc2c(c1)c1cccc3cccc2c31", "[Se]1C=CC=C1", "CC |^1:0|",
+    ]  # fmt: skip
+    whole, _ = molecule_graphs((each, "|") for each in parsed(SMILES + odd))
+    found = load_dataset(SMILES + odd)
+    for key in ("x", "edge_index", "edge_attr"):
+        assert torch.equal(found._data[key], whole[key]), key
 
 
 def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
@@ -75,10 +86,11 @@ def test_all_kinds_of_sources_give_the_same_graphs(tmp_path):
 
 
 def test_invalid_rows_are_left_out_and_texts_are_classes(tmp_path, capfd):
-    says = r"^m: 1 of 5 rows hold no valid molecule of .* atoms: line 4 'xx'; left out\.$"
+    says = r"^m: 1 of 5 rows hold no valid molecule of .* atoms: line 4 'xx'; skipped\.$"
     with pytest.warns(UserWarning, match=says):
         found = load_dataset(table(tmp_path, ROWS.replace("kind", "a kind")), target="a kind")
     assert (found.id.tolist(), found.y.tolist()) == ([0, 1, 3, 4], [1, 0, 0, 0])
+    assert found.invalid == [(2, 4, "xx")]
     assert capfd.readouterr().err == "graphcl: classes of a kind: 0 = no, 1 = yes\n"  # nothing from RDKit
 
 
@@ -122,7 +134,11 @@ FLOAT32 = "`target` 'y' needs numbers of float32, got "
 REFUSED = [
     ("smiles\n", {}, "holds no molecule"),
     ("smiles\nxx\n\nyy\n", {}, "2 of 2 rows hold no valid molecule of at most 16384 atoms: line 2 'xx', line 4 'yy'"),
-    (ROWS, {"invalid": "stop"}, "1 of 5 rows hold no valid molecule of at most 16384 atoms: line 4 'xx'; correct the"),
+    (
+        ROWS,
+        {"invalid": "stop"},
+        "1 of 5 rows hold no valid molecule of at most 16384 atoms: line 4 'xx'; correct the rows, or set `inv",
+    ),
     ("smiles,y\nC,1\nCC,low\n", OF_Y, f"{FLOAT32}'low' in line 3; correct it, or leave it empty."),
     ("smiles,y\nC,1\nCC,1.5e39\n", OF_Y, f"{FLOAT32}'1.5e39' in line 3"),
     ('smiles,y\nC,1\n"CC,0\n' + "C,1\n" * 52, OF_Y, "line 3: unexpected end of data; close the quote"),
