@@ -27,14 +27,15 @@ from graphcl.losses import Loss, infonce, scored
 from graphcl.methods.method import Method, Outcome
 from graphcl.models.deep_sets import DeepSets
 
-BATCH, TEMPERATURE, LATE_TEMPERATURE = 256, 0.05, 0.05
-"""Pairs of a batch, and the temperatures of the losses."""
-RATES, EPOCHS = {"bag": 3e-3, "gin": 1e-3}, {"pairs": 10, "views": 4}
-"""Learning rates and numbers of epochs; the best epoch is chosen on the validation packages."""
-LATE = {"batch": 48, "steps": 100, "lr": 3e-4}
+BATCH, TEMPERATURE, RATE, WIDTH = 256, 0.05, 3e-3, 64
+"""Pairs of a batch, temperature of all losses, learning rate, and width of GIN."""
+EPOCHS = {"bag": 15, "gin": 10, "views": 3}
+"""Numbers of epochs; the best one is chosen on the validation packages."""
+LATE = {"size": 32, "steps": 120, "lr": 1e-3}
 """Training of late interaction: pairs of a batch, number of batches and learning rate."""
 LOSSES, CURVE = ("infonce", "dcl", "adnce", "hcl", "debiased"), (250, 1000, 4000)
 ROWS = {"bag": "bag, MLP, pairs", "gin": "GIN, pairs"}
+WITHOUT = ("number of nodes", "bag of labels", "statistics", "WL", "WL-OA")
 FIGURES = {"mrr": "MRR", "recall_at_1": "recall@1", "recall_at_10": "recall@10"}
 
 
@@ -84,18 +85,15 @@ def bag(part, scale):
     return by_cosine(scale(bag_of_labels(part.loader).double()))
 
 
-def statistics(part):
-    """Return the similarity of the numbers of nodes and edges, the bag and the degrees, all in logarithms."""
-    return by_cosine(graph_statistics(part.loader))
-
-
 def without_training():
     """Yield row, setting and the function from a part to the similarity, of all rows without an encoder."""
-    yield "number of nodes", "", size
-    yield from (("bag of labels", each.__name__, partial(bag, scale=each)) for each in (torch.clone, torch.log1p))
-    yield "statistics", "", statistics
-    for (row, oa), depth, weigh in product((("WL", False), ("WL-OA", True)), range(1, 5), (False, True)):
-        yield row, f"depth {depth}{', idf' * weigh}", partial(kernel, depth=depth, assignment=oa, weigh=weigh)
+    nodes, labels, statistics, *kernels = WITHOUT
+    yield nodes, "", size
+    yield from ((labels, each.__name__, partial(bag, scale=each)) for each in (torch.clone, torch.log1p))
+    yield statistics, "", lambda part: by_cosine(graph_statistics(part.loader))
+    for row, depth, weigh in product(kernels, range(1, 5), (False, True)):
+        setting = f"depth {depth}{', idf' * weigh}"
+        yield row, setting, partial(kernel, depth=depth, assignment=row == "WL-OA", weigh=weigh)
 
 
 def pooled(part, model):
@@ -125,13 +123,13 @@ class Late(Method):
         """Return the loss of a batch."""
         (h, one), (other, two) = map(self.model.encode_nodes, (view1, view2))
         scores = late_interaction(one, view1.ptr, two, view2.ptr)
-        return Outcome(infonce.terms(scored(scores), temperature=LATE_TEMPERATURE).mean(), h, h, other)
+        return Outcome(infonce.terms(scored(scores), temperature=TEMPERATURE).mean(), h, h, other)
 
 
 def new_model(kind, width, seed):
     """Return an untrained model."""
     torch.manual_seed(seed)
-    return ContrastiveModel(DeepSets(width) if kind == "bag" else GIN(width, 64, readout="log_sum"), projection=128)
+    return ContrastiveModel(DeepSets(width) if kind == "bag" else GIN(width, WIDTH, readout="log_sum"), projection=128)
 
 
 def batches(part, seed, size, pairs=None, views=False):
@@ -144,7 +142,7 @@ def batches(part, seed, size, pairs=None, views=False):
 
 
 def trained(parts, kind, seed, pairs=None, loss="infonce", views=False):
-    """Return a model trained on pairs or on two views: of ten checks (views: four), the best in the validation part.
+    """Return a model trained on pairs or on two views: of some checks, the best in the validation part.
 
     With fewer pairs there are more epochs, up to eight times as many.
     """
@@ -158,9 +156,9 @@ def trained(parts, kind, seed, pairs=None, loss="infonce", views=False):
             found = valid.score(pooled(valid, model))["mrr"].mean()
             best[:] = max(best, [found, copy.deepcopy(model.state_dict())], key=lambda each: each[0])
 
-    epochs = EPOCHS["views" if views else "pairs"] * times
+    epochs = EPOCHS["views" if views else kind] * times
     method = TwoViews(model, Loss(loss, temperature=TEMPERATURE))
-    train(method, loader, view, view, epochs=epochs, lr=RATES[kind], callbacks=[check])
+    train(method, loader, view, view, epochs=epochs, lr=RATE, callbacks=[check])
     model.load_state_dict(best[1])
     return model
 
@@ -168,8 +166,8 @@ def trained(parts, kind, seed, pairs=None, loss="infonce", views=False):
 def interacting(parts, model, seed):
     """Return a copy of a model trained on by late interaction."""
     model = copy.deepcopy(model)
-    loader = batches(parts["train"], seed, LATE["batch"])
-    train(Late(model, "infonce"), loader, Identity(), Identity(), steps=LATE["steps"], epochs=10**6, lr=LATE["lr"])
+    loader = batches(parts["train"], seed, LATE["size"])
+    train(Late(model, "infonce"), loader, Identity(), Identity(), steps=LATE["steps"], lr=LATE["lr"])
     return model
 
 
@@ -193,10 +191,9 @@ def cells(seeds):
     for seed in range(seeds):
         found += [(name, seed, {"kind": kind}) for kind, name in ROWS.items()]
         found += [("GIN, untrained", seed, {}), ("GIN, two views", seed, {"kind": "gin", "views": True})]
-    for seed in range(seeds - 1):  # the losses and the curve have a seed less
-        found += [(f"loss: {loss}", seed, {"kind": "gin", "loss": loss}) for loss in LOSSES[1:]]
         found += [(f"{name}: {pairs}", seed, {"kind": kind, "pairs": pairs})
                   for pairs, (kind, name) in product(CURVE, ROWS.items())]  # fmt: skip
+        found += [(f"loss: {loss}", seed, {"kind": "gin", "loss": loss}) for loss in LOSSES[1:]]
     return found
 
 
@@ -235,16 +232,17 @@ def of_row(lines, row, name="mrr"):
     return np.array([each[name] for each in lines if each["row"] == row])
 
 
-def cell(lines, row, name="mrr", where=slice(None)):
-    """Return mean ± deviation over seeds, with the number of seeds if it is neither three nor one without deviation."""
-    means = of_row(lines, row, name)[:, where].mean(1)
-    return f"{means.mean():.1f}" + (f" ± {means.std():.1f}" + f" ({len(means)})" * (len(means) != 3)) * (len(means) > 1)
+def cell(lines, row, name="mrr"):
+    """Return mean ± deviation over seeds in Markdown, with the number of seeds of an encoder if it is not three."""
+    means = of_row(lines, row, name).mean(1)
+    spread, seeds = f" ± {means.std():.1f}" * (len(means) > 1), f" ({len(means)})" * (len(means) != 3)
+    return f"{means.mean():.1f}{spread}{seeds * (row not in WITHOUT)}"
 
 
 def difference(lines, row, other, draws=10_000):
     """Return the difference in MRR of two rows with its 95 % interval, from a bootstrap over queries."""
     seeds = [{each["seed"] for each in lines if each["row"] == name} for name in (row, other)]
-    if min(map(len, seeds)) > 1:  # a row without training has one seed
+    if not {row, other} & {*WITHOUT}:  # those have one seed
         lines = [each for each in lines if each["seed"] in seeds[0] & seeds[1]]
     gains = of_row(lines, row).mean(0) - of_row(lines, other).mean(0)
     drawn = np.random.default_rng(0).multinomial(len(gains), np.full(len(gains), 1 / len(gains)), draws)

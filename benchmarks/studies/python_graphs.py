@@ -17,22 +17,12 @@ from torch.nn.functional import one_hot
 from torch_geometric.data import Data
 
 PACKAGES = {
-    "train": {
-        "sympy": ("1.4", "1.13.3"),
-        "django": ("2.2", "5.1"),
-        "dask": ("2.0.0", "2024.8.0"),
-        "scrapy": ("1.6.0", "2.11.2"),
-        "pylint": ("2.0.0", "3.2.0"),
-    },
+    "train": {"sympy": ("1.4", "1.13.3"), "django": ("2.2", "5.1"), "dask": ("2.0.0", "2024.8.0"),
+              "scrapy": ("1.6.0", "2.11.2"), "pylint": ("2.0.0", "3.2.0")},
     "validation": {"docutils": ("0.14", "0.21.2"), "werkzeug": ("0.14.1", "3.1.3")},
-    "test": {
-        "networkx": ("2.4", "3.4.2"),
-        "sphinx": ("2.0.0", "8.1.3"),
-        "pygments": ("2.3.0", "2.18.0"),
-        "jinja2": ("2.10", "3.1.4"),
-        "babel": ("2.6.0", "2.16.0"),
-    },
-}
+    "test": {"networkx": ("2.4", "3.4.2"), "sphinx": ("2.0.0", "8.1.3"), "pygments": ("2.3.0", "2.18.0"),
+             "jinja2": ("2.10", "3.1.4"), "babel": ("2.6.0", "2.16.0")},
+}  # fmt: skip
 """Part -> package -> old and new release."""
 FEWEST, LARGEST = 20, 500
 """Nodes of a tree."""
@@ -86,7 +76,8 @@ def functions(node, prefix):
 def trees(wheel):
     """Return qualified name -> tree of the functions of a wheel; names that occur twice and tests are left out."""
     found, times = {}, Counter()
-    with zipfile.ZipFile(wheel) as archive, warnings.catch_warnings(action="ignore"):  # invalid escapes in old code
+    with zipfile.ZipFile(wheel) as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes in old code
         for file in archive.namelist():
             if file.endswith(".py") and "/tests/" not in file:
                 try:
@@ -107,11 +98,11 @@ def pairs_of(package, versions, cache):
     old, new = (trees(fetch(package, version, cache)) for version in versions)
     pairs, seen = [], (set(), set())
     for name in sorted(old.keys() & new.keys()):
-        pair = old[name], new[name]
-        if pair[0] != pair[1] and not any(each in known for each, known in zip(pair, seen, strict=True)):
-            pairs.append(pair)
-            for each, known in zip(pair, seen, strict=True):
-                known.add(each)
+        before, after = old[name], new[name]
+        if before != after and before not in seen[0] and after not in seen[1]:
+            pairs.append((before, after))
+            seen[0].add(before)
+            seen[1].add(after)
     return pairs, sorted(set(new.values()) - seen[1])
 
 
