@@ -7,7 +7,7 @@ lines of OUT/results.jsonl are not measured again.
 
 import copy
 import time
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def by_cosine(rows):
 
 def kernel(part, depth, assignment, weigh):
     """Return the similarity of the WL or WL-OA kernel, normalised; `weigh`: by inverse document frequency."""
-    batch = ResidentLoader(part.graphs, 1).batch(torch.arange(len(part.graphs)))
+    batch = part.loader.batch(torch.arange(len(part.graphs)))
     labels, graph = batch.x.argmax(1).numpy(), batch.batch.numpy()
     counts = [histogram(each, graph) for each in refine(labels, batch.edge_index.numpy(), depth)]
     rows = csr_array(hstack([unary(each) if assignment else each for each in counts]), dtype=float)
@@ -200,11 +200,14 @@ def cells(seeds):
 def measure(parts, file, seeds):
     """Measure the rows that are not in `file` yet; append a line each, with the figures of every query, in percent."""
 
+    most = len(parts["train"].graphs) // 2
+
     def keep(row, seed, setting, chosen, similarity, started):
         found = parts["test"].score(similarity(parts["test"]))
         print(f"{row}, seed {seed}, {setting}: validation {chosen:.2f}, MRR {found['mrr'].mean():.2f}", flush=True)
         figures = {name: each.round(2).tolist() for name, each in found.items()}
-        add_line(file, row=row, seed=seed, setting=setting, validation=chosen, seconds=time.time() - started, **figures)
+        figures |= {"validation": chosen, "seconds": time.time() - started, "pairs": most}
+        add_line(file, row=row, seed=seed, setting=setting, **figures)
 
     def validated(similarity):
         return parts["validation"].score(similarity(parts["validation"]))["mrr"].mean()
@@ -239,18 +242,23 @@ def cell(lines, row, name="mrr"):
     return f"{means.mean():.1f}{spread}{seeds * (row not in WITHOUT)}"
 
 
-def difference(lines, row, other, draws=10_000):
+@cache
+def weights(queries, draws=10_000):
+    """Return how often each query is in each bootstrap sample, as a fraction `[draws, queries]`."""
+    return np.random.default_rng(0).multinomial(queries, np.full(queries, 1 / queries), draws) / queries
+
+
+def difference(lines, row, other):
     """Return the difference in MRR of two rows with its 95 % interval, from a bootstrap over queries."""
     seeds = [{each["seed"] for each in lines if each["row"] == name} for name in (row, other)]
     if not {row, other} & {*WITHOUT}:  # those have one seed
         lines = [each for each in lines if each["seed"] in seeds[0] & seeds[1]]
     gains = of_row(lines, row).mean(0) - of_row(lines, other).mean(0)
-    drawn = np.random.default_rng(0).multinomial(len(gains), np.full(len(gains), 1 / len(gains)), draws)
-    low, high = np.percentile(drawn @ gains / len(gains), [2.5, 97.5])
+    low, high = np.percentile(weights(len(gains)) @ gains, [2.5, 97.5])
     return f"{gains.mean():+.1f} ({low:+.1f} to {high:+.1f})"
 
 
-def write(lines, parts, docs):
+def write(lines, docs):
     """Write the tables and the figure of the page."""
     plain = [row for row in dict.fromkeys(each["row"] for each in lines) if ":" not in row]
     plain.sort(key=lambda row: of_row(lines, row).mean())
@@ -260,7 +268,7 @@ def write(lines, parts, docs):
     by_loss = [[f"`{loss}`", cell(lines, row), difference(lines, row, ROWS["gin"])] for loss in LOSSES
                if len(of_row(lines, row := ROWS["gin"] if loss == "infonce" else f"loss: {loss}"))]  # fmt: skip
     known = {pairs: [f"{name}: {pairs}" for name in ROWS.values()] for pairs in CURVE}
-    known[len(parts["train"].graphs) // 2] = [*ROWS.values()]
+    known[lines[0]["pairs"]] = [*ROWS.values()]
     known = {pairs: names for pairs, names in known.items() if all(len(of_row(lines, each)) for each in names)}
     by_pairs = [[pairs, *(cell(lines, each) for each in names), difference(lines, *names[::-1])]
                 for pairs, names in known.items()]  # fmt: skip
@@ -287,11 +295,11 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    graphs, rows = load(given.cache)
-    parts = {part: Part(graphs, rows, part) for part in PACKAGES}
+    file = given.out / "results.jsonl"
     if not given.finished:
-        measure(parts, given.out / "results.jsonl", given.seeds)
-    write(finished_lines(given.out / "results.jsonl"), parts, given.docs)
+        graphs, rows = load(given.cache)
+        measure({part: Part(graphs, rows, part) for part in PACKAGES}, file, given.seeds)
+    write(finished_lines(file), given.docs)
 
 
 if __name__ == "__main__":
