@@ -283,6 +283,8 @@ def write(lines, docs):
         curve(axis, [*known], [of_row(lines, names[at]).mean(1) for names in known.values()], colour, name)
     axis.axhline(of_row(lines, "WL-OA").mean(), color="#666666", linestyle="--", linewidth=1, label="WL-OA")
     axis.set(xscale="log", xlabel="training pairs", ylabel="MRR on the test packages")
+    axis.set_xticks([*known], [*known])
+    axis.minorticks_off()
     axis.legend()
     write_svg(drawing, docs / "python_functions.svg")
 
