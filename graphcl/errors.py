@@ -1,6 +1,10 @@
-"""Define the exception for invalid user input, and helpers that make messages printable and short."""
+"""Define the exception and the warning for user input, and helpers that make messages printable and short."""
 
 from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
 
 MAX_LINE = 2000
 """Largest number of characters in a line of a message; longer lines are cut."""
@@ -27,8 +31,27 @@ class InputTypeError(InputError, TypeError):
     """An argument has the wrong type; the exception is also a `TypeError`."""
 
 
+class InputWarning(UserWarning):
+    """A value from the user is used, but may not mean what the user wants; the command line prints it as one line."""
+
+
 class Stopped(KeyboardInterrupt):
     """A signal stopped the program, and its state is saved; the program exits with `EXIT_CODE`."""
+
+
+_SHOWN: dict[Any, Any] = {}
+"""Registry of the warnings that were shown, so that each is shown once."""
+
+
+def warn(text: str, category: type[InputWarning] = InputWarning) -> None:
+    """Issue a warning that names the line of the user's code that called this package."""
+    frame = caller = sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").split(".")[0] == "graphcl":
+            caller = frame.f_back
+        frame = frame.f_back
+    module = caller.f_globals.get("__name__")
+    warnings.warn_explicit(text, category, caller.f_code.co_filename, caller.f_lineno, module, registry=_SHOWN)
 
 
 def one_line(text: object, max_length: int = 200) -> str:

@@ -13,7 +13,6 @@ import importlib.util
 import inspect
 import pkgutil
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from importlib.machinery import SourceFileLoader
@@ -21,12 +20,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from graphcl.arguments import Arguments, nearest
-from graphcl.errors import InputError, InputTypeError, one_line, reason
+from graphcl.errors import InputError, InputTypeError, InputWarning, one_line, reason, warn
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 
-class PluginWarning(UserWarning):
+class PluginWarning(InputWarning):
     """An installed package's entry point cannot be used; the message names the package."""
 
 
@@ -146,7 +145,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 self.register(point.name)(target)
         except Exception as error:
             line = f"{self.kind} `{point.name}` of the installed package {package} is skipped: {reason(error)}"
-            warnings.warn_explicit(line, PluginWarning, package, 0)  # no source line: the warning is one line
+            warn(line, PluginWarning)
         self._owners.update(dict.fromkeys(self._targets.keys() - known, package))
 
 

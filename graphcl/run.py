@@ -36,7 +36,7 @@ def run(config: str | None = None, **settings: Any) -> RunResult:
     from graphcl.experiment.run import run  # imported here, as help texts need no torch
 
     values = {} if config is None else read_config(config, settings.get("dataset"))
-    return run(make_config(override(values, settings)))
+    return run(make_config(override(values, settings), settings))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

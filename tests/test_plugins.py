@@ -89,7 +89,7 @@ more = '--seeds 0 --epochs 1 --eval knn --encoder.hidden_channels 8 --encoder.nu
 assert main([*words.split(), *more.split()]) == 0
 """
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-W", "error::UserWarning:graphcl", "-c", script]
+    command = [sys.executable, "-W", "error::UserWarning:__main__", "-c", script]
     given = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(command, capture_output=True, text=True, env=given, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -135,10 +135,10 @@ def test_a_defective_entry_point_is_skipped_with_one_line(folder, toys, code, va
     with pytest.warns(PluginWarning) as caught:
         assert list(toys) == ["fine", "own"]
     (shown,) = caught
-    line = warnings.formatwarning(shown.message, shown.category, shown.filename, shown.lineno)
+    line = str(shown.message)
     assert "toy `extra` of the installed package bad-toys 0.1 is skipped: " in line
     assert reason in line
-    assert line.count("\n") == 1
+    assert "\n" not in line
 
 
 def test_the_first_of_several_packages_with_one_name_wins(folder, toys):

@@ -17,7 +17,8 @@ def expand(markdown):
 
 def table():
     """Return a Markdown table of the library's losses."""
-    lines = ["| loss | description | own arguments | queue | weight | tiled | method |", "|---|" + "---|" * 6]
+    lines = ["*Method* is the choice of `--method auto`; *tiled* losses have the argument `engine`.", ""]
+    lines += ["| loss | description | own arguments | queue | weight | tiled | method |", "|---|" + "---|" * 6]
     for name in own_losses():
         arguments, facts = losses.arguments(name), losses.facts(name)
         own = ", ".join(f"`{each}`" for each in arguments.defaults if each not in SHARED) or "-"

@@ -50,7 +50,8 @@ class Command(Generic[S]):
         model: pydantic model of the settings.
         summary: description of the command in the help text; default: the docstring of `model`.
         positional: field that the first argument sets if it does not begin with `--`; also an option otherwise.
-        validate: function that converts nested values into settings; default: `Command.model_validate`.
+        validate: function that converts nested values, and the names of those that are options, into settings;
+            default: `Command.model_validate`.
         rewrite: function that takes the given options and returns the options to use instead.
         details: function that returns further help text.
         common: fields that the short help lists; default: all. `--help all` always lists all.
@@ -62,7 +63,7 @@ class Command(Generic[S]):
     model: type[S]
     summary: str = ""
     positional: str | None = None
-    validate: Callable[[dict[str, Any]], S] | None = None
+    validate: Callable[[dict[str, Any], Sequence[str]], S] | None = None
     rewrite: Callable[[Options], Options] = list
     details: Callable[[], str] = str
     common: Sequence[str] | None = None
@@ -115,7 +116,8 @@ class Command(Generic[S]):
                 set_value(values, key.split("."), read_value(self.model, key, given), defaults)
         if "torch" not in sys.modules and sys.stderr.isatty():
             print("loading PyTorch ...", file=sys.stderr)  # the import takes seconds
-        settings = (self.validate or self.model_validate)(values)
+        own = [key for key, _ in options]
+        settings = self.validate(values, own) if self.validate else self.model_validate(values)
         if "print_config" in last:
             print(to_yaml(settings), end="")
             return None

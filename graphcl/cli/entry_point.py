@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
-from graphcl.errors import EXIT_CODE, InputError, Stopped, reason
+from graphcl.errors import EXIT_CODE, InputError, InputWarning, Stopped, printable, reason
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """Texts that identify torch's out-of-memory errors, which are plain RuntimeErrors."""
@@ -23,7 +25,9 @@ class Program:
 
 @contextmanager
 def program(interrupted: str) -> Iterator[Program]:
-    """Run a program in the block, print its errors, and set its exit code. The code is that set in the block, or
+    """Run a program in the block, print its errors and warnings, each as one line, and set its exit code.
+
+    The code is that set in the block, or
 
     - 2 for invalid input or a system error, after printing the problems on stderr, one per line;
     - 130 after an interruption;
@@ -38,7 +42,8 @@ def program(interrupted: str) -> Iterator[Program]:
         sys.stdout.reconfigure(errors="backslashreplace")
     this = Program()
     try:
-        yield this
+        with warnings_as_lines():
+            yield this
         print(end="", flush=True)
     except InputError as error:
         if str(error):  # the text is empty if another rank of the job prints the message
@@ -61,6 +66,24 @@ def program(interrupted: str) -> Iterator[Program]:
         this.code = 2
     finally:
         _flush_stdout()
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print this package's warnings as "graphcl: warning: ...", without the line of code."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, InputWarning):
+            _print_error(f"graphcl: warning: {printable(str(message))}")
+        else:
+            before(message, category, *place, **more)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def _flush_stdout() -> None:

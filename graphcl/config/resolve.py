@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -12,20 +12,25 @@ from pydantic import BaseModel, ValidationError
 from graphcl.arguments import named_arguments, nearest, problems
 from graphcl.config.settings import Config, Views
 from graphcl.config.specs import ConfigError, complete_spec, spec_problems
+from graphcl.errors import warn
 from graphcl.registry import Registry, augmentations, encoders, losses, methods
 
 
 @named_arguments
-def make_config(values: Mapping[str, Any]) -> Config:
+def make_config(values: Mapping[str, Any], own: Iterable[str] | None = None) -> Config:
     """Complete the given settings and return them as a `Config`.
 
     All defaults are filled in, including the arguments of the loss, method, encoder and augmentations.
 
     Args:
         values: nested settings, as read from YAML.
+        own: dotted names of the settings that the user gave, if `values` come from a configuration too; default: all.
 
     Raises:
         ConfigError: a setting is invalid; the message has one line per problem.
+
+    Warns:
+        InputWarning: a setting of the configuration has no effect with the user's own settings, and is ignored.
 
     Example:
         >>> make_config({"loss": {"name": "adnce", "mu": 0.5}}).loss["sigma"]
@@ -40,8 +45,14 @@ def make_config(values: Mapping[str, Any]) -> Config:
     config = config.model_copy(update=_resolved(config))
     for prefix, spec, registry in _specs(config):
         found += spec_problems(spec, registry, prefix)
-    if not found:  # this check looks names up in the registries, so the names must be valid
-        found += _contradictions(config)
+    if not found:  # these checks look names up in the registries, so the names must be valid
+        unused = dict(_unused(config))
+        ignored = [path for path in unused if own is not None and not _overlaps(path, own)]
+        for path in ignored:
+            warn(f"{unused[path].rstrip('.')}; the configuration's value is ignored.")
+        if ignored:
+            return make_config(_without_paths(values, ignored), own)
+        found += [*unused.values(), *_contradictions(config)]
     if found := [*found, *_invalid_values(config)]:
         raise ConfigError("\n".join(found))
     complete = {prefix: complete_spec(spec, registry) for prefix, spec, registry in _specs(config)}
@@ -125,8 +136,20 @@ def _invalid_values(config: Config) -> Iterator[str]:
     for name in config.eval:
         if name not in known:
             yield f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}."
+
+
+def _unused(config: Config) -> Iterator[tuple[str, str]]:
+    """Yield the dotted name of each setting that has no effect, and the problem."""
+    method, negatives = config.method["name"], config.loss.get("negatives")
     if config.evaluation.scale and "svm" not in config.eval:
-        yield f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval)}."
+        yield "evaluation.scale", f"`evaluation.scale` has no effect without svm, got `eval` {', '.join(config.eval)}."
+    if method == "memory_bank" and negatives not in (None, "queue"):
+        line = f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."
+        yield "loss.negatives", line
+    only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
+    if only is not None and set(names) != {only}:
+        got = " and ".join(names)
+        yield "views", f"`views` must be {only} with method {method}, which takes the original graphs; got {got}."
 
 
 def _contradictions(config: Config) -> Iterator[str]:
@@ -139,14 +162,9 @@ def _contradictions(config: Config) -> Iterator[str]:
             f"`loss` {loss} trains on the labels of all graphs, also of the test folds, so its score would be invalid; "
             "use it from Python, on training graphs only."
         )
-    elif method == "memory_bank" and negatives not in (None, "queue"):
-        yield f"`loss.negatives` {negatives} has no effect with method memory_bank, whose negatives are the bank's."
     elif queue and method not in ("infograph", "memory_bank", "moco"):
         yield f"`loss.negatives` queue needs a method with a queue, not {method}; use `--method moco`."
     only, names = methods.facts(method).get("views"), [config.views.first["name"], config.views.second["name"]]
-    if only is not None and set(names) != {only}:
-        got = " and ".join(names)
-        yield f"`views` must be {only} with method {method}, which takes the original graphs; got {got}."
     if config.positives == "views":
         return
     if methods.facts(method).get("rows") == "nodes":
@@ -159,6 +177,20 @@ def _contradictions(config: Config) -> Iterator[str]:
 
 def _specs(config: Config) -> list[tuple[str, dict[str, Any], Registry]]:
     return [(path, attrgetter(path)(config), registry) for path, registry in NAMED.items()]
+
+
+def _overlaps(path: str, others: Iterable[str]) -> bool:
+    """Return whether a dotted path equals one of `others`, or one of the two contains the other."""
+    return any(f"{path}.".startswith(f"{each}.") or f"{each}.".startswith(f"{path}.") for each in others)
+
+
+def _without_paths(values: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """Return nested `values` without those at the dotted `paths`."""
+    rest = dict(values)
+    for path in paths:
+        key, _, inner = path.partition(".")
+        rest[key] = {name: each for name, each in values[key].items() if inner and name != inner}
+    return rest
 
 
 def _without_errors(values: Mapping[str, Any], error: ValidationError) -> dict[str, Any]:

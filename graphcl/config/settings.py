@@ -197,6 +197,11 @@ class Source(SplitTable, Features):
 class Config(Runtime, Scoring, TrainingSettings, Contrast, Source):
     """All settings of a run. Create it with `make_config`, which fills in defaults and checks the values."""
 
+    @property
+    def trains(self) -> bool:
+        """Whether there is any training; with `epochs` 0, the reference rows are scored only."""
+        return bool(self.epochs or self.steps)
+
     def training(self) -> dict[str, Any]:
         """Return the keywords of `graphcl.train`."""
         return self.model_dump(include=set(TrainingSettings.model_fields))

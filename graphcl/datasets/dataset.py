@@ -165,7 +165,10 @@ class GraphDataset(InMemoryDataset):
         digest.update(content.numpy())
 
     def __repr__(self) -> str:
-        columns = f"x: {_count(self.num_features, 'column')} ({self.features})"
+        own = self._data.x[:1000, : self.num_features - self.degree_columns]  # enough to see whether they are one-hot
+        numbers = own.is_floating_point() and not bool(((own == 0) | (own == 1)).all())
+        kind = self.features.replace("labels", "numbers") if numbers else self.features
+        columns = f"x: {_count(self.num_features, 'column')} ({kind})"
         if self.num_edge_features:
             columns += f", edge_attr: {_count(self.num_edge_features, 'column')}"
         if self.benchmark is not None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.settings import NodeFeatures
 from graphcl.errors import InputError
-
-_WARNED: dict[Any, Any] = {}
+from graphcl.errors import warn as warn_once
 
 
 def node_features(
@@ -73,8 +69,3 @@ def _warn_of_magnitudes(x: Tensor, what: str) -> None:
             f"`x` of {what} holds whole numbers from {low} to {high}, which are read as magnitudes; if they are "
             f"categories, one-hot encode them in every graph: graph.x = {advice}"
         )
-
-
-def warn_once(text: str) -> None:
-    """Show a warning without its source line, once for each text."""
-    warnings.warn_explicit(text, UserWarning, "graphcl", 0, registry=_WARNED)

@@ -13,8 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx
 
 from graphcl.datasets.dataset import NUMBER_CLASSES
-from graphcl.datasets.features import warn_once
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, warn
 
 _KEPT = ("id", "group", "part", "project")
 """Graph attributes that are kept as they are, besides `y`."""
@@ -71,7 +70,7 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
         if model is not None and data.num_edges == 0:
             data.edge_attr = model[:0]
     if dropped:
-        warn_once(
+        warn(
             f"{what}: ignored {', '.join(sorted(dropped)[:3])}; networkx graphs are read for 'x' of nodes, 'edge_attr' "
             "of edges, and 'y', 'id', 'group', 'part' and 'project' of `graph.graph`"
         )

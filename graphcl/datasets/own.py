@@ -14,10 +14,9 @@ from torch_geometric.data import Batch, Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 
 from graphcl.datasets.dataset import Collated, GraphDataset
-from graphcl.datasets.features import warn_once
 from graphcl.datasets.staging import allow_pyg_containers
 from graphcl.datasets.store import check_edge_index
-from graphcl.errors import InputError, InputTypeError, reason
+from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.graphs.batching import unsupported
 from graphcl.system.torch_file import read_torch_file
 
@@ -123,7 +122,7 @@ def warn_of_one_way_edges(dataset: GraphDataset) -> None:
     pairs, directions = (codes // 2).unique_consecutive(return_counts=True)
     if (one_way := pairs[directions == 1]).numel():
         graph = int(torch.searchsorted(ptr, int(one_way[0]) // n, right=True)) - 1
-        warn_once(
+        warn(
             f"graph {graph} of {dataset.name} has edges in one direction only, and messages pass only along stored "
             "edges; if the graphs are undirected, apply torch_geometric.transforms.ToUndirected() to each "
             "(networkx: graph.to_undirected())"

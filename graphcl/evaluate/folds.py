@@ -7,7 +7,6 @@ seed, because data sets are often sorted by class, source or size.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import FoldCount, checked, shown
-from graphcl.errors import InputError, InputTypeError
+from graphcl.errors import InputError, InputTypeError, warn
 from graphcl.evaluate.scores import FoldScores
 
 C_GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
@@ -78,7 +77,7 @@ def make_folds(
 
     h = embedding(h)
     classes, labels = class_indices(y, len(h))
-    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds, stacklevel=5)
+    outer, inner_folds = _outer_parts(classes, labels, seed, folds, inner_folds)
     inner_split = StratifiedKFold(inner_folds, shuffle=True, random_state=seed)
     inner = [(train[fit], train[held]) for train, _ in outer for fit, held in inner_split.split(train, labels[train])]
     return Folds(h, labels, outer, inner, inner_folds, seed, worker_count(workers), on_fold)
@@ -112,12 +111,12 @@ def usable_folds(y: Tensor | np.ndarray, folds: FoldCount = 10, inner_folds: Fol
         inner_folds: desired number of inner folds.
 
     Returns:
-        The numbers of outer and inner folds. A `UserWarning` reports a reduction.
+        The numbers of outer and inner folds. An `InputWarning` reports a reduction.
 
     Raises:
         InputError: `y` has fewer than two classes, or a class is too small for two outer and two inner folds.
     """
-    outer, inner_folds = _outer_parts(*class_indices(y), 0, folds, inner_folds, stacklevel=4)
+    outer, inner_folds = _outer_parts(*class_indices(y), 0, folds, inner_folds)
     return len(outer), inner_folds
 
 
@@ -192,7 +191,7 @@ def class_indices(y: Tensor | np.ndarray, n: int | None = None) -> tuple[np.ndar
 
 
 def _outer_parts(
-    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int, stacklevel: int = 2
+    classes: np.ndarray, labels: np.ndarray, seed: int, folds: int, inner_folds: int
 ) -> tuple[list[Part], int]:
     """Return the outer folds and the number of inner folds; the smallest class limits both numbers."""
     sizes = np.bincount(labels)
@@ -203,5 +202,5 @@ def _outer_parts(
         raise InputError(f"`y` must leave 2 graphs of every class in each training part, got {size} of class {label}.")
     if (len(outer), inner) != (folds, inner_folds):
         message = f"class {label} has only {size} graphs: {len(outer)} outer and {inner} inner folds"
-        warnings.warn(f"{message} instead of {folds} and {inner_folds}.", stacklevel=stacklevel)
+        warn(f"{message} instead of {folds} and {inner_folds}.")
     return outer, inner

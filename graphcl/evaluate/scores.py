@@ -57,6 +57,12 @@ class FoldScores:
     test_ratio: float | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        name, percent, _ = METRICS[self.metric].partition(" %")
+        spread, over = f" ± {np.std(self.accuracy):.2f}", f" over {len(self.accuracy)} folds"
+        spread, over = (spread, over) if len(self.accuracy) > 1 else ("", "")
+        return f"{type(self).__name__}({name} {self.mean:.2f}{spread}{percent}{over}, seed {self.seed})"
+
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> FoldScores:
         """Return the `FoldScores` with the fields in `kept`, for example a dict read from JSON."""

@@ -38,6 +38,10 @@ class RunResult:
     folder: Path | None
     summary: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        means = [f"{name}: trained {summarise(rows['trained'])}" for name, rows in self.scores.items()]
+        return f"{type(self).__name__}({', '.join([str(self.folder), *means])})"
+
     @property
     def scores(self) -> dict[str, dict[str, list[FoldScores]]]:
         """Evaluator -> row, such as `majority`, `untrained` or `trained` -> one `FoldScores` per seed."""

@@ -113,34 +113,42 @@ def _scores(result: Mapping[str, Any]) -> Section:
         return None
     heads, figures, columns, seed_rows = [], [], [], []
     names = [row for row in ROWS if any(row in kept for kept in result["scores"].values())]
+    trained = "trained" in names  # else `epochs` is 0
     for evaluator, kept in result["scores"].items():
         rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names if row in kept}
-        before, after = rows["untrained"], rows["trained"]
-        best, metric, several = kept["best_reference"], after[0].metric, len(after) > 1
-        over = _gain(after, before), _gain(after, rows[best])
-        spread = f"± {deviation(kept['trained'])} over {len(after)} seeds" if several else "one seed"
-        verdict = f"{_verdict(after, rows[best])} the best row without training ({ROWS[best]}): {over[1]}."
-        number = f"{kept['trained']['mean']:.2f}"
-        heads.append({"number": number, "interval": f"{unit(metric)} {spread}, {evaluator}", "verdict": verdict})
-        label = f"{evaluator}: trained encoder {number} {unit(metric)}. {verdict}"
-        figures.append([(label, gains(evaluator, before, after))])
-        if several:
-            figures[-1].append((f"gain of each seed by {evaluator}", gain_by_seed(f"{evaluator}, gain", before, after)))
+        best, several = kept["best_reference"], len(kept["per_seed"]) > 1
+        shown = "trained" if trained else best
+        number = f"{kept[shown]['mean']:.2f}"
         spreads = {row: f" ± {deviation(kept[row])}" if several else "" for row in rows}
-        cells = [f"{kept[row]['mean']:.2f}{spreads[row]}" if row in rows else "-" for row in names]
-        columns.append([*cells, over[0], f"{over[1]} ({ROWS[best]})"])
+        columns.append([f"{kept[row]['mean']:.2f}{spreads[row]}" if row in rows else "-" for row in names])
+        verdict = f"Nothing was trained; the best row without training is that of the {ROWS[best]}."
+        before, after = rows["untrained"], rows[shown]
+        if trained:
+            over = _gain(after, rows[best])
+            verdict = f"{_verdict(after, rows[best])} the best row without training ({ROWS[best]}): {over}."
+            columns[-1] += [_gain(after, before), f"{over} ({ROWS[best]})"]
+            title = f"{evaluator}, gain over untrained"
+            label = f"{evaluator}: trained encoder {number} {unit(kept['metric'])}. {verdict}"
+            figures.append([(label, gains(evaluator, before, after))])
+            if several:
+                figures[-1].append((f"{title}, of each seed", gain_by_seed(title, before, after)))
+        spread = f"{spreads[shown]} over {len(after)} seeds" if several else " one seed"
+        interval = f"{unit(kept['metric'])}{spread}, {evaluator}"
+        heads.append({"number": number, "interval": interval, "verdict": verdict})
         for i, score in enumerate(after):
             means = (f"{rows[row][i].mean:.2f}" if row in rows else "-" for row in names)
-            seed_rows.append((evaluator, score.seed, *means, f"{paired_gain([score], [before[i]]).mean:+.2f}"))
-    labels = [*(ROWS[row] for row in names), "gain over the untrained encoder", "gain over the best reference row"]
+            gain = [f"{paired_gain([score], [before[i]]).mean:+.2f}"] if trained else []
+            seed_rows.append((evaluator, score.seed, *means, *gain))
+    labels = [ROWS[row] for row in names]
+    over_rows = ["gain over the untrained encoder", "gain over the best row without training"] if trained else []
     return {
         "heads": heads,
         "head": ["", *(f"{name}, {metric_label(kept['metric'])}" for name, kept in result["scores"].items())],
-        "rows": list(zip(labels, *columns, strict=True)),
+        "rows": list(zip([*labels, *over_rows], *columns, strict=True)),
         "protocol": protocol_line(result),
         "legend": [("untrained", UNTRAINED, "o"), ("trained", TRAINED, "o"), ("one seed", MUTED, "-")],
         "figures": figures,
-        "seed_head": ["evaluator", "seed", *(ROWS[row] for row in names), "gain over untrained"],
+        "seed_head": ["evaluator", "seed", *labels, *over_rows[:1]],
         "seed_rows": seed_rows,
     }
 

@@ -62,19 +62,20 @@ ROWS = {
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
-    """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`.
+    """Return one evaluator's entry in `result.json`: the mean of each row, and two gains of `trained`, if there is one.
 
     The gains are over `untrained` and over the best row that needs no training. `rows` has one score per row and seed.
     """
     references = {name: scores for name, scores in rows.items() if name != "trained"}
-    best = best_row(references)
-    trained = rows["trained"]
+    best, gains = best_row(references), {}
+    if "trained" in rows:
+        over = {"gain": rows["untrained"], "gain_over_best": rows[best]}
+        gains = {name: vars(paired_gain(rows["trained"], scores)) for name, scores in over.items()}
     return {
-        "metric": trained[0].metric,
+        "metric": rows[best][0].metric,
         **{name: vars(summarise(scores)) for name, scores in rows.items()},
-        "gain": vars(paired_gain(trained, rows["untrained"])),
+        **gains,
         "best_reference": best,
-        "gain_over_best": vars(paired_gain(trained, rows[best])),
         "per_seed": [
             {name: vars(score) for name, score in zip(rows, of_seed, strict=True)}
             for of_seed in zip(*rows.values(), strict=True)
@@ -84,8 +85,9 @@ def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
 
 def score_lines(result: Mapping[str, Any]) -> list[str]:
     """Return the lines of a run's table of scores and a line on the protocol; `result` is read from `result.json`."""
-    seeds, steps = len(next(iter(result["scores"].values()))["gain"]["seeds"]), result["config"]["steps"]
+    seeds, steps = len(next(iter(result["scores"].values()))["per_seed"]), result["config"]["steps"]
     when = f"at epoch {result['epochs']}" if steps is None else f"after {steps} steps"
+    when = when if result["epochs"] else "without training"
     how = f"{protocol_line(result)}; mean over {seeds} seed{'s' if seeds > 1 else ''} {when}."
     return [*table_lines(result, ROWS), how]
 
@@ -103,11 +105,11 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
                 continue
             folds = f"{row['std_folds']:10.2f}" if on_folds else ""
             lines.append(f"{f'{evaluator}, {label}':36}{row['mean']:12.2f}{deviation(row):>10}{folds}")
-        gains = {"untrained": scores["gain"], scores["best_reference"]: scores["gain_over_best"]}
-        for name, gain in gains.items():
+        gains = {"untrained": "gain", scores["best_reference"]: "gain_over_best"}
+        for name, key in gains.items() if "trained" in scores else ():
             label = f"{evaluator}, gain over {rows[name]}"
-            lines.append(f"{label:36}{gain['mean']:+12.2f}{deviation(gain):>10}")
-        further = [score["trained"].get("figures", {}) for score in scores["per_seed"]]
+            lines.append(f"{label:36}{scores[key]['mean']:+12.2f}{deviation(scores[key]):>10}")
+        further = [score.get("trained", {}).get("figures", {}) for score in scores["per_seed"]]
         for name in further[0]:
             mean = sum(each[name] for each in further) / len(further)
             lines.append(f"{f'{evaluator}, trained, {name}':36}{mean:12.2f}")

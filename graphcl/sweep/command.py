@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from graphcl.arguments import nearest
@@ -134,7 +134,7 @@ def _run(request: Request) -> int:
     if settings.executor == "loky":
         _check_datasets(cells, records)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    result = sweep(plan, out, workers, progress(total, done), settings.executor)
+    result = sweep(plan, out, workers, progress(cells, total, workers), settings.executor)
     print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
     print(f"\nsaved in {out}/: table.md, table.tex, cells.csv, and a file for each cell")
     from graphcl.sweep.figures import write_figures  # imported here, as it loads matplotlib
@@ -163,26 +163,44 @@ def _check_datasets(cells: Sequence[Cell], records: Records) -> None:
         loaded.add(key)
 
 
-def progress(total: int, done: int) -> OnCell:
+def progress(cells: Sequence[Cell], total: int, workers: int) -> OnCell:
     """Return a callback for `sweep` that prints a line for each cell that ends.
 
+    The time left is estimated from the time that finished cells of the same configuration and data set took; before
+    there is one, from those of the same data set, then from all. Cells that run are taken as half finished.
+
     Args:
-        total: number of cells.
-        done: number of cells that were finished before the sweep started.
+        cells: cells that are not finished.
+        total: number of cells, with those that were finished before the sweep started.
+        workers: number of cells that run at a time.
     """
-    start, ended = time.monotonic(), 0
+    waiting = {cell.key: cell for cell in cells}
+    spent: dict[tuple[str, ...], list[float]] = {}
+
+    def kinds(coordinates: Mapping[str, str]) -> list[tuple[str, ...]]:
+        of_cell = tuple(f"{axis} {label}" for axis, label in coordinates.items() if axis != "seed")
+        return [of_cell, (coordinates["dataset"],), ()]
+
+    def expected(cell: Cell) -> float:
+        return float(np.mean(next((spent[kind] for kind in kinds(cell.coordinates) if kind in spent), [0.0])))
 
     def show(cell: Cell, records: Records) -> None:
-        nonlocal ended
-        ended += 1
-        seconds = (time.monotonic() - start) / ended * (total - done - ended)
+        for record in [records[cell.key]] if spent else records.values():
+            for kind in kinds(record["coordinates"]) if "seconds" in record else ():  # not if the worker died
+                spent.setdefault(kind, []).append(sum(record["seconds"].values()))
+        waiting.pop(cell.key, None)
+        times = [expected(each) for each in waiting.values()]
+        running = times[:workers]
+        seconds = max((sum(times) - sum(running) / 2) / max(1, len(running)), max(times, default=0.0) / 2)
         left = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+        if any((each.coordinates["dataset"],) not in spent for each in waiting.values()):
+            left = f"at least {left}"  # no cell of a data set has finished yet
         record = records[cell.key]
         outcome = f"failed: {record.get('error')}"
         if record["status"] == "done":
             scores = {name: scores_of(record, name) for name in record["scores"]}
             means = ", ".join(f"{name} {each.mean:.2f} {unit(each.metric)}" for name, each in scores.items())
             outcome = f"{means} in {sum(record['seconds'].values()):.1f} s"
-        print(f"[{done + ended}/{total}, {left} left] {cell}: {outcome}", file=sys.stderr, flush=True)
+        print(f"[{total - len(waiting)}/{total}, {left} left] {cell}: {outcome}", file=sys.stderr, flush=True)
 
     return show

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from graphcl.cli.entry_point import warnings_as_lines
 from graphcl.config import Config
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.errors import MAX_LINE, InputError, one_line, reason
@@ -55,6 +56,10 @@ class SweepResult:
     tables: dict[str, Table]
     records: Records
     failed: dict[str, str]
+
+    def __repr__(self) -> str:
+        cells = f"{len(self.records)} cells, {len(self.failed)} failed"
+        return f"{type(self).__name__}({cells}; tables: {', '.join(self.tables)})"
 
 
 def sweep(
@@ -137,7 +142,10 @@ def perform(cell: Cell, file: Path, folder: Path) -> dict[str, Any]:
         file: path of the record; written by the worker, so that the record is kept even if the sweep is killed.
         folder: working directory, to which relative paths in the settings refer.
     """
-    with _ONE_CELL:  # a Dask worker may have several threads, but torch's generators are per process
+    with (
+        _ONE_CELL,
+        warnings_as_lines(),
+    ):  # a Dask worker may have several threads, but torch's generators are per process
         keep_freed_memory()
         with suppress(OSError):  # on another machine the folder may not exist
             os.chdir(folder)
@@ -169,16 +177,15 @@ def _run(config: Config, clock: Clock, device: torch.device) -> dict[str, Any]:
     data = {"dataset": fingerprint, "files": file_digests(config)}
     clock.lap("load")
     config = with_usable_evaluation(config, dataset)
-    trains = bool(config.epochs or config.steps)
-    if trains:
+    if config.trains:
         dry_run(config, dataset)
     # separate cells compute the reference rows, once for each encoder and seed
-    rows = ("trained",) if trains else REFERENCES
+    rows = ("trained",) if config.trains else REFERENCES
     result = run_seed(config, dataset, seed, device, rows=rows, context=Context(workers=config.threads))
     scores = _plain(result.scores)
     record: dict[str, Any] = {"status": "done", "seconds": {**clock.seconds, **result.seconds}, "data": data}
-    record["scores"] = {name: rows["trained" if trains else "untrained"] for name, rows in scores.items()}
-    if not trains:
+    record["scores"] = {name: rows["trained" if config.trains else "untrained"] for name, rows in scores.items()}
+    if not config.trains:
         return {**record, "metrics": {}, "references": scores}
     last = result.history[-1]
     metrics = {"epochs": last.epoch, "training_loss": last.loss, "alignment": last.alignment}

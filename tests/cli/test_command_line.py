@@ -1,11 +1,15 @@
 """Arguments of commands: values, precedence, error messages, help texts."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 
+from graphcl import errors
 from graphcl.cli.command_line import flag
 from graphcl.cli.commands import RUN
+from graphcl.cli.formulas import plain_formulas
 from graphcl.cli.help import topic
 from graphcl.config import make_config
 from graphcl.config.settings import Config
@@ -13,6 +17,7 @@ from graphcl.datasets import dataset_names
 from graphcl.errors import InputError
 from graphcl.evaluate import EVALUATORS
 from graphcl.registry import augmentations, encoders, losses, methods
+from graphcl.run import main
 
 
 def test_every_way_to_give_a_value():
@@ -110,3 +115,45 @@ def test_what_is_printed_instead_of_running(capsys):
         assert capsys.readouterr().out.startswith(start)
     assert RUN.parse(["--print-config", "--epochs", "3"]) is None
     assert "epochs: 3\n" in capsys.readouterr().out
+
+
+def test_a_setting_of_a_configuration_without_effect_is_ignored_with_one_line(capsys):
+    for ending, ignored in (
+        ("best --eval knn", "`evaluation.scale` has no effect without svm, got `eval` knn"),
+        ("dcl --method memory_bank", "`loss.negatives` all has no effect with method memory_bank, whose negatives are"),
+        ("graphcl --method simgrace", "`views` must be identity with method simgrace, which takes the original graphs"),
+    ):
+        errors._SHOWN.clear()
+        assert main(["--config", *ending.split(), "--print-config"]) == 0
+        line = capsys.readouterr().err
+        assert line.startswith(f"graphcl: warning: {ignored}")
+        assert line.endswith("; the configuration's value is ignored.\n")
+        assert line.count("\n") == 1
+    for typed in ("best --eval knn --evaluation.scale", "graphcl --method simgrace --views.second random2"):
+        assert main(["--config", *typed.split(), "--print-config"]) == 2
+        assert "warning" not in capsys.readouterr().err
+
+
+def test_a_warning_in_python_names_the_line_of_the_caller():
+    script = "import graphcl, torch\ny = torch.arange(40) > 36\ngraphcl.svm(torch.randn(40, 2), y)\n"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stderr
+    assert found.startswith("<string>:3: InputWarning: class True has only 3 graphs: 3 outer and 2 inner folds")
+
+
+FORMULAS = {
+    r"$$L_i = -\log \frac{e^{s_i^+}}{\sum_j w_{ij} e^{s_{ij}}}, \qquad g = \lVert u - v \rVert^2$$": (
+        "    L_i = -log (e^(s_i^+) / (Σ_j w_ij e^(s_ij)))\n    g = ‖u - v‖²"
+    ),
+    r"$$w = \frac{g(c)}{\frac1M \sum_{k \ne i} g}, \quad x_v^{(l)} = \tilde z$$": (
+        "    w = g(c) / (1/M Σ_{k ≠ i} g)\n    x_v^(l) = z̃"
+    ),
+    r"with $\theta \leftarrow m\, \theta$ of `x`": "with θ ← m θ of `x`",
+}
+
+
+def test_formulas_are_plain_text():
+    for tex, plain in FORMULAS.items():
+        assert plain_formulas(tex) == plain
+    for registry in (losses, methods, encoders, augmentations):
+        for name in registry:
+            assert not re.search(r"\$|\\[A-Za-z]", topic(name)), name

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import from_networkx
 
-from graphcl.datasets import features, load_dataset
+from graphcl import errors
+from graphcl.datasets import load_dataset
 from graphcl.loaders.loader import make_loader
 
 
@@ -61,7 +62,7 @@ def test_id_is_kept_and_ignored_attributes_are_named():
         assert (batch.id if isinstance(batch.id, list) else batch.id.tolist()) == kept
     graphs = [changed(name="ring"), changed(y_true=1)]
     graphs[1].edges[0, 1]["weight"] = 2.0
-    features._WARNED.clear()
+    errors._SHOWN.clear()
     with pytest.warns(UserWarning, match="ignored") as caught:
         load_dataset(graphs)
     says = "own: ignored edge attribute 'weight', graph attribute 'name', graph attribute 'y_true';"

@@ -10,7 +10,8 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.transforms import ToUndirected
 
-from graphcl.datasets import features, load_dataset
+from graphcl import errors
+from graphcl.datasets import load_dataset
 from graphcl.errors import InputError, InputTypeError
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder
@@ -94,11 +95,11 @@ def test_edges_in_one_direction_only(tmp_path):
     graphs = [graph(edge_index=edges) for edges in (loop, NONE, one_way, one_way)]
     torch.save(graphs, tmp_path / "own.pt")
     for source in (graphs, tmp_path / "own.pt"):
-        features._WARNED.clear()
+        errors._SHOWN.clear()
         with pytest.warns(UserWarning, match=r"^graph 2 of own has edges in one direction only") as caught:
             load_dataset(source)
         assert len(caught) == 1
-    features._WARNED.clear()
+    errors._SHOWN.clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load_dataset([ToUndirected()(each) for each in graphs])
@@ -106,7 +107,7 @@ def test_edges_in_one_direction_only(tmp_path):
 
 def test_whole_numbers_are_magnitudes_with_a_warning_unless_the_encoder_takes_categories():
     graphs = [graph(x=torch.tensor([[-1, 1], [2, 0], [0, 1]]))] * 2
-    features._WARNED.clear()
+    errors._SHOWN.clear()
     with pytest.warns(UserWarning, match="`x` of own holds whole numbers from -1 to 2, which are") as caught:
         assert load_dataset(graphs).x.dtype == torch.float32
     advice = str(caught[0].message).split("graph.x = ")[1]

@@ -4,12 +4,15 @@ import json
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 
 from graphcl.commands.show import main as show
+from graphcl.config import make_config
+from graphcl.experiment.record import output
 from graphcl.report.cosines import density
 from graphcl.report.run_files import EDGES
 from graphcl.report.summary import ROWS
@@ -63,7 +66,7 @@ def test_the_page_is_well_formed_and_loads_nothing(folder):
     text, root = page_of(folder)
     assert sections(root) == [
         "Scores", "Training", "Map of the embeddings", "Similarity of positives and negatives",
-        "Weight of a negative by its cosine", "Time", "Settings",
+        "Push on a negative by its cosine", "Time", "Settings",
     ]  # fmt: skip
     assert not re.search(r"https?:|src=|@import|<link|<script", text)
     ids = re.findall(r'\bid="([^"]*)"', text)
@@ -88,7 +91,9 @@ def test_the_numbers_are_those_of_the_result(folder):
         gains = [f"{scores[key]['mean']:+.2f} ± {scores[key]['std_seeds']:.2f}" for key in ("gain", "gain_over_best")]
         best = ROWS[scores["best_reference"]]
         assert rows["gain over the untrained encoder"][number].startswith(gains[0])
-        assert re.search(rf"^{re.escape(gains[1])}.*\({best}\)$", rows["gain over the best reference row"][number])
+        assert re.search(
+            rf"^{re.escape(gains[1])}.*\({best}\)$", rows["gain over the best row without training"][number]
+        )
         assert leads[number] == f"{means['trained'].replace(' ±', ' % ±')} over 2 seeds, {name}"
         assert f" the best row without training ({best}): {gains[1]}, better in" in verdicts[number]
         assert re.match("No gain beyond chance over|Training (gains over|loses to)", verdicts[number])
@@ -97,6 +102,38 @@ def test_the_numbers_are_those_of_the_result(folder):
             assert [name, str(seed), *of_seed] in [row[:-1] for row in tables[1]]
     for stage, value in result["seconds"].items():
         assert f"{stage} {value:.2f} s" in page
+
+
+def test_without_training_no_row_is_called_trained(few, tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = ["--dataset", few("MUTAG"), *QUICK, "--seeds", "0", "1", "--eval", "knn", "--epochs", "0"]
+    assert run([*arguments, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "untrained encoder" in printed
+    assert "mean over 2 seeds without training." in printed
+    assert not re.search("gain over|[^n]trained encoder", printed)
+    scores = json.loads((out / "result.json").read_text())["scores"]["knn"]
+    assert not {"trained", "gain", "gain_over_best"} & {*scores}
+    text, root = page_of(out)
+    (verdict,) = [words(each) for each in root.iter("p") if each.get("class") == "verdict"]
+    assert (
+        verdict
+        == f"Nothing was trained; the best row without training is that of the {ROWS[scores['best_reference']]}."
+    )
+    assert not re.search("gain over|[^n]trained encoder|after training", text)
+
+
+def test_a_run_whose_training_adds_nothing_names_what_to_try_next():
+    graphs = SimpleNamespace(rows="graphs")
+
+    def advice(gain, **settings):
+        scores = {"trained": {}, "best_reference": "statistics", "gain_over_best": {"mean": gain}}
+        return output._next_try(make_config(settings), graphs, {"scores": {"svm": scores}})
+
+    assert advice(0.1) is None
+    assert re.search(r"row without training \(graph statistics\); next, try --config best or .* `group`", advice(0.0))
+    assert "--config best" not in advice(-1.0, name="best")
+    assert advice(-1.0, name="best", positives="group") is None
 
 
 def test_snapshots_are_small_and_do_not_change_the_training(folder, few, tmp_path):

@@ -16,13 +16,15 @@ from filelock import FileLock
 from torch_geometric.data import InMemoryDataset
 
 import graphcl
+from graphcl.config import make_config
 from graphcl.errors import InputError
 from graphcl.registry import losses
 from graphcl.run import main as run
 from graphcl.sweep import command, make_plan, sweep
 from graphcl.sweep import run as module
-from graphcl.sweep.command import main
+from graphcl.sweep.command import main, progress
 from graphcl.sweep.folder import locked, read_records
+from graphcl.sweep.plan import Cell
 from graphcl.sweep.run import make_executor
 from graphcl.system.processes import LocalExecutor
 from tests.conftest import restored, small_graphs
@@ -178,7 +180,7 @@ def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch)
         if len(records) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(command, "progress", lambda total, done: show)
+    monkeypatch.setattr(command, "progress", lambda *_: show)
     try:
         assert main(["--dataset", saved_graphs(), *QUICK, "--seeds", "0-4", "--out", str(out)]) == 130
     finally:
@@ -336,3 +338,24 @@ def test_a_table_is_laid_out_anew_and_shows_cells_of_another_sweep(saved_graphs,
     assert "4 cells, 1 of them reference rows; 3 finished" in capsys.readouterr().out
     assert main([*both, *axes, "--reuse", str(tmp_path)]) == 2
     assert "holds no sweep" in capsys.readouterr().err
+
+
+def test_the_time_left_is_estimated_by_configuration_and_data_set(capsys):
+    """Two workers; a reference cell takes 8 s on a and 40 s on b, a trained cell 2 s on a."""
+    seconds = {("untrained", "a"): 8.0, ("untrained", "b"): 40.0, ("dcl", "a"): 2.0, ("dcl", "b"): 20.0}
+    cells = [
+        Cell(f"{row}{data}{seed}", {"loss": row, "dataset": data, "seed": str(seed)}, make_config({}), "")
+        for seed in (0, 1)
+        for row, data in seconds
+    ]
+    show, records = progress(cells, 10, 2), {}
+    for cell in cells:
+        spent = seconds[cell.coordinates["loss"], cell.coordinates["dataset"]]
+        place = dict(cell.coordinates)
+        records[cell.key] = {"status": "failed", "error": "none", "seconds": {"train": spent}, "coordinates": place}
+        show(cell, records)
+    shown = re.findall(r"\[(\d+)/10, (.*?) left\]", capsys.readouterr().err)
+    assert [number for number, _ in shown] == [str(number) for number in range(3, 11)]
+    assert shown[0][1].startswith("at least")
+    # of configurations seen before: (8 + 40 + 2 + 20 s, of which the 48 running are half done) / 2
+    assert [left for _, left in shown[3:]] == ["23 s", "20 s", "10 s", "10 s", "0 s"]

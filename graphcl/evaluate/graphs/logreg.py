@@ -12,6 +12,7 @@ from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds
 from graphcl.evaluate.scores import FoldScores
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
+LARGEST_HESSIAN = 4096  # rows of a float64 matrix of 128 MiB
 
 
 @checked
@@ -53,9 +54,8 @@ def logreg(
         train, held = part
         scaler = StandardScaler().fit(data.h[train])
         fit, test = scaler.transform(data.h[train]), scaler.transform(data.h[held])
-        # Newton needs fewer steps than lbfgs. But scikit-learn < 1.6 fits it one-vs-rest, so use it for 2 classes only.
         # On a constant embedding, Newton's line search would warn.
-        solver = "newton-cholesky" if data.labels.max() == 1 and fit.any() else "lbfgs"
+        solver = "newton-cholesky" if use_newton(data.labels, fit.shape[1]) and fit.any() else "lbfgs"
         model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
         found = {}
         with config_context(assume_finite=True, skip_parameter_validation=True):
@@ -65,3 +65,15 @@ def logreg(
         return [found[c] for c in candidates]
 
     return data.scores([float(c) for c in grid], accuracies)
+
+
+def use_newton(labels: np.ndarray, columns: int) -> bool:
+    """Return whether to fit by Newton's method, which needs five steps where lbfgs needs thousands for a large C.
+
+    For more than two classes, its Hessian has a row for each class and column, and scikit-learn < 1.6 lacks it.
+    """
+    import sklearn
+
+    classes = int(labels.max()) + 1
+    known = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 6)
+    return classes == 2 or (known and classes * columns <= LARGEST_HESSIAN)

@@ -29,13 +29,13 @@ from __future__ import annotations
 
 import itertools
 import threading
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Costs, Count, FoldCount, Seed, checked
+from graphcl.errors import warn
 from graphcl.evaluate.folds import C_GRID, OnFold, Part, make_folds, pair_dots
 from graphcl.evaluate.scores import FoldScores
 
@@ -89,13 +89,15 @@ def svm(
         InputError: an argument is invalid, or a class is too small for two outer and two inner folds.
 
     Warns:
-        UserWarning: a class is too small for these numbers of folds, or a fit did not converge in 10 million steps,
+        InputWarning: a class is too small for these numbers of folds, or a fit did not converge in 10 million steps,
             which happens for a C of 1e5 and more on noisy embeddings. The score then uses the last step's multipliers.
 
     Example:
         >>> h, y = np.tile([[0.0], [1.0]], (6, 1)), np.tile([0, 1], 6)
         >>> svm(h, y, folds=3, inner_folds=2).accuracy
         (100.0, 100.0, 100.0)
+        >>> svm(h, y, folds=3, inner_folds=2)
+        FoldScores(accuracy 100.00 ± 0.00 % over 3 folds, seed 0)
 
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
@@ -226,7 +228,7 @@ def _predict(held: np.ndarray, train: np.ndarray, c: float, pairs: Sequence[Pair
         n, positive = len(square), one.stop - one.start
         threshold, multipliers, converged = _svm.machine(square, n, positive, c, TOLERANCE, STEPS)
         if not converged:
-            warnings.warn(f"the SVM did not converge in {STEPS} steps for C = {c:g}; use a smaller C.", stacklevel=2)
+            warn(f"the SVM did not converge in {STEPS} steps for C = {c:g}; use a smaller C.")
         weight = np.frombuffer(multipliers).copy()
         weight[positive:] *= -1
         decision = held[:, one] @ weight[:positive] + held[:, two] @ weight[positive:] - threshold

@@ -26,7 +26,7 @@ from graphcl.experiment.record.progress import epoch_bar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
 from graphcl.experiment.record.snapshot import report_arrays
 from graphcl.experiment.record.tracking import Tracker, tracking
-from graphcl.experiment.scores import is_scored
+from graphcl.experiment.scores import REFERENCES, is_scored
 from graphcl.experiment.seed import SeedResult
 from graphcl.experiment.split import grouped_parts
 from graphcl.losses import Loss
@@ -79,12 +79,11 @@ class RunOutput(Output):
     `seconds` maps each stage so far to its wall time.
     """
 
-    rows = tuple(ROWS)
-
     def __init__(
         self, config: Config, dataset: GraphDataset, device: torch.device, group: Group, seconds: Mapping[str, float]
     ) -> None:
         super().__init__(config, group)
+        self.rows = tuple(ROWS) if config.trains else REFERENCES
         self.dataset, self.device = dataset, device
         self.folder = RunFolder(config, data_fingerprint(config, dataset))
         self.path = self.folder.path
@@ -174,6 +173,8 @@ class RunOutput(Output):
                 print(f"no report.html: {error}")
         if self.config.seeds == [0] and not registering_modules():  # a command would not know a script's loss
             print(f"one seed of five: graphcl run --resume {self.path} --seeds 0-4 adds the others")
+        if better := _next_try(self.config, self.dataset, result):
+            print(better)
         return result
 
 
@@ -189,10 +190,10 @@ class _RunContext(Context):
     def on_embeddings(self, when: str, method: Method, whole: Iterable[Batch], h: Tensor | None) -> None:
         super().on_embeddings(when, method, whole, h)
         config = self.output.config
-        if config.report and self.seed == config.seeds[0] and h is not None:
+        if config.report and self.seed == config.seeds[0] and h is not None and (when == "before" or config.trains):
             found = report_arrays(config, self.output.dataset, method, h, self.seed, whole)
             self._snapshots |= {f"{when}_{name}": each for name, each in found.items()}
-            if when == "after":
+            if when == "after" or not config.trains:
                 file = self.output.folder.path / "report.npz"
                 write_whole(file, lambda file: np.savez_compressed(file, **self._snapshots))
         self.clock.lap("report")
@@ -214,7 +215,7 @@ class _RunContext(Context):
         super().on_scores(scores)
         for name, rows in scores.items():
             means = ", ".join(f"{row} {score.mean:.2f}" for row, score in rows.items())
-            print(f"seed {self.seed}: {means} {unit(rows['trained'].metric)} ({name})")
+            print(f"seed {self.seed}: {means} {unit(next(iter(rows.values())).metric)} ({name})")
             logged = {f"score/{name}" + ("" if row == "trained" else f"_{row}"): s.mean for row, s in rows.items()}
             for tracker in self.trackers:
                 tracker.add_scores(logged)
@@ -252,6 +253,18 @@ def open_output(
 def _added(seconds: Mapping[str, float], more: Mapping[str, float]) -> dict[str, float]:
     """Return stage -> sum of both times."""
     return {stage: seconds.get(stage, 0.0) + more.get(stage, 0.0) for stage in {**seconds, **more}}
+
+
+def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) -> str | None:
+    """Return advice if no evaluator scores the trained encoder above the best row without training, else None."""
+    scores = [each for each in result.get("scores", {}).values() if "trained" in each]
+    if not scores or any(each["gain_over_best"]["mean"] > 0 for each in scores) or dataset.rows != "graphs":
+        return None
+    recipe = [] if config.name == "best" else ["--config best"]
+    pairs = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
+    tries = recipe + ([] if config.positives == "group" else [pairs])
+    above = f"the trained encoder is not above the best row without training ({ROWS[scores[0]['best_reference']]})"
+    return f"{above}; next, try {' or '.join(tries)}" if tries else None
 
 
 def _one_column(config: Config, h: Tensor) -> str | None:

@@ -11,7 +11,7 @@ from graphcl.config import Config
 from graphcl.system.signals import Stop
 from graphcl.training.epoch import Epoch
 
-_EPOCHS = "{desc} {n_fmt}/{total_fmt} {bar}{postfix}, {remaining} left"
+_EPOCHS = "{desc} {n_fmt}/{total_fmt} {bar}{postfix}, {remaining} of training left"
 _FOLDS = "{desc} {n_fmt}/{total_fmt} {bar} {elapsed}"
 
 
@@ -70,7 +70,9 @@ def epoch_bar(seed: int, config: Config, stop: Stop) -> Iterator[Callable[[Epoch
     with tqdm(total=total, desc=f"seed {seed}, epoch", leave=False, bar_format=_EPOCHS) as bar:
 
         def show(epoch: Epoch) -> None:
-            bar.update(epoch.epoch - bar.n)  # more than 1 at the start of resumed training
+            if not bar.n:  # resumed training starts at a later epoch, which took no time now
+                bar.n = bar.initial = epoch.epoch - 1
+            bar.update()
             bar.set_postfix_str(line.format(epoch))
 
         yield show

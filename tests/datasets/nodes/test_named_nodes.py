@@ -97,7 +97,7 @@ def test_bags_of_words_of_pyg(tmp_path):
     for name, file in files.items():
         mirror = write_npz(tmp_path / "mirror", f"{file}.npz")
         for dataset in (load_dataset(name, tmp_path, mirror, nodes=True), load_dataset(name, tmp_path, nodes=True)):
-            assert repr(dataset) == f"NodeDataset('{name}', 30 nodes, 1 graph, x: 4 columns (labels), 3 classes)"
+            assert repr(dataset) == f"NodeDataset('{name}', 30 nodes, 1 graph, x: 4 columns (numbers), 3 classes)"
             torch.testing.assert_close(dataset[0].x, words / words.sum(1, keepdim=True))
             assert (dataset.y.tolist(), dataset[0].num_edges) == (Y.tolist(), 2 * N)
 

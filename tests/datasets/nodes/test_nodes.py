@@ -27,7 +27,7 @@ def test_one_graph_of_ones_own(tmp_path):
     for source in (graph, [graph], str(tmp_path / "own.pt")):
         dataset = load_dataset(source, nodes=True)
         assert isinstance(dataset, NodeDataset)
-        assert repr(dataset) == "NodeDataset('own', 30 nodes, 1 graph, x: 3 columns (labels), 3 classes)"
+        assert repr(dataset) == "NodeDataset('own', 30 nodes, 1 graph, x: 3 columns (numbers), 3 classes)"
         assert dataset.classes.tolist() == [5, 6, 7]
         assert dataset.y.tolist() == [number % 3 for number in range(30)]
         assert {part: nodes.tolist() for part, nodes in dataset.split.items()} == {

@@ -1,5 +1,7 @@
 """Test the linear probe against scikit-learn's GridSearchCV on the same outer folds."""
 
+import sys
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -8,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from graphcl.evaluate import logreg
+from graphcl.evaluate.graphs.logreg import use_newton
 from tests.evaluate.data import blobs
 
 GRID = (1e-3, 1e-1, 1e2)
@@ -37,6 +40,16 @@ CASES = {
     "more columns than rows": blobs(n=30, features=50),
     "noise": (np.random.default_rng(0).normal(size=(42, 4)), np.arange(42) % 3),
 }
+
+
+def test_both_solvers_agree_and_wide_embeddings_of_several_classes_use_less_memory(monkeypatch):
+    h, y = CASES["five classes"]
+    found = logreg(h, y, **FAST)
+    assert use_newton(y, 800)
+    assert not use_newton(y, 900)
+    assert use_newton(y % 2, 9000)
+    monkeypatch.setattr(sys.modules["graphcl.evaluate.graphs.logreg"], "LARGEST_HESSIAN", 0)
+    assert logreg(h, y, **FAST) == found
 
 
 @pytest.mark.filterwarnings("error")
