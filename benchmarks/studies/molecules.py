@@ -153,8 +153,8 @@ def scores(lines, rows):
     for row in rows:
         texts = []
         for column in columns:
-            best = best_row({each: [found[each, *column]] for each in rows if (each, *column) in found})
-            text = plus_minus(np.array(found[row, *column].accuracy)) if (row, *column) in found else "-"
+            best = best_row({each: [found[(each, *column)]] for each in rows if (each, *column) in found})
+            text = plus_minus(np.array(found[(row, *column)].accuracy)) if (row, *column) in found else "-"
             texts.append(f"**{text}**" if row == best else text)
         table.append([row, *texts])
     return markdown(["row", *map(", ".join, columns)], table)
@@ -164,7 +164,7 @@ def gains(lines, rows, baseline):
     """Return a table of gains over the row `baseline` on the same splits, with p-values adjusted for the table."""
     found, columns = cells(lines, rows)
     tests = {
-        (row, column): paired_test([found[row, *column]], [found[baseline, *column]])
+        (row, column): paired_test([found[(row, *column)]], [found[(baseline, *column)]])
         for row in rows
         for column in columns
         if {(row, *column), (baseline, *column)} <= found.keys()
