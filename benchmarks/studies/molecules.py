@@ -21,6 +21,7 @@ from graphcl.commands.transfer import untrained_encoder
 from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_counts
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, ogb, ogb_forest, paired_test
+from graphcl.experiment.scores import side_by_side
 
 FILES = {
     "FreeSolv": ("freesolv.csv", "smiles", "expt"),
@@ -79,12 +80,6 @@ def measure(dataset, rows, seeds=range(5), heads=HEADS, workers=1, done=()):
 def encoded(dataset, encoder):
     """Return the embeddings `[n, H]` of an encoder."""
     return embed(encoder, ResidentLoader(dataset, 1024))[0]
-
-
-def side_by_side(*columns):
-    """Return features side by side, each column standardised over all molecules."""
-    h = torch.cat(columns, dim=1).double()
-    return (h - h.mean(0)) / h.std(0).where(h.std(0) > 0, 1)
 
 
 def rows_of(dataset, encoders, known=None):

@@ -78,8 +78,8 @@ def load_dataset(
         smiles: column of the SMILES; default: `smiles`, in any case. Only for molecules, like the arguments below.
         target: columns of the targets, one name or several; an empty cell is a missing target.
         invalid: "skip" leaves out rows without a valid molecule, with a warning; "stop" raises InputError.
-        split: "random", "stratified" or "scaffold" for a benchmark on the targets; default: none, see
-            `graphcl.datasets.molecules.split`.
+        split: "random", "stratified" or "scaffold" for a benchmark on the targets, with a seed if wanted, such as
+            "scaffold-1"; default: none, see `graphcl.datasets.molecules.split`.
         metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
             for texts, else rmse.
         group: column of the groups, the `group` of each graph; an empty cell means no group.

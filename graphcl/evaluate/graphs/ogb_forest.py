@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from graphcl.arguments import Count, Counts, Seed, checked
-from graphcl.evaluate.folds import embedding, worker_count
+from graphcl.evaluate.folds import as_array, embedding, worker_count
 from graphcl.evaluate.scores import LOWER, FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
 
@@ -53,7 +53,7 @@ def ogb_forest(
     h = embedding(h)
     parts = split_parts(split, len(h))
     z = np.stack([_codes(column, parts["train"]) for column in h.T], axis=1)
-    threads = max(1, worker_count(workers) // np.shape(y)[-1])
+    threads = max(1, worker_count(workers) // as_array("y", y).shape[-1])
     for count in (max(1, trees // 5), trees):
         found = on_split(z, y, parts, eval_metric, seed, grid, partial(_fit, seed, count, threads), workers)
         grid = [int(found.chosen[0])]
