@@ -124,12 +124,13 @@ def folds(lines):
 
 
 def better_head(lines):
-    """Return, of the lines of one row, that of the head with the better validation score for each task, split, seed."""
-    cells = defaultdict(list)
+    """Return, for each row, task, split and seed, the line of the head with the better validation score."""
+    found = defaultdict(list)
     for each in lines:
-        cells[each["task"], each["split"], each["seed"]].append(each)
-    pick = [min if each[0]["metric"] in LOWER else max for each in cells.values()]
-    return [choose(each, key=lambda line: line["valid"]) for choose, each in zip(pick, cells.values(), strict=True)]
+        found[each["row"], each["task"], each["split"], each["seed"]].append(each)
+    return [
+        (min if each[0]["metric"] in LOWER else max)(each, key=lambda line: line["valid"]) for each in found.values()
+    ]
 
 
 def cells(lines, rows):
