@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from graphcl.__main__ import main
+from graphcl.experiment.scores import side_by_side
 
 pytest.importorskip("rdkit", reason="rdkit is not installed")
 
@@ -41,6 +43,11 @@ def test_a_run_scores_classical_rows_on_the_split_and_its_encoder_embeds(folder,
     assert main(["embed", str(out), "--dataset", file, "--out", str(arrays)]) == 0
     kept = np.load(arrays)
     assert (kept["h"].shape, kept["id"].tolist()) == ((50, 8), list(range(50)))
+
+
+def test_columns_side_by_side_are_standardised():
+    h = side_by_side(torch.tensor([[1e6, 7], [3e6, 7]]), torch.tensor([[-1e-3], [1e-3]]))
+    torch.testing.assert_close(h, torch.tensor([[-1, 0, -1], [1, 0, 1]], dtype=torch.float64))
 
 
 def test_classes_without_a_split_are_scored_on_folds(folder):
