@@ -6,7 +6,7 @@ again. `--encoders NAME=FILE ...` adds encoders, saved by `graphcl run`; `measur
 """
 
 import csv
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from graphcl.commands.transfer import untrained_encoder
 from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_counts
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.evaluate import LOWER, FoldScores, best_row, holm, ogb, ogb_forest, paired_test
+from graphcl.evaluate.scores import gains_by_fold
 from graphcl.experiment.scores import side_by_side
 
 FILES = {
@@ -85,10 +86,7 @@ def encoded(dataset, encoder):
 def rows_of(dataset, encoders, known=None):
     """Return row -> features: classical ones, the untrained encoder, encoders, and encoders beside descriptors.
 
-    Args:
-        dataset: molecules with targets.
-        encoders: name -> saved encoder.
-        known: RDKit's descriptors of the molecules, if they are known.
+    `encoders` maps names to saved encoders; `known` are RDKit's descriptors of the molecules, if already computed.
     """
     smiles = tuple(dataset._data.smiles)
     rows = {name: function(smiles) for name, function in CLASSICAL.items() if name != DESCRIPTORS or known is None}
@@ -116,6 +114,13 @@ def run(given):
             add_line(file, task=task, **line)
 
 
+def complete(lines, rows):
+    """Return the lines of the rows on the splits where every row has been scored by every head."""
+    lines = [each for each in lines if each["row"] in rows]
+    count = Counter((each["task"], each["split"], each["seed"]) for each in lines)
+    return [each for each in lines if count[each["task"], each["split"], each["seed"]] == len(rows) * len(HEADS)]
+
+
 def folds(lines):
     """Return the scores of one row, task and split as one `FoldScores` with a fold for each seed of the split."""
     lines = sorted(lines, key=lambda each: each["seed"])
@@ -128,9 +133,7 @@ def better_head(lines):
     found = defaultdict(list)
     for each in lines:
         found[each["row"], each["task"], each["split"], each["seed"]].append(each)
-    return [
-        (min if each[0]["metric"] in LOWER else max)(each, key=lambda line: line["valid"]) for each in found.values()
-    ]
+    return [max(each, key=lambda line: line["valid"] * (-1) ** (line["metric"] in LOWER)) for each in found.values()]
 
 
 def cells(lines, rows):
@@ -138,7 +141,7 @@ def cells(lines, rows):
     found = defaultdict(list)
     for each in lines:
         found[each["row"], each["task"], each["split"]].append(each)
-    columns = [(task, split) for task in FILES for split in SPLITS if any((row, task, split) in found for row in rows)]
+    columns = [(task, split) for task in FILES for split in SPLITS if (rows[0], task, split) in found]
     return {key: folds(each) for key, each in found.items()}, columns
 
 
@@ -149,25 +152,27 @@ def scores(lines, rows):
     for row in rows:
         texts = []
         for column in columns:
-            best = best_row({each: [found[(each, *column)]] for each in rows if (each, *column) in found})
-            text = plus_minus(np.array(found[(row, *column)].accuracy)) if (row, *column) in found else "-"
+            best = best_row({each: [found[(each, *column)]] for each in rows})
+            text = plus_minus(np.array(found[(row, *column)].accuracy))
             texts.append(f"**{text}**" if row == best else text)
         table.append([row, *texts])
     return markdown(["row", *map(", ".join, columns)], table)
 
 
 def gains(lines, rows, baseline):
-    """Return a table of gains over the row `baseline` on the same splits, with p-values adjusted for the table."""
+    """Return a table of gains over the row `baseline`: mean, splits won, p; bold if p adjusted for the table < 0.05."""
     found, columns = cells(lines, rows)
     tests = {
         (row, column): paired_test([found[(row, *column)]], [found[(baseline, *column)]])
         for row in rows
         for column in columns
-        if {(row, *column), (baseline, *column)} <= found.keys()
     }
-    p = dict(zip(tests, holm([each.p for each in tests.values()]), strict=True))
-    texts = {key: f"{each.mean:+.2f} ({p[key]:.2f})" for key, each in tests.items()}
-    table = [[row, *(texts.get((row, column), "-") for column in columns)] for row in rows]
+    texts = {}
+    for (row, column), p in zip(tests, holm([each.p for each in tests.values()]), strict=True):
+        (by_split,) = gains_by_fold([found[(row, *column)]], [found[(baseline, *column)]])
+        each, won = tests[row, column], f"{(by_split > 0).sum()}/{len(by_split)}"
+        texts[row, column] = f"{'**' * (p < 0.05)}{each.mean:+.2f}{'**' * (p < 0.05)} ({won}, {each.p:.3f})"
+    table = [[row, *(texts[row, column] for column in columns)] for row in rows]
     return markdown([f"gain over {baseline}", *map(", ".join, columns)], table)
 
 
@@ -183,8 +188,8 @@ def main():
     given.encoders = {"molecules": "molecules", **dict(each.split("=", 1) for each in given.encoders)}
     if not given.finished:
         run(given)
-    lines = finished_lines(given.out / "results.jsonl")
     rows = [*CLASSICAL, UNTRAINED, *(f"{mark}{name}" for mark in ("", TOGETHER) for name in given.encoders)]
+    lines = complete(finished_lines(given.out / "results.jsonl"), rows)
     heads = {head: [each for each in lines if each["head"] == head] for head in HEADS} | {"better": better_head(lines)}
     parts = {head: scores(found, rows) for head, found in heads.items()}
     parts |= {
