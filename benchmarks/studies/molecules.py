@@ -1,8 +1,8 @@
 """Compare encoders of molecules with descriptors and fingerprints: python benchmarks/studies/molecules.py ...
 
-Score frozen rows on four tasks with scaffold and random splits, five each, by a linear probe and a random forest.
+Score frozen rows on four tasks, five scaffold and five random splits each, by a linear probe and a random forest.
 Writes docs/studies/molecules.md, which lists the files it needs. Finished lines of OUT/results.jsonl are not measured
-again. `--encoders NAME=FILE ...` adds encoders, saved by `graphcl run`; `measure` scores them from Python.
+again. `--encoders NAME=FILE ...` adds encoders saved by `graphcl run`; `measure` scores them from Python.
 """
 
 import csv
@@ -60,9 +60,7 @@ def measure(dataset, rows, seeds=range(5), heads=HEADS, workers=1, done=()):
     Args:
         dataset: molecules with targets, see `load`.
         rows: row -> features `[n, D]`, or a function of the split's seed that returns them.
-        seeds: seeds of the splits.
-        heads: head -> evaluator on a split.
-        workers: number of threads.
+        seeds, heads, workers: seeds of the splits, head -> evaluator on a split, number of threads.
         done: the keys (row, split, seed, head) to skip.
     """
     smiles, metric = dataset._data.smiles, dataset.benchmark.eval_metric
@@ -104,9 +102,8 @@ def run(given):
     file = given.out / "results.jsonl"
     for task in given.tasks:
         lines = [each for each in finished_lines(file) if each["task"] == task]
-        done = {(each["row"], each["split"], each["seed"], each["head"]) for each in lines}
-        dataset = load(task, given)
-        cache = given.out / f"{task}-descriptors.pt"
+        done = {tuple(each[key] for key in ("row", "split", "seed", "head")) for each in lines}
+        dataset, cache = load(task, given), given.out / f"{task}-descriptors.pt"
         if not cache.exists():
             torch.save(descriptors(tuple(dataset._data.smiles)), cache)
         rows = rows_of(dataset, given.encoders, torch.load(cache))
