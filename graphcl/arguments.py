@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
@@ -78,7 +79,13 @@ Counts = Annotated[Sequence[Count], Field(min_length=1)]
 Name = Annotated[str, must_be("printable and of at most 200 characters", lambda s: s.isprintable() and len(s) <= 200)]
 """A name in a file of unknown origin: printable and at most 200 characters, so that messages can quote it."""
 ProjectorName = Literal["mlp", "elu", "linear", "residual", "none"]
-SplitName = Literal["random", "stratified", "scaffold"]
+SplitName = Annotated[
+    str,
+    must_be(
+        "random, stratified or scaffold, with a seed if wanted, such as scaffold-1",
+        re.compile(r"(random|stratified|scaffold)(-\d{1,9})?").fullmatch,
+    ),
+]
 """Splits of molecules, see `graphcl.datasets.molecules.split`."""
 MetricName = Literal["rocauc", "ap", "acc", "rmse", "mae"]
 """Metrics by which a split of molecules can be scored."""

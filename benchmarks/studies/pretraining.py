@@ -114,10 +114,10 @@ def score_missing(cells, untrained, tasks, file, folder):
         add_line(file, **cell, **scores(encoder, tasks, seed))
 
 
-def parsed(parser, out):
+def parsed(parser, out, seeds=(0, 1, 2)):
     """Add the options of a study of pretraining to `parser`, parse the command line, and make the folder `--out`."""
     parser.add_argument("--out", default=out, type=Path)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--seeds", nargs="+", type=int, default=seeds)
     given = parser.parse_args()
     torch.set_num_threads(1)
     given.out.mkdir(parents=True, exist_ok=True)

@@ -81,8 +81,8 @@ def load_dataset(
         invalid: "skip" leaves out rows without a valid molecule, with a warning, and lists them in the attribute
             `invalid`; "stop" raises InputError.
         standardise: whether to reduce each molecule to its largest fragment, neutralised (RDKit's rdMolStandardize).
-        split: "random", "stratified" or "scaffold" for a benchmark on the targets; default: none, see
-            `graphcl.datasets.molecules.split`.
+        split: "random", "stratified" or "scaffold" for a benchmark on the targets, with a seed if wanted, such as
+            "scaffold-1"; default: none, see `graphcl.datasets.molecules.split`.
         metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
             for texts, else rmse.
         group: column of the groups, the `group` of each graph; an empty cell means no group.

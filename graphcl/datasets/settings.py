@@ -60,7 +60,7 @@ class SplitTable(Table):
     """How a table of molecules is read, split and scored."""
 
     split: Annotated[SplitName | None, Field(title="KIND")] = None
-    """split of molecules with targets: random, stratified or scaffold; default: folds"""
+    """split of molecules with targets: random, stratified or scaffold, or by a seed: scaffold-1; default: folds"""
     metric: Annotated[MetricName | None, Field(title="NAME")] = None
     """score of the split; default: rocauc for 0 and 1, acc for strings, else rmse"""
 

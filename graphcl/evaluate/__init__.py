@@ -16,6 +16,7 @@ from graphcl.evaluate.graphs.knn import knn
 from graphcl.evaluate.graphs.logreg import logreg
 from graphcl.evaluate.graphs.majority import majority
 from graphcl.evaluate.graphs.ogb import ogb
+from graphcl.evaluate.graphs.ogb_forest import ogb_forest
 from graphcl.evaluate.graphs.ogb_knn import ogb_knn
 from graphcl.evaluate.graphs.retrieval import retrieval
 from graphcl.evaluate.graphs.svm import svm
@@ -78,6 +79,7 @@ __all__ = [
     "logreg",
     "majority",
     "ogb",
+    "ogb_forest",
     "ogb_knn",
     "paired_gain",
     "paired_test",

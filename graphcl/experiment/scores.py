@@ -19,7 +19,7 @@ from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4
+from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_counts
 from graphcl.errors import InputError
 from graphcl.evaluate import (
     EVALUATORS,
@@ -39,10 +39,10 @@ from graphcl.loaders.loader import make_loader
 from graphcl.models.calibrate import calibrate, has_batchnorm
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.node_gcn import propagate
-from graphcl.report.summary import ROWS
+from graphcl.report.summary import ROWS, TRAINED_ROWS
 from graphcl.training.loop import embed
 
-REFERENCES = tuple(row for row in ROWS if row != "trained")
+REFERENCES = tuple(row for row in ROWS if row not in TRAINED_ROWS)
 """Rows of scores that need no training."""
 EMBED_BATCH = 1024
 """Graphs in a batch when embedding."""
@@ -82,9 +82,16 @@ def reference_embeddings(
         found["calibrated"], _ = embed(calibrated(config, dataset, model, seed, whole), whole)
     smiles = dataset._data.get("smiles")
     if isinstance(smiles, list) and dataset._indices is None and dataset.scored and find_spec("rdkit"):
-        classical = {"ecfp4": ecfp4, "descriptors": descriptors}
+        classical = {"ecfp4": ecfp4, "ecfp4_counts": ecfp4_counts, "descriptors": descriptors}
         found |= {name: describe(tuple(smiles)) for name, describe in classical.items() if name in rows}
     return found
+
+
+def side_by_side(*embeddings: Tensor) -> Tensor:
+    """Return embeddings `[n, columns]` side by side, each column standardised over the graphs, in float64."""
+    h = torch.cat(embeddings, dim=1).double()
+    deviation = h.std(0, correction=0)
+    return (h - h.mean(0)) / deviation.where(deviation > 0, 1)
 
 
 def calibrated(

@@ -30,7 +30,14 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
-from graphcl.experiment.scores import EMBED_BATCH, calibrated, is_scored, reference_embeddings, score_rows
+from graphcl.experiment.scores import (
+    EMBED_BATCH,
+    calibrated,
+    is_scored,
+    reference_embeddings,
+    score_rows,
+    side_by_side,
+)
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import ContrastiveModel
 from graphcl.models.interface import OwnEncoder
@@ -124,6 +131,8 @@ def run_seed(
     h, y = embed(model, whole)
     context.on_embeddings("after", method, whole, h)
     if "trained" in wanted:
+        if "descriptors" in embeddings:
+            embeddings["descriptors+trained"] = side_by_side(embeddings["descriptors"], h)
         embeddings["trained"] = h
     scores = score_rows(config, dataset, embeddings, seed, context)
     context.on_scores(scores)

@@ -53,12 +53,16 @@ ROWS = {
     "untrained": "untrained encoder",
     "calibrated": "untrained, calibrated",
     "ecfp4": "ECFP4 fingerprints",
+    "ecfp4_counts": "ECFP4 counts",
     "descriptors": "RDKit descriptors",
     "wl": "WL kernel",
     "wl_oa": "WL-OA kernel",
+    "descriptors+trained": "descriptors + trained",
     "trained": "trained encoder",
 }
-"""Row (kind of embedding that is scored) -> label. All rows except the last are references without training."""
+"""Row (kind of embedding that is scored) -> label."""
+TRAINED_ROWS = ("descriptors+trained", "trained")
+"""Rows that need training; the others are references."""
 
 
 def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
@@ -66,7 +70,7 @@ def compared(rows: Mapping[str, Sequence[FoldScores]]) -> dict[str, Any]:
 
     The gains are over `untrained` and over the best row that needs no training. `rows` has one score per row and seed.
     """
-    references = {name: scores for name, scores in rows.items() if name != "trained"}
+    references = {name: scores for name, scores in rows.items() if name not in TRAINED_ROWS}
     best, gains = best_row(references), {}
     if "trained" in rows:
         over = {"gain": rows["untrained"], "gain_over_best": rows[best]}
@@ -98,21 +102,21 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
     for evaluator, scores in result["scores"].items():
         if scores["metric"] != metric:
             metric = scores["metric"]
-            head = f"{'':36}{METRICS[metric]:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}"
+            head = f"{'':40}{METRICS[metric]:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}"
             lines.append(head.rstrip())
         for name, label in rows.items():
             if (row := scores.get(name)) is None:
                 continue
             folds = f"{row['std_folds']:10.2f}" if on_folds else ""
-            lines.append(f"{f'{evaluator}, {label}':36}{row['mean']:12.2f}{deviation(row):>10}{folds}")
+            lines.append(f"{f'{evaluator}, {label}':40}{row['mean']:12.2f}{deviation(row):>10}{folds}")
         gains = {"untrained": "gain", scores["best_reference"]: "gain_over_best"}
         for name, key in gains.items() if "trained" in scores else ():
             label = f"{evaluator}, gain over {rows[name]}"
-            lines.append(f"{label:36}{scores[key]['mean']:+12.2f}{deviation(scores[key]):>10}")
+            lines.append(f"{label:40}{scores[key]['mean']:+12.2f}{deviation(scores[key]):>10}")
         further = [score.get("trained", {}).get("figures", {}) for score in scores["per_seed"]]
         for name in further[0]:
             mean = sum(each[name] for each in further) / len(further)
-            lines.append(f"{f'{evaluator}, trained, {name}':36}{mean:12.2f}")
+            lines.append(f"{f'{evaluator}, trained, {name}':40}{mean:12.2f}")
     return lines
 
 

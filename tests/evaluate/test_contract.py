@@ -159,6 +159,7 @@ INVALID = [
     ("grid", ("1",), r"`grid\.0` must be a (whole )?number, got '1'"),
     ("grid", 5, r"`grid` must be a list, got 5"),
     ("scale", "yes", r"`scale` must be true or false, got 'yes'"),
+    ("trees", 0, r"`trees` must be in \[1, 1e9\), got 0"),
     ("workers", 0, r"`workers` must be in \[1, 1e9\), got 0"),
     ("on_fold", 3, r"`on_fold` must be a function, got 3"),
 ]

@@ -19,39 +19,51 @@ TRAIN, VALID = 0.8, 0.1
 def split_molecules(smiles: Sequence[str], y: Tensor, how: str) -> dict[str, Tensor]:
     """Return the indices of the graphs in the parts `train` (80 %), `valid` (10 %) and `test` (10 %), ascending.
 
-    The split depends on the molecules alone, so it is the same for every run and seed.
+    The split depends on the molecules and on `how` alone, so it is the same for every run and seed.
 
     | `how` | molecules of a part |
     |---|---|
     | `random` | drawn at random |
     | `stratified` | drawn from every ten molecules in the order of the target, so the parts have similar targets |
     | `scaffold` | whole groups of `scaffold_groups`: large groups for training, small ones for the other parts |
+    | `scaffold-3` | whole groups in a random order by the seed 3, but first those of more than half a test part |
+    | `random-3`, `stratified-3` | as above, drawn by the seed 3; without a number, the seed is 0 |
 
     Args:
         smiles: n valid SMILES.
         y: targets `[n, tasks]`; "stratified" needs one task.
-        how: a name in the table.
+        how: a name in the table, with any whole number as seed.
 
     Raises:
         InputError: "stratified" is used with several tasks, or a part would be empty.
 
-    Reference: Wu et al., "MoleculeNet: a benchmark for molecular machine learning", 2018 (arXiv 1703.00564).
+    References:
+        Wu et al., "MoleculeNet: a benchmark for molecular machine learning", 2018 (arXiv 1703.00564). `scaffold-3`:
+        `scaffold_balanced` of Chemprop; Yang et al., "Analyzing Learned Molecular Representations for Property
+        Prediction", J. Chem. Inf. Model. 59, 2019.
     """
     n = len(smiles)
     part = np.full(n, 2)
-    order = np.random.default_rng(0).permutation(n)
-    if how == "random":
+    kind, _, number = how.partition("-")
+    seed = int(number or 0)
+    order = np.random.default_rng(seed).permutation(n)
+    if kind == "random":
         part[order[: int(TRAIN * n)]] = 0
         part[order[int(TRAIN * n) : int((TRAIN + VALID) * n)]] = 1
-    elif how == "stratified":
+    elif kind == "stratified":
         if y.size(1) > 1:
             raise InputError(f"`split` stratified takes one target, got {y.size(1)}; pass random or scaffold.")
         order = order[np.argsort(y[order, 0].numpy(), kind="stable")]
-        place = np.lexsort((np.random.default_rng(1).random(n), np.arange(n) // 10))  # a random order within each ten
+        ten = np.random.default_rng(seed + 1).random(n)
+        place = np.lexsort((ten, np.arange(n) // 10))  # a random order within each ten
         part[order[place]] = np.array([0] * 8 + [1, 2])[np.arange(n) % 10]
     else:
+        groups = scaffold_groups(smiles)
+        if number:
+            shuffled = [groups[i] for i in np.random.default_rng(seed).permutation(len(groups))]
+            groups = sorted(shuffled, key=lambda group: len(group) <= (1 - TRAIN - VALID) * n / 2)
         sizes = [0, 0, 0]
-        for group in scaffold_groups(smiles):
+        for group in groups:
             valid_or_test = 1 if sizes[0] + sizes[1] + len(group) <= (TRAIN + VALID) * n else 2
             chosen = 0 if sizes[0] + len(group) <= TRAIN * n else valid_or_test
             part[group] = chosen

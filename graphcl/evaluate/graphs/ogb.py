@@ -1,8 +1,10 @@
 """Score a frozen embedding by a linear probe on the split of an OGB benchmark, as is usual in unsupervised learning.
 
-- Embedding: one row per graph, frozen; each column is standardised over the training part.
+- Embedding: one row per graph, frozen; each column is standardised over the training part and clipped to
+  [-5, 5]. Without the bound, one graph with a value that is rare in training, such as the count of a functional group,
+  could determine an error.
 - Probe: one logistic regression for each task (column of `y`), or ridge regression if the metric is an error. C, of
-  1e-3, 1e-2, ..., 1e3, is chosen on the validation part (`graphcl.evaluate.splits`). The penalty of ridge regression is
+  1e-5, 1e-4, ..., 1e3, is chosen on the validation part (`graphcl.evaluate.splits`). The penalty of ridge regression is
   1 / C.
 - No test graph influences the standardisation, C or the epoch. The unsupervised training sees all graphs, as on the TU
   data sets. `± seeds` is the standard deviation over seeds (ddof 0); there are no folds.
@@ -22,6 +24,9 @@ from graphcl.evaluate.scores import LOWER, FoldScores
 from graphcl.evaluate.splits import Predict, on_split, split_parts
 
 TOLERANCE = 1e-6  # bound on the mean loss's gradient, tight enough that results do not depend on the warm start
+WIDE, WIDE_TOLERANCE = 1000, 1e-4  # more columns need L-BFGS, which would take minutes to reach the bound above
+BOUND = 5.0  # largest magnitude of a standardised value
+GRID = (1e-5, 1e-4, *C_GRID)  # fingerprints and small data sets need a large penalty
 
 
 @checked
@@ -32,7 +37,7 @@ def ogb(
     split: Mapping[str, Tensor | np.ndarray],
     eval_metric: str,
     seed: Seed = 0,
-    grid: Costs = C_GRID,
+    grid: Costs = GRID,
     workers: Count | None = None,
 ) -> FoldScores:
     """Return the test score of a linear probe on a benchmark's split, by the protocol of `graphcl.evaluate.ogb`.
@@ -60,7 +65,7 @@ def ogb(
     h = embedding(h)
     parts = split_parts(split, len(h))
     mean, deviation = h[parts["train"]].mean(0), h[parts["train"]].std(0)
-    z = (h - mean) / np.where(deviation > 0, deviation, 1)
+    z = ((h - mean) / np.where(deviation > 0, deviation, 1)).clip(-BOUND, BOUND)
     return on_split(z, y, parts, eval_metric, seed, sorted(map(float, grid)), _fit, workers)
 
 
@@ -74,8 +79,10 @@ def _fit(z: np.ndarray, targets: np.ndarray, candidates: Sequence[float], metric
         return lambda rows: [predict(rows) for predict in found]
     # chosen as in `logreg`, for speed; fingerprints are too wide for Newton's D x D matrices, and Newton's line search
     # warns on a constant embedding
-    solver = "lbfgs" if metric == "acc" or z.shape[1] > 1000 or not z.any() else "newton-cholesky"
-    model = LogisticRegression(solver=solver, tol=TOLERANCE, max_iter=10000, warm_start=True)
+    wide = z.shape[1] > WIDE
+    solver = "lbfgs" if metric == "acc" or wide or not z.any() else "newton-cholesky"
+    tolerance = WIDE_TOLERANCE if wide else TOLERANCE
+    model = LogisticRegression(solver=solver, tol=tolerance, max_iter=10000, warm_start=True)
     fitted = []
     with config_context(assume_finite=True, skip_parameter_validation=True):
         for c in candidates:  # ascending, for the warm start

@@ -1,6 +1,7 @@
 """Test molecules from SMILES: the coding against OGB's own, tables and their errors, splits, the commands."""
 
 import gzip
+import itertools
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ pytest.importorskip("rdkit", reason="rdkit is not installed")
 from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
-from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4
+from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_counts
 from graphcl.datasets.molecules.graphs import molecule_graphs
 from graphcl.datasets.molecules.split import scaffold_groups, split_molecules
 
@@ -183,6 +184,35 @@ def test_a_scaffold_stays_in_one_part():
     assert groups == sorted(groups, key=len, reverse=True)
 
 
+def test_a_seed_shuffles_small_groups_of_scaffolds():
+    import pandas as pd
+
+    rings = [f"C1{'C' * size}C1" for size in range(1, 60)]
+    smiles = (
+        ["c1ccccc1C"] * 30 + rings * 2 + rings[:22]
+    )  # benzene has more than half of the 17 molecules of a test part
+    smiles = [smiles[i] for i in np.random.default_rng(0).permutation(len(smiles))]
+    y = torch.rand(len(smiles), 1)
+    table = pd.DataFrame({"smiles": smiles, "y": y.flatten().numpy()})
+    seen = []
+    for seed in range(5):
+        parts = load_dataset(table, target="y", split=f"scaffold-{seed}").benchmark.split
+        assert torch.cat(list(parts.values())).sort().values.tolist() == list(range(len(smiles)))
+        assert [len(each) for each in parts.values()] == pytest.approx([136, 17, 17], abs=3)
+        of = [{smiles[i] for i in each.tolist()} for each in parts.values()]
+        assert not of[0] & of[1] | of[0] & of[2] | of[1] & of[2]
+        assert "c1ccccc1C" in of[0]
+        seen.append(of[2])
+        assert all(map(torch.equal, split_molecules(smiles, y, f"scaffold-{seed}").values(), parts.values()))
+    assert all(one != two for one, two in itertools.combinations(seen, 2))
+    assert not torch.equal(split_molecules(smiles, y, "random-1")["test"], split_molecules(smiles, y, "random")["test"])
+    assert torch.equal(split_molecules(smiles, y, "random-0")["test"], split_molecules(smiles, y, "random")["test"])
+    for wrong in ("scaffolds", "scaffold-", "scaffold-x", "random--1"):
+        one_line(
+            lambda wrong=wrong: load_dataset(smiles, split=wrong), "with a seed if wanted, such as scaffold-1, got"
+        )
+
+
 def test_a_stratified_split_balances_classes_and_values():
     generator = torch.Generator().manual_seed(0)
     values = torch.rand(200, 1, generator=generator)
@@ -198,6 +228,9 @@ def test_fingerprints_and_descriptors_are_those_of_rdkit():
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
     expected = np.stack([generator.GetFingerprintAsNumPy(each) for each in parsed(smiles)])
     np.testing.assert_array_equal(ecfp4(smiles), expected)
+    counts = np.stack([generator.GetCountFingerprintAsNumPy(each) for each in parsed(smiles)])
+    assert counts.max() > 1
+    np.testing.assert_allclose(ecfp4_counts(smiles), np.log1p(counts), rtol=1e-6)
     rows, names = descriptors(smiles), [name for name, _ in Descriptors.descList]
     assert rows.shape == (5, len(names))
     assert rows.isfinite().all()

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, ogb, ogb_knn
+from graphcl.evaluate import FoldScores, ogb, ogb_forest, ogb_knn
 from graphcl.evaluate.folds import C_GRID
 
 N = 150
@@ -93,6 +94,52 @@ def test_neighbours_equal_those_of_scikit_learn(metric, model):
     assert found.chosen == ((1, 5, 50)[best],)
 
 
+def test_a_rare_value_does_not_decide_the_probe():
+    """One test graph has a value that is 1000 deviations from the training part; the error must stay finite."""
+    h, _ = data(1)
+    y = h[:, :1] / 100
+    h[SPLIT["test"][0], 1:] += 1e6
+    assert ogb(h, y, split=SPLIT, eval_metric="rmse").mean < 10 * y.std()
+
+
+@pytest.mark.parametrize("metric", ["rmse", "rocauc", "acc"])
+def test_forest_equals_that_of_scikit_learn(metric):
+    """Columns of few values are not coded, so the forest is scikit-learn's; an increasing function changes nothing."""
+    generator = np.random.default_rng(0)
+    h = generator.integers(0, 10, (N, 6)).astype(float)
+    signal = h[:, 0] * (h[:, 1] > 4) + generator.normal(size=N)
+    classes = {"rmse": signal, "rocauc": signal > 2, "acc": np.digitize(signal, [1, 4])}
+    y = classes[metric].astype(float)
+    known = {part: rows[rows % 5 > 0] for part, rows in SPLIT.items()}
+    make, columns = (RandomForestRegressor, 1 / 3) if metric == "rmse" else (RandomForestClassifier, "sqrt")
+
+    def scores(leaf, trees):
+        model = make(trees, min_samples_leaf=leaf, max_features=columns, random_state=7)
+        model.fit(h[known["train"]], y[known["train"]])
+        predict = (lambda x: model.predict_proba(x)[:, 1]) if metric == "rocauc" else model.predict
+        pairs = [(y[known[part]], predict(h[known[part]])) for part in ("valid", "test")]
+        score = {"rocauc": roc_auc_score, "acc": lambda a, b: np.mean(a == b)}
+        return [
+            100 * score[metric](*each) if metric in score else np.sqrt(np.mean(np.subtract(*each) ** 2))
+            for each in pairs
+        ]
+
+    leaf = (min if metric == "rmse" else max)((1, 10), key=lambda leaf: scores(leaf, 10)[0])
+    inner, test = scores(leaf, 50)
+    targets = np.full((N, 2), np.nan)
+    for rows in known.values():
+        targets[rows] = y[rows, None]
+    for workers, values in ((1, h), (3, np.exp(h))):
+        found = ogb_forest(
+            values, targets, split=SPLIT, eval_metric=metric, seed=7, grid=(1, 10), trees=50, workers=workers
+        )
+        assert (found.mean, found.inner[0], found.chosen) == (pytest.approx(test), pytest.approx(inner), (leaf,))
+        one = ogb_forest(
+            values, targets[:, :1], split=SPLIT, eval_metric=metric, seed=7, grid=(1, 10), trees=50, workers=2
+        )
+        assert one == found  # both tasks are the same
+
+
 @pytest.mark.filterwarnings("error")
 def test_what_cannot_be_learnt_scores_as_a_guess():
     h, y = data(2, missing=0)
@@ -120,7 +167,7 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("evaluator", [ogb, ogb_knn])
+@pytest.mark.parametrize("evaluator", [ogb, ogb_forest, ogb_knn])
 def test_messages(evaluator):
     for change, message in MESSAGES:
         with pytest.raises(InputError, match=message):
