@@ -23,6 +23,8 @@ from graphcl.run import main as run
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from pretrain_molecules import RECIPE, compounds, descriptors, words, write
 
+FIRST = {"encoder.readout": "mean", "projector": "mlp", "steps": 1000}
+"""Settings of all rows that differ from `RECIPE`."""
 TWO_VIEWS = {"method": "two_views", "views.first": "random4", "views.second": "random4", "loss.temperature": 0.2}
 ROWS = {
     "clip": ("chemicals", None, {}),
@@ -89,7 +91,7 @@ def pretrained(row, seed, files, given):
         write(smiles[:count], first(smiles[:count]), data, source)
     clip = {} if "method" in settings else {"method": "clip", "method.vectors": data / "vectors.npy"}
     own = {"dataset": data / "graphs", "seeds": seed, "resume": folder, "report": "false"}
-    if run(words({**RECIPE, **clip, **settings, **own})):
+    if run(words({**RECIPE, **FIRST, **clip, **settings, **own})):
         sys.exit(1)
     return folder
 

@@ -21,7 +21,7 @@ from graphcl.run import main as run
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from pretrain_molecules import RECIPE, compounds, vectors, words, write
 
-SHORT = {"steps": 250, "batch_size": 256}
+SHORT = {"steps": 250, "batch_size": 256, "encoder.hidden_channels": 64, "encoder.num_layers": 4}
 """Settings of every row that differ from `RECIPE`."""
 SIZES = (1_000, 10_000, 60_000)
 """Numbers of compounds; there are 59,700."""
