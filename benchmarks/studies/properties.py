@@ -21,7 +21,7 @@ from graphcl.run import main as run
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from pretrain_molecules import RECIPE, compounds, vectors, words, write
 
-SHORT = {"steps": 250, "batch_size": 256, "encoder.hidden_channels": 64, "encoder.num_layers": 4}
+SHORT = {"steps": 200, "batch_size": 256, "encoder.hidden_channels": 64, "encoder.num_layers": 4}
 """Settings of every row that differ from `RECIPE`."""
 SIZES = (1_000, 10_000, 60_000)
 """Numbers of compounds; there are 59,700."""
@@ -48,7 +48,7 @@ def columns(source, found, given):
 def pretrained(row, size, found, given):
     """Return the folder of the run of `row` on `size` compounds; those without a vector do not count."""
     sources, _, settings = ROWS[row]
-    data, folder = given.out / f"{'-'.join(sources)}-{size}", given.out / f"{row}-{size}".replace(", ", "-")
+    data, folder = given.out / f"data-{'-'.join(sources)}-{size}", given.out / f"{row}-{size}".replace(", ", "-")
     if not (data / "graphs").exists():
         rows = np.concatenate([columns(source, found, given) for source in sources], axis=1)
         known = np.flatnonzero(~np.isnan(rows).all(axis=1))[:size]
