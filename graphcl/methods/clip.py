@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphcl.arguments import Count
+from graphcl.arguments import Count, Fraction
 from graphcl.errors import InputError, reason
 from graphcl.methods.method import LossOfViews, Method, Outcome, require_ids, require_repulsion
 from graphcl.models.contrastive import ContrastiveModel
@@ -20,10 +20,15 @@ from graphcl.registry import methods
 class CLIP(Method):
     r"""CLIP: contrast every graph with a vector that describes it, such as the descriptors of a molecule.
 
-    $$L(g(f(G_i)), q(d_i))$$
+    $$(1 - w) L(g(f(G_i)), q(d_i)) + w \operatorname{mean}_{j \in P_i} (r(g(f(G_i)))_j - d_{ij})^2$$
 
     where f is the encoder, g the projector and L the loss. d_i is the vector of graph i; each column is standardised
-    over the data set and clamped to -5 .. 5. q is an MLP with one hidden layer; it is not part of the encoder.
+    over the data set and clamped to -5 .. 5. q is an MLP with one hidden layer. The second term regresses the vector:
+    r is a linear layer, P_i the columns with a number for graph i, and w the argument `regression`. Only f and g are
+    kept.
+
+    NaN in a vector is a missing cell. If the file has any, q receives d_i with 0 (the mean) in the missing cells, and
+    behind it a mask that is 1 where d_i has a number.
 
     The graph is the first view; the second view is ignored. In a configuration both views are `identity`.
 
@@ -34,16 +39,18 @@ class CLIP(Method):
         vectors: .npy file of numbers `[num_graphs, d]`, one row per graph of the data set, in its order. Rows of a
             table that are left out, such as invalid SMILES, have no row here.
         hidden_channels: width of the hidden layer of q.
+        regression: w, weight of the regression; 1 for regression alone, as a control without contrast.
 
     Raises:
-        InputError: the file cannot be read, or does not hold one row of finite numbers per graph; the loss has no
-            negatives; when called: `ids` are missing.
+        InputError: the file cannot be read, or does not hold one row per graph with finite numbers, or NaN in some of
+            its cells; the loss has no negatives; when called: `ids` are missing.
 
     References:
         Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021
         (arXiv 2103.00020), section 2.3.
 
-    Differs: the paper learns the temperature, here it is constant; the paper augments by random crops.
+    Differs: the paper learns the temperature, here it is constant; the paper augments by random crops, has no missing
+    cells and no regression.
     """
 
     vectors: Tensor
@@ -56,22 +63,34 @@ class CLIP(Method):
         *,
         vectors: str = "",
         hidden_channels: Count = 512,
+        regression: Fraction = 0.0,
     ) -> None:
         super().__init__(model, loss)
         require_repulsion(self.loss, "clip")
         rows = standardise(read_vectors(vectors, num_graphs))
         self.register_buffer("vectors", torch.from_numpy(rows).float(), persistent=False)
+        self.regression, self.masked, width = regression, bool(np.isnan(rows).any()), rows.shape[1]
         self.projector = nn.Sequential(
-            nn.Linear(rows.shape[1], hidden_channels), nn.ReLU(), nn.Linear(hidden_channels, model.projection)
+            nn.Linear((1 + self.masked) * width, hidden_channels),
+            nn.ReLU(),
+            nn.Linear(hidden_channels, model.projection),
         )
+        if regression:
+            self.head = nn.Linear(model.projection, width)
 
     def forward(
         self, view1: Batch, view2: Batch, *, ids: Tensor | None = None, generator: torch.Generator | None = None
     ) -> Outcome:
         """Return the loss of a batch, see `Method`."""
+        rows = self.vectors[require_ids(ids, "clip")]
+        present, rows = (~rows.isnan()).to(rows.dtype), rows.nan_to_num()
         h = self.model.encode(view1)
-        z1, z2 = self.model.projector(h), self.projector(self.vectors[require_ids(ids, "clip")])
-        return Outcome(self.loss(z1, z2), h, z1, z2)
+        z1, z2 = self.model.projector(h), self.projector(torch.cat([rows, present], dim=1) if self.masked else rows)
+        loss = self.loss(z1, z2)
+        if self.regression:
+            errors = ((self.head(z1) - rows).square() * present).sum(dim=1) / present.sum(dim=1)
+            loss = (1 - self.regression) * loss + self.regression * errors.mean()
+        return Outcome(loss, h, z1, z2)
 
 
 def read_vectors(file: str, num_graphs: int) -> np.ndarray:
@@ -89,16 +108,24 @@ def read_vectors(file: str, num_graphs: int) -> np.ndarray:
     if len(rows) != num_graphs:
         raise InputError(f"`vectors` must have one row per graph: {file} has {len(rows)}, the data set {num_graphs}.")
     rows = rows.astype(np.float64)
-    if not np.isfinite(rows).all():
-        raise InputError(f"`vectors` {file} has NaN, infinity or numbers above 1e308; replace them.")
+    if np.isinf(rows).any():
+        raise InputError(f"`vectors` {file} has infinity or numbers above 1e308; replace them, by NaN if missing.")
+    if (empty := np.isnan(rows).all(axis=1)).any():
+        raise InputError(f"row {empty.argmax()} of `vectors` {file} has no number; leave that graph out.")
     return rows
 
 
 def standardise(rows: np.ndarray) -> np.ndarray:
-    """Return `rows [n, d]` with columns of mean 0 and deviation 1, clamped to -5 .. 5; constant columns become 0."""
+    """Return `rows [n, d]` with columns of mean 0 and deviation 1, clamped to -5 .. 5; constant columns become 0.
+
+    NaN, a missing cell, stays NaN and does not count.
+    """
+    present = ~np.isnan(rows)
+    count = present.sum(axis=0).clip(min=1)
     # Scale columns to at most 1, by a power of two, which does not round; else squares may over- or underflow.
-    _, exponent = np.frexp(np.abs(rows).max(axis=0))
+    _, exponent = np.frexp(np.abs(rows).max(axis=0, initial=0, where=present))
     rows = np.ldexp(rows, -exponent)
-    centred = rows - rows.mean(axis=0)
-    deviation = centred.std(axis=0)
-    return np.clip(centred / np.where(deviation > 0, deviation, 1), -5, 5)  # so that outliers do not dominate
+    centred = rows - rows.sum(axis=0, where=present) / count
+    deviation = np.sqrt(np.square(centred).sum(axis=0, where=present) / count)
+    # A constant column has a deviation of rounding errors. Clamp so that outliers do not dominate.
+    return np.clip(centred / np.where(deviation > 1e-14, deviation, 1), -5, 5)

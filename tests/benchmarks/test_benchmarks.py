@@ -1,14 +1,18 @@
 """Import every benchmark and study, plan the studies' sweeps, and run the suite on tiny sets."""
 
+import gzip
 import json
 import runpy
 import sys
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch
 
+from graphcl import load_dataset
 from graphcl.losses import infonce
 from graphcl.registry import losses, methods
 from graphcl.sweep import make_plan
@@ -90,3 +94,32 @@ def test_the_compared_pipelines_have_the_same_encoder_and_loss():
     z1, z2 = ours.model(batch), theirs(batch)
     torch.testing.assert_close(z1, z2, rtol=0, atol=1e-4 * float(z2.detach().abs().max()))  # sums over whole graphs
     torch.testing.assert_close(infonce(z1, z2.flip(0)), pyg_pipeline.info_nce(z1, z2.flip(0)))
+
+
+def test_molecules_get_their_measured_properties(tmp_path):
+    """A property is the median over the tables; held-out molecules and those without any vector are left out."""
+    pytest.importorskip("rdkit", reason="the extra `molecules` is not installed")
+    import pretrain_molecules as script
+
+    names = {"64-17-5": "CCO", "71-43-2": "c1ccccc1", "50-00-0": "C=O", "7440-44-0": "C", "57-13-6": "NC(N)=O"}
+    identifiers = "\n".join(f"0\t{number}\t\t\t{smiles}" for number, smiles in names.items()) + "\n"
+    with zipfile.ZipFile(tmp_path / "wheel", "w") as wheel:
+        for name, content in zip(script.TABLES, (identifiers, ""), strict=True):
+            wheel.writestr(name, content)
+        rows = {"Misc/webbook_constants.tsv": "64175\t160\t351\n71432\t\t353\n"}
+        rows["Misc/wikidata_properties.tsv"] = "64-17-5\t158\t\n57-13-6\t406\t\n"
+        for name in script.MEASURED:
+            content = f"CAS\tTm\tTb\n{rows.get(name, '')}".encode()
+            wheel.writestr(f"chemicals/{name}", gzip.compress(content) if name.endswith(".gz") else content)
+    (tmp_path / "tasks.csv").write_text("smiles\nNC(N)=O\n")
+    found = script.compounds(tmp_path / "wheel", [tmp_path / "tasks.csv"])
+    assert sorted(found) == ["50-00-0", "64-17-5", "71-43-2"]
+    rows = script.vectors(["descriptors", "properties", "conformers"], found, tmp_path / "wheel")
+    ethanol, benzene, formaldehyde = (rows[[*found].index(key)] for key in ("64-17-5", "71-43-2", "50-00-0"))
+    assert rows.shape == (3, 321 + 25 + 11)
+    assert ethanol[321] == 159
+    assert np.isnan([benzene[321], *formaldehyde[321:346]]).all()
+    assert benzene[322] > ethanol[322] > 350
+    assert benzene[-1] < 0.01 < ethanol[-1]  # only benzene is flat: the distance from the best plane
+    script.write([*found.values()], rows[:, 321:346], tmp_path / "out", "small")
+    assert len(np.load(tmp_path / "out" / "vectors.npy")) == len(load_dataset(str(tmp_path / "out" / "graphs"))) == 2

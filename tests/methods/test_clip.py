@@ -24,7 +24,7 @@ def test_columns_are_standardised_and_clamped():
     for column in (0, 3):
         deviations = (rows[:, column] - rows[:, column].mean()) / rows[:, column].std()
         assert found[:, column] == pytest.approx(deviations, abs=1e-5)
-    assert np.ptp(found[:, 1]) == 0
+    assert found[:, 1] == pytest.approx(0)
     assert found[0, 2] == 5.0
     for unit in (1e200, 1e-200):  # squares would over- or underflow
         assert standardise(rows * unit) == pytest.approx(found, abs=1e-6)
@@ -47,6 +47,43 @@ def test_a_graph_is_contrasted_with_its_own_row(tmp_path):
     assert float(outcome.loss) == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_missing_cells_do_not_count(tmp_path):
+    """Columns are standardised over the present cells; q receives 0 in the missing ones, and a mask."""
+    rows = np.random.default_rng(0).normal(3, 2, size=(24, 4))
+    rows[::3, 1], rows[5:, 2], rows[:, 3] = np.nan, np.nan, np.nan
+    found = standardise(rows)
+    assert np.array_equal(np.isnan(found), np.isnan(rows))
+    for column in (0, 1, 2):
+        known = rows[~np.isnan(rows[:, column]), column]
+        assert found[~np.isnan(rows[:, column]), column] == pytest.approx((known - known.mean()) / known.std())
+    loss = Loss("infonce", temperature=0.5)
+    method = CLIP(make_model(encoder=Summed), loss, 24, vectors=saved(tmp_path, rows))
+    ids = torch.tensor([0, 1, 6, 9])
+    given = torch.from_numpy(np.hstack([np.nan_to_num(found), ~np.isnan(rows)])[ids]).float()
+    torch.testing.assert_close(method(pick(graphs(), ids.tolist()), None, ids=ids).z2, method.projector(given))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_regression_is_the_mean_square_over_present_cells(tmp_path, missing):
+    """With w = 1 contrast has no influence: only the encoder, its projector and the linear layer learn."""
+    rows = np.random.default_rng(0).normal(size=(24, 3))
+    if missing:
+        rows[::2, 1] = np.nan
+    file, ids = saved(tmp_path, rows), torch.tensor([20, 3, 11, 8])
+    torch.manual_seed(0)
+    method = CLIP(make_model(encoder=Summed), Loss("infonce"), 24, vectors=file, regression=1.0)
+    outcome = method(batch := pick(graphs(), ids.tolist()), None, ids=ids)
+    errors = (method.head(method.model(batch)).detach().numpy() - standardise(rows)[ids]) ** 2
+    square = np.mean([row[~np.isnan(row)].mean() for row in errors])
+    assert float(outcome.loss) == pytest.approx(square, rel=1e-5)
+    outcome.loss.backward()
+    assert all(not each.grad.any() for each in method.projector.parameters())
+    assert all(each.grad.any() for each in (method.head.weight, *method.model.parameters()))
+    method.regression = 0.25
+    mixed = 0.75 * method.loss(outcome.z1, outcome.z2) + 0.25 * square
+    assert float(method(batch, None, ids=ids).loss) == pytest.approx(float(mixed), rel=1e-5)
+
+
 def test_bad_files_get_one_line(tmp_path):
     (tmp_path / "text.npy").write_text("1, 2")
     np.savez(tmp_path / "two.npz", np.eye(2), np.eye(2))
@@ -54,7 +91,8 @@ def test_bad_files_get_one_line(tmp_path):
         (np.zeros(5), r"numbers \[n, d\], one row per graph; .* holds \[5\] of float64\.$"),
         (np.zeros((2, 0)), r"holds \[2, 0\] of float64\.$"),
         (np.array([["a"], ["b"]]), r"holds \[2, 1\] of <U1\.$"),
-        (np.array([[1.0], [np.nan]]), "has NaN, infinity or numbers above 1e308; replace them"),
+        (np.array([[1.0, np.nan], [np.nan, np.nan]]), r"^row 1 of `vectors` .* has no number; leave that graph out"),
+        (np.array([[1.0], [np.inf]]), "has infinity or numbers above 1e308; replace them, by NaN if missing"),
         (np.array([[{}], [1]], dtype=object), "^cannot read `vectors` .*: Object arrays cannot be loaded"),
         (np.eye(3), "must have one row per graph: .* has 3, the data set 2"),
         ("none.npy", "cannot read `vectors` .*No such file"),

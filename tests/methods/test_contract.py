@@ -64,7 +64,12 @@ ENTRIES = {
     "simgrace": Entry("infonce", {"eta": 0.1}, {"eta": WEIGHT}, "apart"),
     "infograph": Entry("jsd", refuses="queue"),
     "ad_gcl": Entry("dcl", {}, {"drop_penalty": [-5, *WEIGHT], "hidden_channels": HIDDEN}, "apart"),
-    "clip": Entry("infonce", {"vectors": vectors(N)}, {"vectors": [], "hidden_channels": HIDDEN}, "apart"),
+    "clip": Entry(
+        "infonce",
+        {"vectors": vectors(N)},
+        {"vectors": [], "hidden_channels": HIDDEN, "regression": [-0.1, 1.5]},
+        "apart",
+    ),
     "grace": Entry("nt_xent", {}, {"nodes_per_step": [0, -5]}, "apart"),
     "bgrl": Entry("byol", {"momentum": 0.9}, {"momentum": MOMENTUM, "hidden_channels": HIDDEN, "rise": [0, -5]}),
     "dgi": Entry("jsd"),
