@@ -7,8 +7,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.settings import NodeFeatures
-from graphcl.errors import InputError
-from graphcl.errors import warn as warn_once
+from graphcl.errors import InputError, warn
 
 
 def node_features(
@@ -65,7 +64,7 @@ def _warn_of_magnitudes(x: Tensor, what: str) -> None:
     if low < 0 or high > 1:
         shift = f" + {-low}" if low < 0 else ""
         advice = f"torch.nn.functional.one_hot(graph.x.long(){shift}, {high - min(low, 0) + 1}).flatten(1)"
-        warn_once(
+        warn(
             f"`x` of {what} holds whole numbers from {low} to {high}, which are read as magnitudes; if they are "
             f"categories, one-hot encode them in every graph: graph.x = {advice}"
         )

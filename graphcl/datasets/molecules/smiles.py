@@ -12,7 +12,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
-from graphcl.datasets.features import warn_once
 from graphcl.datasets.molecules.duplicates import count_duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
 from graphcl.datasets.molecules.invalid import InvalidRow
@@ -20,7 +19,7 @@ from graphcl.datasets.molecules.split import split_molecules
 from graphcl.datasets.molecules.table import Table, read_table, where
 from graphcl.datasets.settings import SplitTable
 from graphcl.datasets.settings import Table as Rules
-from graphcl.errors import InputError, one_line
+from graphcl.errors import InputError, one_line, warn
 from graphcl.system.optional import import_rdkit
 
 CHUNK = 4096
@@ -125,7 +124,7 @@ class Parser:
         if len(self.invalid) == len(table.molecules):
             raise InputError(f"{self._found()}; no molecule is left.")
         if self.invalid:
-            warn_once(f"{self._found()}; skipped.")
+            warn(f"{self._found()}; skipped.")
 
     def _molecules(self, start: int, rows: list[int], smiles: list[str]) -> Iterator[tuple[Any, str]]:
         """Yield the valid molecules of a chunk as `molecule_graphs` takes them; append their rows and SMILES.
