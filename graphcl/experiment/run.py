@@ -70,6 +70,8 @@ class RunResult:
     def _trained(self) -> list[FoldScores]:
         """Scores of the trained encoder by the first evaluator, one per seed."""
         scores = next(iter(self.scores.values()), {}).get("trained")
+        if not scores and self.scores:
+            raise InputError("nothing was trained, as `epochs` is 0; `rows` has the scores without training.")
         if not scores:
             raise InputError("the graphs have no class labels, so there are no scores; use the files in `folder`.")
         return scores
