@@ -15,7 +15,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import describe_groups
 from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores, Summary, summarise
+from graphcl.evaluate import FoldScores, Summary, best_row, summarise
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
@@ -39,7 +39,8 @@ class RunResult:
     summary: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        means = [f"{name}: trained {summarise(rows['trained'])}" for name, rows in self.scores.items()]
+        shown = {name: "trained" if "trained" in rows else best_row(rows) for name, rows in self.scores.items()}
+        means = [f"{name}: {row} {summarise(self.scores[name][row])}" for name, row in shown.items()]
         return f"{type(self).__name__}({', '.join([str(self.folder), *means])})"
 
     @property
@@ -70,6 +71,8 @@ class RunResult:
     def _trained(self) -> list[FoldScores]:
         """Scores of the trained encoder by the first evaluator, one per seed."""
         scores = next(iter(self.scores.values()), {}).get("trained")
+        if not scores and self.scores:
+            raise InputError("nothing was trained, as `epochs` is 0; `rows` has the scores without training.")
         if not scores:
             raise InputError("the graphs have no class labels, so there are no scores; use the files in `folder`.")
         return scores
