@@ -8,8 +8,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import sys
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.util import find_spec
 
@@ -193,7 +191,7 @@ def fitting_evaluators(dataset: GraphDataset) -> Mapping[str, Callable[..., Fold
 
 
 def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
-    """Return the settings with at most as many folds as the smallest class has graphs; a reduction is printed.
+    """Return the settings with at most as many folds as the smallest class has graphs, with a warning.
 
     Raises:
         InputError: an evaluator does not fit the data set.
@@ -213,10 +211,6 @@ def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
     on_folds = set(config.eval) & set(EVALUATORS) - ({"retrieval"} if dataset.groups is not None else set())
     if not on_folds:
         return config
-    with warnings.catch_warnings(record=True) as notes:
-        warnings.simplefilter("always")
-        folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)
-    for note in notes:
-        print(f"graphcl: {note.message}", file=sys.stderr)
+    folds, inner = usable_folds(dataset.y, config.evaluation.folds, config.evaluation.inner_folds)
     evaluation = config.evaluation.model_copy(update={"folds": folds, "inner_folds": inner})
     return config.model_copy(update={"evaluation": evaluation})

@@ -193,7 +193,7 @@ def _config(settings: Mapping[str, Any], chosen: Sequence[Mapping[str, Any]]) ->
     """Return the configuration of a cell: its recipe, overridden by `settings`, then by the settings of its labels."""
     given = {key: value for part in (settings, *chosen) for key, value in part.items()}
     recipe = given.pop("recipe", None)
-    return make_config(override({} if recipe is None else read_config(str(recipe), given["dataset"]), given))
+    return make_config(override({} if recipe is None else read_config(str(recipe), given["dataset"]), given), own=given)
 
 
 def _without_training(config: Config) -> Config:
