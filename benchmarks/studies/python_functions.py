@@ -27,8 +27,8 @@ from graphcl.losses import Loss, infonce, scored
 from graphcl.methods.method import Method, Outcome
 from graphcl.models.deep_sets import DeepSets
 
-BATCH, TEMPERATURE, RATE, WIDTH = 256, 0.05, 3e-3, 64
-"""Pairs of a batch, temperature of all losses, learning rate, and width of GIN."""
+BATCH, TEMPERATURES, RATE, WIDTH = 256, {"bag": 0.1, "gin": 0.05}, 3e-3, 64
+"""Pairs of a batch, temperatures of all losses, learning rate, and width of GIN."""
 EPOCHS = {"bag": 15, "gin": 10, "views": 3}
 """Numbers of epochs; the best one is chosen on the validation packages."""
 LATE = {"size": 32, "steps": 120, "lr": 1e-3}
@@ -123,7 +123,7 @@ class Late(Method):
         """Return the loss of a batch."""
         (h, one), (other, two) = map(self.model.encode_nodes, (view1, view2))
         scores = late_interaction(one, view1.ptr, two, view2.ptr)
-        return Outcome(infonce.terms(scored(scores), temperature=TEMPERATURE).mean(), h, h, other)
+        return Outcome(infonce.terms(scored(scores), temperature=TEMPERATURES["gin"]).mean(), h, h, other)
 
 
 def new_model(kind, width, seed):
@@ -157,7 +157,7 @@ def trained(parts, kind, seed, pairs=None, loss="infonce", views=False):
             best[:] = max(best, [found, copy.deepcopy(model.state_dict())], key=lambda each: each[0])
 
     epochs = EPOCHS["views" if views else kind] * times
-    method = TwoViews(model, Loss(loss, temperature=TEMPERATURE))
+    method = TwoViews(model, Loss(loss, temperature=TEMPERATURES[kind]))
     train(method, loader, view, view, epochs=epochs, lr=RATE, callbacks=[check])
     model.load_state_dict(best[1])
     return model
@@ -285,7 +285,7 @@ def write(lines, docs):
     axis.set(xscale="log", xlabel="training pairs", ylabel="MRR on the test packages")
     axis.set_xticks([*known], [*known])
     axis.minorticks_off()
-    axis.legend()
+    axis.legend(loc="center left")
     write_svg(drawing, docs / "python_functions.svg")
 
 
