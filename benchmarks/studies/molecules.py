@@ -106,7 +106,7 @@ def run(given):
         dataset, cache = load(task, given), given.out / f"{task}-descriptors.pt"
         if not cache.exists():
             torch.save(descriptors(tuple(dataset._data.smiles)), cache)
-        rows = rows_of(dataset, given.encoders, torch.load(cache))
+        rows = rows_of(dataset, given.encoders, torch.load(cache, weights_only=True))
         for line in measure(dataset, rows, given.seeds, workers=given.workers, done=done):
             add_line(file, task=task, **line)
 
