@@ -111,7 +111,7 @@ class Command(Generic[S]):
             dataset = one_value("dataset", last["dataset"]) if "dataset" in last else None
             values = {**read_config(one_value("config", last["config"]), dataset), **values}
         defaults = {name: _plain(field.default) for name, field in self.model.model_fields.items()}
-        for key, given in options:
+        for key, given in sorted(options, key=lambda option: option[0].count(".")):  # `--loss` before `--loss.mu`
             if key not in ("config", "print_config"):
                 set_value(values, key.split("."), read_value(self.model, key, given), defaults)
         if "torch" not in sys.modules and sys.stderr.isatty():

@@ -30,6 +30,7 @@ def test_every_way_to_give_a_value():
     assert (config.views.first["name"], config.views.second) == ("random4", {"name": "node_drop", "ratio": 0.1})
     assert (config.seeds, config.evaluation.folds) == ([3, 1], 5)
     assert RUN.parse(["--loss", "{name: dcl, temperature: 0.1}"]).loss["temperature"] == 0.1
+    assert RUN.parse(["--loss.mu", "0.3", "--loss", "adnce"]).loss["mu"] == 0.3  # in any order
     for name in ("123", "a: [", "+-inf"):  # a number, or invalid YAML, may be a name
         assert RUN.parse(["--dataset", name]).dataset == name
     # A method that requires certain views replaces only views that the user did not name.
