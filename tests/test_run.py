@@ -164,7 +164,7 @@ def test_unlabelled_graphs_and_small_classes(go):
     assert "scores" not in json.loads((out / "result.json").read_text())
     code, _, err, _ = go("--evaluation.folds", "10", "--out", f"{out}-small", n=9, classes=2)
     assert code == 0
-    assert err == "graphcl: class 1 has only 4 graphs: 4 outer and 2 inner folds instead of 10 and 2.\n"
+    assert err == "graphcl: warning: class 1 has only 4 graphs: 4 outer and 2 inner folds instead of 10 and 2.\n"
 
 
 MISTAKES = [
