@@ -31,7 +31,7 @@ def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, 
 
     wide = max(map(len, rows), default=0)
     across = 2 if len(columns) == 4 else 3
-    figure, axes = panels(len(columns), 2.7 + 0.055 * min(wide, 40), 1.15 + 0.28 * len(rows), across)
+    figure, axes = panels(len(columns), 2.7 + 0.055 * min(wide, 40), max(1.7, 1.15 + 0.28 * len(rows)), across)
     figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=10)
     for number, (axis, (column, entries)) in enumerate(zip(axes, columns.items(), strict=True)):
         for place, bar in enumerate(entries):

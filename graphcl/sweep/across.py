@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphcl.evaluate import holm
-from graphcl.sweep.table import Table, merit
+from graphcl.sweep.table import Entry, Table, merit
 
 FEWEST = 3
 """Data sets from which on rows are compared over data sets."""
@@ -34,7 +34,7 @@ class Duel:
 
 @dataclass(frozen=True)
 class Across:
-    """The rows of a table over the data sets that all of them have.
+    """The rows of a table over the data sets on which all of them are finished.
 
     Attributes:
         datasets: labels of the data sets.
@@ -66,12 +66,14 @@ class Across:
 
 
 def across(table: Table) -> Across | None:
-    """Return the comparison of a table's rows over data sets; None for fewer than `FEWEST` data sets with all rows."""
+    """Return the comparison of a table's rows over data sets; None for fewer than `FEWEST` data sets with all rows.
+
+    Splits of one data set share molecules, so a table of several splits has no such comparison.
+    """
+    if "split" in (*table.header, table.layout.columns):
+        return None
     trained = _by_name(table)
-    plain: dict[str, dict[str, float]] = {}
-    for place, found in table.references.items():
-        for name, entry in found.items():
-            plain.setdefault(name, {}).setdefault(table.datasets[place], merit(entry))
+    plain = _plain(table)
     names = list(dict.fromkeys(table.datasets.values()))
     shared = {name for values in trained.values() for name in values}
     plain = {row: values for row, values in plain.items() if shared <= values.keys()}
@@ -83,10 +85,9 @@ def across(table: Table) -> Across | None:
 
     values = np.array([[each[name] for name in datasets] for each in rows.values()])
     ranks = dict(zip(rows, rankdata(-values, axis=0).mean(1).tolist(), strict=True))
-    rivals: dict[str, dict[str, Mapping[str, float]]] = {}
+    rivals: dict[str, dict[str, dict[str, float]]] = {}
     if plain:
-        best = {name: max(each[name] for each in plain.values()) for name in datasets}
-        rivals["best row without training"] = dict.fromkeys(trained, best)
+        rivals["best row without training"] = _best_plain(table)
     if table.layout.baseline is not None:
         rivals["baseline"] = {row: trained[other] for row, other in _baselines(table).items() if other != row}
     duels = {name: _duels(trained, others, datasets) for name, others in rivals.items()}
@@ -96,14 +97,38 @@ def across(table: Table) -> Across | None:
 def _by_name(table: Table) -> dict[str, dict[str, float]]:
     """Return the mean of each trained row on each data set, of rows without the axis of the data sets."""
     found: dict[str, dict[str, float]] = {}
-    for (row, column), entry in table.entries.items():
-        found.setdefault(_name(table, row, column), {})[table.datasets[row, column]] = merit(entry)
+    for place, entry in table.entries.items():
+        found.setdefault(table.name(*place), {})[table.datasets[place]] = _finished(entry)
     return found
 
 
-def _name(table: Table, row: Sequence[str], column: str) -> str:
-    labels = {**dict(zip(table.header, row, strict=True)), table.layout.columns: column}
-    return ", ".join(label for axis, label in labels.items() if axis != "dataset") or "trained"
+def _plain(table: Table) -> dict[str, dict[str, float]]:
+    """Return the mean of each row without training on each data set; trained rows may have different ones."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for place, entries in table.references.items():
+        for name, entry in entries.items():
+            of_row = found.setdefault(name, {}).setdefault(table.name(*place), {})
+            of_row[table.datasets[place]] = _finished(entry)
+    plain = {}
+    for name, rows in found.items():
+        distinct = {tuple(sorted(values.items())): row for row, values in reversed(rows.items())}
+        for values, row in reversed(distinct.items()):
+            plain[name if len(distinct) == 1 else f"{name}, {row}"] = dict(values)
+    return plain
+
+
+def _best_plain(table: Table) -> dict[str, dict[str, float]]:
+    """Return trained row -> data set -> best mean of that row's own references."""
+    found: dict[str, dict[str, float]] = {}
+    for place, entries in table.references.items():
+        best = max(map(_finished, entries.values()), default=-math.inf)
+        found.setdefault(table.name(*place), {})[table.datasets[place]] = best
+    return found
+
+
+def _finished(entry: Entry) -> float:
+    """Return the `merit` of an entry, -inf if seeds are missing."""
+    return merit(entry) if len(entry.scores) == entry.expected else -math.inf
 
 
 def _baselines(table: Table) -> dict[str, str]:
@@ -111,7 +136,7 @@ def _baselines(table: Table) -> dict[str, str]:
     baseline, found = table.layout.baseline or {}, {}
     for row, column in table.entries:
         other = [baseline.get(axis, label) for axis, label in zip(table.header, row, strict=True)]
-        found[_name(table, row, column)] = _name(table, other, column)
+        found[table.name(row, column)] = table.name(other, column)
     return found
 
 

@@ -24,7 +24,7 @@ from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import file_digests, named_files
 from graphcl.report.summary import unit
-from graphcl.sweep.folder import Records, copy_records, read_records, unfinished
+from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
 from graphcl.sweep.markdown import to_markdown
 from graphcl.sweep.plan import TABLE_KEYS, Cell, make_plan, sections_of
 from graphcl.sweep.run import OnCell, default_workers, known_data, load_scored, sweep
@@ -69,6 +69,8 @@ def parse(arguments: Sequence[str]) -> Request | None:
     file, options = SWEEP.split(arguments, *Config.model_fields)
     own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run", "reuse")}
     settings = SWEEP.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
+    reuse = [str(Path(each).absolute()) for each in settings.reuse]  # the sweep may have started in another folder
+    settings = settings.model_copy(update={"reuse": reuse})
     if not settings.out and file is None:
         raise InputError("`--out` must name the folder of the sweep: a new one, or that of a sweep to resume.")
     out = Path(settings.out or f"sweeps/{Path(str(file)).stem}")
@@ -118,9 +120,10 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 
 def _run(request: Request) -> int:
     settings, out, plan = request.settings, request.out, make_plan(request.spec)
+    records, total, reused = read_records(out, plan), len(plan.tasks), Records()
     for folder in settings.reuse:
-        copy_records(Path(folder), out, plan)
-    records, total = read_records(out, plan), len(plan.tasks)
+        reused = finished_records(Path(folder), unfinished(plan, records | reused), plan) | reused
+    records |= reused
     cells = unfinished(plan, records)
     done = total - len(cells)
     workers, place = settings.workers or default_workers(len(cells)), settings.executor
@@ -131,6 +134,8 @@ def _run(request: Request) -> int:
     print(f"{total} cells, {len(plan.references)} of them reference rows; {done} finished; {place}; {out}/", flush=True)
     if settings.dry_run:
         return 0
+    if reused:
+        write_records(out, reused)
     if settings.executor == "loky":
         _check_datasets(cells, records)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -44,8 +44,10 @@ def write_figures(folder: Path, plan: Plan, tables: Mapping[str, Table]) -> list
             if found := across(table):
                 title = f"{name}: mean ranks over {len(found.datasets)} data sets"
                 drawn[f"figures/{name}-ranks.svg"] = rank_diagram(found.ranks, found.critical_difference, title)
+    (folder / "figures").mkdir(exist_ok=True)
+    for name, kind in itertools.product(tables, ("", "-lines", "-heat", "-ranks")):
+        (folder / "figures" / f"{name}{kind}.svg").unlink(missing_ok=True)
     for name, figure in drawn.items():
-        (folder / "figures").mkdir(exist_ok=True)
         write_text(folder / name, to_svg(figure))
     return list(drawn)
 

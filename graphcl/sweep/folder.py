@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -83,20 +83,24 @@ def read_records(folder: Path, plan: Plan) -> Records:
     return found
 
 
-def copy_records(source: Path, folder: Path, plan: Plan) -> None:
-    """Copy the finished cells of `plan` that the sweep in the folder `source` has and that in `folder` lacks.
+def finished_records(source: Path, cells: Iterable[Cell], plan: Plan) -> Records:
+    """Return the records of those of the `cells` of `plan` that the sweep in the folder `source` has finished.
 
     Raises:
-        InputError: `source` holds no sweep, or another sweep uses `folder`.
+        InputError: `source` holds no sweep.
     """
     if not (source / "cells").is_dir():
         raise InputError(f"`reuse`: {source} holds no sweep.")
-    records = _found(source, plan)
+    known = _found(source, plan)
+    done = [cell for cell in cells if known.get(cell.key, {}).get("status") == "done"]
+    return {cell.key: {**known[cell.key], "coordinates": dict(cell.coordinates)} for cell in done}
+
+
+def write_records(folder: Path, records: Records) -> None:
+    """Write records into the folder of a sweep; raise InputError if another sweep uses it."""
     with locked(folder):
-        for cell in unfinished(plan, _found(folder, plan)):
-            if records.get(cell.key, {}).get("status") == "done":
-                own = {**records[cell.key], "coordinates": dict(cell.coordinates)}
-                write_record(folder / "cells" / f"{cell.key}.json", own)
+        for key, record in records.items():
+            write_record(folder / "cells" / f"{key}.json", record)
 
 
 def _found(folder: Path, plan: Plan) -> Records:

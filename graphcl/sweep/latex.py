@@ -15,8 +15,11 @@ _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasc
 _LATEX |= {"[": "{[}", "*": "{*}"}
 
 
-def to_latex(table: Table) -> str:
-    """Return scores and gains as a LaTeX table (`booktabs`) with caption, label and a note on all marks."""
+def to_latex(table: Table, several: bool = False) -> str:
+    """Return scores and gains as a LaTeX table (`booktabs`) with caption, label and a note on all marks.
+
+    If it is one of `several` tables, a caption and a label of the user get the name of the evaluator.
+    """
     columns, head = len(table.columns), head_of(table)
     left = len(head) - columns
     body = [_row(row, left) for row in score_rows(table, r"\textbf{{{}}}".format)]
@@ -25,8 +28,10 @@ def to_latex(table: Table) -> str:
         if found is not table.gains and (rows := gain_rows(table, found)):
             body += [r"\midrule", rf"\multicolumn{{{left + columns}}}{{l}}{{Gain over {_escape(over)} ($p$)}} \\"]
             body += [_row(row, left) for row in rows]
-    caption = table.layout.caption or _escape(f"{table.evaluator}: {metric_names(table)}, mean ± deviation of seeds.")
-    label = table.layout.label or f"tab:{table.evaluator}"
+    caption, label = table.layout.caption, table.layout.label
+    caption = caption and f"{caption}{f' ({_escape(table.evaluator)})' * several}"
+    caption = caption or _escape(f"{table.evaluator}: {metric_names(table)}, mean ± deviation of seeds.")
+    label = f"{label}{f'-{table.evaluator}' * several}" if label else f"tab:{table.evaluator}"
     note = _escape(legend(table))
     return "\n".join([
         r"% \usepackage{booktabs}",

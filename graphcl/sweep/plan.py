@@ -280,6 +280,8 @@ def layout(table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Layou
     more = {key: table[key] for key in ("jointly", "caption", "label") if table.get(key) is not None}
     if more.get("jointly", False) not in (True, False):
         raise InputError(f"`table.jointly` must be true or false, got {more['jointly']!r}.")
+    if more.get("jointly") and not select:
+        raise InputError("`table.jointly` needs `table.select`, the axis whose label all data sets share.")
     return Layout(rows, columns, _baseline(table.get("baseline"), rows, axes), select, **more)
 
 

@@ -59,7 +59,7 @@ class Table:
         columns: label of each column.
         entries: place -> results of the trained encoder.
         references: place -> name of a row without training, such as `untrained` -> results.
-        datasets: place -> label of its data set.
+        datasets: place -> label of its data set, and of its split if there are several.
         gains: place -> gain over the untrained encoder.
         gains_over_best: place -> gain over the row without training with the best mean.
         gains_over_baseline: place -> gain over the baseline's row.
@@ -89,6 +89,10 @@ class Table:
         found = dict.fromkeys(score.metric for entry in self.entries.values() for score in entry.scores)
         return list(found) or ["accuracy"]
 
+    def name(self, row: Sequence[str], column: str) -> str:
+        """Return the labels of a place without that of its data set, as one text."""
+        return ", ".join(_without_dataset(self.layout, row, column)) or "trained"
+
     def is_best(self, row: Labels, column: str) -> bool:
         """Return whether no trained encoder has a better mean on the same data set; means are compared as printed."""
         rivals = [place for place, name in self.datasets.items() if name == self.datasets[row, column]]
@@ -111,6 +115,11 @@ class Table:
                 if entries:
                     found.setdefault((name, same), (name, [], entries))[1].append(row)
         return list(found.values())
+
+
+def _without_dataset(layout: Layout, row: Sequence[str], column: str) -> Labels:
+    labels = {**dict(zip(layout.rows, row, strict=True)), layout.columns: column}
+    return tuple(label for axis, label in labels.items() if axis != "dataset")
 
 
 def merit(entry: Entry) -> float:
@@ -154,12 +163,17 @@ def make_table(plan: Plan, records: Mapping[str, Mapping[str, Any]], evaluator: 
         columns=plan.axes[layout.columns],
         entries=entries,
         references=references,
-        datasets={place: cells[0].coordinates["dataset"] for place, cells in places.items()},
+        datasets={place: _dataset(cells[0]) for place, cells in places.items()},
         gains=_gains(entries, untrained),
         gains_over_best=_gains(entries, best),
         gains_over_baseline=_gains(entries, baseline),
         least={place: least_gain(*both) for place, both in _paired(entries, best).items()},
     )
+
+
+def _dataset(cell: Cell) -> str:
+    """Return the label of a cell's data set, with that of its split if there are several."""
+    return ", ".join(cell.coordinates[axis] for axis in ("dataset", "split") if axis in cell.coordinates)
 
 
 def _entries(
@@ -177,7 +191,7 @@ def _entries(
         failed[place] = sum(records.get(cell.key, {}).get("status") == "failed" for cell in cells)
     groups: dict[Any, dict[Place, dict[str, list[FoldScores]]]] = {}  # places that share a choice
     for place, labels in found.items():
-        groups.setdefault(place[0] if layout.jointly else place, {})[place] = labels
+        groups.setdefault(_without_dataset(layout, *place) if layout.jointly else place, {})[place] = labels
     entries = {}
     for group in groups.values():
         for place, (scores, chosen) in select(group).items():

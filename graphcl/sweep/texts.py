@@ -84,7 +84,8 @@ def legend(table: Table) -> str:
     """Return the note under a table: seeds, folds, tests and the meaning of every mark."""
     entries = [entry for entry in table.entries.values() if entry.scores]
     if not entries:
-        return "No cell is finished yet."
+        shared = table.layout.jointly and "No seed is finished on all data sets, which a joint selection needs."
+        return shared or "No cell is finished yet."
     seeds = " or ".join(map(str, sorted({entry.expected for entry in entries})))
     folds = " or ".join(map(str, sorted({score.folds for entry in entries for score in entry.scores})))
     how = f"folds: {folds}", "corrected t-test of repeated cross-validation"

@@ -80,6 +80,7 @@ MISTAKES = [
     ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is not an axis of this sweep"),
     ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
     ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": "infonce"}}, r"'infonce' does not occur on `loss`"),
+    ({"table": {"jointly": True}}, r"`table.jointly` needs `table.select`"),
     ({"axes": {"a": {"x": {"epochs": 20}, "y": {}}}}, r"two cells of the sweep have the same settings: x, .* y,"),
     ({"axes": {key: [*range(1, 101)] for key in ("lr", "loss.mu", "batch_size", "epochs", "max_degree")}},
      r"the axes span 10000000000 combinations; a sweep has at most 100000\."),

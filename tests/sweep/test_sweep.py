@@ -328,14 +328,21 @@ def test_a_dask_cluster_that_loses_a_worker_gives_the_same_table(planned, tmp_pa
     assert table(tmp_path / "dask") == table(tmp_path / "here")
 
 
-def test_a_table_is_laid_out_anew_and_shows_cells_of_another_sweep(saved_graphs, tmp_path, inline, capsys):
+def test_a_table_is_laid_out_anew_and_shows_cells_of_another_sweep(saved_graphs, tmp_path, inline, capsys, monkeypatch):
     axes = ["--dataset", saved_graphs(), "--seeds", "0", *QUICK]
     assert main(["--loss", "infonce", "dcl", "--out", str(tmp_path / "one"), *axes]) == 0
     assert main(["--out", str(tmp_path / "one"), "--rows", "dataset", "--columns", "loss"]) == 0
     assert "| dataset | infonce | dcl |" in re.sub(" +", " ", capsys.readouterr().out)
-    both = ["--loss", "infonce", "dcl", "hcl", "--out", str(tmp_path / "two"), "--reuse", str(tmp_path / "one")]
+    both = ["--loss", "infonce", "dcl", "hcl", "--out", str(tmp_path / "two"), "--reuse", "one"]
+    monkeypatch.chdir(tmp_path)
+    assert main([*both, *axes, "--dry-run", "true"]) == 0
+    assert not (tmp_path / "two").exists()
     assert main([*both, *axes]) == 0
     assert "4 cells, 1 of them reference rows; 3 finished" in capsys.readouterr().out
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # paths of the sweep are relative to its folder, those of `reuse` are not
+    assert main(["--out", "../two", "--reuse", "../one"]) == 0
+    capsys.readouterr()
     assert main([*both, *axes, "--reuse", str(tmp_path)]) == 2
     assert "holds no sweep" in capsys.readouterr().err
 

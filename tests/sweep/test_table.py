@@ -88,9 +88,10 @@ def test_markdown_and_latex(plan, records):
 
 
 def test_caption_and_label_of_the_latex_table(records):
-    latex = to_latex(make_table(make_plan({"settings": {"seeds": [0]}, "table": {"caption": "$x$", "label": "t"}}), {}))
-    assert r"\caption{$x$}" in latex
-    assert r"\label{t}" in latex
+    table = make_table(make_plan({"settings": {"seeds": [0]}, "table": {"caption": "$x$", "label": "t"}}), {})
+    alone, of_several = to_latex(table), to_latex(table, several=True)
+    assert "\\caption{$x$}\n\\label{t}\n" in alone
+    assert "\\caption{$x$ (svm)}\n\\label{t-svm}\n" in of_several
 
 
 def test_with_data_sets_as_rows_the_best_is_that_of_a_data_set():
@@ -102,6 +103,44 @@ def test_with_data_sets_as_rows_the_best_is_that_of_a_data_set():
             found[cell.key]["scores"]["svm"]["accuracy"] = [score[cell.coordinates["dataset"]] + 1.0] * 10
     table = make_table(plan, found)
     assert {place for place in table.entries if table.is_best(*place)} == {(("MUTAG",), "dcl"), (("NCI1",), "dcl")}
+
+
+def test_a_joint_selection_is_over_the_data_sets_wherever_they_stand():
+    names = ["MUTAG", "NCI1"]
+    table = {"select": "loss.temperature", "jointly": True, "rows": "dataset", "columns": "encoder.num_layers"}
+    axes = {"loss.temperature": [0.1, 0.5], "dataset": names, "encoder.num_layers": [2, 3]}
+    plan, found = made(axes, table=table, evaluation={"folds": 2, "inner_folds": 2})
+    for cell in plan.cells:
+        best = cell.coordinates["dataset"] == "NCI1" and cell.coordinates["encoder.num_layers"] == "2"
+        inner = [9.0 * best, 9.0 * best] if cell.coordinates["loss.temperature"] == "0.5" else [1.0, 1.0]
+        found[cell.key]["scores"]["svm"]["inner"] = inner
+    chosen = {place: dict(entry.chosen) for place, entry in make_table(plan, found).entries.items()}
+    assert chosen == {((name,), layers): {label: 2} for name in names for layers, label in (("2", "0.5"), ("3", "0.1"))}
+
+
+def test_the_best_row_without_training_is_that_of_the_rows_own_encoder():
+    names = [f"d{i}" for i in range(4)]
+    axes = {"encoder.num_layers": [2, 3], "dataset": names}
+    plan, found = made(axes, lambda cell: 75)
+    for cell in plan.references:
+        for row in ("untrained", "calibrated", "statistics"):
+            score = found[cell.key]["references"]["svm"][row]
+            score["accuracy"] = [90.0 if cell.config.encoder["num_layers"] == 3 else 60.0] * 10
+    result = across(make_table(plan, found))
+    wins = {row: duel.wins for row, duel in result.duels["best row without training"].items()}
+    assert wins == {"2": 4, "3": 0}
+    assert {"untrained, 2", "untrained, 3"} <= result.ranks.keys()
+    unfinished = next(cell for cell in plan.cells if cell.coordinates["dataset"] == "d0")
+    del found[unfinished.key]
+    assert across(make_table(plan, found)).datasets == names[1:]
+
+
+def test_scores_on_several_splits_are_not_compared():
+    axes = {"split": ["random-0", "random-1"], "loss": ["infonce", "dcl"], "dataset": ["a", "b", "c"]}
+    made_up = made(axes, lambda cell: 90 if cell.coordinates["split"] == "random-1" else 70)
+    table = make_table(*made_up, "ogb")
+    assert all(table.is_best(*place) for place in table.entries)
+    assert across(table) is None
 
 
 def test_inner_folds_select_a_value_for_each_test_fold():
