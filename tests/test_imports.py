@@ -24,6 +24,8 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsy
     assert run(words) == 2
     assert "--import FILE adds your own" in capsys.readouterr().err
     with restored(losses):
+        assert run(["--import", "mine.py", "--help", "imported"]) == 0
+        assert "imported" in capsys.readouterr().out
         assert run([*words, "--import", "mine.py", "--out", "one"]) == 0
         assert run(["--resume", "one", "--seeds", "0-1", "--report", "false"]) == 0
         assert "seed 0: finished before" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import sys
 import textwrap
@@ -21,6 +22,7 @@ from graphcl.config.nested import set_value
 from graphcl.config.recipes import read_config
 from graphcl.config.resolve import to_yaml
 from graphcl.errors import InputError
+from graphcl.registry import import_files
 from graphcl.version import __version__
 
 S = TypeVar("S", bound=BaseModel)
@@ -127,6 +129,9 @@ class Command(Generic[S]):
         """Print the help text or the version if an argument requests it; return whether anything was printed."""
         if asked := [place for place, argument in enumerate(arguments) if argument in ("--help", "-h")]:
             name = next(iter(arguments[asked[0] + 1 :]), "").replace("--", "")
+            if "--import" in (before := arguments[: asked[0]]):
+                files = before[before.index("--import") + 1 :]
+                import_files(itertools.takewhile(lambda each: not each.startswith("--"), files))
             print(self.topic(name) if self.topic and name not in ("", "all") else self.help(name == "all"), end="")
         elif "--version" in arguments:
             print(f"graphcl {__version__}")

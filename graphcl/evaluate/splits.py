@@ -87,6 +87,7 @@ def group_split(
         what = "groups" if project is None else "projects without a common group"
         raise InputError(f"a split by group needs 3 {what} or more, for training, validation and test.")
     order = np.random.default_rng(seed).permutation(len(sizes))
+    order = order[np.argsort(sizes[order] > HELD_OUT * n, kind="stable")]  # one that is too large to hold out goes last
     part, taken, place = np.zeros(len(sizes), np.int64), 0, 0
     for number in (1, 2):
         while not taken or (taken < HELD_OUT * n and place < len(sizes) - 3 + number):
@@ -103,9 +104,8 @@ def check_groups_apart(parts: Mapping[str, np.ndarray], group: Tensor | np.ndarr
         own = np.unique(of[rows][of[rows] >= 0])
         for other, theirs in seen.items():
             if len(both := np.intersect1d(own, theirs)):
-                raise InputError(
-                    f"{what} {both[0]} is in the parts {other} and {part}, as {len(both)} in all; put each into one."
-                )
+                more = f", and so are {len(both) - 1} more" if len(both) > 1 else ""
+                raise InputError(f"{what} {both[0]} is in the parts {other} and {part}{more}; put each into one.")
         seen[part] = own
 
 

@@ -215,6 +215,7 @@ def _check_rows(config: Config, dataset: GraphDataset, ranks: int) -> None:
             f"`positives` group needs graphs with a `group`, which {dataset.name} lacks; set it in each graph, or name "
             "a column of a table by --group."
         )
+    training_graphs(config, dataset)  # raises if its groups cannot be split
     if pairs := pair_settings(config, dataset):
         EpochPairs(batch_size=config.batch_size, shard=(0, ranks), **pairs)
     elif not nodes:

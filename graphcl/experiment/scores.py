@@ -79,7 +79,7 @@ def reference_embeddings(
     if "calibrated" in rows and has_batchnorm(model.encoder):
         found["calibrated"], _ = embed(calibrated(config, dataset, model, seed, whole), whole)
     smiles = dataset._data.get("smiles")
-    if isinstance(smiles, list) and dataset._indices is None and dataset.scored and find_spec("rdkit"):
+    if isinstance(smiles, list) and dataset._indices is None and find_spec("rdkit"):
         classical = {"ecfp4": ecfp4, "ecfp4_counts": ecfp4_counts, "descriptors": descriptors}
         found |= {name: describe(tuple(smiles)) for name, describe in classical.items() if name in rows}
     return found

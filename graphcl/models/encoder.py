@@ -13,6 +13,7 @@ from torch_geometric.utils import scatter
 
 from graphcl.errors import InputError
 from graphcl.models.aggregate import SegmentIndex, count_graphs, gather_rows, segment_sum
+from graphcl.models.perceptron import has_hooks
 
 Readout = Literal["sum", "mean", "max"]
 """Operation that reduces the node rows of a graph to one row."""
@@ -162,7 +163,12 @@ def normalise(norm: nn.Module, nodes: Tensor, parts: Sequence[int] | None) -> Te
     if parts is None:
         return norm(nodes)
     blocks = nodes.split(list(parts))
-    if type(norm) is not nn.BatchNorm1d or not norm.training or not norm.affine or not norm.momentum or min(parts) < 2:
+    if (
+        type(norm) is not nn.BatchNorm1d
+        or not (norm.training and norm.affine and norm.momentum)
+        or min(parts) < 2
+        or has_hooks(norm)
+    ):
         return torch.cat([norm(block) for block in blocks])
     # The module counts its batches on the device, one by one, which takes as many operations as normalising.
     state = norm.weight, norm.bias, norm.running_mean, norm.running_var, True, norm.momentum, norm.eps

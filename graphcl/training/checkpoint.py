@@ -20,7 +20,7 @@ from graphcl.system.signals import Stop
 from graphcl.system.torch_file import read_torch_file
 from graphcl.training.state import OtherTrainingError, Training
 
-FORMAT, VERSION = "graphcl training", 2
+FORMAT, VERSION = "graphcl training", 3
 KEPT = 2
 """Number of checkpoints to keep: the newest, and the previous one in case the newest is damaged."""
 AGREE = 8

@@ -152,7 +152,7 @@ INVALID = [
     ("folds", 1, r"`folds` must be in \[2, 1e9\), got 1"),
     ("inner_folds", 0, r"`inner_folds` must be in \[2, 1e9\), got 0"),
     ("splits", 0, r"`splits` must be in \[1, 1e9\), got 0"),
-    ("group", [0.5] * 12, r"`group` must hold whole numbers, -1 for none, got float64"),
+    ("group", [0.5] * 12, r"`group` must hold strings, or whole numbers, -1 for none, got float64"),
     ("seed", -1, r"`seed` must be in \[0, 4294967296\), got -1"),
     ("grid", (), r"`grid` must hold one value or more, got none"),
     ("grid", (1, -1), r"`grid\.1` must be in \[.*, got -1"),

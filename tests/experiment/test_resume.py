@@ -287,7 +287,7 @@ REFUSED = {
     "foreign": (lambda folder: (folder / "config.yaml").unlink(), "--dataset own.pt", "is not a run folder, it contai"),
     "locked": (lambda folder: FileLock(folder / ".lock").acquire(), "", "another run uses"),
     "edited": (change("config.yaml", lambda text: text.replace(b"lr: 0.01", b"lr: 0.02")), "", "`lr` was 0.01 and is"),
-    "other data": (reversed_graphs, "--seeds 0-2", "copy holds a run on other data: `dataset.digest` was "),
+    "other data": (reversed_graphs, "--seeds 0-2", "copy holds a run on other data or files: `dataset.digest` was "),
     "bomb": (lambda folder: np.savez_compressed(folder / "embeddings.npz", seeds=[0], h=np.zeros((1, 10**8), np.uint8)),
              "", DAMAGED),
     "code": (lambda folder: torch.save({"weights": Evil()}, folder / "encoder.pt"), "", DAMAGED),

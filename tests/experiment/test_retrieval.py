@@ -96,7 +96,7 @@ def test_a_given_part_and_project():
     for wrong, message in (
         (
             {"part": lambda number, member: names[min(number + member, 39)]},
-            r"group 29 is in the parts train and valid, ",
+            r"group 29 is in the parts train and valid; put ",
         ),
         (
             {"part": lambda number, _: "dev"},
@@ -108,7 +108,7 @@ def test_a_given_part_and_project():
         ),
         (
             {"part": lambda number, _: names[number], "project": lambda number, _: number % 10},
-            r"project 0 is in the parts train and valid, ",
+            r"project 0 is in the parts train and valid, and so are 4 more; put ",
         ),
     ):
         with pytest.raises(InputError, match=f"^{message}"):
@@ -172,8 +172,19 @@ def test_a_run_scores_groups_without_classes_in_all_rows(tmp_path, capsys):
     assert (tmp_path / "run" / "report.html").exists()
 
 
+def test_the_report_of_a_run_draws_pairs_of_the_training_part_only(tmp_path):
+    InMemoryDataset.save(graphs(), tmp_path / "pairs.pt")
+    settings = {"dataset": str(tmp_path / "pairs.pt"), "positives": "group", "method": "memory_bank"}
+    run(**settings, out=str(tmp_path / "run"), **SETTINGS)  # the bank has no other graphs
+    assert (tmp_path / "run" / "report.html").exists()
+
+
 def test_messages(tmp_path):
     InMemoryDataset.save(graphs(), tmp_path / "pairs.pt")
+    InMemoryDataset.save(graphs(2), tmp_path / "few.pt")
+    with pytest.raises(InputError, match="needs 3 groups or more"):
+        run(dataset=str(tmp_path / "few.pt"), out=str(tmp_path / "run"), **SETTINGS)
+    assert not (tmp_path / "run").exists()
     with pytest.raises(
         InputError, match=r"`eval` svm does not fit pairs, which has groups but no classes; pass --eval r"
     ):

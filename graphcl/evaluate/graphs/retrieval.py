@@ -58,7 +58,7 @@ def retrieval(
         h: embedding `[n, D]`, any float dtype, any device; converted to float64.
         y: class of each graph `[n]`; None if `group` is given, which then decides.
         seed: seed of the folds; with groups, only recorded.
-        group: group of each graph `[n]`, whole numbers, -1 for none; default: relevance by class.
+        group: group of each graph `[n]`, strings or whole numbers, -1 for none; default: relevance by class.
         split: row indices of the parts `train`, `valid` and `test`, with no group on two parts; default: random parts
             of `graphcl.evaluate.splits.group_split`, equal for every seed.
         folds: number of outer folds, by class only; reduced to the size of the smallest class.
@@ -85,7 +85,7 @@ def retrieval(
     """
     if group is not None:
         rows = embedding(h)
-        group_numbers(group, len(rows))
+        group = group_numbers(group, len(rows))
         parts = group_split(group) if split is None else split_parts(split, len(rows))
         found = retrieval_on_parts(cosines_of(rows), (False, True), group, parts, seed=seed, n=len(rows))
         if on_fold is not None:

@@ -168,8 +168,8 @@ class RunFolder:
             kept = read_json(file)
             if changed := differences(kept, data) if isinstance(kept, dict) else ["data.json is damaged"]:
                 raise InputError(
-                    f"{self.path} holds a run on other data: {'; '.join(changed)}. Restore the data, or pass another "
-                    "folder."
+                    f"{self.path} holds a run on other data or files: {'; '.join(changed)}. Restore them, or pass "
+                    "another folder."
                 )
             return
         if self.finished or (self.path / "checkpoints").exists():

@@ -15,7 +15,8 @@ from graphcl.augment import Augmentation, two_views
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.evaluate.pca import plot_indices, principal_plane
-from graphcl.experiment.build import make_augmentations, pair_settings
+from graphcl.experiment.build import make_augmentations, pair_settings, restricted
+from graphcl.experiment.split import training_graphs
 from graphcl.graphs.batching import members_of
 from graphcl.loaders.loader import make_loader
 from graphcl.losses import Loss
@@ -92,6 +93,7 @@ def report_arrays(
     order, views = torch.Generator().manual_seed(_SEED + seed), torch.Generator(device).manual_seed(_SEED + seed)
     size, window, pairs = min(config.batch_size, GRAPHS), config.shuffle_window, pair_settings(config, dataset)
     loader = make_loader(dataset, size, True, order, device, window, like=like, **pairs)
+    loader = restricted(loader, training_graphs(config, dataset))
     points, shares = principal_plane(h.numpy()[plot_indices(h.size(0))])
     found = snapshot(method, loader, *make_augmentations(config), views)
     return {**found, "map": points.astype(np.float32), "shares": shares}

@@ -76,6 +76,8 @@ def test_a_group_and_a_project_are_on_one_part():
     part = {row: name for name, rows in joined.items() for row in rows}
     assert part[0] == part[1] == part[2] == part[3]
     assert {part[0], part[4], part[5]} == {"train", "valid", "test"}
+    large = group_split(np.repeat([0, 1, 2, 3], [95, 2, 2, 1]))  # too large to hold out
+    assert {name: len(rows) for name, rows in large.items()} == {"train": 95, "valid": 4, "test": 1}
     assert all(np.array_equal(group_split(group)[name], rows) for name, rows in group_split(group).items())
     assert not np.array_equal(group_split(group, seed=1)["test"], group_split(group)["test"])
 
@@ -86,7 +88,7 @@ INVALID = [
     ({"group": np.zeros(40, int)}, r"a split by group needs 3 groups or more, for training, validation and test\."),
     (
         {"split": {"train": np.arange(1), "valid": np.arange(1, 20), "test": np.arange(20, 40)}},
-        r"group 0 is in the parts train and valid, as 1 in all; put each into one\.",
+        r"group 0 is in the parts train and valid; put each into one\.",
     ),
     (
         {"group": GROUP[:39]},
