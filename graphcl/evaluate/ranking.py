@@ -200,7 +200,8 @@ def expected_figures(scores: Tensor, relevant: Tensor) -> dict[str, Tensor]:
     order = np.lexsort((pairs[:, 1].numpy(), pairs[:, 0].numpy()))
     pairs, r = torch.unique_consecutive(pairs[order], dim=0, return_counts=True)
     query, value = pairs[:, 0].long(), -pairs[:, 1]
-    start, total = _starts(query, t), torch.zeros(t, dtype=torch.long).index_add_(0, query, r)
+    start = torch.searchsorted(query, torch.arange(t))  # the first place of each query
+    total = torch.zeros(t, dtype=torch.long).index_add_(0, query, r)
     before = r.cumsum(0) - r
     better = before - before[start[query]]  # relevant ones
     s, g = _above_and_tied(scores, query, value, start)
@@ -210,11 +211,6 @@ def expected_figures(scores: Tensor, relevant: Tensor) -> dict[str, Tensor]:
     part = r / g.double() * (g * c + (better + 1 - c * (s + 1)) * (harmonic[s + g] - harmonic[s]))
     precision = torch.zeros(t, dtype=torch.double).index_add_(0, query, part) / total
     return {**_first_relevant(s[start], g[start], r[start]), "map": precision}
-
-
-def _starts(query: Tensor, t: int) -> Tensor:
-    """Return the first place `[t]` of each query in the sorted `query`."""
-    return torch.searchsorted(query, torch.arange(t))
 
 
 def _above_and_tied(scores: Tensor, query: Tensor, value: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from graphcl.arguments import Channels, Layers
@@ -39,23 +38,19 @@ class _GINBase(GraphEncoder):
         hidden_channels: int,
         num_layers: int,
         readout: GINReadout,
-        pool_input: bool,
         edge_dim: int | None = None,
     ) -> None:
         super().__init__(in_channels, readout)
-        self.pool_input = pool_input
         widths = [in_channels] + [hidden_channels] * (num_layers - 1)
         self.convs = nn.ModuleList(_Conv(width, hidden_channels, edge_dim) for width in widths)
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden_channels) for _ in widths)
         if readout == "log_sum":
             self.norms[-1].requires_grad_(False)  # unused, which DistributedDataParallel would refuse
-        self.out_channels = hidden_channels * num_layers + pool_input * in_channels
+        self.out_channels = hidden_channels * num_layers
         initialise(self)
 
     def levels(self, x: Tensor, aggregate: Aggregate, parts: Sequence[int] | None) -> Iterator[Tensor]:
         """Yield the node representations `[N, H]` of each layer; before BatchNorm for the readout `log_sum`."""
-        if self.pool_input:
-            yield x
         conv: Any
         for conv, norm in zip(self.convs, self.norms, strict=True):
             raw = conv.nn(aggregate(conv, x))
@@ -96,7 +91,6 @@ class GIN(_GINBase):
         num_layers: L, number of layers.
         readout: `sum`, `mean` or `max` over a graph's nodes; or `log_sum`, log(1 + sum) of the rows before BatchNorm,
             which keeps the number of nodes and compresses large graphs.
-        pool_input: whether the embedding begins with the readout of the node features, F more columns.
 
     Example:
         >>> import torch
@@ -114,9 +108,8 @@ class GIN(_GINBase):
         hidden_channels: Channels = 32,
         num_layers: Layers = 3,
         readout: GINReadout = "sum",
-        pool_input: bool = False,
     ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, readout, pool_input)
+        super().__init__(in_channels, hidden_channels, num_layers, readout)
 
     @property
     def one_pass(self) -> bool:  # type: ignore[override]
@@ -135,8 +128,7 @@ class GIN(_GINBase):
             mlps: list[Any] = [conv.nn for conv in self.convs]
             sums = fused_sums(x, aggregate.neighbours, graphs, mlps, list(self.norms), self.readout == "log_sum")
             if sums is not None:
-                h = self._scaled(sums, graphs)
-                return torch.cat([self.pool(x, graphs), h], dim=1) if self.pool_input else h
+                return self._scaled(sums, graphs)
         return super().embed(x, aggregate, graphs, parts)
 
 
@@ -152,7 +144,6 @@ class GINE(_GINBase):
         hidden_channels: H, width of each layer; embeddings have L * H columns.
         num_layers: L, number of layers.
         readout: as in `GIN`.
-        pool_input: as in `GIN`.
 
     References:
         Hu et al., "Strategies for Pre-training Graph Neural Networks", ICLR 2020 (arXiv 1905.12265).
@@ -167,9 +158,8 @@ class GINE(_GINBase):
         hidden_channels: Channels = 32,
         num_layers: Layers = 3,
         readout: GINReadout = "sum",
-        pool_input: bool = False,
     ) -> None:
-        super().__init__(in_channels, hidden_channels, num_layers, readout, pool_input, edge_dim)
+        super().__init__(in_channels, hidden_channels, num_layers, readout, edge_dim)
 
     def aggregation(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, weight: Tensor | None) -> Aggregate:
         """Return a function that sums the messages to each node; `edge_attr` may be `[E]` or `[E, D]`."""

@@ -59,20 +59,6 @@ def test_readouts_and_edge_weights_by_a_plain_loop(kind, readout, batch):
     assert all((each.grad is not None) == each.requires_grad for each in encoder.parameters())
 
 
-@pytest.mark.parametrize("readout", POOLS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # with and without the compiled layers
-def test_an_embedding_that_begins_with_the_input(readout, dtype, batch):
-    torch.manual_seed(0)
-    encoder, usual = GIN(5, 16, 2, readout, pool_input=True).to(dtype), GIN(5, 16, 2, readout).to(dtype)
-    usual.load_state_dict(encoder.state_dict())
-    arguments = batch.x.to(dtype), batch.edge_index, batch.batch
-    h, pools = encoder(*arguments), arguments[0].split(batch.ptr.diff().tolist())
-    pool = (lambda rows: rows.sum(0).sign() * (1 + rows.sum(0).abs()).log()) if readout == "log_sum" else POOLS[readout]
-    torch.testing.assert_close(h[:, :5], torch.stack([pool(rows) for rows in pools]))
-    torch.testing.assert_close(h[:, 5:], usual(*arguments))
-    assert encoder.out_channels == h.size(1) == encoder.with_nodes(*arguments)[1].size(1) == 37
-
-
 def test_edge_attributes_of_gine_and_messages():
     encoder = GINE(2, edge_dim=1)
     x, edge_index = torch.randn(3, 2), torch.tensor([[0, 1], [1, 2]])

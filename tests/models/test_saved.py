@@ -49,7 +49,7 @@ def test_contents_of_the_file(tmp_path):
     write(tmp_path / "e.pt", seeds=(3, 1), features="labels+degree", loss="adnce")
     content = torch.load(tmp_path / "e.pt", weights_only=True)
     assert (content["format"], content["version"], content["graphcl"]) == (FORMAT, 1, graphcl.__version__)
-    arguments = {"hidden_channels": 32, "num_layers": 3, "readout": "sum", "pool_input": False}
+    arguments = {"hidden_channels": 32, "num_layers": 3, "readout": "sum"}
     assert content["encoder"] == {"name": "gin", "arguments": arguments}
     assert (content["features"], content["label_columns"], content["edge_dim"]) == ("labels+degree", 3, None)
     assert (content["out_channels"], content["settings"]["loss"]["name"]) == (96, "adnce")
