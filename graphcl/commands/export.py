@@ -17,7 +17,14 @@ from graphcl.models.interface import accepts, takes_categories
 from graphcl.models.saved import EncoderDescription, installed_encoders, load_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional
+from graphcl.version import __version__
 
+_TEXTS = {
+    "edge_index": "source and target of each edge; both directions of an undirected edge",
+    "batch": "number of each node's graph: 0, 0, 1, 1, 1, ...",
+    "edge_attr": "columns of each edge",
+}
+"""Input of an ONNX file -> its meaning."""
 _NODES, _EDGES = torch.export.Dim("nodes"), torch.export.Dim("edges")
 """Numbers that may vary: the file takes any number of nodes, edges and graphs."""
 
@@ -42,7 +49,14 @@ def export(settings: Export) -> str:
         del inputs["batch"]
     sizes = {"x": {0: _NODES}, "edge_index": {1: _EDGES}, "batch": {0: _NODES}, "edge_attr": {0: _EDGES}}
     program = torch.export.export(encoder, (), inputs, dynamic_shapes={name: sizes[name] for name in inputs})
-    write_whole(out, lambda file: _write(program, file, list(inputs), settings.format))
+    rows = "nodes" if nodes else "graphs"
+    about = {
+        "graphcl": __version__,
+        "encoder": description.encoder.name,
+        "dataset": description.dataset,
+        "x": description.columns(),
+    }
+    write_whole(out, lambda file: _write(program, file, list(inputs), settings.format, rows, about))
     shapes = {"x": f"N, {description.in_channels}", "edge_index": "2, E", "batch": "N"}
     shapes["edge_attr"] = f"E, {description.edge_dim}"
     kinds = [f"{name} [{shapes[name]}] {str(each.dtype).removeprefix('torch.')}" for name, each in inputs.items()]
@@ -82,7 +96,8 @@ def example_inputs(encoder: nn.Module, description: EncoderDescription) -> dict[
     return inputs
 
 
-def _write(program: Any, file: IO[bytes], names: list[str], form: str) -> None:
+def _write(program: Any, file: IO[bytes], names: list[str], form: str, rows: str, about: dict[str, str]) -> None:
+    """Write the program; `rows` names those of h, and `about` is the metadata of an ONNX file."""
     if form == "pt2":
         torch.export.save(program, file)
         return
@@ -92,4 +107,23 @@ def _write(program: Any, file: IO[bytes], names: list[str], form: str) -> None:
         model = torch.onnx.export(program, dynamo=True, input_names=names, output_names=["h"], verbose=False)
     if model is None:
         raise InputError("ONNX files need torch 2.5 or newer; update torch, or pass --format pt2.")
-    file.write(model.model_proto.SerializeToString())
+    file.write(described(model.model_proto, rows, about).SerializeToString())
+
+
+def described(model: Any, rows: str, about: dict[str, str]) -> Any:
+    """Return an ONNX model with named axes, a text for each input and the output, and the metadata `about`."""
+    import onnx
+
+    texts = _TEXTS | {"x": about["x"], "h": f"embeddings of the {rows}"}
+    axes = {"x": "nodes", "batch": "nodes", "edge_index": "edges", "edge_attr": "edges", "h": rows}
+    named: dict[str, str] = {}
+    for value in (*model.graph.input, *model.graph.output):
+        value.doc_string = texts[value.name]
+        named |= {dim.dim_param: axes[value.name] for dim in value.type.tensor_type.shape.dim if dim.dim_param}
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in named:
+                dim.dim_param = named[dim.dim_param]
+    model.doc_string = f"Embed the {rows} of a batch by encoder {about['encoder']}, trained on {about['dataset']}."
+    onnx.helper.set_model_props(model, about)
+    return model

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
+from torch.nn import functional as F
 
 POINTS = 2000
 """Largest number of graphs in a plot; more points would overlap and make the page large."""
@@ -26,17 +28,16 @@ def principal_plane(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         >>> shares.round(3).tolist()
         [1.0, 0.0]
     """
-    from sklearn.decomposition import PCA
-    from sklearn.preprocessing import StandardScaler
-
-    columns = StandardScaler().fit_transform(h.astype(np.float64))
-    points, shares = np.zeros((len(h), 2)), np.zeros(2)
-    if columns.any():
-        pca = PCA(min(2, *columns.shape), svd_solver="full").fit(columns)
-        top = pca.transform(columns)
-        top *= np.where((top**3).sum(axis=0) < 0, -1, 1)
-        points[:, : top.shape[1]], shares[: top.shape[1]] = top, pca.explained_variance_ratio_
-    return points, shares
+    columns = torch.from_numpy(h).double()  # torch keeps to its number of threads, unlike numpy's linear algebra
+    mean, deviation = columns.mean(dim=0), columns.std(dim=0, correction=0)
+    constant = deviation <= len(h) * torch.finfo(torch.float64).eps * mean.abs()
+    columns = ((columns - mean) / deviation).masked_fill(constant, 0)
+    u, values, _ = torch.linalg.svd(columns, full_matrices=False)
+    top = (u * values)[:, :2]
+    top *= torch.where((top**3).sum(dim=0) < 0, -1, 1)
+    shares = values[:2] ** 2 / values.square().sum().clamp(min=torch.finfo(torch.float64).tiny)
+    missing = 2 - top.size(1)  # an embedding of one column has one component
+    return F.pad(top, (0, missing)).numpy(), F.pad(shares, (0, missing)).numpy()
 
 
 def plot_indices(count: int) -> np.ndarray:

@@ -34,7 +34,8 @@ def embedding_map(title: str, points: np.ndarray, shares: np.ndarray, y: np.ndar
     pad = 0.02 * (high - low)
     (left, bottom), (right, top) = low - pad, high + pad
     axis.set(xlim=(left, right), ylim=(bottom, top))
-    axis.set(xlabel=f"component 1 ({shares[0]:.0%} of the variance)", ylabel=f"component 2 ({shares[1]:.0%})")
+    first, second = (f"component {i + 1} ({100 * share:.0f} %" for i, share in enumerate(shares))
+    axis.set(xlabel=f"{first} of the variance)", ylabel=f"{second})")
     return figure
 
 

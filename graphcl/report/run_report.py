@@ -71,6 +71,7 @@ def report(run: Run) -> str:
         **vars(run),
         # a plug-in used by the run may not be installed here
         rows=methods.facts(method).get("rows", "graphs") if method in methods else "graphs",
+        pairs=run.config.get("positives") == "group",
         svg=lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
         css_colour=css_colour,
         variables=css_variables(),
@@ -132,7 +133,7 @@ def _scores(result: Mapping[str, Any]) -> Section:
             figures.append([(label, gains(evaluator, before, after))])
             if several:
                 figures[-1].append((f"{title}, of each seed", gain_by_seed(title, before, after)))
-        spread = f"{spreads[shown]} over {len(after)} seeds" if several else " one seed"
+        spread = f"{spreads[shown]} over {len(after)} seeds" if several else ", one seed"
         interval = f"{unit(kept['metric'])}{spread}, {evaluator}"
         heads.append({"number": number, "interval": interval, "verdict": verdict})
         for i, score in enumerate(after):
@@ -202,11 +203,11 @@ def _maps(run: Run) -> Section:
         planes["after"] = principal_plane(h[0][graphs])
     legend, numbers = [], None
     if y is not None and y.ndim == 1 and y.dtype.kind in "iu":  # classes, not a benchmark's targets
-        classes, numbers = np.unique(y[graphs], return_inverse=True)
-        counts = np.bincount(numbers)
+        classes, counts = np.unique(y, return_counts=True)
+        numbers = np.searchsorted(classes, y[graphs])
         legend = [(f"class {classes[i]} ({counts[i]})", *class_style(i)) for i in range(min(len(classes), CLASSES))]
         if len(classes) > CLASSES:
-            legend.append((f"{len(classes) - CLASSES} further classes", *class_style(CLASSES)))
+            legend.append((f"further classes: {len(classes) - CLASSES}", *class_style(CLASSES)))
     figures = []
     for when, plane in planes.items():
         label = f"{'un' if when == 'before' else ''}trained encoder"

@@ -9,6 +9,7 @@ from graphcl.models.interface import make_encoder
 from graphcl.models.nodes import NodeModel
 from graphcl.models.saved import EncoderDescription, save_encoder
 from graphcl.training.loop import embed
+from graphcl.version import __version__
 
 ENCODERS = [("molecule_gine", {"readout": "max"}, False), ("gat", {"readout": "sum"}, False),
             ("node_gcn", {"norm": "batch_norm", "out_channels": 8}, True)]  # fmt: skip
@@ -38,6 +39,13 @@ def test_the_file_gives_the_encoders_embeddings(form, name, arguments, nodes, tm
     assert f"; output h [{'N' if nodes else 'graphs'}, {encoder.out_channels}]; " in printed
     out = str(tmp_path / f"encoder.{form}")
     session = torch.export.load(out).module() if form == "pt2" else runtime.InferenceSession(out)
+    if form == "onnx":
+        shapes = {each.name: each.shape for each in (*session.get_inputs(), *session.get_outputs())}
+        assert shapes["x"] == ["nodes", columns]
+        assert shapes["edge_index"] == [2, "edges"]
+        assert shapes["h"] == ["nodes" if nodes else "graphs", encoder.out_channels]
+        about = session.get_modelmeta().custom_metadata_map
+        assert about == {"graphcl": __version__, "encoder": name, "dataset": "own", "x": description.columns()}
     kind = torch.long if name == "molecule_gine" else torch.float
     for sizes, edges in [([20], 30), ([5], 1)] if nodes else [([4, 9, 1, 6], 30), ([5], form == "onnx"), ([3, 2], 2)]:
         n = sum(sizes)

@@ -181,7 +181,7 @@ def test_a_missing_file_leaves_out_its_sections(copy):
 
 def test_any_number_of_classes(copy):
     change_arrays("embeddings.npz", y=np.arange(np.load(copy / "embeddings.npz")["h"].shape[1]) % 36)(copy)
-    assert "1 further classes" in shown(copy)[0]
+    assert "further classes: 1" in shown(copy)[0]
     for name in ("embeddings.npz", "report.npz"):
         arrays = {key: each for key, each in np.load(copy / name).items() if key != "y" and "same_class" not in key}
         np.savez(copy / name, **arrays)
@@ -192,8 +192,29 @@ def test_any_number_of_classes(copy):
     assert "Scores" not in sections(root)
 
 
+def test_a_map_of_some_graphs_gives_the_sizes_of_the_classes(copy):
+    (copy / "report.npz").unlink()
+    change_arrays("embeddings.npz", h=np.random.default_rng(0).normal(size=(1, 3000, 4)), y=np.arange(3000) % 2)(copy)
+    text, _ = shown(copy)
+    assert "class 0 (1500)" in text
+    assert "2,000 of the 3,000 graphs" in text
+
+
+def test_pairs_of_graphs_are_not_called_views_of_a_graph(copy):
+    def to_groups(result):
+        result["group_split"] = {"train": 30, "valid": 8, "test": 9}
+        del result["folds"], result["inner_folds"]
+
+    settings = yaml.safe_load((copy / "config.yaml").read_text())
+    (copy / "config.yaml").write_text(yaml.safe_dump(settings | {"positives": "group"}))
+    change_result(to_groups)(copy)
+    text = shown(copy)[0]
+    assert "the views of the two graphs of a pair" in text
+    assert not re.search("two views of a graph|two fresh views|same folds|small dots", text)
+
+
 def test_settings_other_than_the_defaults_are_marked(folder):
-    cells = {words(cell) for cell in page_of(folder)[1].iter("td") if cell.get("class") == "changed"}
+    cells = {words(cell) for cell in page_of(folder)[1].iter("mark")}
     assert {"adnce", "0.4"} < cells
     assert not {"infonce", "labels"} & cells
 
