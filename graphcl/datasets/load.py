@@ -53,9 +53,9 @@ def load_dataset(
     | `"synthetic"` | generated graphs: no file, no network |
     | `"Cora"`, `"sbm-20000"` | one graph, whose nodes are contrasted: only with `nodes` |
     | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
-    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`) |
+    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`), or one such graph |
     | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
-    | `"graphs.pt"` | a file of PyG's `InMemoryDataset.save`; code in it is never run |
+    | `"graphs.pt"` | a file of `InMemoryDataset.save`, or of one `Data` or a list of `Data`; code in it is never run |
     | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
     | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
@@ -119,7 +119,7 @@ def load_dataset(
         dataset = copy.copy(load_dataset(made, data_root, mirror, features, max_degree, nodes=nodes, **settings))
         dataset.name = source
         return dataset
-    if isinstance(source, GraphDataset) and features == "auto" and (nodes or len(source) > 1):
+    if isinstance(source, GraphDataset) and features == "auto":
         return source
     if path is not None and is_on_disk(path):
         return _checked(open_on_disk(path), given)
@@ -146,8 +146,7 @@ def load_dataset(
             name, (data, slices) = _collate(source, features)
         if molecules or benchmark is not None or isinstance(source, GraphDataset):
             given = given.model_copy(update={"categories": True})
-        least = 1 if molecules or isinstance(source, GraphDataset) else 2
-        dataset = prepare(data, slices, name, given, benchmark, least=least)
+        dataset = prepare(data, slices, name, given, benchmark)
         dataset.invalid = parser.invalid if molecules else ()
     except Exception as error:  # of a file: a defect that no check has found
         if isinstance(error, InputError) or not isinstance(source, str | os.PathLike):
@@ -165,7 +164,6 @@ def prepare(
     settings: NodeFeatures | None = None,
     benchmark: Benchmark | None = None,
     numbers: GroupNumbers | None = None,
-    least: int = 2,
 ) -> GraphDataset:
     """Check a collated data set; return it with node features, class indices and groups. The inputs are not modified.
 
@@ -177,12 +175,11 @@ def prepare(
         benchmark: split and metric of a benchmark's data set; if given, `y` becomes floating-point targets instead of
             class indices.
         numbers: converter of the groups, if the data set is one of several pieces.
-        least: least number of graphs.
 
     Raises:
         InputError: a class in `y` is a string; see also `check_store`, `node_features` and `GroupNumbers`.
     """
-    data, slices, ptr = check_store(given, slices, name, least)
+    data, slices, ptr = check_store(given, slices, name)
     x, features, degrees = node_features(data, slices["edge_index"], ptr, settings or NodeFeatures(), name)
     data.x, slices["x"] = x, ptr.cpu()
     # a stored number of nodes would be wrong in views that drop nodes
@@ -219,14 +216,15 @@ def _collate(source: object, features: str) -> tuple[str, Collated]:
     if isinstance(source, torch.utils.data.Dataset):
         name = str(getattr(source, "name", None) or type(source).__name__)
         return name, collate_dataset(source, name)
+    if isinstance(source, Data) or is_networkx(source):
+        source = [source]
     if isinstance(source, list | tuple):
         if any(is_networkx(graph) for graph in source):
             source = convert_networkx(source, "own", features)
         return "own", collate_graphs(source, "own")
-    wrap = "; put it into a list with others" if isinstance(source, Data) or is_networkx(source) else ""
     raise InputTypeError(
         "`source` must be a TU name, a path, a list of torch_geometric.data.Data or networkx graphs, or a PyG data "
-        f"set, got {type(source).__name__}{hint(source) or wrap}."
+        f"set, got {type(source).__name__}{hint(source)}."
     )
 
 

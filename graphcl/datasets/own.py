@@ -86,26 +86,27 @@ def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:
     An `InMemoryDataset` without a transform or a selection of graphs is already collated. Other data sets are read
     graph by graph.
     """
-    if isinstance(dataset, InMemoryDataset) and dataset.transform is None and dataset._indices is None:
+    collated = isinstance(dataset, InMemoryDataset) and dataset.transform is None and dataset._indices is None
+    if isinstance(dataset, InMemoryDataset) and collated and dataset.slices is not None:  # None: a single graph
         return cast(Data, dataset._data), dataset.slices
     return collate_graphs([dataset[number] for number in range(len(dataset))], what)  # type: ignore[arg-type]
 
 
 def collate_file(path: Path) -> Collated:
-    """Return the collated graphs of a `.pt` file, written by `InMemoryDataset.save` or `torch.save([data, ...], path)`.
+    """Return the collated graphs of a `.pt` file of `InMemoryDataset.save`, or of one `Data` or a list of them.
 
     Only tensors and PyG's containers are read; code in the file is never run.
     """
     allow_pyg_containers()
     content = read_torch_file(path, "save plain graphs with InMemoryDataset.save([data, ...], path)")
-    if isinstance(content, list):
-        return collate_graphs(content, path.stem)
+    if isinstance(content, list | Data):
+        return collate_graphs(content if isinstance(content, list) else [content], path.stem)
     if isinstance(content, tuple) and len(content) in (2, 3, 4):
         data, slices = content[:2]
         if isinstance(data, dict) and (len(content) == 2 or content[-1] is Data):
             data = Data.from_dict(data)
         if isinstance(data, Data):
-            return data, slices
+            return (data, slices) if slices is not None else collate_graphs([data], path.stem)
     raise InputError(f"file {str(path)!r} is not a data set of PyG's `Data`; write it with InMemoryDataset.save.")
 
 

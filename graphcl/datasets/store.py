@@ -23,9 +23,7 @@ LARGEST = 1e15
 """Largest magnitude of a feature: BatchNorm squares sums of features, which overflows in float32 beyond 1e19."""
 
 
-def check_store(
-    given: object, slices: Cuts | None, what: str, least: int = 2
-) -> tuple[Data, dict[str, Tensor], Tensor]:
+def check_store(given: object, slices: Cuts | None, what: str) -> tuple[Data, dict[str, Tensor], Tensor]:
     """Return a checked and completed copy of a collated data set, which shares the tensors of the inputs.
 
     A one-dimensional `x` gets a second axis, and an `x` without columns is removed. PyG's TU reader omits the last
@@ -35,20 +33,19 @@ def check_store(
         given: all graphs, collated, as in `InMemoryDataset._data`.
         slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         what: the name of the data set, for messages.
-        least: least number of graphs; 1 if nodes are contrasted.
 
     Returns:
         `(data, slices, ptr)`; `ptr [n + 1]` is the index of the first node of each graph, and the number of nodes.
 
     Raises:
-        InputError: there are fewer than `least` graphs, a graph has no nodes, an edge ends outside its graph, a value
+        InputError: there is no graph, a graph has no nodes, an edge ends outside its graph, a value
             is NaN or infinite, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
         got = f"{type(given).__name__}{unsupported(given) or ''}"
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {got}.")
     data: Data = copy.copy(given)
-    cuts, num_graphs = _complete_slices(data, slices, what, least)
+    cuts, num_graphs = _complete_slices(data, slices, what)
     dense = isinstance(x := data.x, Tensor) and x.layout == torch.strided and not x.is_complex() and x.dim() in (1, 2)
     if x is not None and not dense:
         got = f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
@@ -71,7 +68,7 @@ def check_store(
     return data, {key: cut for key, cut in cuts.items() if key in data}, ptr
 
 
-def _complete_slices(data: Data, slices: Cuts | None, what: str, least: int) -> tuple[dict[str, Tensor], int]:
+def _complete_slices(data: Data, slices: Cuts | None, what: str) -> tuple[dict[str, Tensor], int]:
     """Return the checked slices of the attributes of `data`, and the number of graphs."""
     stated = getattr(data, "_num_nodes", None)
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
@@ -82,8 +79,8 @@ def _complete_slices(data: Data, slices: Cuts | None, what: str, least: int) -> 
     }
     sizes = [cut.numel() - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
     num_graphs = 1 if slices is None else max(sizes, default=0)
-    if num_graphs < least:
-        raise InputError(f"{what} holds {['no graph', '1 graph'][num_graphs]}; contrasting graphs needs at least two.")
+    if num_graphs < 1:
+        raise InputError(f"{what} holds no graph.")
     if isinstance(data.edge_index, EdgeIndex):
         data.edge_index = data.edge_index.as_tensor()
     check_edge_index(data.edge_index, f"{what}: `edge_index`")

@@ -3,6 +3,7 @@
 import os
 import warnings
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.transforms import ToUndirected
 
 from graphcl import errors
-from graphcl.datasets import load_dataset
+from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.errors import InputError, InputTypeError
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder
@@ -49,6 +50,20 @@ def test_every_form_of_the_same_graphs(tmp_path):
     with warnings.catch_warnings():  # torch.serialization.safe_globals would revoke PyG's permission to load `Data`
         warnings.simplefilter("error")
         assert len(Saved(tmp_path / "mine.pt")) == 6
+
+
+def test_every_form_of_one_graph(tmp_path):
+    one, file = graph(), tmp_path / "one.pt"
+    InMemoryDataset.save([one], str(tmp_path / "set.pt"))
+    torch.save([one], tmp_path / "list.pt")
+    torch.save(one, file)
+    packed = tmp_path / "packed"
+    write_on_disk(iter([one]), packed)
+    for form in (one, [one], file, tmp_path / "list.pt", tmp_path / "set.pt", Saved(tmp_path / "set.pt"), packed):
+        dataset = load_dataset(form)
+        assert len(dataset) == 1, form
+        assert torch.equal(dataset[0].x, one.x), form
+    assert load_dataset(nx.path_graph(3), features="degree")[0].x.argmax(1).tolist() == [1, 2, 1]
 
 
 def test_sources_are_shared_and_not_changed():
@@ -140,7 +155,6 @@ NONE = PAIR[:, :0]
 EMPTY = graph(0, edge_index=NONE)
 LISTS = [
     ([], "own holds no graph."),
-    ([graph()], "own holds 1 graph; contrasting graphs needs at least two."),
     ([graph(), graph(edge_index=PAIR * 3)], "in graph 1: the first is [0, 3]", "3 nodes, numbered from 0"),
     ([graph(), graph(edge_index=torch.zeros(5, 2).long())], "graph 1 must be", "got [5, 2]"),
     ([graph(), graph(edge_index=PAIR.numpy())], "`edge_index` of graph 1", "got ndarray"),
@@ -156,7 +170,7 @@ LISTS = [
     ([graph(), *[EMPTY] * 5], " in graphs 1, 2, 3 and 2 more"),
 ]
 TYPES = [
-    *((source, "`source` must be") for source in (3, None, {"x": 1}, graph(), b"MUTAG", iter([]))),
+    *((source, "`source` must be") for source in (3, None, {"x": 1}, b"MUTAG", iter([]))),
     ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
     (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),

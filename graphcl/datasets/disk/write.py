@@ -72,7 +72,7 @@ def write_on_disk(
     path = Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
-    shards: Iterator[tuple[GraphDataset, int]]
+    shards: Iterator[GraphDataset]
     invalid: Sequence[InvalidRow] = ()
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
         table = read_table(source, given.smiles, given.target, given.group)
@@ -83,15 +83,15 @@ def write_on_disk(
         shards = pieces(source, name, given)  # type: ignore[arg-type]
     else:
         whole = load_dataset(source, data_root, mirror, features, max_degree, **settings)
-        name, shards = name or whole.name, iter([(whole, len(whole))])
+        name, shards = name or whole.name, iter([whole])
 
     staging = path.parent / f".{path.name}-{uuid.uuid4().hex[:12]}"
     try:
         staging.mkdir(parents=True)
         with contextlib.ExitStack() as files:
             writer = _Writer(staging, name, files, on_write)
-            for shard, count in shards:
-                writer.add(shard, count)
+            for shard in shards:
+                writer.add(shard)
             writer.finish()
         write_invalid(invalid, staging / "invalid.csv")
         os.rename(staging, path)
@@ -111,8 +111,8 @@ class _Writer:
         self._num_graphs = 0
         self._classes: Tensor | None = torch.empty(0, dtype=torch.long)
 
-    def add(self, shard: GraphDataset, count: int) -> None:
-        """Append the first `count` graphs of the data set `shard`."""
+    def add(self, shard: GraphDataset) -> None:
+        """Append the graphs of the data set `shard`."""
         if why := not_resident(shard):
             raise InputError(f"{self._name} cannot be stored: {why}.")
         data, slices, classes = shard._data, shard.slices or {}, shard.classes
@@ -126,13 +126,13 @@ class _Writer:
             raise InputError(f"{self._name}: only some graphs have `{key}`; give it to all graphs or to none.")
         for key, column in self._columns.items():
             value = classes[data.y] if key == "y" and classes is not None else data[key]
-            cut = slices[key][: count + 1].cpu()
+            cut = slices[key].cpu()
             if column.text != _is_text(value):
                 raise InputError(f"{self._name}: `{key}` of some graphs is a string, of others a number; use one type.")
             if column.text:
-                value, cut = _as_bytes(list(value)[:count])
+                value, cut = _as_bytes(list(value))
             column.add(value, cut, self._num_graphs, self._on_write)
-        self._num_graphs += count
+        self._num_graphs += len(shard)
 
     def finish(self) -> None:
         """Complete the files of all attributes, and write the splits and `graphcl.json`."""
@@ -192,7 +192,7 @@ class _Column:
         if around != (self._before, self._after) or value.dtype != self._dtype:
             raise InputError(f"{self._what} of the graphs from {first} on is {_kind(value)}; use one shape and dtype.")
         rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
-        for part, file in zip(rows[:, :size], self._parts, strict=True):
+        for part, file in zip(rows, self._parts, strict=True):
             _append(file, part)
             on_write(part.nbytes)
         _append(self._cut, cut[1:] + self._size)

@@ -75,19 +75,16 @@ def _print_counts(parser: Parser, duplicates: int = 0) -> None:
         print(f"graphcl: {table.name}: {', '.join(found)}", file=sys.stderr)
 
 
-def molecule_pieces(parser: Parser) -> Iterator[tuple[GraphDataset, int]]:
-    """Yield `(dataset, number of graphs)` for each chunk of `CHUNK` rows of a table, without the attribute `smiles`."""
-    done, table = 0, parser.table
+def molecule_pieces(parser: Parser) -> Iterator[GraphDataset]:
+    """Yield the graphs of each chunk of `CHUNK` rows of a table, without the attribute `smiles`."""
+    table = parser.table
     classes = table.y.long().unique() if table.y is not None and _is_classes(table.y) else None
     for data, slices in parser:
         del data.smiles, slices["smiles"]
         if classes is not None:
             data.y = torch.searchsorted(classes, data.y.long().flatten())
-        done += len(data.id)
-        yield GraphDataset(data, slices, table.name, "labels", classes), len(data.id)
+        yield GraphDataset(data, slices, table.name, "labels", classes)
     _print_counts(parser)
-    if done < 2:
-        raise InputError(f"{table.name} holds 1 graph; contrasting graphs needs at least two.")
 
 
 class Parser:
