@@ -19,6 +19,7 @@ from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.groups import with_groups
+from graphcl.datasets.invalid import kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, dry_run, pick_device
@@ -89,8 +90,8 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
             device, projection, projector, positives, singles, batch_size, shuffle_window, precise_bn, and those of
             `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run --help all` explains them.
-        invalid: on a row without a valid molecule: "stop" raises InputError; "skip" warns, and `fit` leaves the row
-            out, `transform` returns NaN in its place.
+        invalid: on an invalid molecule or graph (see `load_dataset`): "stop" raises InputError; "skip" warns, and `fit`
+            leaves it out, `transform` returns NaN in its place.
         standardise: whether to reduce each molecule to its largest fragment, neutralised.
         random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
@@ -169,7 +170,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if groups is not None:
             if dataset.invalid and len(groups) > len(dataset):
                 every = list(groups)
-                groups = [every[row] for row in dataset.id.tolist()]
+                groups = [every[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
         dry_run(config, dataset, own)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
@@ -179,7 +180,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the embeddings `[n, H]` of the graphs `X`; of an invalid molecule, NaN if `invalid` is "skip"."""
+        """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip"."""
         check_is_fitted(self)
         with one_thread():
             dataset = load_for(self.description_, [X] if is_smiles(X) else _listed(X), **self._molecules())
@@ -189,7 +190,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         if not dataset.invalid or isinstance(X, GraphDataset):
             return h.numpy()
         rows = np.full((len(h) + len(dataset.invalid), h.size(1)), np.nan, dtype=np.float32)
-        rows[dataset.id] = h
+        rows[kept_rows(len(h), dataset.invalid)] = h
         return rows
 
     def save(self, path: str | os.PathLike[str]) -> None:

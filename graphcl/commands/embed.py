@@ -17,7 +17,7 @@ from torch_geometric.data import Batch
 from graphcl.cli.commands import EMBED, Embed
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.molecules.invalid import write_invalid
+from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for

@@ -32,7 +32,7 @@ from graphcl.cli.commands import TRANSFER, Transfer
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.molecules.invalid import write_invalid
+from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device

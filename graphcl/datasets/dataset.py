@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from graphcl.datasets.molecules.invalid import InvalidRow
+from graphcl.datasets.invalid import Invalid
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
@@ -51,7 +51,8 @@ class GraphDataset(InMemoryDataset):
         benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
             `y [n, tasks]` is floating-point, NaN where a target is missing; `x` may hold category indices (integers).
         split: indices of the graphs in the parts `train`, `valid` and `test` of `benchmark`; `None` without one.
-        invalid: rows of a table of molecules that were left out, each with `id` (its index), `line` and `smiles`.
+        invalid: what was left out: rows of a table of molecules, each with `id` (its index), `line` and `smiles`; or
+            graphs, each with `graph` (its index), `id` and `reason`.
 
     Args:
         data: all graphs, collated.
@@ -68,7 +69,7 @@ class GraphDataset(InMemoryDataset):
     """
 
     rows: ClassVar[str] = "graphs"
-    invalid: Sequence[InvalidRow] = ()
+    invalid: Invalid = ()
 
     def __init__(
         self,

@@ -155,7 +155,7 @@ NONE = PAIR[:, :0]
 EMPTY = graph(0, edge_index=NONE)
 LISTS = [
     ([], "own holds no graph."),
-    ([graph(), graph(edge_index=PAIR * 3)], "in graph 1: the first is [0, 3]", "3 nodes, numbered from 0"),
+    ([graph(), graph(edge_index=PAIR * 3)], "graph 1 has the edge [0, 3], but 3 nodes, numbered from 0;"),
     ([graph(), graph(edge_index=torch.zeros(5, 2).long())], "graph 1 must be", "got [5, 2]"),
     ([graph(), graph(edge_index=PAIR.numpy())], "`edge_index` of graph 1", "got ndarray"),
     (
@@ -165,9 +165,16 @@ LISTS = [
     ([graph(y="a"), graph(y="b")], "`y` must be a number, got 'a'; number the classes, e.g. by numpy.unique"),
     ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     ([graph(x=torch.eye(3).to_sparse())] * 2, "`x` must be a dense torch tensor [N, F]"),
-    ([graph(), bad(torch.nan)], "`x` has 2 NaN or infinite values, in graph 1;"),
-    ([bad(1e20), graph()], "`x` has 2 values beyond 1e+15, whose squares overflow, in graph 0;"),
-    ([graph(), *[EMPTY] * 5], " in graphs 1, 2, 3 and 2 more"),
+    (
+        [graph(), bad(torch.nan)],
+        "own: 1 of 2 graphs are invalid: graph 1 has nan in `x`; correct",
+        'set `invalid` to "skip".',
+    ),
+    ([bad(1e20), graph()], "graph 0 has 1e+20 in `x`, beyond 1e+15, whose square overflows;"),
+    (
+        [graph(), *[EMPTY] * 5],
+        "5 of 6 graphs are invalid: graph 1 has no nodes; graph 2 has no nodes; graph 3 has no nodes; ...;",
+    ),
 ]
 TYPES = [
     *((source, "`source` must be") for source in (3, None, {"x": 1}, b"MUTAG", iter([]))),
@@ -222,7 +229,7 @@ HOSTILE = [
     (saved({"edge_index": [0, 1, 2]}, edge_index=PAIR.int()), "got [2, 2] of int32"),
     ([Data(edge_index=NONE, num_nodes=10**12)] * 2, "nodes have neither features nor edges"),
     ([Data(edge_index=torch.tensor([[10**15], [0]]))] * 2, "nodes have neither features nor edges"),
-    ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "no node in graphs 0 and 1"),
+    ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "graph 0 has no nodes"),
     ([Data(x=torch.ones(1, 1).expand(10**9, 1), edge_index=NONE)] * 2, "its tensors claim 8000000000 bytes"),
     (collated(_num_nodes=[1, "2"]), "cannot load"),
     (collated(_num_nodes=[-1]), "`num_nodes` is given for 1 of 4 graphs"),

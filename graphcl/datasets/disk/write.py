@@ -22,8 +22,8 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.disk.npy import CODES, HEADER, npy_header
 from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attribute, open_on_disk
 from graphcl.datasets.disk.pieces import in_pieces, pieces
+from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.load import load_dataset
-from graphcl.datasets.molecules.invalid import InvalidRow, write_invalid
 from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
@@ -60,7 +60,7 @@ def write_on_disk(
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
         **settings: `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see `load_dataset`.
             Molecules are parsed and written in chunks; the SMILES themselves are not kept. `invalid.csv` in the folder
-            lists invalid rows.
+            lists invalid rows or graphs.
 
     Returns:
         The data set, opened with `open_on_disk`.
@@ -73,17 +73,17 @@ def write_on_disk(
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
     shards: Iterator[GraphDataset]
-    invalid: Sequence[InvalidRow] = ()
+    invalid: list[Any] = []
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
         table = read_table(source, given.smiles, given.target, given.group)
         parser = Parser(table, given)
         name, shards, invalid = name or table.name, molecule_pieces(parser), parser.invalid
     elif in_pieces(source):
         name = name or str(getattr(source, "name", None) or "own")
-        shards = pieces(source, name, given)  # type: ignore[arg-type]
+        shards = pieces(source, name, given, invalid)  # type: ignore[arg-type]
     else:
         whole = load_dataset(source, data_root, mirror, features, max_degree, **settings)
-        name, shards = name or whole.name, iter([whole])
+        name, shards, invalid = name or whole.name, iter([whole]), list(whole.invalid)
 
     staging = path.parent / f".{path.name}-{uuid.uuid4().hex[:12]}"
     try:

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
+from graphcl.datasets.invalid import InvalidRow
 from graphcl.datasets.molecules.duplicates import count_duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
-from graphcl.datasets.molecules.invalid import InvalidRow
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.datasets.molecules.table import Table, read_table, where
 from graphcl.datasets.settings import SplitTable
