@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,13 +161,13 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         With `groups`, one number or string per graph (-1 or None: no group), train on pairs of graphs of a group, as
         with `positives="group"` and graphs that have a `group`. Groups are positives, not labels.
         """
-        own = None if isinstance(self.encoder, str | dict) else self.encoder
+        own, X = None if isinstance(self.encoder, str | dict) else self.encoder, _listed(X)
         seed = self._seed()
         config = self._config(seed, X, groups)
         device = pick_device(config.device)
         categories = own is None and takes_categories(config.encoder["name"])
         given = {"max_degree": config.max_degree, "categories": categories, **self._molecules()}
-        dataset = load_dataset(_listed(X), features=config.features, **given)
+        dataset = load_dataset(X, features=config.features, **given)
         if groups is not None:
             if dataset.invalid and len(groups) > len(dataset):
                 every = list(groups)
@@ -182,8 +183,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip"."""
         check_is_fitted(self)
+        X = [X] if is_smiles(X) else _listed(X)
         with one_thread():
-            dataset = load_for(self.description_, [X] if is_smiles(X) else _listed(X), **self._molecules())
+            dataset = load_for(self.description_, X, **self._molecules())
         device = next(self.model_.parameters()).device
         with one_thread(len(dataset) < _FEW):
             h, _ = embed(self.model_, make_loader(dataset, 1024, device=device))
@@ -301,7 +303,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):
             values["encoder"] = to_python(self.encoder)
-            if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(_listed(X)):
+            if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(X):
                 values["encoder"] = "molecule_gine"
         try:
             return make_config({**values, "seeds": [seed], **({"dataset": X} if isinstance(X, str) else {})})
@@ -318,5 +320,5 @@ def _installed(kind: type[GraphCL], name: str, device: str) -> GraphCL:
 
 
 def _listed(X: Any) -> Any:
-    """Return a pandas Series or an array of one axis as a list, as scikit-learn's splitters give them; else `X`."""
-    return list(X) if hasattr(X, "dtype") and getattr(X, "ndim", 0) == 1 else X
+    """Return as a list a generator, or what scikit-learn's splitters give: a Series or array of one axis; else `X`."""
+    return list(X) if isinstance(X, Iterator) or (hasattr(X, "dtype") and getattr(X, "ndim", 0) == 1) else X

@@ -153,6 +153,11 @@ def test_pandas_series_of_graphs_and_labels():
         assert knn(h, labels, folds=3, inner_folds=2).accuracy == of_numbers
 
 
+def test_generators(fitted):
+    h = clone(fitted).fit(iter(small_graphs())).transform(iter(small_graphs()))
+    assert np.array_equal(h, fitted.transform(small_graphs()))
+
+
 def test_labels_teach_nothing(fitted):
     graphs = small_graphs(labelled=False)
     assert np.array_equal(fitted.transform(graphs), GraphCL(**QUICK).fit_transform(graphs))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,14 @@ from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import load_ogb
-from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
+from graphcl.datasets.own import (
+    collate_dataset,
+    collate_file,
+    collate_folder,
+    collate_graphs,
+    hint,
+    warn_of_one_way_edges,
+)
 from graphcl.datasets.settings import Features, Loading, NodeFeatures, SplitTable, loading
 from graphcl.datasets.store import find_invalid
 from graphcl.datasets.tu.load import load_folder, load_tu
@@ -55,10 +63,11 @@ def load_dataset(
     | `"synthetic"` | generated graphs: no file, no network |
     | `"Cora"`, `"sbm-20000"` | one graph, whose nodes are contrasted: only with `nodes` |
     | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
-    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`), or one such graph |
+    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`), a generator, or one graph |
     | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
     | `"graphs.pt"` | a file of `InMemoryDataset.save`, or of one `Data` or a list of `Data`; code in it is never run |
     | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
+    | `"./folder"` | a folder of `.pt` files, each of one `Data` or a list; their names become the `id` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
     | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
     | a DataFrame | of pandas, with a column of SMILES or of RDKit molecules |
@@ -105,6 +114,7 @@ def load_dataset(
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
     given = loading(features=features, max_degree=max_degree, **settings)
+    source = list(source) if isinstance(source, Iterator) else source
     molecules = is_molecules(source, given.smiles)
     for key in SplitTable.model_fields:
         if not molecules and key != "invalid" and (value := getattr(given, key)):
@@ -266,7 +276,9 @@ def _checked(dataset: GraphDataset, given: NodeFeatures) -> GraphDataset:
 
 def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
     if path.is_dir():
-        return load_folder(path, root)
+        path = path.resolve()
+        graphs = None if any(path.glob("*_A.txt")) else collate_folder(path)
+        return load_folder(path, root) if graphs is None else (path.name, graphs)
     if not path.is_file():
         raise InputError(f"file or folder {str(path)!r} not found.")
     if path.suffix == ".pt":

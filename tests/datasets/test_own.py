@@ -37,6 +37,7 @@ def test_every_form_of_the_same_graphs(tmp_path):
         "file": str(tmp_path / "mine.pt"),
         "list in a file": tmp_path / "list.pt",
         "data set": Saved(tmp_path / "mine.pt"),
+        "generator": (each for each in graphs),
         "torch's subset": torch.utils.data.Subset(graphs, range(6)),
         "PyG's subset": Saved(tmp_path / "mine.pt")[:6][2:],
         "transform": transformed,
@@ -155,6 +156,7 @@ NONE = PAIR[:, :0]
 EMPTY = graph(0, edge_index=NONE)
 LISTS = [
     ([], "own holds no graph."),
+    (iter([]), "own holds no graph."),
     ([graph(), graph(edge_index=PAIR * 3)], "graph 1 has the edge [0, 3], but 3 nodes, numbered from 0;"),
     ([graph(), graph(edge_index=torch.zeros(5, 2).long())], "graph 1 must be", "got [5, 2]"),
     ([graph(), graph(edge_index=PAIR.numpy())], "`edge_index` of graph 1", "got ndarray"),
@@ -177,7 +179,7 @@ LISTS = [
     ),
 ]
 TYPES = [
-    *((source, "`source` must be") for source in (3, None, {"x": 1}, b"MUTAG", iter([]))),
+    *((source, "`source` must be") for source in (3, None, {"x": 1}, b"MUTAG")),
     ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
     (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),
@@ -196,8 +198,20 @@ def test_missing_and_unreadable_paths(tmp_path, refused):
     (tmp_path / "mine.pkl").touch()
     refused(tmp_path / "mine.pkl", "give a .pt file of InMemoryDataset.save (a pickle can hold code)", "as `mirror`")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "must hold one data set in TU text layout", "The folder holds: nothing")
+    refused(tmp_path / "empty", "must hold .pt files or a data set in TU text layout", "The folder holds: nothing")
     refused(write_folder(write_folder(tmp_path / "both", "ONE"), "TWO"), "found 2 files *_A.txt")
+
+
+def test_folder_of_files(tmp_path, refused):
+    graphs = [graph(2 + i) for i in range(4)]
+    graphs[3].id = 7
+    for name, content in (("b", graphs[0]), ("a-1", graphs[1:3]), ("c", [graphs[3]]), ("pre_filter", "None")):
+        torch.save(content, tmp_path / f"{name}.pt")
+    dataset = load_dataset(tmp_path)
+    assert (dataset.name, dataset.ids.tolist()) == (tmp_path.name, ["a-1/0", "a-1/1", "b", "7"])
+    assert [each.num_nodes for each in dataset] == [3, 4, 2, 5]
+    InMemoryDataset.save(graphs, str(tmp_path / "d.pt"))
+    refused(tmp_path, "d.pt' must hold one `Data` or a list; name the file if it is a data set.")
 
 
 def test_folder_in_text_layout(tmp_path, root):
