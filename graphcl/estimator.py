@@ -23,13 +23,13 @@ from graphcl.datasets.groups import with_groups
 from graphcl.datasets.invalid import kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.errors import InputError
-from graphcl.experiment.build import describe, dry_run, pick_device
+from graphcl.experiment.build import describe, dry_run, pick_device, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
-from graphcl.models.saved import installed_encoders, load_encoder, read_saved, save_encoder
+from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.threads import one_thread
 from graphcl.training.loop import embed
@@ -89,8 +89,9 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             gin. Or a module of your own, which is copied before training. Or a function that takes the number of node
             feature columns and returns a module. `ContrastiveModel` documents the call.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
-            device, projection, projector, positives, singles, batch_size, shuffle_window, precise_bn, and those of
-            `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run --help all` explains them.
+            device, standardise_columns, projection, projector, positives, singles, batch_size, shuffle_window,
+            precise_bn, and those of `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run
+            --help all` explains them.
         invalid: on an invalid molecule or graph (see `load_dataset`): "stop" raises InputError; "skip" warns, and `fit`
             leaves it out, `transform` returns NaN in its place.
         standardise: whether to reduce each molecule to its largest fragment, neutralised.
@@ -174,6 +175,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
                 groups = [every[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
         dry_run(config, dataset, own)
+        warn_of_columns(config, dataset)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
         self.description_ = describe(config, dataset, self.model_, own)
@@ -227,7 +229,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Raises:
             InputError: see `graphcl.load_encoder`.
         """
-        module, description = load_encoder(path, seed, encoder)
+        module, description = read_encoder(path, seed, encoder)
         named = {"name": description.encoder.name, **(description.encoder.arguments or {})}
         try:
             settings = make_config({k: v for k, v in description.settings.items() if k in TRAINING}).model_dump()

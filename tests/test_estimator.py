@@ -259,7 +259,7 @@ MISTAKES = [
     ({"temperature": 0.5}, f"`GraphCL` has no argument `temperature`; {PASS_LOSS}"),
     ({"tau": 0.5}, f"`GraphCL` has no argument `tau`; {PASS_LOSS}"),
     ({"aug_ratio": 0.5}, f"`GraphCL` has no argument `aug_ratio`; {PASS_VIEW}"),
-    ({"augmentation": 1}, "`GraphCL` has no argument `augmentation`; did you mean first and second? choose from: am"),
+    ({"augmentation": 1}, "`GraphCL` has no argument `augmentation`; did you mean first and second?"),
 ]
 
 

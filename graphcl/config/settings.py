@@ -108,6 +108,8 @@ class Contrast(Settings):
     """the augmentations `first` and `second`"""
     encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """the encoder; auto: gin, for molecules molecule_gine"""
+    standardise_columns: bool = False
+    """subtract the mean of each column of numbers in x and edge_attr, and divide by its deviation"""
     projection: Channels | None = None
     """width of the projection; default: the encoder's"""
     projector: Annotated[ProjectorName, Field(title="NAME")] = "mlp"

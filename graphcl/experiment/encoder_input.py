@@ -41,7 +41,8 @@ def load_for(
     """Load graphs, and return a data set with the node features that a trained encoder expects.
 
     Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
-    already has all of the encoder's columns (labels and degrees) are used unchanged.
+    already has all of the encoder's columns (labels and degrees) are used unchanged. Columns are standardised by the
+    scales of the encoder's training, if it was trained so.
 
     All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
     `group`, `invalid`, `standardise`, `split` and `metric`.
@@ -80,4 +81,4 @@ def load_for(
             f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
             "requires."
         )
-    return dataset
+    return dataset.standardised(description.scales) if description.scales else dataset
