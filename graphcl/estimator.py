@@ -243,6 +243,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             encoder=named if encoder is None else encoder,
             features=description.features,
             max_degree=description.max_degree,
+            standardise=description.settings.get("standardise") is True,
             device=device,
             random_state=seed,
         )
@@ -298,7 +299,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _config(self, seed: int, X: Any, groups: Any = None) -> Config:
-        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", *_SETTINGS)}
+        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", "standardise", *_SETTINGS)}
         if groups is not None:
             values["positives"] = "group"
         views = {"first": to_python(self.first), "second": to_python(self.second)}

@@ -262,7 +262,7 @@ def describe(
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
         scales=column_scales(config, dataset, model) if config.standardise_columns else {},
-        settings=config.model_dump(include=TRAINING),
+        settings=config.model_dump(include={*TRAINING, "standardise"}),
     )
 
 

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
+from graphcl.datasets.molecules.table import is_molecules
 from graphcl.datasets.networks import is_networkx
 from graphcl.errors import InputError
 from graphcl.models.interface import takes_categories
@@ -41,8 +42,8 @@ def load_for(
     """Load graphs, and return a data set with the node features that a trained encoder expects.
 
     Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
-    already has all of the encoder's columns (labels and degrees) are used unchanged. Columns are standardised by the
-    scales of the encoder's training, if it was trained so.
+    already has all of the encoder's columns (labels and degrees) are used unchanged. Molecules are standardised if the
+    encoder was trained on standardised ones, and columns by the scales of its training, likewise.
 
     All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
     `group`, `invalid`, `standardise`, `split` and `metric`.
@@ -51,6 +52,8 @@ def load_for(
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
     nodes = contrasts_nodes(description.settings)
+    if description.settings.get("standardise") is True and is_molecules(source, molecules.get("smiles")):
+        molecules["standardise"] = True
     features = description.features
     # Without labels the encoder needs no `x`, which own graphs may lack, so do not request features from `x`.
     own = isinstance(source, list | tuple | Data) or is_networkx(source)
