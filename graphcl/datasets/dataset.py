@@ -166,8 +166,8 @@ class GraphDataset(InMemoryDataset):
         found, found._data, found._data_list = copy.copy(self), copy.copy(self._data), None
         found.scales = self.column_scales() if scales is None else scales
         for key, scale in found.scales.items():
-            if key in found._data:
-                found._data[key] = standardise(found._data[key], torch.tensor(scale, dtype=torch.float64))
+            if (values := found._data.get(key)) is not None:
+                found._data[key] = standardise(values, torch.tensor(scale, dtype=torch.float64, device=values.device))
         return found
 
     def sample(self) -> list[Data]:
