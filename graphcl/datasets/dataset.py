@@ -149,11 +149,11 @@ class GraphDataset(InMemoryDataset):
             values = self._data.get(key)
             if isinstance(values, Tensor) and values.is_floating_point() and values.dim() in (1, 2) and len(values):
                 if graphs is not None or self._indices is not None:
-                    every = torch.as_tensor(list(self.indices()))
-                    cut = (self.slices or {})[key]
-                    chosen = torch.zeros(len(cut) - 1, dtype=torch.bool)
-                    chosen[every if graphs is None else every[graphs]] = True
-                    values = values[chosen.repeat_interleave(cut.diff())]
+                    chosen = torch.arange(len(self)) if graphs is None else graphs
+                    chosen = chosen if self._indices is None else torch.as_tensor(list(self._indices))[chosen]
+                    mask = torch.zeros(int(chosen.max()) + 1, dtype=torch.bool).index_fill(0, chosen, True)
+                    rows = mask.repeat_interleave((self.slices or {})[key][: len(mask) + 1].diff())
+                    values = values[: len(rows)][rows]
                 found[key] = column_scale(values)
         return found
 

@@ -142,7 +142,12 @@ def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
 
 
 def column_scales(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> dict[str, Scale]:
-    """Return the mean and deviation of the columns that `model` uses, over all graphs that the run trains on."""
+    """Return the scales to standardise the columns by that `model` uses: of all graphs that the run trains on.
+
+    They are those of a data set that is standardised already, else empty unless `standardise_columns` is set.
+    """
+    if dataset.scales or not config.standardise_columns:
+        return dict(dataset.scales)
     scales = dataset.column_scales(training_graphs(config, dataset))
     return {key: each for key, each in scales.items() if key == "x" or accepts(model.encoder, key)}
 
@@ -261,7 +266,7 @@ def describe(
         features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
-        scales=column_scales(config, dataset, model) if config.standardise_columns else {},
+        scales=column_scales(config, dataset, model),
         settings=config.model_dump(include={*TRAINING, "standardise"}),
     )
 

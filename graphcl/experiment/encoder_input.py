@@ -84,4 +84,4 @@ def load_for(
             f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
             "requires."
         )
-    return dataset.standardised(description.scales) if description.scales else dataset
+    return dataset.standardised(description.scales) if description.scales and not dataset.scales else dataset

@@ -95,7 +95,7 @@ def run_seed(
     """
     context = context or Context()
     model = make_model(config, dataset, seed, encoder).to(device)
-    if config.standardise_columns:
+    if config.standardise_columns and not dataset.scales:
         dataset = dataset.standardised(column_scales(config, dataset, model))
     method = make_method(config, dataset, model, seed)
     first, second = make_augmentations(config)

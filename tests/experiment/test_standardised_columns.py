@@ -49,6 +49,8 @@ def test_the_embeddings_of_a_run_are_those_of_its_encoder(tmp_path, capfd):
     own = {"encoder": {"name": "gine", "hidden_channels": 8}, "epochs": 1, "standardise_columns": True}
     fitted = GraphCL(**own).fit(graphs)
     fitted.save(tmp_path / "fitted.pt")
+    standardised = load_dataset(graphs).standardised()
+    by_hand, twice = (GraphCL(**own | {"standardise_columns": each}).fit(standardised) for each in (False, True))
     found = {
         "embed": np.load(tmp_path / "h.npz")["h"],
         "load_encoder": embed(encoder, make_loader(dataset, 36))[0],
@@ -56,6 +58,9 @@ def test_the_embeddings_of_a_run_are_those_of_its_encoder(tmp_path, capfd):
         "export": torch.export.load(run / "encoder.pt2").module()(**inputs).detach(),
         "load": GraphCL.load(run).transform(graphs),
         "fit": fitted.transform(graphs),
+        "by hand": by_hand.transform(standardised),
+        "twice": twice.transform(graphs),
+        "new graphs by hand": by_hand.transform(graphs),
         "save": GraphCL.load(tmp_path / "fitted.pt").transform(graphs),
         "transfer": embed(load_encoder(run)[0].encoder, make_loader(load_for(description, graphs), 36))[0],
     }
