@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,16 @@ from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.groups import with_groups
+from graphcl.datasets.invalid import kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.errors import InputError
-from graphcl.experiment.build import describe, dry_run, pick_device
+from graphcl.experiment.build import describe, dry_run, pick_device, warn_of_columns
 from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.seed import run_seed
 from graphcl.loaders.loader import make_loader
 from graphcl.models.contrastive import with_projector
 from graphcl.models.interface import OwnEncoder, takes_categories
-from graphcl.models.saved import installed_encoders, load_encoder, read_saved, save_encoder
+from graphcl.models.saved import installed_encoders, read_encoder, read_saved, save_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.threads import one_thread
 from graphcl.training.loop import embed
@@ -87,10 +89,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             gin. Or a module of your own, which is copied before training. Or a function that takes the number of node
             feature columns and returns a module. `ContrastiveModel` documents the call.
         **settings: settings of `graphcl run` as keywords, with its names, ranges and defaults: features, max_degree,
-            device, projection, projector, positives, singles, batch_size, shuffle_window, precise_bn, and those of
-            `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run --help all` explains them.
-        invalid: on a row without a valid molecule: "stop" raises InputError; "skip" warns, and `fit` leaves the row
-            out, `transform` returns NaN in its place.
+            device, standardise_columns, projection, projector, positives, singles, batch_size, shuffle_window,
+            precise_bn, and those of `graphcl.training.settings.TrainingSettings`, such as epochs and lr. `graphcl run
+            --help all` explains them.
+        invalid: on an invalid molecule or graph (see `load_dataset`): "stop" raises InputError; "skip" warns, and `fit`
+            leaves it out, `transform` returns NaN in its place.
         standardise: whether to reduce each molecule to its largest fragment, neutralised.
         random_state: the seed; with None or a `RandomState`, each `fit` draws a new seed.
 
@@ -159,19 +162,20 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         With `groups`, one number or string per graph (-1 or None: no group), train on pairs of graphs of a group, as
         with `positives="group"` and graphs that have a `group`. Groups are positives, not labels.
         """
-        own = None if isinstance(self.encoder, str | dict) else self.encoder
+        own, X = None if isinstance(self.encoder, str | dict) else self.encoder, _listed(X)
         seed = self._seed()
         config = self._config(seed, X, groups)
         device = pick_device(config.device)
         categories = own is None and takes_categories(config.encoder["name"])
         given = {"max_degree": config.max_degree, "categories": categories, **self._molecules()}
-        dataset = load_dataset(_listed(X), features=config.features, **given)
+        dataset = load_dataset(X, features=config.features, **given)
         if groups is not None:
             if dataset.invalid and len(groups) > len(dataset):
                 every = list(groups)
-                groups = [every[row] for row in dataset.id.tolist()]
+                groups = [every[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
         dry_run(config, dataset, own)
+        warn_of_columns(config, dataset)
         result = run_seed(config, dataset, seed, device, rows=(), encoder=own)
         self.history_, self.model_, self.seed_ = result.history, result.model.eval(), seed
         self.description_ = describe(config, dataset, self.model_, own)
@@ -179,17 +183,18 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return the embeddings `[n, H]` of the graphs `X`; of an invalid molecule, NaN if `invalid` is "skip"."""
+        """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip"."""
         check_is_fitted(self)
+        X = [X] if is_smiles(X) else _listed(X)
         with one_thread():
-            dataset = load_for(self.description_, [X] if is_smiles(X) else _listed(X), **self._molecules())
+            dataset = load_for(self.description_, X, **self._molecules())
         device = next(self.model_.parameters()).device
         with one_thread(len(dataset) < _FEW):
             h, _ = embed(self.model_, make_loader(dataset, 1024, device=device))
         if not dataset.invalid or isinstance(X, GraphDataset):
             return h.numpy()
         rows = np.full((len(h) + len(dataset.invalid), h.size(1)), np.nan, dtype=np.float32)
-        rows[dataset.id] = h
+        rows[kept_rows(len(h), dataset.invalid)] = h
         return rows
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -224,7 +229,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Raises:
             InputError: see `graphcl.load_encoder`.
         """
-        module, description = load_encoder(path, seed, encoder)
+        module, description = read_encoder(path, seed, encoder)
         named = {"name": description.encoder.name, **(description.encoder.arguments or {})}
         try:
             settings = make_config({k: v for k, v in description.settings.items() if k in TRAINING}).model_dump()
@@ -238,6 +243,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
             encoder=named if encoder is None else encoder,
             features=description.features,
             max_degree=description.max_degree,
+            standardise=description.settings.get("standardise") is True,
             device=device,
             random_state=seed,
         )
@@ -293,14 +299,14 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         return int(check_random_state(self.random_state).randint(2**31))
 
     def _config(self, seed: int, X: Any, groups: Any = None) -> Config:
-        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", *_SETTINGS)}
+        values = {name: to_python(getattr(self, name)) for name in ("loss", "method", "standardise", *_SETTINGS)}
         if groups is not None:
             values["positives"] = "group"
         views = {"first": to_python(self.first), "second": to_python(self.second)}
         values["views"] = {key: value for key, value in views.items() if value is not None}
         if isinstance(self.encoder, str | dict):
             values["encoder"] = to_python(self.encoder)
-            if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(_listed(X)):
+            if self.encoder == "auto" and self.features in ("auto", "labels") and is_molecules(X):
                 values["encoder"] = "molecule_gine"
         try:
             return make_config({**values, "seeds": [seed], **({"dataset": X} if isinstance(X, str) else {})})
@@ -317,5 +323,5 @@ def _installed(kind: type[GraphCL], name: str, device: str) -> GraphCL:
 
 
 def _listed(X: Any) -> Any:
-    """Return a pandas Series or an array of one axis as a list, as scikit-learn's splitters give them; else `X`."""
-    return list(X) if hasattr(X, "dtype") and getattr(X, "ndim", 0) == 1 else X
+    """Return as a list a generator, or what scikit-learn's splitters give: a Series or array of one axis; else `X`."""
+    return list(X) if isinstance(X, Iterator) or (hasattr(X, "dtype") and getattr(X, "ndim", 0) == 1) else X

@@ -17,13 +17,13 @@ from torch_geometric.data import Batch
 from graphcl.cli.commands import EMBED, Embed
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.molecules.invalid import write_invalid
+from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
 from graphcl.loaders.loader import make_loader
 from graphcl.models.nodes import MODELS
-from graphcl.models.saved import load_encoder
+from graphcl.models.saved import read_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional
 from graphcl.training.loop import embed_batches
@@ -48,7 +48,7 @@ def embed(settings: Embed) -> str:
         optional("pyarrow", ".parquet files, unlike .npz, need pyarrow", "parquet")
     device = pick_device(settings.device)
     torch.set_num_threads(settings.threads)
-    encoder, description = load_encoder(settings.encoder, settings.seed)
+    encoder, description = read_encoder(settings.encoder, settings.seed)
     molecules = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **molecules)
     names = new_file(out.with_suffix(".invalid.csv"), settings.force) if dataset.invalid else out

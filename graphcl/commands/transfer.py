@@ -32,7 +32,7 @@ from graphcl.cli.commands import TRANSFER, Transfer
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.molecules.invalid import write_invalid
+from graphcl.datasets.invalid import write_invalid
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import pick_device
@@ -45,7 +45,7 @@ from graphcl.experiment.scores import score, with_usable_evaluation
 from graphcl.experiment.split import fold_splits, with_label_rate
 from graphcl.loaders.loader import make_loader
 from graphcl.models.interface import make_encoder
-from graphcl.models.saved import EncoderDescription, load_encoder, read_saved
+from graphcl.models.saved import EncoderDescription, read_encoder, read_saved
 from graphcl.report.summary import compared, environment, protocol, protocol_line, table_lines, unit
 from graphcl.system.files import write_text
 from graphcl.system.memory import keep_freed_memory
@@ -98,7 +98,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     if contrasts_nodes(description.settings):
         what = "holds an encoder of nodes, which transfer cannot score"
         raise InputError(f"{settings.encoder} {what}; use graphcl embed.")
-    load_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
+    read_encoder(settings.encoder)  # report an unusable file before loading the graphs, which may take long
     print(f"loading {settings.dataset} ...", flush=True)
     table = settings.model_dump(include=TABLE)
     dataset = load_for(description, settings.dataset, settings.data_root, settings.mirror, **table)
@@ -114,7 +114,7 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     inner_folds, labels = config.evaluation.inner_folds if settings.mode == "probe" else None, LABELS[settings.mode]
     found: dict[str, list[Scores]] = {"untrained": [], "trained": []}
     for seed in seeds:
-        trained, _ = load_encoder(settings.encoder, seed if several else None)
+        trained, _ = read_encoder(settings.encoder, seed if several else None)
         for row, encoder in (("untrained", untrained_encoder(description, seed)), ("trained", trained)):
             encoder.to(device)
             if settings.mode == "probe":

@@ -50,7 +50,9 @@ _A_PATH = must_be(
     lambda value: isinstance(value, str | int | float | list | dict | None),  # of a wrong type, but without the advice
     "; use GraphCL, or pass a file of InMemoryDataset.save",
 )
-_SOURCES = "name of a set (see --help datasets), a .pt file, a .csv of SMILES, a TU folder or a packed one"
+_SOURCES = (
+    "name of a set (see --help datasets), a .pt file or a folder of them, a .csv of SMILES, a TU folder or a packed one"
+)
 DatasetName = Annotated[str, BeforeValidator(_A_PATH.func), Field(title="NAME", description=_SOURCES)]
 Evaluators = Annotated[Names, must_be("one or more different evaluators", _different), Field(title="NAME ...")]
 Seeds = Annotated[list[Seed], BeforeValidator(_without_ranges), must_be("one or more different numbers", _different)]
@@ -106,6 +108,8 @@ class Contrast(Settings):
     """the augmentations `first` and `second`"""
     encoder: Annotated[Named, Field(title="NAME")] = {"name": "auto"}
     """the encoder; auto: gin, for molecules molecule_gine"""
+    standardise_columns: bool = False
+    """subtract the mean of each column of numbers in x and edge_attr, and divide by its deviation"""
     projection: Channels | None = None
     """width of the projection; default: the encoder's"""
     projector: Annotated[ProjectorName, Field(title="NAME")] = "mlp"

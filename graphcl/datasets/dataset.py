@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +14,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-from graphcl.datasets.molecules.invalid import InvalidRow
+from graphcl.datasets.invalid import Invalid
+from graphcl.graphs.columns import Scale, column_scale, standardise
 
 Collated = tuple[Data, dict[str, Tensor] | None]
 """A data set as in PyG's `InMemoryDataset`: all graphs in one `Data`, and the slices for each attribute."""
@@ -48,10 +51,12 @@ class GraphDataset(InMemoryDataset):
         groups: number of each graph's group; graphs of the same group are positives of each other.
         classes: the original class values, `[C]`; `y` holds indices into this tensor. `None` if not labelled.
         degree_columns: number of one-hot degree columns; they are the last columns of `x`.
+        scales: mean and deviation of the columns of `x` and `edge_attr` before `standardised`; else empty.
         benchmark: split and metric of a benchmark's data set; `None` for other sets. In a benchmark's set,
             `y [n, tasks]` is floating-point, NaN where a target is missing; `x` may hold category indices (integers).
         split: indices of the graphs in the parts `train`, `valid` and `test` of `benchmark`; `None` without one.
-        invalid: rows of a table of molecules that were left out, each with `id` (its index), `line` and `smiles`.
+        invalid: what was left out: rows of a table of molecules, each with `id` (its index), `line` and `smiles`; or
+            graphs, each with `graph` (its index), `id` and `reason`.
 
     Args:
         data: all graphs, collated.
@@ -68,7 +73,8 @@ class GraphDataset(InMemoryDataset):
     """
 
     rows: ClassVar[str] = "graphs"
-    invalid: Sequence[InvalidRow] = ()
+    invalid: Invalid = ()
+    scales: Mapping[str, Scale] = MappingProxyType({})
 
     def __init__(
         self,
@@ -132,6 +138,37 @@ class GraphDataset(InMemoryDataset):
     def protocol(self) -> dict[str, Any]:
         """Return the arguments of evaluators that the data set prescribes, such as its split; empty without any."""
         return {} if self.benchmark is None else vars(self.benchmark)
+
+    def column_scales(self, graphs: Tensor | None = None) -> dict[str, Scale]:
+        """Return the mean and the deviation of the columns of `x` and `edge_attr`, where they are numbers.
+
+        `graphs` are the indices of the graphs to measure; default: all. See `graphcl.graphs.columns.column_scale`.
+        """
+        found = {}
+        for key in ("x", "edge_attr"):
+            values = self._data.get(key)
+            if isinstance(values, Tensor) and values.is_floating_point() and values.dim() in (1, 2) and len(values):
+                if graphs is not None or self._indices is not None:
+                    chosen = torch.arange(len(self)) if graphs is None else graphs
+                    chosen = chosen if self._indices is None else torch.as_tensor(list(self._indices))[chosen]
+                    mask = torch.zeros(int(chosen.max()) + 1, dtype=torch.bool).index_fill(0, chosen, True)
+                    rows = mask.repeat_interleave((self.slices or {})[key][: len(mask) + 1].diff())
+                    values = values[: len(rows)][rows]
+                found[key] = column_scale(values)
+        return found
+
+    def standardised(self, scales: Mapping[str, Scale] | None = None) -> GraphDataset:
+        """Return a copy with standardised columns of `x` and `edge_attr`, which shares all other tensors.
+
+        Args:
+            scales: mean and deviation of each column; default: `column_scales()`.
+        """
+        found, found._data, found._data_list = copy.copy(self), copy.copy(self._data), None
+        found.scales = self.column_scales() if scales is None else scales
+        for key, scale in found.scales.items():
+            if (values := found._data.get(key)) is not None:
+                found._data[key] = standardise(values, torch.tensor(scale, dtype=torch.float64, device=values.device))
+        return found
 
     def sample(self) -> list[Data]:
         """Return two graphs, to try settings on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,32 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.data.separate import separate
 
 from graphcl.arguments import checked, keywords
 from graphcl.datasets.dataset import NUMBER_CLASSES, Benchmark, Collated, GraphDataset, class_labels
 from graphcl.datasets.disk.on_disk import is_on_disk, open_on_disk
 from graphcl.datasets.features import node_features
 from graphcl.datasets.groups import GroupNumbers
+from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid, kept_rows
 from graphcl.datasets.molecules.smiles import load_molecules
 from graphcl.datasets.molecules.table import SUFFIXES, is_molecules
 from graphcl.datasets.names import SYNTHETIC, is_node_name
 from graphcl.datasets.networks import convert_networkx, is_networkx
 from graphcl.datasets.nodes import load_nodes
 from graphcl.datasets.ogb import load_ogb
-from graphcl.datasets.own import collate_dataset, collate_file, collate_graphs, hint, warn_of_one_way_edges
+from graphcl.datasets.own import (
+    collate_dataset,
+    collate_file,
+    collate_folder,
+    collate_graphs,
+    hint,
+    warn_of_one_way_edges,
+)
 from graphcl.datasets.settings import Features, Loading, NodeFeatures, SplitTable, loading
-from graphcl.datasets.store import check_store
+from graphcl.datasets.store import find_invalid
 from graphcl.datasets.tu.load import load_folder, load_tu
-from graphcl.errors import InputError, InputTypeError, reason
+from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.registry import datasets
 
 
@@ -53,10 +63,11 @@ def load_dataset(
     | `"synthetic"` | generated graphs: no file, no network |
     | `"Cora"`, `"sbm-20000"` | one graph, whose nodes are contrasted: only with `nodes` |
     | another name | a data set that an installed package registered, entry point group `graphcl.datasets` |
-    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`) |
+    | `[data, ...]` | a list of PyG's `Data` or of networkx graphs (see `convert_networkx`), a generator, or one graph |
     | a PyG data set | tensors in memory are shared, not copied; a `GraphDataset` with "auto" is returned unchanged |
-    | `"graphs.pt"` | a file of PyG's `InMemoryDataset.save`; code in it is never run |
+    | `"graphs.pt"` | a file of `InMemoryDataset.save`, or of one `Data` or a list of `Data`; code in it is never run |
     | `"./folder"` | a folder in TU text layout; it is only read, the cache is under `data_root` |
+    | `"./folder"` | a folder of `.pt` files, each of one `Data` or a list; their names become the `id` |
     | `"./folder"` | a folder that `write_on_disk` made: memory-mapped, with the features it was written with |
     | `"molecules.csv"` | a table with a column of SMILES: `.csv`, `.tsv`, or `.smi` without header, also with `.gz` |
     | a DataFrame | of pandas, with a column of SMILES or of RDKit molecules |
@@ -78,8 +89,9 @@ def load_dataset(
             Otherwise they become floating point, with a warning if any is not 0 or 1.
         smiles: column of the SMILES; default: `smiles`, in any case. Only for molecules, like the arguments below.
         target: columns of the targets, one name or several; an empty cell is a missing target.
-        invalid: "skip" leaves out rows without a valid molecule, with a warning, and lists them in the attribute
-            `invalid`; "stop" raises InputError.
+        invalid: "skip" leaves out rows without a valid molecule, and graphs without nodes, with a NaN or infinite
+            feature or with an edge to a missing node; a warning counts them, and the attribute `invalid` lists them.
+            "stop" raises InputError. Default: skip such rows, stop at such graphs.
         standardise: whether to reduce each molecule to its largest fragment, neutralised (RDKit's rdMolStandardize).
         split: "random", "stratified" or "scaffold" for a benchmark on the targets, with a seed if wanted, such as
             "scaffold-1"; default: none, see `graphcl.datasets.molecules.split`.
@@ -102,6 +114,7 @@ def load_dataset(
     Reference: Morris et al., "TUDataset: A collection of benchmark datasets for learning with graphs", 2020.
     """
     given = loading(features=features, max_degree=max_degree, **settings)
+    source = list(source) if isinstance(source, Iterator) else source
     molecules = is_molecules(source, given.smiles)
     for key in SplitTable.model_fields:
         if not molecules and key != "invalid" and (value := getattr(given, key)):
@@ -119,7 +132,7 @@ def load_dataset(
         dataset = copy.copy(load_dataset(made, data_root, mirror, features, max_degree, nodes=nodes, **settings))
         dataset.name = source
         return dataset
-    if isinstance(source, GraphDataset) and features == "auto" and (nodes or len(source) > 1):
+    if isinstance(source, GraphDataset) and features == "auto":
         return source
     if path is not None and is_on_disk(path):
         return _checked(open_on_disk(path), given)
@@ -146,13 +159,16 @@ def load_dataset(
             name, (data, slices) = _collate(source, features)
         if molecules or benchmark is not None or isinstance(source, GraphDataset):
             given = given.model_copy(update={"categories": True})
-        least = 1 if molecules or isinstance(source, GraphDataset) else 2
-        dataset = prepare(data, slices, name, given, benchmark, least=least)
-        dataset.invalid = parser.invalid if molecules else ()
+        dataset = prepare(data, slices, name, given, benchmark)
+        if molecules:
+            dataset.invalid = parser.invalid
     except Exception as error:  # of a file: a defect that no check has found
         if isinstance(error, InputError) or not isinstance(source, str | os.PathLike):
             raise
         raise InputError(f"cannot load {str(source)!r}: {reason(error)}.") from error
+    if dataset.invalid and not molecules:
+        total = len(dataset) + len(dataset.invalid)
+        warn(f"{describe_invalid(dataset.invalid, total, name)}; skipped.")
     if (isinstance(source, list | tuple) and not molecules) or (path is not None and path.suffix == ".pt"):
         warn_of_one_way_edges(dataset)
     return dataset
@@ -162,28 +178,44 @@ def prepare(
     given: object,
     slices: dict[str, Tensor] | None,
     name: str,
-    settings: NodeFeatures | None = None,
+    settings: Loading | None = None,
     benchmark: Benchmark | None = None,
     numbers: GroupNumbers | None = None,
-    least: int = 2,
+    start: int = 0,
 ) -> GraphDataset:
     """Check a collated data set; return it with node features, class indices and groups. The inputs are not modified.
+
+    If invalid graphs are left out, the `id` of a graph without one becomes its index in the source.
 
     Args:
         given: all graphs, collated, as in `InMemoryDataset._data`.
         slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         name: name of the data set.
-        settings: the node features, see `load_dataset`.
+        settings: the node features, and whether to leave invalid graphs out, see `load_dataset`.
         benchmark: split and metric of a benchmark's data set; if given, `y` becomes floating-point targets instead of
             class indices.
         numbers: converter of the groups, if the data set is one of several pieces.
-        least: least number of graphs.
+        start: index in the source of the first graph, likewise.
 
     Raises:
-        InputError: a class in `y` is a string; see also `check_store`, `node_features` and `GroupNumbers`.
+        InputError: a graph is invalid and not to be left out, or a class in `y` is a string; see also `find_invalid`,
+            `node_features` and `GroupNumbers`.
+        NoGraphLeftError: all graphs are invalid and left out.
     """
-    data, slices, ptr = check_store(given, slices, name, least)
-    x, features, degrees = node_features(data, slices["edge_index"], ptr, settings or NodeFeatures(), name)
+    settings = settings or Loading()
+    data, slices, ptr, invalid = find_invalid(given, slices, name, start)
+    count = len(ptr) - 1
+    if invalid and settings.invalid != "skip":
+        raise InputError(f'{describe_invalid(invalid, count, name)}; correct the graphs, or set `invalid` to "skip".')
+    if len(invalid) == count:
+        raise NoGraphLeftError(invalid, name)
+    kept = kept_rows(count - len(invalid), invalid, start)
+    if invalid:
+        graphs = [separate(Data, data, row - start, slices, decrement=False) for row in kept.tolist()]
+        data, slices, ptr, _ = find_invalid(*collate_graphs(graphs, name), name)
+    if settings.invalid == "skip" and "id" not in data:
+        data.id, slices["id"] = torch.from_numpy(kept), torch.arange(len(kept) + 1)
+    x, features, degrees = node_features(data, slices["edge_index"], ptr, settings, name)
     data.x, slices["x"] = x, ptr.cpu()
     # a stored number of nodes would be wrong in views that drop nodes
     del data.num_nodes
@@ -207,7 +239,9 @@ def prepare(
     if (labels := class_labels(data.y, slices.get("y"), ptr.numel() - 1)) is not None:
         data.y, classes = labels
         slices["y"] = torch.arange(ptr.numel())
-    return GraphDataset(data, slices, name, features, classes, degrees)
+    dataset = GraphDataset(data, slices, name, features, classes, degrees)
+    dataset.invalid = invalid
+    return dataset
 
 
 def _collate(source: object, features: str) -> tuple[str, Collated]:
@@ -219,14 +253,15 @@ def _collate(source: object, features: str) -> tuple[str, Collated]:
     if isinstance(source, torch.utils.data.Dataset):
         name = str(getattr(source, "name", None) or type(source).__name__)
         return name, collate_dataset(source, name)
+    if isinstance(source, Data) or is_networkx(source):
+        source = [source]
     if isinstance(source, list | tuple):
         if any(is_networkx(graph) for graph in source):
             source = convert_networkx(source, "own", features)
         return "own", collate_graphs(source, "own")
-    wrap = "; put it into a list with others" if isinstance(source, Data) or is_networkx(source) else ""
     raise InputTypeError(
         "`source` must be a TU name, a path, a list of torch_geometric.data.Data or networkx graphs, or a PyG data "
-        f"set, got {type(source).__name__}{hint(source) or wrap}."
+        f"set, got {type(source).__name__}{hint(source)}."
     )
 
 
@@ -241,7 +276,9 @@ def _checked(dataset: GraphDataset, given: NodeFeatures) -> GraphDataset:
 
 def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
     if path.is_dir():
-        return load_folder(path, root)
+        path = path.resolve()
+        graphs = None if any(path.glob("*_A.txt")) else collate_folder(path)
+        return load_folder(path, root) if graphs is None else (path.name, graphs)
     if not path.is_file():
         raise InputError(f"file or folder {str(path)!r} not found.")
     if path.suffix == ".pt":

@@ -65,10 +65,13 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
             if (own := graph.graph.get(key)) is not None:
                 data[key] = own.item() if isinstance(own, np.generic) else own
         result.append(data)
-    model = next((data.edge_attr for data in result if "edge_attr" in data), None)
+    rows, edge_rows = (next((data[key] for data in result if key in data), None) for key in ("x", "edge_attr"))
     for data in result:
-        if model is not None and data.num_edges == 0:
-            data.edge_attr = model[:0]
+        if rows is not None and data.num_nodes == 0:
+            data.x = rows[:0]
+            del data.num_nodes
+        if edge_rows is not None and data.num_edges == 0:
+            data.edge_attr = edge_rows[:0]
     if dropped:
         warn(
             f"{what}: ignored {', '.join(sorted(dropped)[:3])}; networkx graphs are read for 'x' of nodes, 'edge_attr' "

@@ -86,27 +86,49 @@ def collate_dataset(dataset: torch.utils.data.Dataset, what: str) -> Collated:
     An `InMemoryDataset` without a transform or a selection of graphs is already collated. Other data sets are read
     graph by graph.
     """
-    if isinstance(dataset, InMemoryDataset) and dataset.transform is None and dataset._indices is None:
+    collated = isinstance(dataset, InMemoryDataset) and dataset.transform is None and dataset._indices is None
+    if isinstance(dataset, InMemoryDataset) and collated and dataset.slices is not None:  # None: a single graph
         return cast(Data, dataset._data), dataset.slices
     return collate_graphs([dataset[number] for number in range(len(dataset))], what)  # type: ignore[arg-type]
 
 
 def collate_file(path: Path) -> Collated:
-    """Return the collated graphs of a `.pt` file, written by `InMemoryDataset.save` or `torch.save([data, ...], path)`.
-
-    Only tensors and PyG's containers are read; code in the file is never run.
-    """
-    allow_pyg_containers()
-    content = read_torch_file(path, "save plain graphs with InMemoryDataset.save([data, ...], path)")
-    if isinstance(content, list):
-        return collate_graphs(content, path.stem)
+    """Return the collated graphs of a `.pt` file of `InMemoryDataset.save`, or of one `Data` or a list of them."""
+    content = _read(path)
+    if isinstance(content, list | Data):
+        return collate_graphs(content if isinstance(content, list) else [content], path.stem)
     if isinstance(content, tuple) and len(content) in (2, 3, 4):
         data, slices = content[:2]
         if isinstance(data, dict) and (len(content) == 2 or content[-1] is Data):
             data = Data.from_dict(data)
         if isinstance(data, Data):
-            return data, slices
+            return (data, slices) if slices is not None else collate_graphs([data], path.stem)
     raise InputError(f"file {str(path)!r} is not a data set of PyG's `Data`; write it with InMemoryDataset.save.")
+
+
+def collate_folder(folder: Path) -> Collated | None:
+    """Return the collated graphs of a folder of `.pt` files, in the order of the file names; None without such files.
+
+    Each file holds one `Data` or a list of them. The `id` of a graph without one is the name of its file, with its
+    place in a longer list. PyG's `pre_transform.pt` and `pre_filter.pt` are ignored.
+    """
+    files = sorted(file for file in folder.glob("*.pt") if file.name not in ("pre_transform.pt", "pre_filter.pt"))
+    graphs: list[Any] = []
+    for file in files:
+        content = _read(file)
+        if not isinstance(content, list | Data):
+            raise InputError(f"file {str(file)!r} must hold one `Data` or a list; name the file if it is a data set.")
+        for place, graph in enumerate(found := content if isinstance(content, list) else [content]):
+            if isinstance(graph, Data) and "id" not in graph:
+                graph.id = f"{file.stem}/{place}" if len(found) > 1 else file.stem
+        graphs += found
+    return collate_graphs(graphs, folder.name) if files else None
+
+
+def _read(path: Path) -> Any:
+    """Return the content of a `.pt` file; only tensors and PyG's containers are read, code in the file is never run."""
+    allow_pyg_containers()
+    return read_torch_file(path, "save plain graphs with InMemoryDataset.save([data, ...], path)")
 
 
 def warn_of_one_way_edges(dataset: GraphDataset) -> None:

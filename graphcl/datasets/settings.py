@@ -50,8 +50,8 @@ class Table(Settings):
     """columns of the targets in a table of molecules"""
     group: Annotated[str | None, Field(title="COLUMN")] = None
     """column of the groups in a table of molecules; molecules of the same group are positives"""
-    invalid: Annotated[Literal["skip", "stop"], Field(title="ACTION")] = "skip"
-    """on a row without a valid molecule: skip it with a warning, or stop"""
+    invalid: Annotated[Literal["skip", "stop"] | None, Field(title="ACTION")] = None
+    """on an invalid molecule or graph: skip it with a warning, or stop; default: skip molecules, stop at graphs"""
     standardise: bool = False
     """reduce each molecule to its largest fragment, neutralised"""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.utils import cumsum
 
+from graphcl.datasets.invalid import InvalidGraph, describe_invalid
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs.batching import unsupported
 
@@ -23,55 +25,78 @@ LARGEST = 1e15
 """Largest magnitude of a feature: BatchNorm squares sums of features, which overflows in float32 beyond 1e19."""
 
 
-def check_store(
-    given: object, slices: Cuts | None, what: str, least: int = 2
-) -> tuple[Data, dict[str, Tensor], Tensor]:
-    """Return a checked and completed copy of a collated data set, which shares the tensors of the inputs.
+def check_store(given: object, slices: Cuts | None, what: str) -> tuple[Data, dict[str, Tensor], Tensor]:
+    """Return the first three results of `find_invalid`; raise InputError if a graph is invalid."""
+    data, cuts, ptr, invalid = find_invalid(given, slices, what)
+    if invalid:
+        raise InputError(f"{describe_invalid(invalid, len(ptr) - 1, what)}; correct the data.")
+    return data, cuts, ptr
 
-    A one-dimensional `x` gets a second axis, and an `x` without columns is removed. PyG's TU reader omits the last
-    graphs from the edge slices if these graphs have no edges; the missing slices are added.
+
+def find_invalid(
+    given: object, slices: Cuts | None, what: str, start: int = 0
+) -> tuple[Data, dict[str, Tensor], Tensor, list[InvalidGraph]]:
+    """Return a completed copy of a collated data set, which shares the tensors of the inputs, and its invalid graphs.
+
+    A graph is invalid if it has no nodes, if an edge ends outside it, or if `x`, `edge_attr` or `edge_weight` has a
+    value that is NaN, infinite or beyond `LARGEST`. In the copy, a one-dimensional `x` gets a second axis, and an `x`
+    without columns is removed. PyG's TU reader omits the last graphs from the edge slices if these graphs have no
+    edges; the missing slices are added.
 
     Args:
         given: all graphs, collated, as in `InMemoryDataset._data`.
         slices: start of each graph in each attribute, as in `InMemoryDataset.slices`.
         what: the name of the data set, for messages.
-        least: least number of graphs; 1 if nodes are contrasted.
+        start: index in the source of the first graph.
 
     Returns:
-        `(data, slices, ptr)`; `ptr [n + 1]` is the index of the first node of each graph, and the number of nodes.
+        `(data, slices, ptr, invalid)`; `ptr [n + 1]` is the index of the first node of each graph, and the number of
+        nodes.
 
     Raises:
-        InputError: there are fewer than `least` graphs, a graph has no nodes, an edge ends outside its graph, a value
-            is NaN or infinite, or the attributes are inconsistent.
+        InputError: there is no graph, or the attributes are inconsistent.
     """
     if not isinstance(given, Data):
         got = f"{type(given).__name__}{unsupported(given) or ''}"
         raise InputTypeError(f"{what}: graphs must be torch_geometric.data.Data, got {got}.")
     data: Data = copy.copy(given)
-    cuts, num_graphs = _complete_slices(data, slices, what, least)
+    cuts, num_graphs = _complete_slices(data, slices, what)
     dense = isinstance(x := data.x, Tensor) and x.layout == torch.strided and not x.is_complex() and x.dim() in (1, 2)
     if x is not None and not dense:
         got = f"{list(x.shape)} of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
         raise InputError(f"{what}: `x` must be a dense torch tensor [N, F] of real numbers, got {got}.")
     counts = _node_counts(data, cuts, num_graphs, what)
-    if counts.min() < 1:
-        raise InputError(f"{what}: no node in {_listed(counts < 1)}; leave empty graphs out.")
+    reasons = dict.fromkeys((counts < 1).nonzero().flatten().tolist(), "has no nodes")
     # floating point, because a sum of integers could overflow
     isolated = float(counts.double().sum()) - 2 * data.edge_index.size(1)
     if x is None and isolated > MAX_ISOLATED:
         found = f"{isolated:.0f} nodes have neither features nor edges, most in graph {int(counts.argmax())}"
         raise InputError(f"{what}: {found}; leave nodes without edges out, or give `x`.")
-    ptr = cumsum(counts)
-    _check_edges(data, cuts, counts, what)
+    ptr, edge_ptr = cumsum(counts), cuts["edge_index"].to(counts.device)
+    wrong = (data.edge_index < 0) | (data.edge_index >= counts.repeat_interleave(edge_ptr.diff()))
+    for graph, edge in _first_rows(wrong.t(), edge_ptr):
+        found = f"has the edge {data.edge_index[:, edge].tolist()}, but {int(counts[graph])} nodes, numbered from 0"
+        reasons.setdefault(graph, found)
+    for key, starts in (("x", ptr), ("edge_attr", edge_ptr), ("edge_weight", edge_ptr)):
+        if not isinstance(values := data.get(key), Tensor) or key not in cuts:
+            continue
+        _check_rows(cuts[key].diff().to(starts.device), starts.diff(), key, what)
+        if values.is_floating_point():
+            for graph, row in _first_rows(bad := ~(values.abs() <= LARGEST), starts):
+                value = float(values[row][bad[row]].flatten()[0])
+                too_large = f", beyond {LARGEST:.0e}, whose square overflows" if math.isfinite(value) else ""
+                reasons.setdefault(graph, f"has {value:.3g} in `{key}`{too_large}")
     if x is not None:
-        check_finite(x, ptr, "x", what)
         data.x = x.view(len(x), -1) if x.numel() else None
     if isinstance(data.edge_attr, Tensor) and data.edge_attr.dim() == 2 and data.edge_attr.size(1) == 0:
         data.edge_attr = None
-    return data, {key: cut for key, cut in cuts.items() if key in data}, ptr
+    ids = ids.tolist() if isinstance(ids := data.get("id"), Tensor) and ids.dim() == 1 else ids
+    ids = ids if isinstance(ids, list) and len(ids) == num_graphs else range(start, start + num_graphs)
+    invalid = [InvalidGraph(start + graph, ids[graph], reason) for graph, reason in sorted(reasons.items())]
+    return data, {key: cut for key, cut in cuts.items() if key in data}, ptr, invalid
 
 
-def _complete_slices(data: Data, slices: Cuts | None, what: str, least: int) -> tuple[dict[str, Tensor], int]:
+def _complete_slices(data: Data, slices: Cuts | None, what: str) -> tuple[dict[str, Tensor], int]:
     """Return the checked slices of the attributes of `data`, and the number of graphs."""
     stated = getattr(data, "_num_nodes", None)
     cuts = {key: cut for key, cut in (slices or {}).items() if key in data}
@@ -82,8 +107,8 @@ def _complete_slices(data: Data, slices: Cuts | None, what: str, least: int) -> 
     }
     sizes = [cut.numel() - 1 for cut in flat.values()] + ([] if stated is None else [len(stated)])
     num_graphs = 1 if slices is None else max(sizes, default=0)
-    if num_graphs < least:
-        raise InputError(f"{what} holds {['no graph', '1 graph'][num_graphs]}; contrasting graphs needs at least two.")
+    if num_graphs < 1:
+        raise InputError(f"{what} holds no graph.")
     if isinstance(data.edge_index, EdgeIndex):
         data.edge_index = data.edge_index.as_tensor()
     check_edge_index(data.edge_index, f"{what}: `edge_index`")
@@ -102,27 +127,15 @@ def _complete_slices(data: Data, slices: Cuts | None, what: str, least: int) -> 
     return {**cuts, **flat}, num_graphs
 
 
-def check_finite(values: Tensor, ptr: Tensor, name: str, what: str) -> None:
-    """Raise InputError if `values` has NaN, infinite or too large entries; the rows of graph i start at `ptr[i]`."""
-    if not values.is_floating_point() or not (bad := ~(values.abs() <= LARGEST)).any():
-        return
-    large = values.isfinite().all()
-    kind = f"values beyond {LARGEST:.0e}, whose squares overflow" if large else "NaN or infinite values"
-    graphs = _listed(_owners(bad.view(len(bad), -1).any(1), ptr))
-    raise InputError(f"{what}: `{name}` has {int(bad.sum())} {kind}, in {graphs}; replace them, or leave these out.")
+def _first_rows(wrong: Tensor, ptr: Tensor) -> list[tuple[int, int]]:
+    """Return each graph with a true entry in the mask `wrong [rows, ...]`, and the first such row of the graph.
 
-
-def _owners(rows: Tensor, ptr: Tensor) -> Tensor:
-    """Return a mask `[n]` of the graphs with rows in the mask `rows`; the rows of graph i start at `ptr[i]`."""
-    graphs = torch.searchsorted(ptr, rows.nonzero().squeeze(1).to(ptr.device), right=True) - 1
-    return torch.bincount(graphs, minlength=ptr.numel() - 1) > 0
-
-
-def _listed(graphs: Tensor) -> str:
-    """Return the graphs in a mask `[n]` in words, such as `graph 3` or `graphs 3, 17, 42 and 9 more`."""
-    numbers = graphs.nonzero().squeeze(1).tolist()
-    *first, last = [*map(str, numbers[:3]), *([f"{len(numbers) - 3} more"] * (len(numbers) > 3))]
-    return f"graphs {', '.join(first)} and {last}" if first else f"graph {last}"
+    The rows of graph i start at `ptr[i]`.
+    """
+    rows = wrong[:, None].flatten(1).any(1).nonzero().flatten()
+    graphs = torch.searchsorted(ptr, rows.to(ptr.device), right=True) - 1
+    first = torch.cat([graphs[:1] >= 0, graphs.diff() > 0])
+    return list(zip(graphs[first].tolist(), rows[first].tolist(), strict=True))
 
 
 def check_edge_index(edge_index: object, name: str) -> None:
@@ -144,7 +157,7 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
     for key in ("x", "pos"):
         if key in data and key in slices:
             rows = slices[key].diff()
-            _check_rows(rows, rows if counts is None else counts, "nodes", f"{what}: `{key}`")
+            _check_rows(rows, rows if counts is None else counts, key, what)
             counts = rows
     if counts is None:
         edges = slices["edge_index"].diff().to(data.edge_index.device)
@@ -154,24 +167,13 @@ def _node_counts(data: Data, slices: dict[str, Tensor], num_graphs: int, what: s
     return counts.to(data.edge_index.device)
 
 
-def _check_rows(rows: Tensor, counts: Tensor, unit: str, name: str) -> None:
+def _check_rows(rows: Tensor, counts: Tensor, key: str, what: str) -> None:
+    """Raise InputError unless each graph has as many `rows [n]` of the attribute `key` as nodes or edges."""
+    unit = "edges" if key.startswith("edge_") else "nodes"
     for graph in (rows != counts).nonzero().flatten()[:1].tolist():
-        raise InputError(f"{name} of graph {graph} has {int(rows[graph])} rows for {int(counts[graph])} {unit}.")
-
-
-def _check_edges(data: Data, slices: dict[str, Tensor], counts: Tensor, what: str) -> None:
-    """Raise InputError if an edge ends outside its graph, or edge attributes do not have one finite row per edge."""
-    edges = slices["edge_index"].diff().to(counts.device)
-    limit = counts.repeat_interleave(edges)
-    wrong = ((data.edge_index < 0) | (data.edge_index >= limit)).any(0)
-    if wrong.any():
-        graphs, edge = _owners(wrong, cumsum(edges)), data.edge_index[:, wrong][:, 0].tolist()
-        found = f"the first is {edge}, but its graph has {int(counts[graphs][0])} nodes, numbered from 0"
-        raise InputError(f"{what}: edges to missing nodes in {_listed(graphs)}: {found}.")
-    for key in ("edge_attr", "edge_weight"):
-        if isinstance(data.get(key), Tensor) and key in slices:
-            _check_rows(slices[key].diff().to(edges.device), edges, "edges", f"{what}: `{key}`")
-            check_finite(data[key], cumsum(edges), key, what)
+        raise InputError(
+            f"{what}: `{key}` of graph {graph} has {int(rows[graph])} rows for {int(counts[graph])} {unit}."
+        )
 
 
 def not_resident(dataset: Any) -> str | None:

@@ -15,9 +15,10 @@ from torch_geometric.data import Batch
 from graphcl.augment import Augmentation, two_views
 from graphcl.config import TRAINING, Config, build_augmentation
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.errors import InputError
+from graphcl.errors import InputError, warn
 from graphcl.experiment.encoder_input import contrasts_nodes
 from graphcl.experiment.split import training_graphs
+from graphcl.graphs.columns import Scale, warn_of_scales
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.neighbours import NeighbourLoader
 from graphcl.loaders.order import Shard, check_shard
@@ -140,6 +141,29 @@ def make_augmentations(config: Config) -> tuple[Augmentation, Augmentation]:
     return build_augmentation(config.views.first), build_augmentation(config.views.second)
 
 
+def column_scales(config: Config, dataset: GraphDataset, model: ContrastiveModel) -> dict[str, Scale]:
+    """Return the scales to standardise the columns by that `model` uses: of all graphs that the run trains on.
+
+    They are those of a data set that is standardised already, else empty unless `standardise_columns` is set.
+    """
+    if dataset.scales or not config.standardise_columns:
+        return dict(dataset.scales)
+    scales = dataset.column_scales(training_graphs(config, dataset))
+    return {key: each for key, each in scales.items() if key == "x" or accepts(model.encoder, key)}
+
+
+def warn_of_columns(config: Config, dataset: GraphDataset) -> None:
+    """Warn if columns of numbers differ in scale, judging by the first graphs, or if no column can be standardised."""
+    if dataset.rows != "graphs":
+        return
+    scales = dataset.column_scales(torch.arange(min(len(dataset), 10_000)))
+    if config.standardise_columns and all(each == 1 for _, deviation in scales.values() for each in deviation):
+        warn(f"`standardise_columns` has no effect: {dataset.name} has no column of numbers other than 0 and 1.")
+    for key, scale in scales.items() if not config.standardise_columns else ():
+        if key == "x" or "edge_dim" in encoders.arguments(config.encoder["name"]).required:
+            warn_of_scales(scale, f"`{key}` of {dataset.name}")
+
+
 def training_loader(
     config: Config, dataset: GraphDataset, generator: torch.Generator, device: torch.device, shard: Shard
 ) -> Iterable[Batch]:
@@ -243,7 +267,8 @@ def describe(
         features=cast(Any, dataset.features),  # a `str` in `dataset`, a `Literal` in the description
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
-        settings=config.model_dump(include=TRAINING),
+        scales=column_scales(config, dataset, model),
+        settings=config.model_dump(include={*TRAINING, "standardise"}),
     )
 
 

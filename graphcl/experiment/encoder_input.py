@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch_geometric.data import InMemoryDataset
+from torch_geometric.data import Data
 
 from graphcl.config import Config
 from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.datasets.molecules.table import is_molecules
+from graphcl.datasets.networks import is_networkx
 from graphcl.errors import InputError
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
@@ -41,22 +42,22 @@ def load_for(
     """Load graphs, and return a data set with the node features that a trained encoder expects.
 
     Node degrees are encoded in as many columns as in training; larger degrees share the last column. Graphs whose `x`
-    already has all of the encoder's columns (labels and degrees) are used unchanged.
+    already has all of the encoder's columns (labels and degrees) are used unchanged. Molecules are standardised if the
+    encoder was trained on standardised ones, and columns by the scales of its training, likewise.
 
     All arguments but the `description` of the encoder are those of `load_dataset`; `molecules` are `smiles`, `target`,
-    `group`, `invalid`, `standardise`, `split` and `metric`. A list of one graph is also accepted as `source`.
+    `group`, `invalid`, `standardise`, `split` and `metric`.
 
     Raises:
         InputError: the graphs do not have the columns that the encoder expects, or see `load_dataset`.
     """
     nodes = contrasts_nodes(description.settings)
-    graphs = isinstance(source, list | tuple | InMemoryDataset) and not is_molecules(source, molecules.get("smiles"))
-    if graphs and len(source) == 1 and not nodes:  # type: ignore[arg-type]
-        # `load_dataset` requires two graphs, so the graph is passed twice and the copy dropped
-        return load_for(description, [source[0], source[0]], data_root, mirror, **molecules)[:1]  # type: ignore[index]
+    if description.settings.get("standardise") is True and is_molecules(source, molecules.get("smiles")):
+        molecules["standardise"] = True
     features = description.features
-    # Without labels the encoder needs no `x`, which a list of graphs may lack, so do not request features from `x`.
-    first = features if nodes or (isinstance(source, list | tuple) and "labels" not in features) else "auto"
+    # Without labels the encoder needs no `x`, which own graphs may lack, so do not request features from `x`.
+    own = isinstance(source, list | tuple | Data) or is_networkx(source)
+    first = features if nodes or (own and "labels" not in features) else "auto"
     categories = takes_categories(description.encoder.name)
     given = dataset = load_dataset(
         source, data_root, mirror, first, description.max_degree, categories=categories, nodes=nodes, **molecules
@@ -83,4 +84,4 @@ def load_for(
             f"{given.name} has {columns or 'no'} columns of `edge_attr`; {trained} {description.edge_dim}, which it "
             "requires."
         )
-    return dataset
+    return dataset.standardised(description.scales) if description.scales and not dataset.scales else dataset

@@ -16,7 +16,7 @@ from graphcl.datasets.groups import describe_groups
 from graphcl.distributed.launch import Group, launch
 from graphcl.errors import InputError
 from graphcl.evaluate import FoldScores, Summary, best_row, summarise
-from graphcl.experiment.build import dry_run, setup_runtime
+from graphcl.experiment.build import dry_run, setup_runtime, warn_of_columns
 from graphcl.experiment.context import Clock
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.record.output import open_output
@@ -126,4 +126,5 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
         print(f"groups: {describe_groups(dataset.groups)}{unused}")
     config = config.model_copy(update={"features": dataset.features})
     dry_run(config, dataset, ranks=group.size)
+    warn_of_columns(config, dataset)
     return with_usable_evaluation(config, dataset)

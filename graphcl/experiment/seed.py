@@ -28,7 +28,7 @@ from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
-from graphcl.experiment.build import make_augmentations, make_method, make_model, training_loader
+from graphcl.experiment.build import column_scales, make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
 from graphcl.experiment.scores import (
     EMBED_BATCH,
@@ -95,6 +95,8 @@ def run_seed(
     """
     context = context or Context()
     model = make_model(config, dataset, seed, encoder).to(device)
+    if config.standardise_columns and not dataset.scales:
+        dataset = dataset.standardised(column_scales(config, dataset, model))
     method = make_method(config, dataset, model, seed)
     first, second = make_augmentations(config)
     shard, order, generator = context.draws(method, seed, device)

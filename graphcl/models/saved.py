@@ -14,6 +14,7 @@ A file contains only tensors, numbers, strings and containers of these, so readi
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -26,7 +27,9 @@ from torch import Tensor, nn
 
 from graphcl.arguments import Count, Name, named_arguments, problems, shown
 from graphcl.errors import InputError, one_line
+from graphcl.graphs.columns import Scale
 from graphcl.models.interface import OwnEncoder, accepts, make_encoder, own_encoder
+from graphcl.models.standardised import Standardised
 from graphcl.registry import encoders
 from graphcl.system.torch_file import read_torch_file
 from graphcl.version import __version__
@@ -62,6 +65,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
         features: kind of node features of the data set, see `graphcl.load_dataset`.
         max_degree: degrees of `max_degree` or more share one column.
         label_columns: number of label columns; degree columns follow them.
+        scales: mean and deviation of the columns of `x` and `edge_attr` in training, if they were standardised.
         settings: settings of the training run, such as loss and method, as in a run's `config.yaml`.
         graphcl: version of this library that wrote the file.
     """
@@ -74,6 +78,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
     features: Literal["labels", "constant", "degree", "labels+degree"]
     max_degree: Count
     label_columns: int = Field(ge=0)
+    scales: dict[str, Scale] = {}
     settings: dict[str, JsonValue]
     graphcl: Name = __version__
 
@@ -93,6 +98,7 @@ class EncoderDescription(BaseModel, frozen=True, extra="forbid", strict=True):
             features=dataset.features,
             max_degree=max(degrees - 1, 1),
             label_columns=dataset.num_features - degrees if "labels" in dataset.features else 0,
+            scales=dict(dataset.scales),
             settings={},
         )
 
@@ -139,6 +145,8 @@ def load_encoder(
 ) -> tuple[nn.Module, EncoderDescription]:
     """Return the encoder in a file, in evaluation mode on the CPU, and its description.
 
+    An encoder that was trained on standardised columns standardises its input, see `Standardised`.
+
     Args:
         path: a file written by `save_encoder`, a run folder, or the name of an encoder that is installed with graphcl:
             `molecules`.
@@ -148,6 +156,17 @@ def load_encoder(
 
     Raises:
         InputError: the file or seed is not found, the file is corrupted or contains code, or its weights do not fit.
+    """
+    module, description = read_encoder(path, seed, encoder)
+    return (Standardised(module, description.scales).eval() if description.scales else module), description
+
+
+def read_encoder(
+    path: str | os.PathLike[str], seed: int | None = None, encoder: OwnEncoder | None = None
+) -> tuple[nn.Module, EncoderDescription]:
+    """Return the encoder in a file as it was trained, and its description; see `load_encoder`.
+
+    `graphcl.experiment.encoder_input.load_for` standardises the columns of its input.
     """
     file = _file(path)
     description, weights = read_saved(file)
@@ -202,6 +221,10 @@ def read_saved(path: str | os.PathLike[str]) -> tuple[EncoderDescription, Weight
     except ValidationError as error:
         found = " ".join(problems(error, EncoderDescription))
         raise InputError(f"{file} is corrupted: {found}") from None
+    for key, scale in description.scales.items():
+        columns = description.in_channels if key == "x" else description.edge_dim
+        if any(len(each) != columns for each in scale) or not all(0 < each < math.inf for each in scale[1]):
+            raise InputError(f"{file} is corrupted: the scales of `{key}` do not fit {columns} columns.")
     if not 0 <= description.degree_columns <= min(description.max_degree + 1, MAX_DEGREES):
         raise InputError(
             f"{file} is corrupted: {description.columns()} do not fit `max_degree` {description.max_degree}."

@@ -51,8 +51,9 @@ def test_the_training_graphs_get_their_columns_again():
             assert torch.equal(again._data.x, dataset._data.x), features
             assert torch.equal(again.y, dataset.y), features
         assert load_for(description, graphs).classes.tolist() == [3, 5]
-        (graph,) = load_for(description, [graphs[5]])
-        assert torch.equal(graph.x, dataset[5].x), features
+        for source in ([graphs[5]], graphs[5]):
+            (graph,) = load_for(description, source)
+            assert torch.equal(graph.x, dataset[5].x), features
 
 
 def test_degrees_of_other_graphs():

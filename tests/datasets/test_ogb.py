@@ -118,7 +118,7 @@ DAMAGE = [
     ({"split/scaffold/test.csv.gz": None}, "test.csv.gz"),
     ({"split/scaffold/test.csv.gz": FILES["split/scaffold/valid.csv.gz"]}, "must be different indices in 0 .. 29"),
     (altered("raw/node-feat.csv.gz", lambda x, e: (x + 119, e)), "is beyond"),
-    (altered("raw/edge.csv.gz", lambda x, e: (x, e + 99)), "missing nodes"),
+    (altered("raw/edge.csv.gz", lambda x, e: (x, e + 99)), "nodes, numbered from 0"),
 ]
 
 

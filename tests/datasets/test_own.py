@@ -3,6 +3,7 @@
 import os
 import warnings
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch_geometric.datasets import FakeDataset, FakeHeteroDataset
 from torch_geometric.transforms import ToUndirected
 
 from graphcl import errors
-from graphcl.datasets import load_dataset
+from graphcl.datasets import load_dataset, write_on_disk
 from graphcl.errors import InputError, InputTypeError
 from tests.conftest import small_graphs
 from tests.datasets.conftest import write_folder
@@ -36,6 +37,7 @@ def test_every_form_of_the_same_graphs(tmp_path):
         "file": str(tmp_path / "mine.pt"),
         "list in a file": tmp_path / "list.pt",
         "data set": Saved(tmp_path / "mine.pt"),
+        "generator": (each for each in graphs),
         "torch's subset": torch.utils.data.Subset(graphs, range(6)),
         "PyG's subset": Saved(tmp_path / "mine.pt")[:6][2:],
         "transform": transformed,
@@ -49,6 +51,20 @@ def test_every_form_of_the_same_graphs(tmp_path):
     with warnings.catch_warnings():  # torch.serialization.safe_globals would revoke PyG's permission to load `Data`
         warnings.simplefilter("error")
         assert len(Saved(tmp_path / "mine.pt")) == 6
+
+
+def test_every_form_of_one_graph(tmp_path):
+    one, file = graph(), tmp_path / "one.pt"
+    InMemoryDataset.save([one], str(tmp_path / "set.pt"))
+    torch.save([one], tmp_path / "list.pt")
+    torch.save(one, file)
+    packed = tmp_path / "packed"
+    write_on_disk(iter([one]), packed)
+    for form in (one, [one], file, tmp_path / "list.pt", tmp_path / "set.pt", Saved(tmp_path / "set.pt"), packed):
+        dataset = load_dataset(form)
+        assert len(dataset) == 1, form
+        assert torch.equal(dataset[0].x, one.x), form
+    assert load_dataset(nx.path_graph(3), features="degree")[0].x.argmax(1).tolist() == [1, 2, 1]
 
 
 def test_sources_are_shared_and_not_changed():
@@ -140,8 +156,8 @@ NONE = PAIR[:, :0]
 EMPTY = graph(0, edge_index=NONE)
 LISTS = [
     ([], "own holds no graph."),
-    ([graph()], "own holds 1 graph; contrasting graphs needs at least two."),
-    ([graph(), graph(edge_index=PAIR * 3)], "in graph 1: the first is [0, 3]", "3 nodes, numbered from 0"),
+    (iter([]), "own holds no graph."),
+    ([graph(), graph(edge_index=PAIR * 3)], "graph 1 has the edge [0, 3], but 3 nodes, numbered from 0;"),
     ([graph(), graph(edge_index=torch.zeros(5, 2).long())], "graph 1 must be", "got [5, 2]"),
     ([graph(), graph(edge_index=PAIR.numpy())], "`edge_index` of graph 1", "got ndarray"),
     (
@@ -151,12 +167,19 @@ LISTS = [
     ([graph(y="a"), graph(y="b")], "`y` must be a number, got 'a'; number the classes, e.g. by numpy.unique"),
     ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     ([graph(x=torch.eye(3).to_sparse())] * 2, "`x` must be a dense torch tensor [N, F]"),
-    ([graph(), bad(torch.nan)], "`x` has 2 NaN or infinite values, in graph 1;"),
-    ([bad(1e20), graph()], "`x` has 2 values beyond 1e+15, whose squares overflow, in graph 0;"),
-    ([graph(), *[EMPTY] * 5], " in graphs 1, 2, 3 and 2 more"),
+    (
+        [graph(), bad(torch.nan)],
+        "own: 1 of 2 graphs are invalid: graph 1 has nan in `x`; correct",
+        'set `invalid` to "skip".',
+    ),
+    ([bad(1e20), graph()], "graph 0 has 1e+20 in `x`, beyond 1e+15, whose square overflows;"),
+    (
+        [graph(), *[EMPTY] * 5],
+        "5 of 6 graphs are invalid: graph 1 has no nodes; graph 2 has no nodes; graph 3 has no nodes; ...;",
+    ),
 ]
 TYPES = [
-    *((source, "`source` must be") for source in (3, None, {"x": 1}, graph(), b"MUTAG", iter([]))),
+    *((source, "`source` must be") for source in (3, None, {"x": 1}, b"MUTAG")),
     ([graph(), "graph"], "graph 1 must be a torch_geometric.data.Data, got str"),
     (FakeHeteroDataset(num_graphs=3), "FakeHeteroDataset", "HeteroData", "not supported"),
     (Batch.from_data_list([graph(), graph()]), "got DataBatch; use its to_data_list()"),
@@ -175,8 +198,20 @@ def test_missing_and_unreadable_paths(tmp_path, refused):
     (tmp_path / "mine.pkl").touch()
     refused(tmp_path / "mine.pkl", "give a .pt file of InMemoryDataset.save (a pickle can hold code)", "as `mirror`")
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "must hold one data set in TU text layout", "The folder holds: nothing")
+    refused(tmp_path / "empty", "must hold .pt files or a data set in TU text layout", "The folder holds: nothing")
     refused(write_folder(write_folder(tmp_path / "both", "ONE"), "TWO"), "found 2 files *_A.txt")
+
+
+def test_folder_of_files(tmp_path, refused):
+    graphs = [graph(2 + i) for i in range(4)]
+    graphs[3].id = 7
+    for name, content in (("b", graphs[0]), ("a-1", graphs[1:3]), ("c", [graphs[3]]), ("pre_filter", "None")):
+        torch.save(content, tmp_path / f"{name}.pt")
+    dataset = load_dataset(tmp_path)
+    assert (dataset.name, dataset.ids.tolist()) == (tmp_path.name, ["a-1/0", "a-1/1", "b", "7"])
+    assert [each.num_nodes for each in dataset] == [3, 4, 2, 5]
+    InMemoryDataset.save(graphs, str(tmp_path / "d.pt"))
+    refused(tmp_path, "d.pt' must hold one `Data` or a list; name the file if it is a data set.")
 
 
 def test_folder_in_text_layout(tmp_path, root):
@@ -208,7 +243,7 @@ HOSTILE = [
     (saved({"edge_index": [0, 1, 2]}, edge_index=PAIR.int()), "got [2, 2] of int32"),
     ([Data(edge_index=NONE, num_nodes=10**12)] * 2, "nodes have neither features nor edges"),
     ([Data(edge_index=torch.tensor([[10**15], [0]]))] * 2, "nodes have neither features nor edges"),
-    ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "no node in graphs 0 and 1"),
+    ([Data(edge_index=torch.tensor([[2**63 - 1], [0]]))] * 2, "graph 0 has no nodes"),
     ([Data(x=torch.ones(1, 1).expand(10**9, 1), edge_index=NONE)] * 2, "its tensors claim 8000000000 bytes"),
     (collated(_num_nodes=[1, "2"]), "cannot load"),
     (collated(_num_nodes=[-1]), "`num_nodes` is given for 1 of 4 graphs"),

@@ -52,7 +52,7 @@ class Meta(Settings):
     name: Name
     features: FeatureName
     degree_columns: Annotated[int, interval("[0, inf)")]
-    num_graphs: Annotated[int, interval("[2, 1e15)")]
+    num_graphs: Annotated[int, interval("[1, 1e15)")]
     classes: list[_Int64] | None = None
     attributes: dict[str, str]
     """Attribute -> attribute that names its slices file; attributes with equal slices share one file."""

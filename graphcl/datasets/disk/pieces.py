@@ -11,11 +11,12 @@ from torch_geometric.data import Batch, Data, Dataset, InMemoryDataset, OnDiskDa
 
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import GroupNumbers
+from graphcl.datasets.invalid import NoGraphLeftError, describe_invalid
 from graphcl.datasets.load import prepare
 from graphcl.datasets.networks import is_networkx
 from graphcl.datasets.own import collate_dataset, collate_graphs
-from graphcl.datasets.settings import NodeFeatures
-from graphcl.errors import InputError
+from graphcl.datasets.settings import Loading
+from graphcl.errors import InputError, warn
 
 _GROUP = 4096
 """Number of graphs that are collated at a time."""
@@ -30,11 +31,11 @@ def in_pieces(source: object) -> bool:
     return isinstance(source, Iterable | Dataset) and not is_networkx(source)
 
 
-def pieces(source: Iterable[object], name: str, settings: NodeFeatures) -> Iterator[tuple[GraphDataset, int]]:
-    """Yield `(dataset, count)` for each piece of consecutive graphs; use only the first `count` graphs of `dataset`.
+def pieces(source: Iterable[object], name: str, settings: Loading, invalid: list[Any]) -> Iterator[GraphDataset]:
+    """Yield each piece of consecutive graphs as a data set; append the invalid graphs that are left out to `invalid`.
 
     Raises:
-        InputError: `features` includes degrees, or there are fewer than two graphs; see also `prepare`.
+        InputError: `features` includes degrees, or there is no graph; see also `prepare`.
     """
     if "degree" in settings.features:
         raise InputError(f"`features` {settings.features!r} needs all graphs at once; give `x` in the graphs.")
@@ -42,17 +43,24 @@ def pieces(source: Iterable[object], name: str, settings: NodeFeatures) -> Itera
     settings = settings.model_copy(update={"categories": settings.categories or isinstance(source, GraphDataset)})
     for group in _groups(source):
         what = name if done == 0 else f"{name} (graphs from {done} on)"
-        # `prepare` needs two graphs, so a single graph is repeated; the caller takes only the first
-        graphs = group * 2 if isinstance(group, list) and len(group) < 2 else group
-        given = collate_graphs(graphs, what) if isinstance(graphs, list) else collate_dataset(graphs, what)
-        shard = prepare(*given, what, settings, numbers=numbers)
+        given = collate_graphs(group, what) if isinstance(group, list) else collate_dataset(group, what)
+        start, done = done, done + len(group)
+        try:
+            shard = prepare(*given, what, settings, numbers=numbers, start=start)
+        except NoGraphLeftError as error:
+            invalid += error.graphs
+            continue
+        invalid += shard.invalid
         settings = settings.model_copy(update={"features": shard.features})
         if isinstance(source, GraphDataset):  # keep its description, as its `x` holds computed features already
             shard.features, shard.degree_columns = source.features, source.degree_columns
-        yield shard, len(group)
-        done += len(group)
-    if done < 2:
-        raise InputError(f"{name} holds {['no graph', '1 graph'][done]}; contrasting graphs needs at least two.")
+        yield shard
+    if not done:
+        raise InputError(f"{name} holds no graph.")
+    if len(invalid) == done:
+        raise NoGraphLeftError(invalid, name)
+    if invalid:
+        warn(f"{describe_invalid(invalid, done, name)}; skipped.")
 
 
 def _groups(source: Iterable[object]) -> Iterator[list[Data] | InMemoryDataset]:

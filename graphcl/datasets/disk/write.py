@@ -22,8 +22,8 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.disk.npy import CODES, HEADER, npy_header
 from graphcl.datasets.disk.on_disk import META, MappedDataset, Meta, check_attribute, open_on_disk
 from graphcl.datasets.disk.pieces import in_pieces, pieces
+from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.load import load_dataset
-from graphcl.datasets.molecules.invalid import InvalidRow, write_invalid
 from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
@@ -60,7 +60,7 @@ def write_on_disk(
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
         **settings: `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see `load_dataset`.
             Molecules are parsed and written in chunks; the SMILES themselves are not kept. `invalid.csv` in the folder
-            lists invalid rows.
+            lists invalid rows or graphs.
 
     Returns:
         The data set, opened with `open_on_disk`.
@@ -72,26 +72,26 @@ def write_on_disk(
     path = Path(os.path.abspath(os.path.expanduser(folder)))
     if os.path.lexists(path):
         raise InputError(f"{str(path)!r} exists already and is never overwritten; give another folder.")
-    shards: Iterator[tuple[GraphDataset, int]]
-    invalid: Sequence[InvalidRow] = ()
+    shards: Iterator[GraphDataset]
+    invalid: list[Any] = []
     if is_molecules(source, given.smiles) and features in ("auto", "labels"):
         table = read_table(source, given.smiles, given.target, given.group)
         parser = Parser(table, given)
         name, shards, invalid = name or table.name, molecule_pieces(parser), parser.invalid
     elif in_pieces(source):
         name = name or str(getattr(source, "name", None) or "own")
-        shards = pieces(source, name, given)  # type: ignore[arg-type]
+        shards = pieces(source, name, given, invalid)  # type: ignore[arg-type]
     else:
         whole = load_dataset(source, data_root, mirror, features, max_degree, **settings)
-        name, shards = name or whole.name, iter([(whole, len(whole))])
+        name, shards, invalid = name or whole.name, iter([whole]), list(whole.invalid)
 
     staging = path.parent / f".{path.name}-{uuid.uuid4().hex[:12]}"
     try:
         staging.mkdir(parents=True)
         with contextlib.ExitStack() as files:
             writer = _Writer(staging, name, files, on_write)
-            for shard, count in shards:
-                writer.add(shard, count)
+            for shard in shards:
+                writer.add(shard)
             writer.finish()
         write_invalid(invalid, staging / "invalid.csv")
         os.rename(staging, path)
@@ -111,8 +111,8 @@ class _Writer:
         self._num_graphs = 0
         self._classes: Tensor | None = torch.empty(0, dtype=torch.long)
 
-    def add(self, shard: GraphDataset, count: int) -> None:
-        """Append the first `count` graphs of the data set `shard`."""
+    def add(self, shard: GraphDataset) -> None:
+        """Append the graphs of the data set `shard`."""
         if why := not_resident(shard):
             raise InputError(f"{self._name} cannot be stored: {why}.")
         data, slices, classes = shard._data, shard.slices or {}, shard.classes
@@ -126,13 +126,13 @@ class _Writer:
             raise InputError(f"{self._name}: only some graphs have `{key}`; give it to all graphs or to none.")
         for key, column in self._columns.items():
             value = classes[data.y] if key == "y" and classes is not None else data[key]
-            cut = slices[key][: count + 1].cpu()
+            cut = slices[key].cpu()
             if column.text != _is_text(value):
                 raise InputError(f"{self._name}: `{key}` of some graphs is a string, of others a number; use one type.")
             if column.text:
-                value, cut = _as_bytes(list(value)[:count])
+                value, cut = _as_bytes(list(value))
             column.add(value, cut, self._num_graphs, self._on_write)
-        self._num_graphs += count
+        self._num_graphs += len(shard)
 
     def finish(self) -> None:
         """Complete the files of all attributes, and write the splits and `graphcl.json`."""
@@ -192,7 +192,7 @@ class _Column:
         if around != (self._before, self._after) or value.dtype != self._dtype:
             raise InputError(f"{self._what} of the graphs from {first} on is {_kind(value)}; use one shape and dtype.")
         rows = value.reshape(len(self._parts), value.size(self._dim), *self._after)
-        for part, file in zip(rows[:, :size], self._parts, strict=True):
+        for part, file in zip(rows, self._parts, strict=True):
             _append(file, part)
             on_write(part.nbytes)
         _append(self._cut, cut[1:] + self._size)

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
+from graphcl.datasets.invalid import InvalidRow
 from graphcl.datasets.molecules.duplicates import count_duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
-from graphcl.datasets.molecules.invalid import InvalidRow
 from graphcl.datasets.molecules.split import split_molecules
 from graphcl.datasets.molecules.table import Table, read_table, where
 from graphcl.datasets.settings import SplitTable
@@ -75,19 +75,16 @@ def _print_counts(parser: Parser, duplicates: int = 0) -> None:
         print(f"graphcl: {table.name}: {', '.join(found)}", file=sys.stderr)
 
 
-def molecule_pieces(parser: Parser) -> Iterator[tuple[GraphDataset, int]]:
-    """Yield `(dataset, number of graphs)` for each chunk of `CHUNK` rows of a table, without the attribute `smiles`."""
-    done, table = 0, parser.table
+def molecule_pieces(parser: Parser) -> Iterator[GraphDataset]:
+    """Yield the graphs of each chunk of `CHUNK` rows of a table, without the attribute `smiles`."""
+    table = parser.table
     classes = table.y.long().unique() if table.y is not None and _is_classes(table.y) else None
     for data, slices in parser:
         del data.smiles, slices["smiles"]
         if classes is not None:
             data.y = torch.searchsorted(classes, data.y.long().flatten())
-        done += len(data.id)
-        yield GraphDataset(data, slices, table.name, "labels", classes), len(data.id)
+        yield GraphDataset(data, slices, table.name, "labels", classes)
     _print_counts(parser)
-    if done < 2:
-        raise InputError(f"{table.name} holds 1 graph; contrasting graphs needs at least two.")
 
 
 class Parser:

@@ -112,7 +112,7 @@ def _read(path: Path) -> Any:
 
 def _prepare(graphs: Sequence[Data], name: str, split: Split | None, settings: NodeFeatures) -> NodeDataset:
     """Check graphs and return them as a `NodeDataset`; the split is that of the graphs' masks, else `split`."""
-    data, slices, ptr = check_store(*collate_graphs(graphs, name), name, least=1)
+    data, slices, ptr = check_store(*collate_graphs(graphs, name), name)
     split = _split(data, slices, ptr, name) or split
     y, n = data.get("y"), int(ptr[-1])
     labels = class_labels(y.flatten(), torch.arange(n + 1), n) if isinstance(y, Tensor) else None

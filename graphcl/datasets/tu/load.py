@@ -86,7 +86,9 @@ def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
     names = [file.removesuffix("_A.txt") for file in os.listdir(folder) if file.endswith("_A.txt")]
     if len(names) != 1:
         found = f"found {len(names)} files *_A.txt. The folder holds: {listing(os.listdir(folder))}"
-        raise InputError(f"folder {str(folder)!r} must hold one data set in TU text layout (NAME_A.txt, ...), {found}.")
+        raise InputError(
+            f"folder {str(folder)!r} must hold .pt files or a data set in TU text layout (NAME_A.txt, ...), {found}."
+        )
     check_name(name := names[0])
     files = sorted(folder.glob(f"{name}_*.txt"))
     digest = hashlib.sha256()

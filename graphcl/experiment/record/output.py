@@ -16,7 +16,7 @@ from torch_geometric.data import Batch
 
 from graphcl.config import Config
 from graphcl.datasets.dataset import GraphDataset
-from graphcl.datasets.molecules.invalid import write_invalid
+from graphcl.datasets.invalid import write_invalid
 from graphcl.distributed.launch import Group
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import describe

@@ -135,7 +135,10 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
     for source, message in (
         (iter([*graphs_with(), "text"]), "graph 1 must be a torch_geometric.data.Data, got str"),
         (mixed(more=lambda i: {"y": torch.tensor([0.5])}), "`y` of the graphs from 2 on is [2] of float32; use one"),
-        (mixed(more=lambda i: {"x": torch.full((i + 2, 2), torch.nan)}), "(graphs from 2 on): `x` has"),
+        (
+            mixed(more=lambda i: {"x": torch.full((i + 2, 2), torch.nan)}),
+            "(graphs from 2 on): 1 of 2 graphs are invalid: graph 3 has nan in `x`",
+        ),
         (graphs_with(more=lambda i: {"../e": 1}), "attribute '../e' cannot be stored"),
     ):
         one_line(lambda source=source: write_on_disk(source, tmp_path / "graphs"), message)

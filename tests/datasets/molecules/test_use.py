@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from graphcl import GraphCL, load_dataset, write_on_disk
+from graphcl.__main__ import main
 from graphcl.models import saved
 from tests.datasets.graphs import one_line
 
@@ -85,6 +86,18 @@ def test_salts_are_standardised_and_counted_with_duplicates_and_gaps(tmp_path, c
     assert torch.equal(packed[0].x, packed[1].x)
     assert capfd.readouterr().err == "graphcl: m: 1 of 2 molecules changed by `standardise`\n"
     assert (tmp_path / "packed" / "invalid.csv").read_text() == "id,line,smiles\n1,2,xx\n"
+
+
+def test_an_encoder_remembers_that_its_molecules_were_standardised(tmp_path):
+    fitted = GraphCL(standardise=True, **SMALL).fit(["CCO", "CCN", "CC(=O)[O-].[Na+]", "CCCC"])
+    fitted.save(tmp_path / "encoder.pt")
+    (tmp_path / "salt.smi").write_text("CC(=O)[O-].[Na+]\nCC(=O)O\n")
+    words = ["embed", str(tmp_path / "encoder.pt"), "--dataset", str(tmp_path / "salt.smi")]
+    assert main([*words, "--out", str(tmp_path / "h.npz")]) == 0
+    loaded = GraphCL.load(tmp_path / "encoder.pt")
+    assert loaded.standardise
+    for h in (np.load(tmp_path / "h.npz")["h"], loaded.transform(["CC(=O)[O-].[Na+]", "CC(=O)O"])):
+        np.testing.assert_allclose(h[0], h[1], atol=1e-5)
 
 
 def test_duplicates_are_those_of_canonical_smiles():

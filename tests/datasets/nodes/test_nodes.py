@@ -52,7 +52,10 @@ ONE_CLASS = "`y` must be one class, from 0 on, for each of the 30 nodes (of whol
 TRUTHS = "`train_mask` must hold True or False for each node of a graph"
 CHANGES = [
     ({"y": torch.tensor([1])}, f"{ONE_CLASS}shape [1]; leave nodes without a class out"),
-    ({"edge_index": torch.tensor([[0], [40]])}, "its graph has 30 nodes"),
+    (
+        {"edge_index": torch.tensor([[0], [40]])},
+        "has the edge [0, 40], but 30 nodes, numbered from 0; correct the data.",
+    ),
     ({"train_mask": torch.ones(30, dtype=torch.bool)}, "train_mask, val_mask and test_mask must not share"),
     ({"train_mask": torch.full((30,), 0.4)}, TRUTHS),
     (masks(31), TRUTHS),

@@ -1,0 +1,64 @@
+"""Name the rows of a table that hold no valid molecule, and the invalid graphs of other sources."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphcl.errors import InputError
+from graphcl.system.files import write_text
+
+
+class InvalidRow(NamedTuple):
+    """A row of a table that holds no valid molecule: its index, its line in the file (else None), and its text."""
+
+    id: int
+    line: int | None
+    smiles: str
+
+
+class InvalidGraph(NamedTuple):
+    """An invalid graph: its index in the source, its attribute `id` (else the index), and what is wrong with it."""
+
+    graph: int
+    id: int | str
+    reason: str
+
+
+Invalid = Sequence[InvalidRow | InvalidGraph]
+"""Rows or graphs that were left out, in the order of the source; the first field is the index in the source."""
+
+
+class NoGraphLeftError(InputError):
+    """All graphs are invalid, and left out."""
+
+    def __init__(self, graphs: Invalid, what: str) -> None:
+        super().__init__(f"{describe_invalid(graphs, len(graphs), what)}; no graph is left.")
+        self.graphs = graphs
+
+
+def kept_rows(count: int, invalid: Invalid, start: int = 0) -> np.ndarray:
+    """Return the indices in the source, from `start` on, of the `count` graphs that were kept, `[count]`."""
+    return np.delete(np.arange(start, start + count + len(invalid)), [each[0] - start for each in invalid])
+
+
+def describe_invalid(graphs: Sequence[Any], count: int, what: str) -> str:
+    """Return a message on the invalid ones of `count` graphs: how many, and the first three."""
+    first = [f"graph {each.graph} {each.reason}" for each in graphs[:3]]
+    return f"{what}: {len(graphs)} of {count} graphs are invalid: {'; '.join(first)}{'; ...' * (len(graphs) > 3)}"
+
+
+def write_invalid(rows: Invalid, path: Path) -> str:
+    """Write rows or graphs, if there are any, to a CSV file with a column for each field, and return a status."""
+    if not rows:
+        return ""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([rows[0]._fields, *rows])
+    write_text(path, text.getvalue())
+    kind = "rows" if isinstance(rows[0], InvalidRow) else "graphs"
+    return f"; invalid {kind}: {len(rows)}, in {path}"

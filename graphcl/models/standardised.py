@@ -1,0 +1,73 @@
+"""Standardise the inputs of a trained encoder, as those of its training were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphcl.graphs.columns import Scale, standardise
+from graphcl.models.interface import accepts
+
+
+class Standardised(nn.Module):
+    """Encoder that standardises the columns of `x` and `edge_attr`, and passes them on to another encoder.
+
+    Args:
+        encoder: the encoder, trained on standardised columns; called as `ContrastiveModel` documents.
+        scales: mean and deviation of each column, of `x` and, if the encoder uses them, of `edge_attr`.
+    """
+
+    scale_of_x: Tensor | None
+    scale_of_edge_attr: Tensor | None
+
+    def __init__(self, encoder: nn.Module, scales: Mapping[str, Scale]) -> None:
+        super().__init__()
+        self.encoder, self.out_channels = encoder, encoder.out_channels
+        for key in ("x", "edge_attr"):
+            scale = torch.tensor(scales[key], dtype=torch.float64) if key in scales else None
+            self.register_buffer(f"scale_of_{key}", scale)
+        self._optional = [name for name in ("size", "edge_attr", "edge_weight") if accepts(encoder, name)]
+        self.supports_edge_attr, self.supports_edge_weight = (
+            each in self._optional for each in ("edge_attr", "edge_weight")
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        *,
+        size: int | None = None,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
+        """Return the embeddings h `[B, H]` of B graphs; arguments as for `GraphEncoder.forward`."""
+        x, known = self._inputs(x, size=size, edge_attr=edge_attr, edge_weight=edge_weight)
+        h: Tensor = self.encoder(x, edge_index, batch=batch, **known)
+        return h
+
+    def with_nodes(
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        batch: Tensor | None = None,
+        *,
+        size: int | None = None,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return graph embeddings `[B, H]` and node embeddings `[N, H]`; arguments as for `GraphEncoder.forward`."""
+        x, known = self._inputs(x, size=size, edge_attr=edge_attr, edge_weight=edge_weight)
+        rows: tuple[Tensor, Tensor] = self.encoder.with_nodes(x, edge_index, batch=batch, **known)  # type: ignore[operator]
+        return rows
+
+    def _inputs(self, x: Tensor, **known: Any) -> tuple[Tensor, dict[str, Any]]:
+        """Return the standardised `x`, and those of the other arguments that the encoder takes."""
+        if self.scale_of_x is not None:
+            x = standardise(x, self.scale_of_x)
+        if self.scale_of_edge_attr is not None and known["edge_attr"] is not None:
+            known["edge_attr"] = standardise(known["edge_attr"], self.scale_of_edge_attr)
+        return x, {name: each for name, each in known.items() if name in self._optional}
