@@ -44,10 +44,10 @@ _SHOWN: dict[Any, Any] = {}
 
 
 def warn(text: str, category: type[InputWarning] = InputWarning) -> None:
-    """Issue a warning that names the line of the user's code that called this package."""
+    """Issue a warning that names the line of the user's code that called this package, directly or by scikit-learn."""
     frame = caller = sys._getframe(1)
     while frame.f_back is not None:
-        if frame.f_globals.get("__name__", "").split(".")[0] == "graphcl":
+        if frame.f_globals.get("__name__", "").split(".")[0] in ("graphcl", "sklearn"):
             caller = frame.f_back
         frame = frame.f_back
     module = caller.f_globals.get("__name__")

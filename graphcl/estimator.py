@@ -20,7 +20,7 @@ from graphcl.config import TRAINING, Config, make_config
 from graphcl.config.resolve import NAMED
 from graphcl.datasets import GraphDataset, load_dataset
 from graphcl.datasets.groups import with_groups
-from graphcl.datasets.invalid import kept_rows
+from graphcl.datasets.invalid import NoGraphLeftError, kept_rows
 from graphcl.datasets.molecules.table import is_molecules, is_smiles
 from graphcl.errors import InputError
 from graphcl.experiment.build import describe, dry_run, pick_device, warn_of_columns
@@ -170,7 +170,7 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         given = {"max_degree": config.max_degree, "categories": categories, **self._molecules()}
         dataset = load_dataset(X, features=config.features, **given)
         if groups is not None:
-            if dataset.invalid and len(groups) > len(dataset):
+            if dataset.invalid and len(groups) == len(dataset) + len(dataset.invalid):
                 every = list(groups)
                 groups = [every[row] for row in kept_rows(len(dataset), dataset.invalid)]
             dataset = with_groups(dataset, groups)
@@ -186,8 +186,11 @@ class GraphCL(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         """Return the embeddings `[n, H]` of the graphs `X`; of an invalid one, NaN if `invalid` is "skip"."""
         check_is_fitted(self)
         X = [X] if is_smiles(X) else _listed(X)
-        with one_thread():
-            dataset = load_for(self.description_, X, **self._molecules())
+        try:
+            with one_thread():
+                dataset = load_for(self.description_, X, **self._molecules())
+        except NoGraphLeftError as error:
+            return np.full((len(error.invalid), self.model_.width), np.nan, dtype=np.float32)
         device = next(self.model_.parameters()).device
         with one_thread(len(dataset) < _FEW):
             h, _ = embed(self.model_, make_loader(dataset, 1024, device=device))

@@ -35,11 +35,11 @@ Invalid = Sequence[InvalidRow | InvalidGraph]
 
 
 class NoGraphLeftError(InputError):
-    """All graphs are invalid, and left out."""
+    """All rows or graphs are `invalid`, and left out; `text` describes them."""
 
-    def __init__(self, graphs: Invalid, what: str) -> None:
-        super().__init__(f"{describe_invalid(graphs, len(graphs), what)}; no graph is left.")
-        self.graphs = graphs
+    def __init__(self, text: str, invalid: Invalid) -> None:
+        super().__init__(f"{text}; nothing is left.")
+        self.invalid = invalid
 
 
 def kept_rows(count: int, invalid: Invalid, start: int = 0) -> np.ndarray:

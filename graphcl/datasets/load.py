@@ -208,7 +208,7 @@ def prepare(
     if invalid and settings.invalid != "skip":
         raise InputError(f'{describe_invalid(invalid, count, name)}; correct the graphs, or set `invalid` to "skip".')
     if len(invalid) == count:
-        raise NoGraphLeftError(invalid, name)
+        raise NoGraphLeftError(describe_invalid(invalid, count, name), invalid)
     kept = kept_rows(count - len(invalid), invalid, start)
     if invalid:
         graphs = [separate(Data, data, row - start, slices, decrement=False) for row in kept.tolist()]

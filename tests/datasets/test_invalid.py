@@ -66,7 +66,7 @@ def test_invalid_graphs_are_refused_or_left_out_of_every_source(tmp_path, monkey
         lambda: load_dataset(only, invalid="skip"),
         lambda: write_on_disk(iter(only), packed / "x", invalid="skip"),
     ):
-        one_line(call, "own: 4 of 4 graphs are invalid: ", "; no graph is left.")
+        one_line(call, "own: 4 of 4 graphs are invalid: ", "; nothing is left.")
     networks = [nx.path_graph(3), nx.Graph(), nx.path_graph(2)]
     nx.set_node_attributes(networks[0], 1.5, "x")
     nx.set_node_attributes(networks[2], 2.5, "x")
@@ -90,4 +90,11 @@ def test_rows_stay_in_place(tmp_path, capsys):
     h = fitted.transform(graphs)
     assert np.flatnonzero(~np.isnan(h).any(axis=1)).tolist() == KEPT
     np.testing.assert_allclose(h[KEPT], fitted.transform([graphs[row] for row in KEPT]), rtol=1e-4, atol=1e-5)
+    bad = [graphs[row] for row in range(len(graphs)) if row not in KEPT]
+    assert np.isnan(fitted.transform(bad)).all()
+    assert fitted.transform(bad).shape == (4, h.shape[1])
+    one_line(lambda: GraphCL(invalid="skip", **QUICK).fit(graphs, groups=[0] * 13), "`groups` must have one entry per")
+    with pytest.warns(errors.InputWarning, match="4 of 12 graphs are invalid") as caught:
+        fitted.transform(graphs)
+    assert caught[0].filename == __file__
     one_line(lambda: GraphCL(**QUICK).fit(graphs), FOUND, 'set `invalid` to "skip".')

@@ -48,7 +48,7 @@ def pieces(source: Iterable[object], name: str, settings: Loading, invalid: list
         try:
             shard = prepare(*given, what, settings, numbers=numbers, start=start)
         except NoGraphLeftError as error:
-            invalid += error.graphs
+            invalid += error.invalid
             continue
         invalid += shard.invalid
         settings = settings.model_copy(update={"features": shard.features})
@@ -58,7 +58,7 @@ def pieces(source: Iterable[object], name: str, settings: Loading, invalid: list
     if not done:
         raise InputError(f"{name} holds no graph.")
     if len(invalid) == done:
-        raise NoGraphLeftError(invalid, name)
+        raise NoGraphLeftError(describe_invalid(invalid, done, name), invalid)
     if invalid:
         warn(f"{describe_invalid(invalid, done, name)}; skipped.")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphcl.datasets.dataset import Benchmark, GraphDataset, is_whole
-from graphcl.datasets.invalid import InvalidRow
+from graphcl.datasets.invalid import InvalidRow, NoGraphLeftError
 from graphcl.datasets.molecules.duplicates import count_duplicates
 from graphcl.datasets.molecules.graphs import Graphs, concatenate, molecule_graphs
 from graphcl.datasets.molecules.split import split_molecules
@@ -119,7 +119,7 @@ class Parser:
             if rows:
                 yield self._with_columns(data, slices, rows, smiles)
         if len(self.invalid) == len(table.molecules):
-            raise InputError(f"{self._found()}; no molecule is left.")
+            raise NoGraphLeftError(self._found(), self.invalid)
         if self.invalid:
             warn(f"{self._found()}; skipped.")
 
@@ -137,7 +137,7 @@ class Parser:
                 molecule, text = changed, chem.MolToSmiles(changed)
             if molecule is None:
                 line = self.table.lines[row] if self.table.lines else None
-                self.invalid.append(InvalidRow(row, line, text or repr(given)))
+                self.invalid.append(InvalidRow(row, line, repr(given) if text is None else text))
                 continue
             rows.append(row)
             smiles.append(chem.MolToSmiles(molecule) if text is None else text)
