@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 STUDIES = (
-    "wl", "published", "leaderboard", "recipes", "temperature", "adnce_weights", "adaptive", "dro", "precision",
-    "few_labels", "batch_size",
+    "wl", "mixed_kernels", "published", "leaderboard", "recipes", "temperature", "adnce_weights", "adaptive", "dro",
+    "precision", "few_labels", "batch_size",
 )  # fmt: skip
 
 

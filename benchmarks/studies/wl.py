@@ -29,6 +29,13 @@ KERNELS = {"wl": "WL", "wl_oa": "WL-OA"}
 DEPTH = 5
 
 
+def colours(dataset):
+    """Return the histograms of WL colours of all graphs, one sparse matrix `[graphs, colours]` for each depth."""
+    batch = Batch.from_data_list(list(dataset))
+    labels = batch.x.argmax(1).numpy()  # all 0 for the one column of a set without labels
+    return [histogram(each, batch.batch.numpy()) for each in refine(labels, batch.edge_index.numpy(), DEPTH)]
+
+
 def kernels(histograms, kind):
     """Return the normalised kernel of each depth, in float32; `kind` is "wl" or "wl_oa".
 
@@ -43,9 +50,9 @@ def kernels(histograms, kind):
     return found
 
 
-def evaluate(by_depth, y, seed):
+def evaluate(by_depth, y, seed, folds=10, inner_folds=5):
     """Return the fold scores of one seed; `chosen` holds pairs (depth, C)."""
-    data = make_folds(np.arange(len(y))[:, None], y, seed, folds=10, inner_folds=5, workers=1)
+    data = make_folds(np.arange(len(y))[:, None], y, seed, folds, inner_folds, workers=1)
 
     def accuracies(part, candidates):
         part = sorted_by_class(part, data.labels)
@@ -66,9 +73,7 @@ def run(name, given):
         return
     dataset = load_dataset(name, given.data_root, given.mirror)
     start = time.process_time()
-    batch = Batch.from_data_list(list(dataset))
-    labels = batch.x.argmax(1).numpy()  # all 0 for the one column of a set without labels
-    histograms = [histogram(each, batch.batch.numpy()) for each in refine(labels, batch.edge_index.numpy(), DEPTH)]
+    histograms = colours(dataset)
     shared = time.process_time() - start
     for kind in filter(missing.get, KERNELS):
         start = time.process_time()
@@ -77,7 +82,7 @@ def run(name, given):
         for seed, path in paths(name, kind, given):
             if seed in missing[kind]:
                 start = time.process_time()
-                scores = evaluate(by_depth, batch.y, seed)
+                scores = evaluate(by_depth, dataset.y, seed)
                 cost["svm_seconds"] = time.process_time() - start
                 write_text(path, json.dumps(vars(scores) | cost) + "\n")
                 print(f"{path.stem}: {scores.mean:.2f} %, CPU: {cost}", file=sys.stderr, flush=True)

@@ -102,7 +102,7 @@ def svm(
     Reference: Y. You et al., "Graph Contrastive Learning with Augmentations", NeurIPS 2020, section 5.
     """
     data = make_folds(h, y, seed, folds, inner_folds, workers, on_fold)
-    distances = None if scale else _distances(data.h, data.workers)
+    distances = None if scale else squared_distances(data.h, data.workers)
     buffers = threading.local()  # reuse memory, as page faults of a new kernel take as long as computing it
 
     def accuracies(part: Part, candidates: Sequence[float]) -> list[float]:
@@ -110,7 +110,7 @@ def svm(
         size = (len(part[0]) + len(part[1])) * len(part[0])
         if getattr(buffers, "kernel", np.empty(0)).size < size:
             buffers.kernel = np.empty(size)
-        kernel = _kernel(data.h, part, distances, buffers.kernel)
+        kernel = rbf_kernel(data.h, part, distances, buffers.kernel)
         return kernel_accuracies(kernel, data.labels, part, candidates)
 
     return data.scores([float(c) for c in grid], accuracies)
@@ -132,7 +132,7 @@ def kernel_accuracies(kernel: np.ndarray, labels: np.ndarray, part: Part, candid
     return [_accuracy(kernel, labels, part, c, pairs) for c in candidates]
 
 
-def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
+def squared_distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     """Return the squared distances `[n, n]` of the rows of `h`, as libsvm computes them: one dot product per pair.
 
     A value of each column is subtracted first, as a large mean would leave rounding errors only. It is the middle one,
@@ -147,7 +147,7 @@ def _distances(h: np.ndarray, workers: int = 1) -> np.ndarray:
     return dots
 
 
-def _kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
+def rbf_kernel(h: np.ndarray, part: Part, distances: np.ndarray | None, buffer: np.ndarray) -> np.ndarray:
     """Return the kernel matrix `[train + held, train]` of all rows in `part` against its training rows, in `buffer`.
 
     Without `distances`, standardise the embedding `h` over the training rows.

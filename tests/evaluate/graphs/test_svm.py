@@ -89,7 +89,7 @@ def test_a_margin_of_zero_is_left_to_libsvm():
 def test_multipliers_are_those_of_libsvm_bit_for_bit():
     train = np.sort(blobs(n=301)[1])
     for h in (blobs(n=301)[0], np.round(blobs(n=301, features=2)[0])):  # noise, and duplicates
-        kernel = MODULE._kernel(h, (np.arange(301), np.arange(0)), MODULE._distances(h), np.empty(301**2))
+        kernel = MODULE.rbf_kernel(h, (np.arange(301), np.arange(0)), MODULE.squared_distances(h), np.empty(301**2))
         [(one, _, square)] = MODULE._pairs(kernel, train)
         for c in (0.1, 1000.0):
             model = SVC(C=c, kernel="precomputed").fit(kernel, train)
@@ -132,7 +132,7 @@ def test_degenerate_rows():
         h = DEGENERATE[name](h, rng)
         train, held = np.split(rng.permutation(len(y)), [len(y) - 2])
         train, held = MODULE.sorted_by_class((train, held), y)
-        kernel = MODULE._kernel(h, (train, held), MODULE._distances(h), np.empty(len(y) ** 2))
+        kernel = MODULE.rbf_kernel(h, (train, held), MODULE.squared_distances(h), np.empty(len(y) ** 2))
         assert (kernel.min() >= 0, kernel.max() <= 1) == (True, True), name
         variance, centred = h[train].var(), h - h.mean(0)
         gamma = 1 / (features * variance) if variance > 1e-300 else 1.0
