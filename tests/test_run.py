@@ -155,13 +155,12 @@ def test_without_out_folders_are_numbered(saved_graphs, tmp_path, monkeypatch):
 
 
 def test_unlabelled_graphs_and_small_classes(go):
-    """Graphs without labels are embedded and not scored; a class smaller than the folds reduces the folds."""
-    code, printed, _, out = go(labelled=False)
+    """Graphs without labels are embedded and scored by copies; a class smaller than the folds reduces the folds."""
+    code, _, _, out = go(labelled=False)
     assert code == 0
-    assert "no class labels, so the embeddings are saved but not scored" in printed
     arrays = np.load(out / "embeddings.npz")
     assert (arrays["h"].shape, "y" in arrays) == ((2, 36, 24), False)
-    assert "scores" not in json.loads((out / "result.json").read_text())
+    assert list(json.loads((out / "result.json").read_text())["scores"]) == ["instance"]
     code, _, err, _ = go("--evaluation.folds", "10", "--out", f"{out}-small", n=9, classes=2)
     assert code == 0
     assert err == "graphcl: warning: class 1 has only 4 graphs: 4 outer and 2 inner folds instead of 10 and 2.\n"

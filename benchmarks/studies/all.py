@@ -10,7 +10,7 @@ from pathlib import Path
 
 STUDIES = (
     "wl", "mixed_kernels", "published", "leaderboard", "recipes", "temperature", "adnce_weights", "adaptive", "dro",
-    "precision", "few_labels", "batch_size",
+    "precision", "few_labels", "batch_size", "without_labels",
 )  # fmt: skip
 
 

@@ -95,9 +95,10 @@ def _rows(kind: str) -> Iterator[tuple[str, str]]:
             if defaults := _defaults(registry, name):
                 yield "", ", ".join(map("=".join, defaults.items()))
     elif kind == "evaluators":
-        from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS  # here, as short help needs no torch
+        # here, as short help needs no torch
+        from graphcl.evaluate import COPY_EVALUATORS, EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS
 
-        for name, evaluator in {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}.items():
+        for name, evaluator in {**EVALUATORS, **COPY_EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}.items():
             yield name, (inspect.getdoc(evaluator) or "").split("\n")[0]
     elif kind == "datasets":
         from graphcl.datasets import dataset_names

@@ -126,13 +126,14 @@ def _facts(spec: Mapping[str, Any], registry: Registry) -> Mapping[str, str]:
 
 def _invalid_values(config: Config) -> Iterator[str]:
     """Yield the problems of single settings."""
-    from graphcl.evaluate import EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS  # imported here, as help needs no torch
+    # imported here, as help needs no torch
+    from graphcl.evaluate import COPY_EVALUATORS, EVALUATORS, NODE_EVALUATORS, SPLIT_EVALUATORS
 
     if config.resume and config.out is None:
         yield "`resume` needs the run folder, as in --resume FOLDER."
     if config.loss.get("reduction", "mean") != "mean":
         yield f"`loss.reduction` must be 'mean' for training, got {config.loss['reduction']!r}."
-    known = {**EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}
+    known = {**EVALUATORS, **COPY_EVALUATORS, **SPLIT_EVALUATORS, **NODE_EVALUATORS}
     for name in config.eval:
         if name not in known:
             yield f"`eval`: unknown evaluator {name!r}; {nearest(name, known)}."

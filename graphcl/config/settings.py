@@ -146,7 +146,7 @@ class Scoring(Settings):
     """Seeds, evaluators and folds of a run."""
 
     seeds: Seeds = [0, 1, 2, 3, 4]
-    """seeds, as 0 1 2 or 0-4; one training each"""
+    """seeds, as 0 1 2 or 0-4; one training each; without labels, default 0"""
     eval: Evaluators = ["svm"]
     """evaluators, one or more, see --help evaluators"""
     evaluation: Evaluation = Evaluation()

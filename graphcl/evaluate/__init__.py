@@ -12,6 +12,7 @@ from types import MappingProxyType, ModuleType
 
 from graphcl.evaluate import graphs, nodes
 from graphcl.evaluate.folds import usable_folds
+from graphcl.evaluate.graphs.instance import instance
 from graphcl.evaluate.graphs.knn import knn
 from graphcl.evaluate.graphs.logreg import logreg
 from graphcl.evaluate.graphs.majority import majority
@@ -61,8 +62,11 @@ SPLIT_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_on
 """The evaluators on the split of a benchmark, by name."""
 NODE_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType(_functions(nodes))
 """The evaluators of nodes only, by name; one with the argument `split` needs a public split."""
+COPY_EVALUATORS: Mapping[str, Callable[..., FoldScores]] = MappingProxyType({"instance": instance})
+"""The evaluators of graphs by augmented copies, by name; they need no labels."""
 
 __all__ = [
+    "COPY_EVALUATORS",
     "EVALUATORS",
     "LOWER",
     "METRICS",
@@ -75,6 +79,7 @@ __all__ = [
     "Summary",
     "best_row",
     "holm",
+    "instance",
     "knn",
     "logreg",
     "majority",

@@ -20,6 +20,7 @@ METRICS = {
     "nmi": "NMI %",
     "ari": "ARI %",
     "mrr": "MRR %",
+    "recall_at_1": "recall@1 %",
 }
 """Display name of each metric."""
 LOWER = {"rmse", "mae"}

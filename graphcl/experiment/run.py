@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphcl.config import Config
+from graphcl.config.settings import Evaluation
 from graphcl.datasets import load_dataset
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.groups import describe_groups
@@ -59,7 +60,7 @@ class RunResult:
 
     @property
     def accuracy(self) -> float:
-        """Mean test score of the trained encoder by the first evaluator; InputError if nothing was scored."""
+        """Mean test score of the trained encoder by the first evaluator of labels or groups; InputError without any."""
         return summarise(self._trained).mean
 
     @property
@@ -69,12 +70,13 @@ class RunResult:
 
     @property
     def _trained(self) -> list[FoldScores]:
-        """Scores of the trained encoder by the first evaluator, one per seed."""
-        scores = next(iter(self.scores.values()), {}).get("trained")
-        if not scores and self.scores:
-            raise InputError("nothing was trained, as `epochs` is 0; `rows` has the scores without training.")
+        """Scores of the trained encoder by the first evaluator of labels or groups, one per seed."""
+        rows = next((rows for name, rows in self.scores.items() if name != "instance"), None)
+        if rows is None:
+            raise InputError("the graphs have no class labels, so there is no accuracy; use the files in `folder`.")
+        scores = rows.get("trained")
         if not scores:
-            raise InputError("the graphs have no class labels, so there are no scores; use the files in `folder`.")
+            raise InputError("nothing was trained, as `epochs` is 0; `rows` has the scores without training.")
         return scores
 
 
@@ -124,7 +126,15 @@ def _completed(config: Config, dataset: GraphDataset, group: Group) -> Config:
     if dataset.groups is not None:
         unused = "; --positives group trains on them" if config.positives == "views" else ""
         print(f"groups: {describe_groups(dataset.groups)}{unused}")
-    config = config.model_copy(update={"features": dataset.features})
+    config = config.model_copy(update={"features": dataset.features, **_without_labels(config, dataset)})
     dry_run(config, dataset, ranks=group.size)
     warn_of_columns(config, dataset)
-    return with_usable_evaluation(config, dataset)
+    return with_usable_evaluation(config, dataset, copies=True)
+
+
+def _without_labels(config: Config, dataset: GraphDataset) -> dict[str, Any]:
+    """Return the settings to update without labels and groups: one seed by default; of graphs, scores by copies."""
+    if dataset.scored or dataset.groups is not None:
+        return {}
+    one = {} if "seeds" in config.model_fields_set else {"seeds": [0]}
+    return one if dataset.rows == "nodes" else {**one, "eval": ["instance"], "evaluation": Evaluation()}

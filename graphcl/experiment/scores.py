@@ -20,6 +20,7 @@ from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.molecules.fingerprints import descriptors, ecfp4, ecfp4_counts
 from graphcl.errors import InputError
 from graphcl.evaluate import (
+    COPY_EVALUATORS,
     EVALUATORS,
     NODE_EVALUATORS,
     SPLIT_EVALUATORS,
@@ -30,6 +31,7 @@ from graphcl.evaluate import (
 )
 from graphcl.experiment.build import restricted
 from graphcl.experiment.context import Context, Scores
+from graphcl.experiment.copies import WithCopies, score_copies
 from graphcl.experiment.kernels import kernel_scores
 from graphcl.experiment.split import grouped_parts, training_graphs
 from graphcl.graphs.statistics import bag_of_labels, graph_statistics
@@ -60,24 +62,27 @@ def reference_embeddings(
     config: Config,
     dataset: GraphDataset,
     model: ContrastiveModel,
-    whole: Iterable[Batch],
+    whole: WithCopies,
     seed: int,
     rows: Collection[str],
 ) -> dict[str, Tensor]:
     """Compute reference embeddings, which need no training, and return name -> embeddings `[n, columns]`.
 
-    `whole` is a loader of all graphs in the order of the data set, and `seed` that of the shuffle for calibration. Of
-    the `rows`, those that do not fit are skipped, such as `calibrated` without BatchNorm.
+    `whole` is a loader of all graphs in the order of the data set and of m copies, whose embeddings `[m, columns]`
+    follow; fingerprints and descriptors have the n rows of the graphs only. `seed` is that of the shuffle for
+    calibration. Of the `rows`, those that do not fit are skipped, such as `calibrated` without BatchNorm.
     """
     found = {
         name: reference(whole, config.max_degree)
         for name, reference in _WITHOUT_ENCODER[dataset.rows].items()
         if name in rows and (name != "bag" or "retrieval" in config.eval)
     }
+    if "statistics" in found:  # without the columns that are zero for all graphs, but not for all copies
+        found["statistics"] = found["statistics"][:, (found["statistics"][: len(dataset)] != 0).any(dim=0)]
     if "untrained" in rows:
         found["untrained"], _ = embed(model, whole)
     if "calibrated" in rows and has_batchnorm(model.encoder):
-        found["calibrated"], _ = embed(calibrated(config, dataset, model, seed, whole), whole)
+        found["calibrated"], _ = embed(calibrated(config, dataset, model, seed, whole.graphs), whole)
     smiles = dataset._data.get("smiles")
     if isinstance(smiles, list) and dataset._indices is None and find_spec("rdkit"):
         classical = {"ecfp4": ecfp4, "ecfp4_counts": ecfp4_counts, "descriptors": descriptors}
@@ -112,8 +117,9 @@ def calibrated(
 def score_rows(
     config: Config, dataset: GraphDataset, embeddings: Mapping[str, Tensor], seed: int, context: Context
 ) -> Scores:
-    """Score the embeddings (row -> `[n, H]`) with every evaluator; return evaluator -> row -> score, {} without labels.
+    """Score embeddings (row -> `[n, H]`) with every evaluator; return evaluator -> row -> score, {} if none fits.
 
+    `instance` scores the rows `[n + m, H]` that have embeddings of m copies too; other evaluators see the n graphs.
     With the embeddings `statistics` or `raw`, the rows that need no embeddings are scored too: the majority class; for
     retrieval, a random order and kernels. `context` holds the number of threads
     of the evaluators, `workers`, and `on_fold`, which is called after every inner fold.
@@ -123,6 +129,10 @@ def score_rows(
     found: Scores = {name: {} for name in config.eval}
     y = dataset.y if dataset.scored else None
     for name, scores in found.items():
+        if name == "instance":
+            copied = {row: h for row, h in embeddings.items() if len(h) > len(dataset)}
+            scores |= {row: score_copies(config, dataset, h, seed) for row, h in copied.items()}
+            continue
         if embeddings.keys() & _WITHOUT_ENCODER[dataset.rows].keys():
             if name == "retrieval":
                 scores["random"] = score(config, name, torch.zeros(dataset.num_rows, 1), y, dataset, seed)
@@ -131,13 +141,14 @@ def score_rows(
                 scores["majority"] = _majority(config, dataset, name, seed)
         for row, h in embeddings.items():
             report = None if context.on_fold is None else functools.partial(context.on_fold, f"{name}, {row}")
-            scores[row] = score(config, name, h, y, dataset, seed, context.workers, report)
+            scores[row] = score(config, name, h[: dataset.num_rows], y, dataset, seed, context.workers, report)
     return found
 
 
 def is_scored(config: Config, dataset: GraphDataset) -> bool:
-    """Return whether embeddings can be scored: by classes or a benchmark's targets, or groups by retrieval."""
-    return dataset.scored or ("retrieval" in config.eval and dataset.groups is not None)
+    """Return whether embeddings can be scored: by classes, a benchmark's targets, retrieval of groups, or copies."""
+    grouped = "retrieval" in config.eval and dataset.groups is not None
+    return dataset.scored or grouped or ("instance" in config.eval and dataset.rows == "graphs")
 
 
 def score(
@@ -190,15 +201,19 @@ def fitting_evaluators(dataset: GraphDataset) -> Mapping[str, Callable[..., Fold
     return {**EVALUATORS, **usable}
 
 
-def with_usable_evaluation(config: Config, dataset: GraphDataset) -> Config:
+def with_usable_evaluation(config: Config, dataset: GraphDataset, copies: bool = False) -> Config:
     """Return the settings with at most as many folds as the smallest class has graphs, with a warning.
+
+    `copies` is whether augmented copies can be drawn, for the evaluator `instance`.
 
     Raises:
         InputError: an evaluator does not fit the data set.
     """
+    if "instance" in config.eval and not (copies and dataset.rows == "graphs"):
+        raise InputError("`eval` instance scores whole graphs in graphcl run only; drop it.")
     if not is_scored(config, dataset):
         return config
-    if unfit := [name for name in config.eval if name not in fitting_evaluators(dataset)]:
+    if unfit := [name for name in config.eval if name not in {**COPY_EVALUATORS, **fitting_evaluators(dataset)}]:
         if dataset.rows == "nodes":
             why, usual = "has no train_mask, val_mask and test_mask", "random_splits"
         elif dataset.benchmark is not None:

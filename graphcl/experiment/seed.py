@@ -30,6 +30,7 @@ from graphcl.distributed.batchnorm import synchronise
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import column_scales, make_augmentations, make_method, make_model, training_loader
 from graphcl.experiment.context import Context, Scores
+from graphcl.experiment.copies import with_copies
 from graphcl.experiment.scores import (
     EMBED_BATCH,
     calibrated,
@@ -101,18 +102,20 @@ def run_seed(
     first, second = make_augmentations(config)
     shard, order, generator = context.draws(method, seed, device)
     batches = training_loader(config, dataset, order, device, shard)
-    whole = make_loader(dataset, EMBED_BATCH, device=device, like=batches)
+    graphs, n = make_loader(dataset, EMBED_BATCH, device=device, like=batches), dataset.num_rows
+    whole = with_copies(config, dataset, graphs, seed, device)
 
     # Without scores, only the untrained embeddings are needed, for the report's map.
     wanted = set(rows) if is_scored(config, dataset) else {"untrained"} & set(rows)
     embeddings = reference_embeddings(config, dataset, model, whole, seed, wanted)
-    context.on_embeddings("before", method, whole, embeddings.get("untrained"))
+    before = embeddings.get("untrained")
+    context.on_embeddings("before", method, graphs, None if before is None else before[:n])
     epoch_scores: dict[int, dict[str, FoldScores]] = {}
 
     def score_epoch(epoch: Epoch) -> None:
         if config.score_every and epoch.epoch % config.score_every == 0:
             # ranks that score nothing embed too, as calibration may need all ranks
-            now, _ = embed(calibrated(config, dataset, model, seed, whole) if config.precise_bn else model, whole)
+            now, _ = embed(calibrated(config, dataset, model, seed, graphs) if config.precise_bn else model, whole)
             if "trained" in wanted:
                 found = score_rows(config, dataset, {"trained": now}, seed, context)
                 epoch_scores[epoch.epoch] = {name: row["trained"] for name, row in found.items()}
@@ -129,13 +132,13 @@ def run_seed(
             **config.training(),
         )
     if config.precise_bn:
-        model.load_state_dict(calibrated(config, dataset, model, seed, whole).state_dict())
+        model.load_state_dict(calibrated(config, dataset, model, seed, graphs).state_dict())
     h, y = embed(model, whole)
-    context.on_embeddings("after", method, whole, h)
+    context.on_embeddings("after", method, graphs, h[:n])
     if "trained" in wanted:
         if "descriptors" in embeddings:
-            embeddings["descriptors+trained"] = side_by_side(embeddings["descriptors"], h)
+            embeddings["descriptors+trained"] = side_by_side(embeddings["descriptors"], h[:n])
         embeddings["trained"] = h
     scores = score_rows(config, dataset, embeddings, seed, context)
     context.on_scores(scores)
-    return SeedResult(model, history, h, y, scores, epoch_scores, context.clock.seconds)
+    return SeedResult(model, history, h[:n], y, scores, epoch_scores, context.clock.seconds)

@@ -26,7 +26,7 @@ from graphcl.report.embedding_map import CLASSES, class_style, embedding_map
 from graphcl.report.gains import gain_by_seed, gains, metric_label
 from graphcl.report.run_files import EDGES, Run, read_run
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
-from graphcl.report.summary import ROWS, deviation, protocol_line, unit
+from graphcl.report.summary import AGREEMENT, ROWS, deviation, mean_rank, protocol_line, unit
 from graphcl.report.svg import css_colour, css_variables, inline
 from graphcl.system.files import write_text
 
@@ -112,19 +112,27 @@ def compare_with_defaults(config: Mapping[str, Any]) -> list[tuple[str, str, str
 def _scores(result: Mapping[str, Any]) -> Section:
     if "scores" not in result:
         return None
-    heads, figures, columns, seed_rows = [], [], [], []
+    heads, figures, head, columns, seed_rows = [], [], [""], [], []
     names = [row for row in ROWS if any(row in kept for kept in result["scores"].values())]
     trained = "trained" in names  # else `epochs` is 0
+    paired = trained and {*result["scores"]} != {"instance"}
     for evaluator, kept in result["scores"].items():
         rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names if row in kept}
         best, several = kept["best_reference"], len(kept["per_seed"]) > 1
         shown = "trained" if trained else best
-        number = f"{kept[shown]['mean']:.2f}"
+        # recall at 1 says nothing about classes, so it is no headline
+        number = "" if evaluator == "instance" else f"{kept[shown]['mean']:.2f}"
         spreads = {row: f" ± {deviation(kept[row])}" if several else "" for row in rows}
+        head.append(f"{evaluator}, {metric_label(kept['metric'])}")
         columns.append([f"{kept[row]['mean']:.2f}{spreads[row]}" if row in rows else "-" for row in names])
-        verdict = f"Nothing was trained; the best row without training is that of the {ROWS[best]}."
-        before, after = rows["untrained"], rows[shown]
-        if trained:
+        spread = f"{spreads[shown]} over {len(kept['per_seed'])} seeds" if several else ", one seed"
+        interval = f"{unit(kept['metric'])}{spread}, {evaluator}"
+        before, after, gained = rows["untrained"], rows[shown], trained and evaluator != "instance"
+        if evaluator == "instance":
+            head.append("effective rank")
+            columns.append([f"{mean_rank(kept, row):.1f}" if row in rows else "-" for row in names])
+            verdict = AGREEMENT
+        elif gained:
             over = _gain(after, rows[best])
             verdict = f"{_verdict(after, rows[best])} the best row without training ({ROWS[best]}): {over}."
             columns[-1] += [_gain(after, before), f"{over} ({ROWS[best]})"]
@@ -133,20 +141,21 @@ def _scores(result: Mapping[str, Any]) -> Section:
             figures.append([(label, gains(evaluator, before, after))])
             if several:
                 figures[-1].append((f"{title}, of each seed", gain_by_seed(title, before, after)))
-        spread = f"{spreads[shown]} over {len(after)} seeds" if several else ", one seed"
-        interval = f"{unit(kept['metric'])}{spread}, {evaluator}"
+        else:
+            verdict = f"Nothing was trained; the best row without training is that of the {ROWS[best]}."
         heads.append({"number": number, "interval": interval, "verdict": verdict})
         for i, score in enumerate(after):
             means = (f"{rows[row][i].mean:.2f}" if row in rows else "-" for row in names)
-            gain = [f"{paired_gain([score], [before[i]]).mean:+.2f}"] if trained else []
+            gain = [f"{paired_gain([score], [before[i]]).mean:+.2f}" if gained else "-"] if paired else []
             seed_rows.append((evaluator, score.seed, *means, *gain))
     labels = [ROWS[row] for row in names]
-    over_rows = ["gain over the untrained encoder", "gain over the best row without training"] if trained else []
+    over_rows = ["gain over the untrained encoder", "gain over the best row without training"] if paired else []
     return {
         "heads": heads,
-        "head": ["", *(f"{name}, {metric_label(kept['metric'])}" for name, kept in result["scores"].items())],
-        "rows": list(zip([*labels, *over_rows], *columns, strict=True)),
+        "head": head,
+        "rows": list(itertools.zip_longest([*labels, *over_rows], *columns, fillvalue="-")),
         "protocol": protocol_line(result),
+        "paired": paired,
         "legend": [("untrained", UNTRAINED, "o"), ("trained", TRAINED, "o"), ("one seed", MUTED, "-")],
         "figures": figures,
         "seed_head": ["evaluator", "seed", *labels, *over_rows[:1]],

@@ -100,6 +100,9 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
     """Return the lines of the table of scores: for each evaluator, the `rows` (row -> label), then the gains."""
     on_folds, lines, metric = "folds" in result, list[str](), None
     for evaluator, scores in result["scores"].items():
+        if evaluator == "instance":
+            lines += _copy_lines(scores, rows)
+            continue
         if scores["metric"] != metric:
             metric = scores["metric"]
             head = f"{'':40}{METRICS[metric]:>12}{'± seeds':>10}{'± folds' if on_folds else '':>10}"
@@ -120,11 +123,32 @@ def table_lines(result: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]
     return lines
 
 
+def _copy_lines(scores: Mapping[str, Any], rows: Mapping[str, str]) -> list[str]:
+    """Return the lines of the table of scores by `instance`, and what they say about the rows."""
+    lines = [f"{'':40}{METRICS[scores['metric']]:>12}{'± seeds':>10}{'effective rank':>16}"]
+    for name, label in rows.items():
+        if (row := scores.get(name)) is not None:
+            figures = f"{row['mean']:12.2f}{deviation(row):>10}{mean_rank(scores, name):16.1f}"
+            lines.append(f"{f'instance, {label}':40}{figures}")
+    return [*lines, AGREEMENT]
+
+
+def mean_rank(scores: Mapping[str, Any], row: str) -> float:
+    """Return the mean effective rank over seeds of a row scored by `instance`."""
+    ranks = [each[row]["figures"]["effective_rank"] for each in scores["per_seed"]]
+    return float(sum(ranks) / len(ranks))
+
+
 def deviation(summary: Mapping[str, Any]) -> str:
     """Return the standard deviation over seeds as text, or `-` for a single seed."""
     return f"{summary['std_seeds']:.2f}" if len(summary["seeds"]) > 1 else "-"
 
 
+AGREEMENT = (
+    "recall@1 does not tell which row to use: on ten labelled sets, its best row was the most accurate in 2, by chance "
+    "2.5 (docs/studies/without_labels.md); an effective rank near 1 means a collapsed embedding."
+)
+"""What the order of rows by `instance` says about their accuracies, measured by `docs/studies/without_labels.md`."""
 SPLITS = {
     "random_splits": "20 random splits into 10, 10 and 80 %, C by validation",
     "public_split": "the public split, C by validation",
@@ -139,10 +163,16 @@ _CHOSEN = {"knn": "k", "retrieval": "scale"}
 def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
     """Return the evaluation protocol in one line; the validation part selects `split_chooses`, such as `epoch`."""
     parts = []
+    if copies := result.get("copies"):
+        used = "did not use" if copies["unused_in_training"] else "used too"
+        drawn_by = f"{', '.join(copies['augmentations'])}, which training {used}"
+        count, graphs = copies["copied"], copies["graphs"]
+        source = f"all {graphs}" if count == graphs else f"{count} of {graphs}"
+        parts = [f"copies of {source} graphs by {drawn_by}, found by cosine"]
     if groups := result.get("group_split"):
         train, valid, test = groups.values()
         sizes = f"{train} training graphs, settings by {valid} for validation, retrieval among {test} test graphs"
-        parts = [f"split by group: {sizes}"]
+        parts.append(f"split by group: {sizes}")
     if "split" in result:
         train, valid, test = result["split"].values()
         parts.append(f"split: {train} training graphs, {split_chooses} by {valid} for validation, scored on {test}")
@@ -151,7 +181,7 @@ def protocol_line(result: Mapping[str, Any], split_chooses: str = "C") -> str:
     if result["inner_folds"] is None:
         return f"{result['folds']} stratified folds, {split_chooses} by the next fold"
     parts += dict.fromkeys(SPLITS[name] for name in result["scores"] if name in SPLITS)
-    apart = {"retrieval"} if groups else set()
+    apart = {"instance", "retrieval"} if groups else {"instance"}
     if on_folds := [name for name in result["scores"] if name not in SPLITS.keys() | apart]:
         chosen = " and ".join(dict.fromkeys(_CHOSEN.get(name, "C") for name in on_folds))
         parts.append(f"{result['folds']} stratified folds, {chosen} by an inner {result['inner_folds']}-fold grid")

@@ -265,8 +265,8 @@ def test_a_checkpoint_resumes_on_either_device(first, later, dataset, tmp_path):
 
 def test_a_run_the_estimator_and_its_files(dataset, tmp_path):
     InMemoryDataset.save(GRAPHS, str(tmp_path / "own.pt"))
-    settings = {"dataset": str(tmp_path / "own.pt"), "out": str(tmp_path / "run"), "eval": ["knn"], "report": False}
-    settings |= {"seeds": [0], "epochs": 1, "batch_size": 16, "deterministic": True, "precise_bn": True}
+    settings = {"dataset": str(tmp_path / "own.pt"), "out": str(tmp_path / "run"), "seeds": [0], "report": False}
+    settings |= {"epochs": 1, "batch_size": 16, "deterministic": True, "precise_bn": True, "eval": ["knn", "instance"]}
     result = run_all(make_config({**settings, "device": "cuda"}))
     assert 0 < result.accuracy <= 100
     found = []

@@ -114,14 +114,17 @@ def cosines_of(rows: np.ndarray) -> SimilarityOf:
     """Return the function from whether to standardise columns, and the training rows, to cosines of `rows [n, D]`."""
 
     def similarity(scale: bool, train: np.ndarray) -> Similarity:
-        z = rows
-        if scale:
-            mean, deviation = rows[train].mean(0), rows[train].std(0)
-            # a deviation that is only rounding would make a constant column the largest
-            z = (rows - mean) / np.where(deviation > 1e-9 * np.abs(mean), deviation, np.inf)
-        return cosines(torch.from_numpy(unit_rows(z)))
+        return cosines(torch.from_numpy(unit_rows(standardised(rows, rows[train]) if scale else rows)))
 
     return similarity
+
+
+def standardised(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Return `rows [n, D]` with columns standardised by mean and deviation over `like [m, D]`; constant ones are 0."""
+    mean, deviation = like.mean(0), like.std(0)
+    # a deviation that is only rounding would make a constant column the largest
+    scaled: np.ndarray = (rows - mean) / np.where(deviation > 1e-9 * np.abs(mean), deviation, np.inf)
+    return scaled
 
 
 def retrieval_on_parts(

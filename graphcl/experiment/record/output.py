@@ -21,6 +21,7 @@ from graphcl.distributed.launch import Group
 from graphcl.errors import InputError, Stopped
 from graphcl.experiment.build import describe
 from graphcl.experiment.context import Context, OnFold, Scores
+from graphcl.experiment.copies import describe_copies
 from graphcl.experiment.fingerprint import data_fingerprint
 from graphcl.experiment.record.progress import epoch_bar, fold_bar
 from graphcl.experiment.record.run_folder import RunFolder
@@ -135,10 +136,13 @@ class RunOutput(Output):
                 for epoch, each in result.epoch_scores.items()
             }
         history = folder.epochs.history(seeds)
-        how = protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark)
+        how, on_folds = dict[str, Any](), {*config.eval} - {"instance"}
         if "retrieval" in config.eval and (parts := grouped_parts(dataset)) is not None:
-            rest = {} if config.eval == ["retrieval"] else how
-            how = {**rest, "group_split": {part: len(graphs) for part, graphs in parts.items()}}
+            how, on_folds = {"group_split": {part: len(each) for part, each in parts.items()}}, on_folds - {"retrieval"}
+        if "instance" in config.eval:
+            how["copies"] = describe_copies(config, dataset)
+        if on_folds:
+            how |= protocol(config.evaluation.folds, config.evaluation.inner_folds, dataset.benchmark)
         total = sum(epoch.seconds for epoch in history)
         folder.add_result({
             "seeds": seeds,
@@ -161,7 +165,9 @@ class RunOutput(Output):
             print("\n".join(score_lines(result)))
         else:
             advice = "" if self.dataset.groups is None else " --eval retrieval scores groups."
-            print(f"These graphs have no class labels, so the embeddings are saved but not scored.{advice}")
+            print(
+                f"These {self.dataset.rows} have no class labels, so the embeddings are saved but not scored.{advice}"
+            )
         spent = ", ".join(f"{stage} {value:.1f} s" for stage, value in self.seconds.items())
         print(f"saved in {self.path}/; {spent}; median epoch {result['epoch_seconds']:.3f} s")
         if self.config.report:
@@ -171,7 +177,9 @@ class RunOutput(Output):
                 print(f"report: {write_report(self.folder.path)}")
             except InputError as error:
                 print(f"no report.html: {error}")
-        if self.config.seeds == [0] and not registering_modules():  # a command would not know a script's loss
+        by_labels = {*result.get("scores", {})} - {"instance"}
+        # a command would not know a script's loss
+        if self.config.seeds == [0] and by_labels and not registering_modules():
             print(f"one seed of five: graphcl run --resume {self.path} --seeds 0-4 adds the others")
         if better := _next_try(self.config, self.dataset, result):
             print(better)
@@ -257,7 +265,8 @@ def _added(seconds: Mapping[str, float], more: Mapping[str, float]) -> dict[str,
 
 def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) -> str | None:
     """Return advice if no evaluator scores the trained encoder above the best row without training, else None."""
-    scores = [each for each in result.get("scores", {}).values() if "trained" in each]
+    of_labels = (each for name, each in result.get("scores", {}).items() if name != "instance")
+    scores = [each for each in of_labels if "trained" in each]
     if not scores or any(each["gain_over_best"]["mean"] > 0 for each in scores) or dataset.rows != "graphs":
         return None
     recipe = [] if config.name == "best" else ["--config best"]
