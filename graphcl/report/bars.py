@@ -31,7 +31,8 @@ def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, 
 
     wide = max(map(len, rows), default=0)
     across = 2 if len(columns) == 4 else 3
-    figure, axes = panels(len(columns), 2.7 + 0.055 * min(wide, 40), max(1.7, 1.15 + 0.28 * len(rows)), across)
+    width = max(2.7 + 0.055 * min(wide, 40), 4.2 if len(columns) == 1 else 0)  # the legend needs room
+    figure, axes = panels(len(columns), width, max(1.7, 1.15 + 0.28 * len(rows)), across)
     figure.suptitle(title, x=0.01, ha="left", weight="bold", fontsize=10)
     for number, (axis, (column, entries)) in enumerate(zip(axes, columns.items(), strict=True)):
         for place, bar in enumerate(entries):
@@ -49,7 +50,7 @@ def bars(columns: Mapping[str, Sequence[Bar]], rows: Sequence[str], title: str, 
         Line2D([], [], ls="", color=INK, alpha=0.55, marker="o", ms=3, label="a seed"),
         Line2D([], [], color=TRAINED, lw=1.6, label="± standard deviation over seeds"),
     ]
-    figure.legend(handles=marks, loc="outside lower left", ncols=2 if len(columns) < 3 else 5)
+    figure.legend(handles=marks, loc="outside lower left", ncols=5 if min(len(columns), across) == 3 else 2)
     return figure
 
 
