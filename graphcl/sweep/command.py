@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_arguments
 from graphcl.experiment.fingerprint import file_digests, named_files
+from graphcl.experiment.scores import with_usable_evaluation
 from graphcl.report.summary import unit
 from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
 from graphcl.sweep.markdown import to_markdown
@@ -155,14 +157,18 @@ def _run(request: Request) -> int:
 
 
 def _check_datasets(cells: Sequence[Cell], records: Records) -> None:
-    """Load every data set once, so that unusable or changed data is reported once and not by each of its cells."""
+    """Load every data set once, so that data that is changed or does not fit the evaluators is reported once."""
     known, loaded = known_data(records), set()
     for cell in cells:
         arguments = load_arguments(cell.config)
         if (key := (*arguments.items(), *named_files(cell.config))) in loaded:
             continue
         print(f"loading {arguments['source']} ...", flush=True)
-        data = {"dataset": load_scored(**arguments)[1], "files": file_digests(cell.config)}
+        dataset, fingerprint = load_scored(**arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each cell warns of fewer folds
+            with_usable_evaluation(cell.config, dataset)
+        data = {"dataset": fingerprint, "files": file_digests(cell.config)}
         if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
             raise InputError(changed)
         loaded.add(key)

@@ -259,6 +259,7 @@ MISTAKES = [
     (f"{TWO} --out here", "here is not empty and not a sweep folder"),
     (f"{TWO} --device cuda:63 --out x", "`device` is cuda:63, but torch sees"),
     ("--loss dcl --dataset bare.pt --out x", "bare has no class labels, so a sweep cannot score it; use graphcl"),
+    ("--loss dcl hcl --dataset own.pt --eval instance --out x", "`eval` instance scores whole graphs in graphcl run"),
     (f"{TWO} --out used", "used is in use by another sweep; wait for it, or pass another --out."),
 ]
 
