@@ -1,4 +1,4 @@
-"""Measure what training adds beside WL-OA: python benchmarks/studies/mixed_kernels.py --mirror ../shared/tu
+"""Measure what training adds to WL-OA: python benchmarks/studies/mixed_kernels.py --mirror ../shared/tu
 
 A mixture is the mean of two normalised kernels: WL-OA (see `wl.py`) and the RBF kernel that the SVM evaluator computes
 of an embedding. `graphcl.run` trains the encoder and scores each embedding alone; a finished run in OUT/runs is used.

