@@ -85,8 +85,9 @@ def embedded(tmp_path):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name)
 def test_the_python_of_a_page_runs_as_one_script(page, tmp_path, monkeypatch, own_names, quick, embedded):
-    if "import faiss" in page.read_text():
-        pytest.importorskip("faiss")
+    for needed in ("faiss", "rdkit"):
+        if f"import {needed}" in page.read_text() or f"from {needed}" in page.read_text():
+            pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
     source = "\n".join(blocks(page, "python"))
     exec(compile(source, str(page), "exec"), {"__name__": "__main__"})

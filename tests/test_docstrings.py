@@ -10,7 +10,11 @@ import pytest
 import graphcl
 
 MODULES = ["graphcl", *(module.name for module in pkgutil.walk_packages(graphcl.__path__, "graphcl."))]
-OPTIONAL = {"graphcl.lightning": ["pytorch_lightning"], "graphcl.graphgym": ["pytorch_lightning", "yacs"]}
+OPTIONAL = {
+    "graphcl.lightning": ["pytorch_lightning"],
+    "graphcl.graphgym": ["pytorch_lightning", "yacs"],
+    "graphcl.estimator": ["rdkit"],
+}
 
 
 def has_example(name):

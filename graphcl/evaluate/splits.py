@@ -79,8 +79,8 @@ def group_split(
         graph.append(known)
         key.append(first + numbers)
         first += int(numbers.max(initial=-1)) + 1
-    ends = np.concatenate(graph), np.concatenate(key)
-    joined = csr_array((np.ones(len(ends[0]), np.int8), ends), shape=(first, first))
+    rows, columns = (np.concatenate(each).astype(np.int32) for each in (graph, key))  # SciPy 1.11 fails with int64
+    joined = csr_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(first, first))
     unit = np.unique(connected_components(joined, directed=False)[1][:n], return_inverse=True)[1].reshape(-1)
     sizes = np.bincount(unit)
     if len(sizes) < 3:

@@ -2,6 +2,7 @@
 
 import networkx as nx
 import numpy as np
+import pytest
 import torch
 from torch_geometric.data import Data, InMemoryDataset
 
@@ -18,6 +19,7 @@ def graph(group=None, nodes=3):
 
 
 def test_every_form_of_the_same_groups(tmp_path, monkeypatch):
+    pytest.importorskip("rdkit", reason="rdkit is not installed")
     graphs = [graph(name) for name in NAMES]
     torch.save(graphs, tmp_path / "list.pt")
     InMemoryDataset.save([graph(name or "d") for name in NAMES], str(tmp_path / "collated.pt"))

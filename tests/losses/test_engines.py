@@ -378,6 +378,7 @@ def test_nothing_is_as_large_as_the_similarities(small_tiles):
 @pytest.mark.skipif(interpreted or DEVICE == "cuda", reason="the kernels run in this process")
 def test_the_kernels_in_the_interpreter():
     """A process of its own runs all tests of the kernels, as Triton reads the variable when it is imported."""
+    pytest.importorskip("triton", "3.1", reason="the interpreter of Triton 3.0 does not run them")
     command = [sys.executable, "-m", "pytest", "-k", "triton and not interpreter", __file__]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TRITON_INTERPRET": "1"}, cwd=ROOT)
     assert done.returncode == 0, done.stdout

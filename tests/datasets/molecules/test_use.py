@@ -1,7 +1,6 @@
 """Test molecules as a chemist passes them: columns with gaps, one molecule, salts, duplicates."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
@@ -10,7 +9,9 @@ from graphcl.__main__ import main
 from graphcl.models import saved
 from tests.datasets.graphs import one_line
 
+pytest.importorskip("pandas", reason="pandas is not installed")
 pytest.importorskip("rdkit", reason="rdkit is not installed")
+import pandas as pd
 from rdkit import Chem
 
 from graphcl.datasets.molecules.duplicates import count_duplicates
