@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import re
 import sys
 import textwrap
@@ -129,9 +128,9 @@ class Command(Generic[S]):
         """Print the help text or the version if an argument requests it; return whether anything was printed."""
         if asked := [place for place, argument in enumerate(arguments) if argument in ("--help", "-h")]:
             name = next(iter(arguments[asked[0] + 1 :]), "").replace("--", "")
-            if "--import" in (before := arguments[: asked[0]]):
-                files = before[before.index("--import") + 1 :]
-                import_files(itertools.takewhile(lambda each: not each.startswith("--"), files))
+            before = arguments[: asked[0]]
+            if any(each.startswith("--import") for each in before):
+                import_files(file for key, files in self.split(before)[1] if key == "imports" for file in files)
             print(self.topic(name) if self.topic and name not in ("", "all") else self.help(name == "all"), end="")
         elif "--version" in arguments:
             print(f"graphcl {__version__}")

@@ -111,8 +111,10 @@ def _plain(table: Table) -> dict[str, dict[str, float]]:
             of_row[table.datasets[place]] = _finished(entry)
     plain = {}
     for name, rows in found.items():
-        distinct = {tuple(sorted(values.items())): row for row, values in reversed(rows.items())}
-        for values, row in reversed(distinct.items()):
+        distinct: dict[tuple[tuple[str, float], ...], str] = {}
+        for row, means in rows.items():
+            distinct.setdefault(tuple(sorted(means.items())), row)
+        for values, row in distinct.items():
             plain[name if len(distinct) == 1 else f"{name}, {row}"] = dict(values)
     return plain
 

@@ -17,7 +17,7 @@ from graphcl.report.score_lines import score_lines
 from graphcl.report.svg import to_svg
 from graphcl.sweep.across import across
 from graphcl.sweep.plan import Plan
-from graphcl.sweep.table import Entry, Table, merit
+from graphcl.sweep.table import Entry, Table, by_axis, merit
 from graphcl.sweep.texts import metric_names
 from graphcl.system.files import write_text
 
@@ -44,10 +44,10 @@ def write_figures(folder: Path, plan: Plan, tables: Mapping[str, Table]) -> list
             if found := across(table):
                 title = f"{name}: mean ranks over {len(found.datasets)} data sets"
                 drawn[f"figures/{name}-ranks.svg"] = rank_diagram(found.ranks, found.critical_difference, title)
-    (folder / "figures").mkdir(exist_ok=True)
     for name, kind in itertools.product(tables, ("", "-lines", "-heat", "-ranks")):
         (folder / "figures" / f"{name}{kind}.svg").unlink(missing_ok=True)
     for name, figure in drawn.items():
+        (folder / "figures").mkdir(exist_ok=True)
         write_text(folder / name, to_svg(figure))
     return list(drawn)
 
@@ -71,7 +71,7 @@ def lines_of(plan: Plan, table: Table) -> Any:
     plots: dict[str, dict[str, dict[float, Entry]]] = {}
     best: dict[str, Entry] = {}
     for (row, column), entry in table.entries.items():
-        where = {**dict(zip(table.header, row, strict=True)), table.layout.columns: column}
+        where = by_axis(table.layout, row, column)
         place = table.datasets[row, column]
         label = ", ".join(each for axis, each in where.items() if axis not in (along, "dataset")) or "trained"
         plots.setdefault(place, {}).setdefault(label, {})[float(where[along])] = entry
@@ -95,7 +95,7 @@ def heat_map_of(plan: Plan, table: Table) -> Any:
     values: dict[str, np.ndarray] = {}
     below: dict[str, set[float | None]] = {}
     for (row, column), entry in table.entries.items():
-        where = {**dict(zip(table.header, row, strict=True)), plan.table.columns: column}
+        where = by_axis(table.layout, row, column)
         rest = ", ".join(label for axis, label in where.items() if axis not in (down, along)) or table.evaluator
         grid = values.setdefault(rest, np.full((len(ys), len(xs)), math.nan))
         if entry.mean is not None:
