@@ -157,7 +157,7 @@ def tables(lines):
             ]
         found = "-" if rule == "labels" else f"{hit:g} of {len(sets)}"  # the means over seeds would be its own
         rules.append([rule, *cells, found, f"{np.mean(points):.2f}", f"{np.max(points):.1f}"])
-    head = ["data set", "seeds", *(f"{row}" for row in ROWS), "tau, recall", "tau, rank"]
+    head = ["data set", "seeds", *ROWS, "tau, recall", "tau, rank"]
     of_rules = [
         "row with the highest",
         "tau",

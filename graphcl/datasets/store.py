@@ -54,7 +54,7 @@ def find_invalid(
         nodes.
 
     Raises:
-        InputError: there is no graph, or the attributes are inconsistent.
+        InputError: the data set is empty, or its attributes are inconsistent.
     """
     if not isinstance(given, Data):
         got = f"{type(given).__name__}{unsupported(given) or ''}"

@@ -120,7 +120,7 @@ def _scores(result: Mapping[str, Any]) -> Section:
         rows = {row: [FoldScores.of(each[row]) for each in kept["per_seed"]] for row in names if row in kept}
         best, several = kept["best_reference"], len(kept["per_seed"]) > 1
         shown = "trained" if trained else best
-        # recall at 1 says nothing about classes, so it is no headline
+        # recall at 1 does not measure classes, so the page does not start with it
         number = "" if evaluator == "instance" else f"{kept[shown]['mean']:.2f}"
         spreads = {row: f" ± {deviation(kept[row])}" if several else "" for row in rows}
         head.append(f"{evaluator}, {metric_label(kept['metric'])}")

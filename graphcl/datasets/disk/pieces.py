@@ -35,7 +35,7 @@ def pieces(source: Iterable[object], name: str, settings: Loading, invalid: list
     """Yield each piece of consecutive graphs as a data set; append the invalid graphs that are left out to `invalid`.
 
     Raises:
-        InputError: `features` includes degrees, or there is no graph; see also `prepare`.
+        InputError: `features` includes degrees, or `source` is empty; see also `prepare`.
     """
     if "degree" in settings.features:
         raise InputError(f"`features` {settings.features!r} needs all graphs at once; give `x` in the graphs.")
