@@ -193,7 +193,7 @@ class GraphDataset(InMemoryDataset):
         for key, value in sorted(parts.items()):
             if isinstance(value, Tensor):
                 digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
-                self._add_bytes(digest, key, value.detach().cpu().flatten().view(torch.uint8))
+                self._add_bytes(digest, key, value.detach().cpu().contiguous().flatten().view(torch.uint8))
         sizes = {"graphs": len(self), "nodes": self._data.x.size(0), "edges": self._data.edge_index.size(1)}
         return {**sizes, "digest": digest.hexdigest()[:16]}
 

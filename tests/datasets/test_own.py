@@ -207,6 +207,7 @@ def test_folder_of_files(tmp_path, refused):
     graphs[3].id = 7
     for name, content in (("b", graphs[0]), ("a-1", graphs[1:3]), ("c", [graphs[3]]), ("pre_filter", "None")):
         torch.save(content, tmp_path / f"{name}.pt")
+    (tmp_path / "._a-1.pt").write_bytes(b"\0\5\x16\7Mac OS X")  # macOS writes such files onto other disks
     dataset = load_dataset(tmp_path)
     assert (dataset.name, dataset.ids.tolist()) == (tmp_path.name, ["a-1/0", "a-1/1", "b", "7"])
     assert [each.num_nodes for each in dataset] == [3, 4, 2, 5]

@@ -32,7 +32,7 @@ from graphcl.errors import InputError, reason
 
 
 @checked
-@keywords(Loading, ["categories", *Table.model_fields])
+@keywords(Loading, ["tu_features", "categories", *Table.model_fields])
 def write_on_disk(
     source: object,
     folder: str | os.PathLike[str],
@@ -58,9 +58,9 @@ def write_on_disk(
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
-        **settings: `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see `load_dataset`.
-            Molecules are parsed and written in chunks; the SMILES themselves are not kept. `invalid.csv` in the folder
-            lists invalid rows or graphs.
+        **settings: `tu_features`, `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see
+            `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
+            `invalid.csv` in the folder lists invalid rows or graphs.
 
     Returns:
         The data set, opened with `open_on_disk`.
