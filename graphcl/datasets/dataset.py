@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from graphcl.datasets.invalid import Invalid
+from graphcl.errors import one_line
 from graphcl.graphs.columns import Scale, column_scale, standardise
 
 Collated = tuple[Data, dict[str, Tensor] | None]
@@ -88,7 +89,7 @@ class GraphDataset(InMemoryDataset):
     ) -> None:
         super().__init__()
         self._data, self.slices = data, slices
-        self.name, self.features, self.classes = name, features, classes
+        self.name, self.features, self.classes = one_line(name), features, classes
         self.degree_columns, self.benchmark = degree_columns, benchmark
 
     @property
@@ -122,13 +123,17 @@ class GraphDataset(InMemoryDataset):
 
     @property
     def ids(self) -> np.ndarray:
-        """Id of each row, `[n]`: the attribute `id` of the graphs, a number or a string each; else its index."""
+        """Id of each row, `[n]` of int64 or of Python strings: the attribute `id` of the graphs; else its index."""
         own, n = self._data.get("id") if self.rows == "graphs" else None, self.num_rows
         values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
-        if not isinstance(values, list) or not all(isinstance(each, int | str) for each in values):
+        if isinstance(values, list):
+            values = [each.item() if isinstance(each, np.integer) else each for each in values]
+            values = values if self._indices is None else [values[i] for i in self.indices()]
+        if not isinstance(values, list) or len(values) != n or not all(isinstance(each, int | str) for each in values):
             return np.arange(n)
-        found = np.asarray(values if self._indices is None else [values[i] for i in self.indices()])
-        return found if len(found) == n else np.arange(n)
+        if all(isinstance(each, int) and abs(each) < 2**63 for each in values):
+            return np.array(values, np.int64)
+        return np.array([str(each) for each in values], object)
 
     @property
     def num_rows(self) -> int:

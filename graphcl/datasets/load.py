@@ -37,6 +37,7 @@ from graphcl.datasets.own import (
 )
 from graphcl.datasets.settings import Loading, NodeFeatures, SplitTable, TUFeatures, loading
 from graphcl.datasets.store import find_invalid
+from graphcl.datasets.texts import check_texts
 from graphcl.datasets.tu.load import load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.registry import datasets
@@ -206,6 +207,7 @@ def prepare(
     """
     settings = settings or Loading()
     data, slices, ptr, invalid = find_invalid(given, slices, name, start)
+    check_texts(data, name)
     count = len(ptr) - 1
     if invalid and settings.invalid != "skip":
         raise InputError(f'{describe_invalid(invalid, count, name)}; correct the graphs, or set `invalid` to "skip".')

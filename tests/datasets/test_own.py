@@ -215,6 +215,30 @@ def test_folder_of_files(tmp_path, refused):
     refused(tmp_path, "d.pt' must hold one `Data` or a list; name the file if it is a data set.")
 
 
+def test_ids_keep_their_values():
+    large = [np.uint64(2**63), np.uint64(1)]
+    for given, wanted in (
+        ([5, 7], [5, 7]),
+        ([np.int64(3), np.int64(-4)], [3, -4]),
+        (["a\0", "b" * 10**6], ["a\0", "b" * 10**6]),
+        (["x", 1], ["x", "1"]),
+        (large, ["9223372036854775808", "1"]),
+    ):
+        ids = load_dataset([graph(id=each) for each in given]).ids
+        assert (ids.tolist(), ids.nbytes) == (wanted, 16)
+
+
+def test_strings_that_no_file_can_hold(tmp_path, root):
+    for key in ("id", "note"):
+        graphs = [graph(**{key: "a"}), graph(**{key: "b\udcff"})]
+        says = f"own: `{key}` of graph 1 must be valid Unicode, got 'b\\udcff'"
+        one_line(lambda graphs=graphs: load_dataset(graphs), says)
+        with pytest.raises(InputError, match="valid Unicode"):
+            write_on_disk(iter(graphs), tmp_path / "packed")
+    folder = write_folder(tmp_path / "own", "name\udcff\n")  # a name in another encoding than UTF-8
+    assert load_dataset(folder, root).name == "name\\udcff"
+
+
 def test_folder_in_text_layout(tmp_path, root):
     mine = write_folder(tmp_path / "my graphs", "MINE")
     for path in (mine, f"{mine}/"):

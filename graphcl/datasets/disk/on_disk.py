@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 from pathlib import Path
@@ -29,6 +28,7 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.disk.npy import map_npy
 from graphcl.datasets.groups import NO_GROUP
 from graphcl.datasets.settings import FeatureName
+from graphcl.datasets.texts import decode
 from graphcl.errors import InputError, one_line, reason
 from graphcl.system.files import read_json
 
@@ -195,9 +195,8 @@ def _open(path: Path) -> MappedDataset:
 def _texts(value: Tensor, cut: Tensor, file: Path) -> list[str]:
     """Return the strings whose UTF-8 bytes `value` holds, of which string i starts at `cut[i]`."""
     _need(value.dtype == torch.uint8 and value.dim() == 1, file, "bytes", value)
-    whole, ends = value.numpy().tobytes(), cut.tolist()
     try:
-        return [whole[start:end].decode() for start, end in itertools.pairwise(ends)]
+        return decode(value.numpy(), cut.numpy())
     except UnicodeDecodeError:
         raise InputError(f"{file} must be UTF-8; write the folder again.") from None
 
