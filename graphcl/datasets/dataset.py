@@ -183,7 +183,7 @@ class GraphDataset(InMemoryDataset):
         """Raise InputError if two views of the graphs of `sample` cannot be contrasted; those of graphs always can."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the numbers of graphs, nodes and edges, and a digest of all tensors; equal data give equal values.
+        """Return the numbers of graphs, nodes and edges, and a digest of all data; equal data give equal values.
 
         Example:
             >>> from graphcl import load_dataset
@@ -195,8 +195,12 @@ class GraphDataset(InMemoryDataset):
         slices = {f"{key}.slices": value for key, value in (self.slices or {}).items()}
         split = self.split or {}
         parts = {**self._data.to_dict(), **slices, **{f"split.{part}": rows for part, rows in split.items()}}
+        if self.classes is not None and not torch.equal(self.classes, torch.arange(len(self.classes))):
+            parts["dataset.classes"] = self.classes  # not 0, 1, ..., for digests equal to those of earlier versions
         for key, value in sorted(parts.items()):
-            if isinstance(value, Tensor):
+            if isinstance(value, list) and all(isinstance(each, str | int | float | np.generic) for each in value):
+                digest.update(repr((key, value)).encode())
+            elif isinstance(value, Tensor):
                 digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
                 self._add_bytes(digest, key, value.detach().cpu().contiguous().flatten().view(torch.uint8))
         sizes = {"graphs": len(self), "nodes": self._data.x.size(0), "edges": self._data.edge_index.size(1)}

@@ -34,9 +34,10 @@ def id_arrays(ids: np.ndarray) -> dict[str, np.ndarray]:
 
     A NumPy array of strings would give each string the memory of the longest one.
     """
-    return (
-        {"id": ids} if ids.dtype != object else dict(zip(("id.text", "id.slices"), encode(ids.tolist()), strict=True))
-    )
+    if ids.dtype != object:
+        return {"id": ids}
+    text, cut = encode(ids.tolist())
+    return {"id.text": text, "id.slices": cut}
 
 
 def check_texts(data: Data, what: str) -> None:

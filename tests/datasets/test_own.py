@@ -228,6 +228,18 @@ def test_ids_keep_their_values():
         assert (ids.tolist(), ids.nbytes) == (wanted, 16)
 
 
+def test_other_ids_and_other_classes_are_other_data(tmp_path):
+    digests, kinds = set(), [{}, {"id": "a"}, {"id": "b"}, {"id": 3}, {"id": 4}, {"note": "a"}, {"y": 1}, {"y": 5}]
+    for number, kind in enumerate(kinds):
+        graphs = [graph(x=torch.ones(3, 2)), graph(x=torch.ones(3, 2), **kind)]
+        for key in kind:
+            graphs[0][key] = "c" if isinstance(kind[key], str) else 0
+        held, packed = load_dataset(graphs).fingerprint(), write_on_disk(graphs, tmp_path / str(number)).fingerprint()
+        assert load_dataset(graphs).fingerprint() == held
+        digests |= {held["digest"], packed["digest"]}
+    assert len(digests) == len(kinds)
+
+
 def test_strings_that_no_file_can_hold(tmp_path, root):
     for key in ("id", "note"):
         graphs = [graph(**{key: "a"}), graph(**{key: "b\udcff"})]
