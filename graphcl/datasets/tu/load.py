@@ -47,7 +47,7 @@ def load_folder(folder: Path, root: Path, features: TUFeatures = "labels") -> tu
     The cache is `root/NAME-<digest of the text files>`, so nothing is written into `folder`, and edited files are read
     again. Hidden files, such as `._NAME_A.txt` of macOS, are ignored.
     """
-    there = [file for file in os.listdir(folder) if not file.startswith(".")]
+    there = [file.name for file in os.scandir(folder) if not file.name.startswith(".") and file.is_file()]
     names = [file.removesuffix("_A.txt") for file in there if file.endswith("_A.txt")]
     if len(names) != 1:
         raise InputError(

@@ -18,6 +18,7 @@ from torch_geometric.io.tu import split
 from torch_geometric.utils import coalesce, one_hot, remove_self_loops
 
 from graphcl.datasets.tu.text import TextFile
+from graphcl.errors import InputError
 
 PARTS = (
     "A", "graph_indicator", "graph_labels", "graph_attributes", "node_labels", "node_attributes", "edge_labels",
@@ -64,6 +65,8 @@ def read_texts(folder: Path, prefix: str, name: str) -> Texts:
 def _graphs(file: TextFile) -> NDArray[np.int64]:
     """Return the number of each node's graph, from 1."""
     graph = file.integers(1)[:, 0]
+    if not len(graph):
+        raise InputError(f"{file.name} is empty; write the number of each node's graph, from 1.")
     step = np.diff(graph, prepend=0)
     if (wrong := (step < 0) | (step > 1) | (graph < 1)).any():
         file.refuse(int(wrong.argmax()), "graphs must be numbered from 1 in ascending order, without gaps")

@@ -80,7 +80,7 @@ class TextFile:
             if not _is_whole(cell):
                 other = self.name.replace(self.part, _NUMBERS_GO[self.part])
                 rule = "a label must be a whole number or a string"
-                self.refuse(row, f"{rule}, got {_quoted(cell)}; other numbers belong into {other}")
+                self.refuse(row, f"{rule}, got {_quoted(cell)}; other numbers belong in {other}")
         return np.array(values, np.int64)
 
     def _integers(self) -> NDArray[np.int64] | None:

@@ -1,5 +1,6 @@
 """Test TU sets: what is read, the cache, and damaged files, each of which is read or refused with one line."""
 
+import os
 import shutil
 import zipfile
 
@@ -134,11 +135,12 @@ def test_numbers_in_other_forms_are_read(tmp_path):
     assert_tiny(load_dataset(write(tmp_path / "own", A=edges, graph_labels="\ufeff1.0\n-1\n1"), tmp_path / "root"))
 
 
-def test_any_name_and_hidden_files(tmp_path):
+def test_any_name_and_files_that_are_ignored(tmp_path):
     for number, name in enumerate(("my graphs", "größe", "a[1]*", "-x", "x" * 200, "a::b")):
         folder = write(tmp_path / str(number), name)
         for file in ("A", "graph_labels"):
             (folder / f"._{name}_{file}.txt").write_bytes(b"\0\5\x16\7Mac OS X")
+        os.mkfifo(folder / f"{name}_edge_labels.txt")  # reading it would never end
         dataset = load_dataset(folder, tmp_path / "root")
         assert (dataset.name, dataset.y.tolist()) == (name, [1, 0, 1])
 
@@ -151,6 +153,7 @@ DAMAGE = [
     ({"A": "1, 2\n2, x\n"}, "TINY_A.txt line 2: 'x' is not a whole number"),
     ({"A": "1, 2\n2, 1_0\n"}, "TINY_A.txt line 2: '1_0' is not a whole number"),
     ({"A": b"1, 2\n2, \xff1\n"}, "TINY_A.txt line 2: not UTF-8 text; save the file as UTF-8"),
+    ({"graph_indicator": ""}, "TINY_graph_indicator.txt is empty; write the number of each node's graph, from 1"),
     ({"graph_indicator": None}, "file TINY_graph_indicator.txt not found"),
     ({"graph_indicator": "1\n1\n1\n2\n2\n1\n2\n3\n"}, "graph_indicator.txt line 6: graphs must be numbered from 1 in"),
     ({"graph_indicator": "1\n1.5\n"}, "TINY_graph_indicator.txt line 2: '1.5' is not a whole number"),
