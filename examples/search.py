@@ -38,7 +38,7 @@ def unit(h):
 
 if len(sys.argv) > 1:
     stored = np.load(sys.argv[1])
-    ids = stored["id"] if stored["id"].dtype.kind in "iu" else np.arange(len(stored["h"]))
+    ids = stored["id"] if "id" in stored else np.arange(len(stored["h"]))  # faiss takes whole numbers only
     for query, found in zip(ids[:5], search(make_index(stored["h"], ids), stored["h"][:5]), strict=True):
         print(f"graph {query}: nearest {found.tolist()}")
     sys.exit()

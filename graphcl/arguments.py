@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import Self
 
@@ -230,6 +230,14 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_unicode(cls, value: Any) -> Any:
+        """Refuse strings that no file could hold, such as the name of a file in another encoding than UTF-8."""
+        if isinstance(value, str) and value != value.encode(errors="replace").decode():
+            raise PydanticCustomError("unicode", "must be valid Unicode, got {text}; rename it", {"text": ascii(value)})
+        return value
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:

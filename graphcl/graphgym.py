@@ -8,7 +8,8 @@
 | `custom_metrics`  | `[alignment, uniformity]` of the two views' projections                                |
 | `train.mode`      | `graphcl`: for any method; `standard` (GraphGym's own loop): for `two_views` only      |
 | `graphcl`         | `encoder`, `projection`, `projector`, `loss`, `method`, `views`, `features`, `max_degree`,  |
-|                   | `mirror` as in a `Config`, always as mappings: `encoder: {name: gin, hidden_channels: 64}`      |
+|                   | `tu_features`, `mirror` as in a `Config`, always as mappings:                          |
+|                   | `encoder: {name: gin, hidden_channels: 64}`                                            |
 
 GraphGym provides the optimiser, schedule, epochs, loggers and checkpoints. See examples/graphgym for a script and a
 configuration. GraphGym fills its global `cfg` when GraphGym is imported, before this module can register its keys.
@@ -29,6 +30,7 @@ from torch_geometric.data import Batch
 from graphcl.augment import two_views
 from graphcl.config import Config, make_config
 from graphcl.datasets import GraphDataset, load_dataset
+from graphcl.datasets.settings import Features
 from graphcl.errors import InputError
 from graphcl.experiment.build import make_augmentations, make_method
 from graphcl.losses import Loss
@@ -50,7 +52,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import GraphGymModule
 from torch_geometric.graphgym.train import train
 
-_KEYS = ("encoder", "projection", "projector", "features", "max_degree", "mirror")
+_KEYS = ("encoder", "projection", "projector", "mirror", *Features.model_fields)
 
 
 def add_keys(cfg: CfgNode) -> None:
@@ -174,7 +176,8 @@ def load(format: str, name: str, folder: str) -> GraphDataset | None:
         return None
     section = cfg.graphcl
     categories = takes_categories(section.encoder["name"])
-    dataset = load_dataset(name, folder, section.mirror, section.features, section.max_degree, categories=categories)
+    features = {key: section[key] for key in Features.model_fields}
+    dataset = load_dataset(name, folder, section.mirror, categories=categories, **features)
     dataset = copy.copy(dataset)
     dataset._data = copy.copy(dataset._data)
     order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(cfg.seed))

@@ -18,6 +18,7 @@ from graphcl.cli.commands import EMBED, Embed
 from graphcl.config.settings import TABLE
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.datasets.invalid import write_invalid
+from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError
 from graphcl.experiment.build import pick_device
 from graphcl.experiment.encoder_input import load_for
@@ -79,7 +80,7 @@ def _blocks(model: nn.Module, loader: Iterable[Batch], dataset: GraphDataset) ->
 
 
 def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: int) -> None:
-    """Write an .npz file with `h [n, H]`, `id [n]` and, if the graphs have them, `y` and `group`.
+    """Write an .npz file with `h [n, H]`, ids (see `id_arrays`) and, if the graphs have them, `y` and `group`.
 
     `h` is written block by block, so it need not fit into memory; n is `num_graphs`, and H is `width`.
     """
@@ -91,7 +92,8 @@ def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: 
             for block in blocks:
                 member.write(block.pop("h").tobytes())
                 rest.append(block)
-        for name, values in _joined(rest).items():
+        joined = _joined(rest)
+        for name, values in (id_arrays(joined.pop("id")) | joined).items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, values, allow_pickle=False)
 

@@ -10,6 +10,7 @@ from graphcl.cli.commands import SHOW, Show
 from graphcl.config import build_augmentation, check_augmentation
 from graphcl.config.specs import as_spec
 from graphcl.datasets import load_dataset
+from graphcl.datasets.settings import Features
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 from graphcl.system.files import new_file, write_whole
@@ -54,7 +55,8 @@ def show_augmentations(given: Show) -> str:
     from graphcl.report.svg import to_png, to_svg
 
     with style():
-        dataset = load_dataset(name, given.data_root, given.mirror, given.features, given.max_degree)
+        features = given.model_dump(include=set(Features.model_fields))
+        dataset = load_dataset(name, given.data_root, given.mirror, **features)
         graphs = {}
         for number in given.graph:
             if not 0 <= number < len(dataset):

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from graphcl.datasets.invalid import Invalid
+from graphcl.errors import one_line
 from graphcl.graphs.columns import Scale, column_scale, standardise
 
 Collated = tuple[Data, dict[str, Tensor] | None]
@@ -88,7 +89,7 @@ class GraphDataset(InMemoryDataset):
     ) -> None:
         super().__init__()
         self._data, self.slices = data, slices
-        self.name, self.features, self.classes = name, features, classes
+        self.name, self.features, self.classes = one_line(name), features, classes
         self.degree_columns, self.benchmark = degree_columns, benchmark
 
     @property
@@ -122,13 +123,17 @@ class GraphDataset(InMemoryDataset):
 
     @property
     def ids(self) -> np.ndarray:
-        """Id of each row, `[n]`: the attribute `id` of the graphs, a number or a string each; else its index."""
+        """Id of each row, `[n]` of int64 or of Python strings: the attribute `id` of the graphs; else its index."""
         own, n = self._data.get("id") if self.rows == "graphs" else None, self.num_rows
         values = own.tolist() if isinstance(own, Tensor) and own.dim() == 1 else own
-        if not isinstance(values, list) or not all(isinstance(each, int | str) for each in values):
+        if isinstance(values, list):
+            values = [each.item() if isinstance(each, np.integer) else each for each in values]
+            values = values if self._indices is None else [values[i] for i in self.indices()]
+        if not isinstance(values, list) or len(values) != n or not all(isinstance(each, int | str) for each in values):
             return np.arange(n)
-        found = np.asarray(values if self._indices is None else [values[i] for i in self.indices()])
-        return found if len(found) == n else np.arange(n)
+        if all(isinstance(each, int) and abs(each) < 2**63 for each in values):
+            return np.array(values, np.int64)
+        return np.array([str(each) for each in values], object)
 
     @property
     def num_rows(self) -> int:
@@ -178,7 +183,7 @@ class GraphDataset(InMemoryDataset):
         """Raise InputError if two views of the graphs of `sample` cannot be contrasted; those of graphs always can."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return the numbers of graphs, nodes and edges, and a digest of all tensors; equal data give equal values.
+        """Return the numbers of graphs, nodes and edges, and a digest of all data; equal data give equal values.
 
         Example:
             >>> from graphcl import load_dataset
@@ -190,10 +195,14 @@ class GraphDataset(InMemoryDataset):
         slices = {f"{key}.slices": value for key, value in (self.slices or {}).items()}
         split = self.split or {}
         parts = {**self._data.to_dict(), **slices, **{f"split.{part}": rows for part, rows in split.items()}}
+        if self.classes is not None and not torch.equal(self.classes, torch.arange(len(self.classes))):
+            parts["dataset.classes"] = self.classes  # not 0, 1, ..., for digests equal to those of earlier versions
         for key, value in sorted(parts.items()):
-            if isinstance(value, Tensor):
+            if isinstance(value, list) and all(isinstance(each, str | int | float | np.generic) for each in value):
+                digest.update(repr((key, value)).encode())
+            elif isinstance(value, Tensor):
                 digest.update(f"{key} {value.dtype} {list(value.shape)}\n".encode())
-                self._add_bytes(digest, key, value.detach().cpu().flatten().view(torch.uint8))
+                self._add_bytes(digest, key, value.detach().cpu().contiguous().flatten().view(torch.uint8))
         sizes = {"graphs": len(self), "nodes": self._data.x.size(0), "edges": self._data.edge_index.size(1)}
         return {**sizes, "digest": digest.hexdigest()[:16]}
 

@@ -35,15 +35,16 @@ from graphcl.datasets.own import (
     hint,
     warn_of_one_way_edges,
 )
-from graphcl.datasets.settings import Features, Loading, NodeFeatures, SplitTable, loading
+from graphcl.datasets.settings import Loading, NodeFeatures, SplitTable, TUFeatures, loading
 from graphcl.datasets.store import find_invalid
+from graphcl.datasets.texts import check_texts
 from graphcl.datasets.tu.load import load_folder, load_tu
 from graphcl.errors import InputError, InputTypeError, reason, warn
 from graphcl.registry import datasets
 
 
 @checked
-@keywords(Loading, [key for key in Loading.model_fields if key not in Features.model_fields])
+@keywords(Loading, [key for key in Loading.model_fields if key not in ("features", "max_degree")])
 def load_dataset(
     source: object,
     data_root: str | os.PathLike[str] = "datasets",
@@ -83,6 +84,8 @@ def load_dataset(
             (labels if the graphs have `x`, else constant) or "auto+degree" (labels+degree, else degree).
         max_degree: degrees of `max_degree` and more share a column.
         nodes: whether to load one graph with a class per node, see `graphcl.datasets.nodes.load_nodes`.
+        tu_features: "labels", "attributes" (`NAME_node_attributes.txt`, `NAME_edge_attributes.txt`) or "both": what
+            `x` and `edge_attr` of a TU set hold. A warning names attributes that are left out.
         degree_columns: number of degree columns, e.g. the number that an encoder trained on other graphs expects;
             larger degrees share the last column. Default: as many as these graphs need, at most `max_degree + 1`.
         categories: whether to keep integers in `x` as category indices, for an encoder with embedding tables.
@@ -98,7 +101,7 @@ def load_dataset(
         metric: score of the split: "rocauc", "ap", "acc", "rmse" or "mae"; default: rocauc for targets of 0 and 1, acc
             for texts, else rmse.
         group: column of the groups, the `group` of each graph; an empty cell means no group.
-        **settings: the last nine, keywords defined in `graphcl.datasets.settings`.
+        **settings: the last ten, keywords defined in `graphcl.datasets.settings`.
 
     Returns:
         The data set; every graph has `x`, in torch's default floating type (molecules: category indices).
@@ -152,9 +155,9 @@ def load_dataset(
             parser, (data, slices), benchmark = load_molecules(source, given)
             name = parser.table.name
         elif path is not None:
-            name, (data, slices) = _collate_path(path, folder)
+            name, (data, slices) = _collate_path(path, folder, given.tu_features)
         elif isinstance(source, str) and source != SYNTHETIC:
-            name, (data, slices) = source, load_tu(source, folder, mirror)
+            name, (data, slices) = source, load_tu(source, folder, mirror, given.tu_features)
         else:
             name, (data, slices) = _collate(source, features)
         if molecules or benchmark is not None or isinstance(source, GraphDataset):
@@ -204,6 +207,7 @@ def prepare(
     """
     settings = settings or Loading()
     data, slices, ptr, invalid = find_invalid(given, slices, name, start)
+    check_texts(data, name)
     count = len(ptr) - 1
     if invalid and settings.invalid != "skip":
         raise InputError(f'{describe_invalid(invalid, count, name)}; correct the graphs, or set `invalid` to "skip".')
@@ -274,11 +278,11 @@ def _checked(dataset: GraphDataset, given: NodeFeatures) -> GraphDataset:
     return dataset
 
 
-def _collate_path(path: Path, root: Path) -> tuple[str, Collated]:
+def _collate_path(path: Path, root: Path, features: TUFeatures) -> tuple[str, Collated]:
     if path.is_dir():
         path = path.resolve()
-        graphs = None if any(path.glob("*_A.txt")) else collate_folder(path)
-        return load_folder(path, root) if graphs is None else (path.name, graphs)
+        graphs = None if any(path.glob("[!.]*_A.txt")) else collate_folder(path)
+        return load_folder(path, root, features) if graphs is None else (path.name, graphs)
     if not path.is_file():
         raise InputError(f"file or folder {str(path)!r} not found.")
     if path.suffix == ".pt":

@@ -110,9 +110,10 @@ def collate_folder(folder: Path) -> Collated | None:
     """Return the collated graphs of a folder of `.pt` files, in the order of the file names; None without such files.
 
     Each file holds one `Data` or a list of them. The `id` of a graph without one is the name of its file, with its
-    place in a longer list. PyG's `pre_transform.pt` and `pre_filter.pt` are ignored.
+    place in a longer list. PyG's `pre_transform.pt` and `pre_filter.pt`, and hidden files, are ignored.
     """
-    files = sorted(file for file in folder.glob("*.pt") if file.name not in ("pre_transform.pt", "pre_filter.pt"))
+    ignored = ("pre_transform.pt", "pre_filter.pt")
+    files = sorted(file for file in folder.glob("[!.]*.pt") if file.name not in ignored)
     graphs: list[Any] = []
     for file in files:
         content = _read(file)

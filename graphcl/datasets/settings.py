@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field
 from graphcl.arguments import Count, MetricName, Settings, SplitName
 
 FeatureName = Literal["auto", "labels", "constant", "degree", "labels+degree", "auto+degree"]
+TUFeatures = Literal["labels", "attributes", "both"]
 FEATURES: tuple[str, ...] = get_args(FeatureName)
 
 
@@ -30,6 +31,8 @@ class Features(Settings):
     """node features; auto: labels if any, else constant (auto+degree: no constant)"""
     max_degree: Count = 64
     """larger degrees share the last column"""
+    tu_features: Annotated[TUFeatures, Field(title="KIND")] = "labels"
+    """features of nodes and edges of a TU set: its labels, one-hot, its attributes (numbers), or both"""
 
 
 class NodeFeatures(Features):

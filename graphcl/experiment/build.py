@@ -268,7 +268,7 @@ def describe(
         max_degree=config.max_degree,
         label_columns=dataset.num_features - dataset.degree_columns if "labels" in dataset.features else 0,
         scales=column_scales(config, dataset, model),
-        settings=config.model_dump(include={*TRAINING, "standardise"}),
+        settings=config.model_dump(include={*TRAINING, "standardise", "tu_features"}),
     )
 
 

@@ -12,6 +12,7 @@ from graphcl.config.settings import TABLE
 from graphcl.datasets import GraphDataset, MappedDataset, load_dataset
 from graphcl.datasets.molecules.table import is_molecules
 from graphcl.datasets.networks import is_networkx
+from graphcl.datasets.settings import Features
 from graphcl.errors import InputError
 from graphcl.models.interface import takes_categories
 from graphcl.models.saved import EncoderDescription
@@ -26,7 +27,7 @@ def contrasts_nodes(settings: Mapping[str, Any]) -> bool:
 
 def load_arguments(config: Config) -> dict[str, Any]:
     """Return the arguments of `load_dataset` for the data set of a configuration; all are hashable."""
-    keys = {"data_root", "mirror", "features", "max_degree", *TABLE}
+    keys = {"data_root", "mirror", *Features.model_fields, *TABLE}
     categories = takes_categories(config.encoder["name"])
     given = {"source": config.dataset, **config.model_dump(include=keys), "target": tuple(config.target)}
     return {**given, "categories": categories, "nodes": contrasts_nodes(vars(config))}
@@ -54,6 +55,7 @@ def load_for(
     nodes = contrasts_nodes(description.settings)
     if description.settings.get("standardise") is True and is_molecules(source, molecules.get("smiles")):
         molecules["standardise"] = True
+    molecules["tu_features"] = description.settings.get("tu_features", "labels")
     features = description.features
     # Without labels the encoder needs no `x`, which own graphs may lack, so do not request features from `x`.
     own = isinstance(source, list | tuple | Data) or is_networkx(source)

@@ -11,7 +11,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.data.collate import collate
 
 from graphcl.arguments import named_arguments
-from graphcl.datasets.disk.on_disk import MappedDataset
+from graphcl.datasets.disk.on_disk import CHECKED, MappedDataset
 from graphcl.datasets.store import not_resident
 from graphcl.errors import InputError
 from graphcl.graphs import native
@@ -96,14 +96,17 @@ class ResidentLoader:
                 self._levels.append(level)
             level[1][key] = value.to(self.device), data.__cat_dim__(key, value) or 0
         self._mapped = dataset if isinstance(dataset, MappedDataset) else None
-        if self._mapped is not None and self.device.type != "cpu":  # check all edges now, as all pages are read anyway
+        if self._mapped is not None and self.device.type != "cpu":  # check all values now, as all pages are read anyway
             ptr, edge_ptr = (pointers(slices[key].diff()) for key in ("x", "edge_index"))
             shift = ptr[:-1].repeat_interleave(edge_ptr.diff())
-            self._mapped.check_edges(
-                data.edge_index[:, slices["edge_index"][0] : slices["edge_index"][-1]] + shift, ptr, edge_ptr
-            )
+            whole = {
+                key: data[key].narrow(data.__cat_dim__(key, data[key]), int(cut[0]), int(cut[-1] - cut[0]))
+                for key, cut in slices.items()
+                if key in CHECKED
+            }
+            self._mapped.check(whole | {"edge_index": whole["edge_index"] + shift}, ptr, edge_ptr)
             self._mapped = None
-        # marks the graphs with unchecked edges, so that each graph is checked only once
+        # marks the graphs with unchecked values, so that each graph is checked only once
         self._unseen = torch.ones(0 if self._mapped is None else self._num_nodes.numel(), dtype=torch.bool)
 
     def __len__(self) -> int:
@@ -180,7 +183,7 @@ class ResidentLoader:
                         shift = shift.to(torch.result_type(values, torch.tensor(0)))  # PyG's dtype: tensor + int
                         fields[key] = fields[key] + shift.view(-1, *[1] * (values.dim() - 1 - dim % values.dim()))
         if self._mapped is not None and bool(self._unseen[graphs].any()):
-            self._mapped.check_edges(fields["edge_index"], ptr, slices["edge_index"])
+            self._mapped.check(fields, ptr, slices["edge_index"])
             self._unseen[graphs] = False
         return assemble(self._class, fields, slices, incs, device_ptr, batch, self._keeps_num_nodes)
 

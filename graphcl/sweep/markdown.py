@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Sequence
 
@@ -16,17 +17,18 @@ def to_markdown(table: Table) -> str:
     """Return a table as Markdown: scores, gains, selected labels, rows over data sets, and a legend."""
     head = head_of(table)
     lines = [f"### {table.evaluator}: {metric_names(table)}, mean ± deviation between seeds", ""]
-    lines += _markdown(head, score_rows(table, "**{}**".format))
+    left = len(head) - len(table.columns)
+    lines += _markdown(head, score_rows(table, "**{}**".format), left)
     unit = "the metric's unit, a lower error is a gain" if LOWER & {*table.metrics} else "percentage points"
     for over, found in gains_of(table).items():
         rows = gain_rows(table, found)
         if found is table.gains_over_best and rows:
-            rows.append(["least gain", *[""] * (len(head) - len(table.columns) - 1), *_least(table)])
-        lines += ["", f"Gain over {over}, in {unit} (p):", "", *_markdown(head, rows)]
+            rows.append(["least gain", *[""] * (left - 1), *_least(table)])
+        lines += ["", f"Gain over {_escape(over)}, in {unit} (p):", "", *_markdown(head, rows, left)]
     if table.layout.select:
         what = ", ".join(table.layout.select)
         rows = [[*(r or ("trained",)), *(_chosen(table.entries[r, c]) for c in table.columns)] for r in table.rows]
-        lines += ["", f"Selected {what} (number of test folds), by inner folds:", "", *_markdown(head, rows)]
+        lines += ["", f"Selected {what} (number of test folds), by inner folds:", "", *_markdown(head, rows, len(head))]
     if (over_datasets := across(table)) is not None:
         lines += ["", *_over_datasets(over_datasets)]
     least = "Least gain: what this test finds in four of five repetitions, without the adjustment; median of the rows."
@@ -56,12 +58,18 @@ def _over_datasets(found: Across) -> list[str]:
         f"Over {n} data sets: mean rank (1 is best); wins/ties/losses (p of Wilcoxon's signed-rank test over the data "
         f"sets, two-sided, Holm).{few} By Nemenyi's test, ranks differ from {found.critical_difference:.2f} on.",
         "",
-        *_markdown(["row", "rank", *(f"against the {name}" for name in found.duels)], rows),
+        *_markdown(["row", "rank", *(f"against the {name}" for name in found.duels)], rows, 1),
     ]
 
 
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    texts = [[" ".join(each.split()).replace("|", r"\|") for each in line] for line in (head, *rows)]
+def _escape(text: str) -> str:
+    """Return a label on one line, with the characters escaped that Markdown would read as markup."""
+    return re.sub(r"[\\`*<>\[\]&~|]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", " ".join(text.split()))
+
+
+def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Return the lines of a table; the head and the first `left` texts of each row are labels, which are escaped."""
+    texts = [list(map(_escape, head)), *([*map(_escape, row[:left]), *row[left:]] for row in rows)]
     widths = [max(3, *(len(line[i]) for line in texts)) for i in range(len(head))]
     lines = [" | ".join(each.ljust(width) for each, width in zip(line, widths, strict=True)) for line in texts]
     rule = "|".join("-" * (width + 2) for width in widths)

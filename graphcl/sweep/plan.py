@@ -14,6 +14,7 @@ from graphcl.arguments import nearest, shown
 from graphcl.config import RUNTIME_SETTINGS, Config, ConfigError, make_config, read_config
 from graphcl.config.recipes import override
 from graphcl.config.settings import TABLE
+from graphcl.datasets.settings import Features
 from graphcl.errors import InputError
 
 MAX_COMBINATIONS = 100_000
@@ -25,7 +26,7 @@ _KEYS = (*_SECTIONS, "version", "folder")
 _SETTINGS = (*Config.model_fields, "recipe")
 _NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
 """Settings that cannot be axes: `seeds` and `eval` are lists, and the result does not depend on the others."""
-_ENCODER_SETTINGS = ("dataset", *TABLE, "features", "max_degree", "encoder", "eval", "evaluation", "seeds")
+_ENCODER_SETTINGS = ("dataset", *TABLE, *Features.model_fields, "encoder", "eval", "evaluation", "seeds")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`graphcl embed`: node features of other graphs, output files, error messages."""
 
 import csv
+import itertools
 
 import numpy as np
 import pytest
@@ -86,7 +87,10 @@ def test_graphs_that_do_not_fit(tmp_path):
         assert all(each in str(caught.value) for each in says), says
 
 
-@pytest.mark.parametrize("ids", [None, [f"molecule {number}" for number in range(36)]], ids=["numbered", "texts"])
+TEXTS = ["a\0", "", "Grüße\n", "x" * 10**6, *(f"molecule {number}" for number in range(32))]
+
+
+@pytest.mark.parametrize("ids", [None, TEXTS], ids=["numbered", "texts"])
 def test_npz(ids, encoder, tmp_path, capsys):
     path, expected = encoder
     graphs, out = small_graphs(labelled=ids is None), tmp_path / "e.npz"
@@ -95,10 +99,13 @@ def test_npz(ids, encoder, tmp_path, capsys):
     for words, seed in ([], 4), (["--seed", "7", "--batch-size", "5", "--force"], 7):
         assert main([path, "--dataset", saved(graphs, tmp_path), "--out", str(out), *words]) == 0
         with np.load(out) as arrays:
-            assert sorted(arrays) == (["h", "id", "y"] if ids is None else ["h", "id"])
+            assert sorted(arrays) == (["h", "id", "y"] if ids is None else ["h", "id.slices", "id.text"])
             np.testing.assert_allclose(arrays["h"], expected[seed], rtol=1e-5)
-            assert arrays["id"].tolist() == (ids or list(range(36)))
-            assert ids or arrays["y"].tolist() == [0, 1] * 18
+            if ids is None:
+                assert (arrays["id"].tolist(), arrays["y"].tolist()) == (list(range(36)), [0, 1] * 18)
+            else:
+                text, cut = arrays["id.text"].tobytes(), arrays["id.slices"]
+                assert [text[start:end].decode() for start, end in itertools.pairwise(cut)] == ids
     assert f" classes), features: labels; 12 numbers per graph in {out}" in capsys.readouterr().out
 
 

@@ -19,6 +19,11 @@ def test_yaml_round_trip_is_complete(tmp_path):
     assert config.views.second == {"name": "node_drop", "ratio": 0.2}
 
 
+def test_a_path_that_is_not_unicode():
+    for key in ("dataset", "out"):
+        assert messages({key: "./a\udcff"}) == [f"`{key}` must be valid Unicode, got './a\\udcff'; rename it."]
+
+
 def test_everything_wrong_is_said_at_once():
     values = {"loss": {"name": "adnce", "mu": "a", "temperature": -1, "muu": 1}, "evaluation": {"folds": 1}}
     values |= {"views": {"firs": "identity", "second": {"name": "node_dro"}}, "batchsize": 3, "seeds": ["a"]}

@@ -207,11 +207,48 @@ def test_folder_of_files(tmp_path, refused):
     graphs[3].id = 7
     for name, content in (("b", graphs[0]), ("a-1", graphs[1:3]), ("c", [graphs[3]]), ("pre_filter", "None")):
         torch.save(content, tmp_path / f"{name}.pt")
+    (tmp_path / "._a-1.pt").write_bytes(b"\0\5\x16\7Mac OS X")  # macOS writes such files onto other disks
     dataset = load_dataset(tmp_path)
     assert (dataset.name, dataset.ids.tolist()) == (tmp_path.name, ["a-1/0", "a-1/1", "b", "7"])
     assert [each.num_nodes for each in dataset] == [3, 4, 2, 5]
     InMemoryDataset.save(graphs, str(tmp_path / "d.pt"))
     refused(tmp_path, "d.pt' must hold one `Data` or a list; name the file if it is a data set.")
+
+
+def test_ids_keep_their_values():
+    large = [np.uint64(2**63), np.uint64(1)]
+    for given, wanted in (
+        ([5, 7], [5, 7]),
+        ([np.int64(3), np.int64(-4)], [3, -4]),
+        (["a\0", "b" * 10**6], ["a\0", "b" * 10**6]),
+        (["x", 1], ["x", "1"]),
+        (large, ["9223372036854775808", "1"]),
+    ):
+        ids = load_dataset([graph(id=each) for each in given]).ids
+        assert (ids.tolist(), ids.nbytes) == (wanted, 16)
+
+
+def test_other_ids_and_other_classes_are_other_data(tmp_path):
+    digests, kinds = set(), [{}, {"id": "a"}, {"id": "b"}, {"id": 3}, {"id": 4}, {"note": "a"}, {"y": 1}, {"y": 5}]
+    for number, kind in enumerate(kinds):
+        graphs = [graph(x=torch.ones(3, 2)), graph(x=torch.ones(3, 2), **kind)]
+        for key in kind:
+            graphs[0][key] = "c" if isinstance(kind[key], str) else 0
+        held, packed = load_dataset(graphs).fingerprint(), write_on_disk(graphs, tmp_path / str(number)).fingerprint()
+        assert load_dataset(graphs).fingerprint() == held
+        digests |= {held["digest"], packed["digest"]}
+    assert len(digests) == len(kinds)
+
+
+def test_strings_that_no_file_can_hold(tmp_path, root):
+    for key in ("id", "note"):
+        graphs = [graph(**{key: "a"}), graph(**{key: "b\udcff"})]
+        says = f"own: `{key}` of graph 1 must be valid Unicode, got 'b\\udcff'"
+        one_line(lambda graphs=graphs: load_dataset(graphs), says)
+        with pytest.raises(InputError, match="valid Unicode"):
+            write_on_disk(iter(graphs), tmp_path / "packed")
+    folder = write_folder(tmp_path / "own", "name\udcff\n")  # a name in another encoding than UTF-8
+    assert load_dataset(folder, root).name == "name\\udcff"
 
 
 def test_folder_in_text_layout(tmp_path, root):

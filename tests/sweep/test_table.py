@@ -222,8 +222,24 @@ def test_labels_that_mean_something_to_latex_and_markdown():
     latex, text = to_latex(table), to_markdown(table)
     assert r"{[}a\_b] & - \\" in latex
     assert r"50\% \{x\} \$\textasciitilde{}\textasciicircum{}\textbackslash{} & - \\" in latex
-    assert "\n| 50% {x} $~^\\ " in text
-    assert r"| p\|q * " in text
+    for label in (r"\[a_b\]", r"50% {x} $\~^\\", r"p\|q \*"):
+        assert f"\n| {label} " in text
+
+
+WRITTEN = {
+    "<b>&lt;": r"\<b\>\&lt;", "[u](v)\n`c`": r"\[u\](v) \`c\`", "__x__": r"\_\_x\_\_", "node_drop": "node_drop",
+    "\\|*a*": r"\\\|\*a\*", "end\\": r"end\\",
+}  # fmt: skip
+"""Label -> its Markdown, in which a backslash makes the next character plain."""
+
+
+def test_markdown_shows_labels_as_they_are():
+    axes = {"mine": {label: {"epochs": 1 + number} for number, label in enumerate(WRITTEN)}}
+    for table in ({"baseline": "[u](v)\n`c`"}, {"rows": "dataset", "columns": "mine"}):
+        plan, found = made(axes | ({"dataset": ["MUTAG", "NCI1"]} if "rows" in table else {}), table=table)
+        text = to_markdown(make_table(plan, found))
+        assert [label for label, written in WRITTEN.items() if f"| {written} " not in text] == []
+        assert "baseline" not in table or r"Gain over the baseline, mine \[u\](v) \`c\`, in percentage" in text
 
 
 LOSSES = {"loss": ["infonce", "dcl"]}

@@ -7,14 +7,14 @@
     FOLDER/split.train.npy  benchmark only: indices of the training graphs; also split.valid.npy, split.test.npy
 
 `numpy.load(file, mmap_mode="r")` reads each `.npy` file. Writing a folder checks all values. Opening a folder checks
-`graphcl.json`, file headers, sizes, slices, classes and splits; edges are checked when they are read.
+`graphcl.json`, file headers, sizes, slices, classes and splits; edges and features are checked when they are read.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,8 @@ from graphcl.datasets.dataset import Benchmark, GraphDataset
 from graphcl.datasets.disk.npy import map_npy
 from graphcl.datasets.groups import NO_GROUP
 from graphcl.datasets.settings import FeatureName
+from graphcl.datasets.store import LARGEST
+from graphcl.datasets.texts import decode
 from graphcl.errors import InputError, one_line, reason
 from graphcl.system.files import read_json
 
@@ -61,6 +63,8 @@ class Meta(Settings):
     benchmark: _BenchmarkMeta | None = None
 
 
+CHECKED = ("edge_index", "x", "edge_attr", "edge_weight")
+"""Attributes that `MappedDataset.check` checks."""
 _BLOCK, _BLOCKS = 4096, 1024
 """Size in bytes of the blocks that `MappedDataset.fingerprint` reads, and their largest number in one file."""
 
@@ -69,8 +73,8 @@ class MappedDataset(GraphDataset):
     """A `GraphDataset` whose tensors are memory-mapped files; a page of a file is read on first access.
 
     The mapping is private: writing into a tensor changes this process's copy of the page, never the file.
-    `fingerprint` reads sizes, slices, labels, groups and 1,024 evenly spaced blocks of 4 kB of every other file, so a
-    change between the blocks goes unnoticed.
+    `fingerprint` reads sizes, slices, labels, groups, ids, strings and 1,024 evenly spaced blocks of 4 kB of every
+    other file, so a change between the blocks goes unnoticed.
 
     Attributes:
         folder: folder of the memory-mapped files.
@@ -82,31 +86,40 @@ class MappedDataset(GraphDataset):
         """Return graph `idx` without caching the graph, unlike PyG's `InMemoryDataset`.
 
         Raises:
-            InputError: an edge ends outside the graph, so the file is damaged.
+            InputError: an edge ends outside the graph, or a feature is not finite, so the file is damaged.
         """
         graph: Data = separate(Data, self._data, idx, self.slices, decrement=False)
-        self.check_edges(graph.edge_index, torch.tensor([0, graph.x.size(0)]), torch.tensor([0, graph.num_edges]))
+        self.check(graph.to_dict(), torch.tensor([0, graph.x.size(0)]), torch.tensor([0, graph.num_edges]))
         return graph
 
     def _add_bytes(self, digest: Any, key: str, content: Tensor) -> None:
-        if key in ("y", "group") or key.endswith(".slices") or content.numel() <= _BLOCK * _BLOCKS:
+        if key in ("y", "group", "id") or key.endswith(".slices") or content.numel() <= _BLOCK * _BLOCKS:
             super()._add_bytes(digest, key, content)
             return
         for start in torch.linspace(0, content.numel() - _BLOCK, _BLOCKS, dtype=torch.float64).long().tolist():
             super()._add_bytes(digest, key, content[start : start + _BLOCK])
 
-    def check_edges(self, edge_index: Tensor, ptr: Tensor, edge_ptr: Tensor) -> None:
-        """Raise InputError if an edge ends outside its graph, which shows a damaged file.
+    def check(self, batch: Mapping[str, Tensor], ptr: Tensor, edge_ptr: Tensor) -> None:
+        """Raise InputError if an edge ends outside its graph, or a feature is not finite: the file is damaged.
 
         Args:
-            edge_index: edges of a batch of B graphs, `[2, E]`.
+            batch: attributes of a batch of B graphs.
             ptr: index of the first node of each graph, and the number of nodes, `[B + 1]`.
             edge_ptr: index of the first edge of each graph, and E, `[B + 1]`.
         """
         edges = edge_ptr.diff()
         first, after = ptr[:-1].repeat_interleave(edges), ptr[1:].repeat_interleave(edges)
+        edge_index = batch["edge_index"]
         if bool(((edge_index < first) | (edge_index >= after)).any()):
             raise InputError(f"{self.folder}: edge_index.npy has an edge that leaves its graph; write it again.")
+        for key in CHECKED[1:]:
+            values = batch.get(key)
+            if values is None or not values.is_floating_point() or not values.numel():
+                continue
+            low, high = values.aminmax()
+            if not (low >= -LARGEST and high <= LARGEST):  # NaN fails every comparison
+                rule = f"a value that is NaN, infinite or beyond {LARGEST:.0e}"
+                raise InputError(f"{self.folder}: {key}.npy has {rule}; write it again.")
 
 
 def is_on_disk(path: str | os.PathLike[str]) -> bool:
@@ -195,9 +208,8 @@ def _open(path: Path) -> MappedDataset:
 def _texts(value: Tensor, cut: Tensor, file: Path) -> list[str]:
     """Return the strings whose UTF-8 bytes `value` holds, of which string i starts at `cut[i]`."""
     _need(value.dtype == torch.uint8 and value.dim() == 1, file, "bytes", value)
-    whole, ends = value.numpy().tobytes(), cut.tolist()
     try:
-        return [whole[start:end].decode() for start, end in itertools.pairwise(ends)]
+        return decode(value.numpy(), cut.numpy())
     except UnicodeDecodeError:
         raise InputError(f"{file} must be UTF-8; write the folder again.") from None
 

@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,12 @@ from graphcl.datasets.molecules.smiles import Parser, molecule_pieces
 from graphcl.datasets.molecules.table import is_molecules, read_table
 from graphcl.datasets.settings import Loading, Table, loading
 from graphcl.datasets.store import not_resident
-from graphcl.errors import InputError, reason
+from graphcl.datasets.texts import encode
+from graphcl.errors import InputError, one_line, reason
 
 
 @checked
-@keywords(Loading, ["categories", *Table.model_fields])
+@keywords(Loading, ["tu_features", "categories", *Table.model_fields])
 def write_on_disk(
     source: object,
     folder: str | os.PathLike[str],
@@ -58,9 +59,9 @@ def write_on_disk(
             need all graphs at once.
         name: name of the data set; default: the name that `load_dataset` gives it.
         on_write: called with the number of bytes of each piece that was written, for a progress bar.
-        **settings: `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see `load_dataset`.
-            Molecules are parsed and written in chunks; the SMILES themselves are not kept. `invalid.csv` in the folder
-            lists invalid rows or graphs.
+        **settings: `tu_features`, `categories`, `smiles`, `target`, `group`, `invalid` and `standardise`, see
+            `load_dataset`. Molecules are parsed and written in chunks; the SMILES themselves are not kept.
+            `invalid.csv` in the folder lists invalid rows or graphs.
 
     Returns:
         The data set, opened with `open_on_disk`.
@@ -89,7 +90,7 @@ def write_on_disk(
     try:
         staging.mkdir(parents=True)
         with contextlib.ExitStack() as files:
-            writer = _Writer(staging, name, files, on_write)
+            writer = _Writer(staging, one_line(name), files, on_write)
             for shard in shards:
                 writer.add(shard)
             writer.finish()
@@ -130,7 +131,7 @@ class _Writer:
             if column.text != _is_text(value):
                 raise InputError(f"{self._name}: `{key}` of some graphs is a string, of others a number; use one type.")
             if column.text:
-                value, cut = _as_bytes(list(value))
+                value, cut = map(torch.from_numpy, encode(list(value)))
             column.add(value, cut, self._num_graphs, self._on_write)
         self._num_graphs += len(shard)
 
@@ -169,7 +170,7 @@ class _Column:
         value = data[key]
         self.text = _is_text(value)
         if self.text:
-            value, _ = _as_bytes(value)
+            value, _ = map(torch.from_numpy, encode(value))
         if not isinstance(value, Tensor):
             raise InputError(f"{what}: `{key}` cannot be stored, only tensors, numbers and strings; remove it.")
         self.values, self.cuts = folder / f"{key}.npy", folder / f"{key}.slices.npy"
@@ -224,13 +225,6 @@ class _Column:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _as_bytes(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Return the UTF-8 bytes of all strings, and the start of each string with the end of the last one, `[n + 1]`."""
-    every = [text.encode(errors="replace") for text in texts]
-    whole = np.frombuffer(b"".join(every), np.uint8).copy()
-    return torch.from_numpy(whole), torch.tensor([0, *map(len, every)]).cumsum(0)
 
 
 def _append(file: Any, values: Tensor) -> None:

@@ -1,70 +1,34 @@
-"""Load TU data sets by PyG's `TUDataset`, whose layout of the cache is kept: root/NAME/raw and root/NAME/processed.
-
-PyG's class drops the last line of a file that does not end with a line end. It assigns nodes and edges to wrong graphs
-if `NAME_graph_indicator.txt` is not in ascending order, if an edge joins two graphs or ends at a missing node, or if a
-file has fewer lines than there are nodes or graphs.
-"""
+"""Load TU data sets into the cache of PyG's `TUDataset`: root/NAME/raw and root/NAME/processed."""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
+import re
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch_geometric.data import Data
 from torch_geometric.datasets import TUDataset
 
 from graphcl.datasets.dataset import Collated
 from graphcl.datasets.fetch import Mirror, fetch, unpack
 from graphcl.datasets.names import TU_NAMES, check_name, dataset_names, listing, suggestion
-from graphcl.datasets.staging import Reader, load_cached, no_pickles
+from graphcl.datasets.settings import TUFeatures
+from graphcl.datasets.staging import allow_pyg_containers, load_cached
 from graphcl.datasets.store import check_store
-from graphcl.errors import InputError, reason
+from graphcl.datasets.tu.read import PARTS, Texts, read_texts
+from graphcl.errors import InputError, warn
 
 
-class _Reader(Reader, TUDataset):
-    def __init__(self, root: Path, name: str, get: Callable[[Path], object], prepare: bool) -> None:
-        self._get, self._prepare = get, prepare
-        super().__init__(str(root), name)
+def load_tu(name: str, root: Path, mirror: Mirror, features: TUFeatures = "labels") -> Collated:
+    """Return the graphs of the TU set `name`: from the cache under `root`, else from `mirror` or the public server.
 
-    def download(self) -> None:
-        self._get(Path(self.raw_dir))
-
-    def process(self) -> None:
-        for path in Path(self.raw_dir).glob(f"{self.name}_*.txt"):
-            path.write_bytes(path.read_bytes().rstrip() + b"\n")
-        graph = self._numbers("graph_indicator")[:, 0]
-        step = np.diff(graph, prepend=0)
-        wrong = (step < 0) | (step > 1) | (graph < 1)
-        self._refuse("graph_indicator", wrong, "graphs must be numbered from 1 in ascending order, without gaps")
-        edges = self._numbers("A")
-        missing = (edges < 1) | (edges > graph.size)
-        crossing = np.ptp(graph[np.where(missing, 1, edges) - 1], axis=1) > 0
-        rule = f"an edge must join two of the nodes 1 to {graph.size}, in one graph"
-        self._refuse("A", missing.any(1) | crossing, rule)
-        super().process()
-
-    def _numbers(self, part: str) -> NDArray[np.int64]:
-        path = Path(self.raw_dir) / f"{self.name}_{part}.txt"
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # else numpy 1 reads 1.5 as 1
-                return np.loadtxt(path, np.int64, delimiter=",", comments=None, ndmin=2)
-        except (ValueError, Warning) as error:
-            raise InputError(f"{path.name}: {reason(error).rstrip('.')}.") from None
-
-    def _refuse(self, part: str, wrong: NDArray[np.bool_], rule: str) -> None:
-        if wrong.any():
-            raise InputError(f"{self.name}_{part}.txt line {int(wrong.argmax()) + 1}: {rule}.")
-
-
-def load_tu(name: str, root: Path, mirror: Mirror) -> Collated:
-    """Return the graphs of the TU set `name`: from the cache under `root`, else from `mirror` or the public server."""
+    `features` is the setting `tu_features`, see `load_dataset`.
+    """
     check_name(name)
     if mirror is None and name not in TU_NAMES and not (root / name).is_dir():
         here = f"; for the folder {name} here, write './{name}'" if Path(name).is_dir() else ""
@@ -74,41 +38,71 @@ def load_tu(name: str, root: Path, mirror: Mirror) -> Collated:
     def get(raw: Path) -> None:
         unpack(fetch(f"{name}.zip", TUDataset.url, mirror, raw.parents[1]), name, raw)
 
-    return _load(root / name, get)
+    return _load(root / name, name, get, features)
 
 
-def load_folder(folder: Path, root: Path) -> tuple[str, Collated]:
+def load_folder(folder: Path, root: Path, features: TUFeatures = "labels") -> tuple[str, Collated]:
     """Return the name and the graphs of a folder in TU text layout.
 
     The cache is `root/NAME-<digest of the text files>`, so nothing is written into `folder`, and edited files are read
-    again.
+    again. Hidden files, such as `._NAME_A.txt` of macOS, are ignored.
     """
-    names = [file.removesuffix("_A.txt") for file in os.listdir(folder) if file.endswith("_A.txt")]
+    there = [file.name for file in os.scandir(folder) if not file.name.startswith(".") and file.is_file()]
+    names = [file.removesuffix("_A.txt") for file in there if file.endswith("_A.txt")]
     if len(names) != 1:
-        found = f"found {len(names)} files *_A.txt. The folder holds: {listing(os.listdir(folder))}"
         raise InputError(
-            f"folder {str(folder)!r} must hold .pt files or a data set in TU text layout (NAME_A.txt, ...), {found}."
+            f"folder {str(folder)!r} must hold .pt files or a data set in TU text layout (NAME_A.txt, ...), found "
+            f"{len(names)} files *_A.txt. The folder holds: {listing(there)}."
         )
-    check_name(name := names[0])
-    files = sorted(folder.glob(f"{name}_*.txt"))
+    name = names[0]
+    prefix = re.sub(r"[^A-Za-z0-9_.+-]", "_", name)[:100] or "graphs"  # a name can hold any character
+    parts = {part: folder / f"{name}_{part}.txt" for part in sorted(PARTS) if f"{name}_{part}.txt" in there}
     digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.name}:{file.stat().st_size}\n".encode() + file.read_bytes())
+    for file in parts.values():
+        digest.update(f"{file.name}:{file.stat().st_size}\n".encode(errors="replace") + file.read_bytes())
 
-    home = root / f"{name}-{digest.hexdigest()[:12]}" / name
-    return name, _load(home, lambda raw: [shutil.copyfile(file, raw / file.name) for file in files])
+    def get(raw: Path) -> None:
+        for part, file in parts.items():
+            shutil.copyfile(file, raw / f"{prefix}_{part}.txt")
+
+    return name, _load(root / f"{prefix}-{digest.hexdigest()[:12]}" / prefix, name, get, features)
 
 
-def _load(home: Path, get: Callable[[Path], object]) -> Collated:
+def _load(home: Path, name: str, get: Callable[[Path], object], features: TUFeatures) -> Collated:
     """Return the graphs of the set whose cache is `home`; `get` writes its text files into a new folder."""
-    if set("*?[") & set(str(home)) or "::" in str(home):
-        raise InputError(f"`data_root` of {home} must not hold '*', '?', '[' or '::': PyG's reader expands them.")
 
-    def read(home: Path, prepare: bool) -> Collated:
-        with no_pickles():
-            reader: Any = _Reader(home.parent, home.name, get, prepare)
-        if prepare:
-            check_store(reader._data, reader.slices, home.name)
-        return reader._data, reader.slices
+    def read(home: Path, prepare: bool) -> Texts:
+        file = home / "processed" / "data.pt"
+        if not prepare:
+            allow_pyg_containers()
+            data, slices, sizes = torch.load(file, weights_only=True)[:3]
+            return (Data.from_dict(data) if isinstance(data, dict) else data), slices, {**sizes}
+        raw = home / "raw"
+        if not all((raw / f"{home.name}_{part}.txt").is_file() for part in PARTS[:2]):
+            raw.mkdir(parents=True, exist_ok=True)
+            get(raw)
+        data, slices, sizes = read_texts(raw, home.name, name)
+        check_store(_chosen(data, sizes, "labels"), slices, name)
+        file.parent.mkdir()
+        torch.save((data.to_dict(), slices, sizes, Data), file)  # as PyG's `TUDataset`
+        return data, slices, sizes
 
-    return load_cached(home, read)
+    data, slices, sizes = load_cached(home, read)
+    files = {f"{name}_{unit}_attributes.txt": sizes[f"num_{unit}_attributes"] for unit in ("node", "edge")}
+    found = [f"{file} ({columns} column{'s' * (columns != 1)})" for file, columns in files.items() if columns]
+    if features != "labels" and not found:
+        raise InputError(f"`tu_features` is {features!r}, but {name} has no {' and no '.join(files)}; choose 'labels'.")
+    if features == "labels" and found:
+        warn(f"{name}: left out {' and '.join(found)}; `tu_features` 'both' keeps attributes and labels")
+    return _chosen(data, sizes, features), slices
+
+
+def _chosen(data: Data, sizes: dict[str, int], features: TUFeatures) -> Data:
+    """Return a copy with the columns of attributes, which come first, with those of labels, or with both."""
+    chosen = copy.copy(data)
+    for key, unit in (("x", "node"), ("edge_attr", "edge")):
+        if (values := data.get(key)) is not None:
+            k = sizes[f"num_{unit}_attributes"]
+            parts = {"labels": slice(k, None), "attributes": slice(k), "both": slice(None)}
+            chosen[key] = values[:, parts[features]]
+    return chosen

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from graphcl.config import RUNTIME_SETTINGS, Config, make_config, read_config, to_yaml
 from graphcl.config.nested import differences
+from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError, reason
 from graphcl.evaluate import FoldScores
 from graphcl.experiment.record.epoch_log import FILES, EpochLog
@@ -91,11 +92,11 @@ class RunFolder:
         y: torch.Tensor | None,
         ids: np.ndarray,
     ) -> None:
-        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `id` and `y` on disk."""
+        """Add a seed to `encoder.pt`, see `graphcl.load_encoder`, and to `h`, `seeds`, `y` and ids on disk."""
         self._weights[seed] = {key: value.cpu() for key, value in encoder.state_dict().items()}
         self._embeddings[seed] = h.numpy()
         arrays: dict[str, Any] = {"h": np.stack(list(self._embeddings.values())), "seeds": list(self._embeddings)}
-        arrays["id"] = ids
+        arrays |= id_arrays(ids)
         if y is not None:
             arrays["y"] = y.numpy()
         write_whole(self.path / "encoder.pt", lambda file: save_encoder(file, description, self._weights))

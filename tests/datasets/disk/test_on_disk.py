@@ -199,6 +199,21 @@ def test_edges_that_leave_their_graph(tmp_path):
             one_line(lambda read=read, dataset=dataset: list(read(dataset)), says)
 
 
+def test_features_that_are_not_finite(tmp_path):
+    graphs = small_graphs(12, labelled=False, edge_attr=True)
+    for key in ("x", "edge_attr"):
+        for value in (np.nan, np.inf, -1e30):
+            mapped = write_on_disk(graphs, tmp_path / f"{key}{value}")
+            values = np.load(mapped.folder / f"{key}.npy")
+            values[-1, 1] = value
+            np.save(mapped.folder / f"{key}.npy", values)
+            dataset, says = open_on_disk(mapped.folder), f"{key}.npy has a value that is NaN, infinite or beyond 1e+15"
+            for read in (lambda data: ResidentLoader(data, 3), lambda data: make_loader(data, 3), list):
+                one_line(lambda read=read, dataset=dataset: list(read(dataset)), says)
+            one_line(lambda dataset=dataset: ResidentLoader(dataset[6:], 3, device="meta"), says)
+            ResidentLoader(dataset[:6], 3, device="meta")
+
+
 def test_runs_from_disk_and_from_memory_are_the_same(tmp_path, capsys, saved_graphs):
     """With category features, a run gives equal embeddings from a .pt file and from a folder on disk."""
     held, packed = saved_graphs(molecules=True), str(tmp_path / "graphs")

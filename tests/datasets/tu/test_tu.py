@@ -1,11 +1,18 @@
 """Test TU sets: what is read, the cache, and damaged files, each of which is read or refused with one line."""
 
+import os
 import shutil
+import zipfile
 
+import pytest
 import torch
 from torch_geometric.datasets import TUDataset
 
+from graphcl.commands.embed import main as embed
 from graphcl.datasets import load_dataset
+from graphcl.errors import InputWarning
+from graphcl.run import main as run
+from tests.conftest import SHARED
 from tests.datasets.conftest import write_folder as write
 from tests.datasets.conftest import write_zip
 from tests.datasets.graphs import Trap, one_line
@@ -40,33 +47,140 @@ def test_line_ends_and_graphs_without_edges_lose_nothing(tmp_path):
         assert [(graph.num_nodes, graph.num_edges) for graph in dataset] == [(3, 2), (2, 0), (3, 0)]
 
 
-def test_attributes_are_left_out_and_regression_is_kept_but_not_labelled(tmp_path):
-    columns = "".join(f"{i}.5, nan\n" for i in range(8))
-    write_zip(tmp_path / "m", node_labels=None, node_attributes=columns, edge_attributes=columns)
-    dataset = load_dataset("TINY", tmp_path / "columns", tmp_path / "m")
-    assert (dataset.features, dataset.num_features, dataset[0].edge_attr) == ("constant", 1, None)
+ATTRIBUTES = {
+    "node_attributes": "".join(f"{i}.5, {-i}e-3\n" for i in range(8)),
+    "edge_attributes": "".join(f"{i}\n" for i in range(8)),
+    "edge_labels": "1\n1\n3\n3\n1\n1\n3\n3\n",
+}
+
+
+def equal_to_pyg(name, source, root, theirs, mirror=None):
+    """Assert that `tu_features` selects the columns that PyG reads from the same files."""
+    theirs = TUDataset(str(theirs), name, use_node_attr=True, use_edge_attr=True)
+    for features in ("labels", "attributes", "both"):
+        dataset = load_dataset(source, root, mirror, tu_features=features)
+        for key, first in (("x", theirs.num_node_attributes), ("edge_attr", theirs.num_edge_attributes)):
+            if (values := theirs._data[key]) is None:
+                assert key not in dataset._data
+                continue
+            wanted = {"labels": values[:, first:], "attributes": values[:, :first], "both": values}[features]
+            assert wanted.size(1) == 0 or torch.equal(dataset._data[key], wanted)
+            assert wanted.size(1) == dataset._data[key].size(1) if wanted.size(1) else key not in dataset._data
+        assert torch.equal(dataset._data.edge_index, theirs._data.edge_index)
+        assert torch.equal(dataset.y, theirs.y)
+
+
+def test_labels_and_attributes_are_those_of_pyg(tmp_path):
+    write(tmp_path / "pyg" / "TINY" / "raw", **ATTRIBUTES)
+    equal_to_pyg("TINY", write(tmp_path / "own", **ATTRIBUTES), tmp_path / "root", tmp_path / "pyg")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the public archives are not beside this checkout (../shared/tu)")
+def test_labels_and_attributes_of_public_sets_are_those_of_pyg(tmp_path):
+    for name in ("BZR", "PROTEINS"):
+        raw = tmp_path / name / "raw"
+        raw.mkdir(parents=True)
+        with zipfile.ZipFile(SHARED / f"{name}.zip") as archive:
+            for entry in archive.namelist():
+                if entry.endswith(".txt"):
+                    (raw / entry.rpartition("/")[2]).write_bytes(archive.read(entry))
+        equal_to_pyg(name, name, tmp_path / "root", tmp_path, SHARED)
+
+
+def test_attributes_that_are_left_out_are_named(tmp_path):
+    says = r"TINY: left out TINY_node_attributes.txt \(2 columns\) and TINY_edge_attributes.txt \(1 column\)"
+    with pytest.warns(InputWarning, match=says):
+        load_dataset(write(tmp_path / "own", **ATTRIBUTES), tmp_path / "root")
+    says = "'attributes', but TINY has no TINY_node_attributes.txt and no TINY_edge_attributes.txt; choose 'labels'"
+    one_line(lambda: load_dataset(write(tmp_path / "bare"), tmp_path / "root", tu_features="attributes"), says)
+
+
+def test_a_missing_attribute_makes_its_graph_invalid(tmp_path):
+    folder = write(tmp_path / "own", node_attributes="1\n" * 4 + "nan\n" + "1\n" * 3)
+    one_line(lambda: load_dataset(folder, tmp_path / "root", tu_features="both"), "graph 1 has nan in `x`")
+    kept = load_dataset(folder, tmp_path / "root", tu_features="both", invalid="skip")
+    assert kept.ids.tolist() == [0, 2]
+
+
+def test_a_trained_encoder_embeds_the_columns_of_its_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "own", **ATTRIBUTES)
+    settings = "--tu-features attributes --batch-size 3 --epochs 1 --seeds 0 --eval instance --report false"
+    run(["--dataset", "./own", "--out", "run", *settings.split()])
+    embed(["run", "--dataset", "./own", "--out", "h.npz"])
+    assert "x: 2 columns (numbers)" in capsys.readouterr().out.split("\n")[-2]
+
+
+def test_regression_is_kept_but_not_labelled(tmp_path):
     for number, (lines, kept) in enumerate([(None, None), ("0.5\n", [0.5]), ("0.5,0.5\n", [[0.5, 0.5]])]):
         write_zip(tmp_path / "m", graph_labels=None, graph_attributes=lines and 3 * lines)
         dataset = load_dataset("TINY", tmp_path / str(number), tmp_path / "m")
         assert (dataset.labelled, None if dataset[1].y is None else dataset[1].y.tolist()) == (False, kept)
 
 
+def test_strings_are_labels(tmp_path):
+    strings = {
+        "graph_labels": "yes\nno\nyes\n",
+        "node_labels": "C\nÖ,\n".replace(",", "") * 4,
+        "edge_labels": "=\n-\n" * 4,
+    }
+    dataset = load_dataset(write(tmp_path / "own", **strings), tmp_path / "root")
+    assert dataset.y.tolist() == [1, 0, 1]
+    assert dataset._data.x.argmax(1).tolist() == [0, 1] * 4
+    assert dataset[0].edge_attr.argmax(1).tolist() == [1, 0, 1, 0]  # "-" comes before "="
+
+
+def test_numbers_in_other_forms_are_read(tmp_path):
+    edges = "\ufeff" + "1.0,2e0\r2,1\r2,3\r3,2\r4,5\r5,4\r6,7\r7,6"  # as of numpy.savetxt, with a byte order mark
+    assert_tiny(load_dataset(write(tmp_path / "own", A=edges, graph_labels="\ufeff1.0\n-1\n1"), tmp_path / "root"))
+
+
+def test_any_name_and_files_that_are_ignored(tmp_path):
+    for number, name in enumerate(("my graphs", "größe", "a[1]*", "-x", "x" * 200, "a::b")):
+        folder = write(tmp_path / str(number), name)
+        for file in ("A", "graph_labels"):
+            (folder / f"._{name}_{file}.txt").write_bytes(b"\0\5\x16\7Mac OS X")
+        os.mkfifo(folder / f"{name}_edge_labels.txt")  # reading it would never end
+        dataset = load_dataset(folder, tmp_path / "root")
+        assert (dataset.name, dataset.y.tolist()) == (name, [1, 0, 1])
+
+
 DAMAGE = [
     ({"A": "1, 2\n2, 1\n3, 4\n"}, "TINY_A.txt line 3: an edge must join two of the nodes 1 to 8, in one graph"),
-    ({"graph_indicator": None}, "TINY_graph_indicator.txt"),
+    ({"A": "1, 2\n2, 9\n"}, "TINY_A.txt line 2: an edge must join two of the nodes 1 to 8, in one graph"),
+    ({"A": "1 2\n2 1\n"}, "TINY_A.txt line 1: expected 2 values separated by commas, got '1 2'"),
+    ({"A": "1, 2\n\n2, 1\n"}, "TINY_A.txt line 2: the line is blank; remove it, or write its values"),
+    ({"A": "1, 2\n2, x\n"}, "TINY_A.txt line 2: 'x' is not a whole number"),
+    ({"A": "1, 2\n2, 1_0\n"}, "TINY_A.txt line 2: '1_0' is not a whole number"),
+    ({"A": b"1, 2\n2, \xff1\n"}, "TINY_A.txt line 2: not UTF-8 text; save the file as UTF-8"),
+    ({"graph_indicator": ""}, "TINY_graph_indicator.txt is empty; write the number of each node's graph, from 1"),
+    ({"graph_indicator": None}, "file TINY_graph_indicator.txt not found"),
     ({"graph_indicator": "1\n1\n1\n2\n2\n1\n2\n3\n"}, "graph_indicator.txt line 6: graphs must be numbered from 1 in"),
-    ({"graph_indicator": "1\n1.5\n"}, "TINY_graph_indicator.txt: could not convert string '1.5' to int64 at row 1"),
-    ({"graph_labels": "1\n0\n"}, "the slices of `y` do not fit its 2 entries and 3 graphs"),
-    ({"graph_labels": "1\nyes\n1\n"}, "cannot prepare TINY: invalid literal for int() with base 10: 'yes'"),
-    ({"node_labels": "1\n" * 7 + "99999999999999\n"}, "memory"),
+    ({"graph_indicator": "1\n1.5\n"}, "TINY_graph_indicator.txt line 2: '1.5' is not a whole number"),
+    ({"graph_labels": "1\n0\n"}, "TINY_graph_labels.txt has 2 lines for 3 graphs; write one line for each"),
+    ({"graph_labels": "1\nyes\n1\n"}, "TINY_graph_labels.txt line 2: 'yes' is a string, but other labels are numbers"),
+    ({"graph_labels": "1\n\n1\n"}, "TINY_graph_labels.txt line 2: the line is blank"),
+    ({"graph_labels": "a\n\nb\n"}, "TINY_graph_labels.txt line 2: the line is blank"),
+    ({"graph_labels": "1\n0.5\n1\n"}, "line 2: a label must be a whole number or a string, got '0.5'; other numbers "),
+    ({"graph_labels": "1\nnan\n1\n"}, "line 2: a label must be a whole number or a string, got 'nan'; other numbers "),
+    ({"node_labels": "1\n" * 7 + "99999999999999\n"}, "node_labels.txt line 8: a label is more than 65536 above the"),
+    (
+        {"node_labels": "1, 2\n" * 7 + "1\n"},
+        "TINY_node_labels.txt line 8: expected 2 values separated by commas, got '1'",
+    ),
+    ({"edge_labels": "1\n" * 7}, "TINY_edge_labels.txt has 7 lines for 8 edges; write one line for each"),
+    ({"node_attributes": "1.5\n" * 7 + "?\n"}, "TINY_node_attributes.txt line 8: '?' is not a number"),
+    (
+        {"node_attributes": "1.5,2\n" * 7 + "1\n"},
+        "TINY_node_attributes.txt line 8: expected 2 values separated by commas",
+    ),
 ]
 
 
 def test_damaged_text(refused, tmp_path):
     for number, (changes, message) in enumerate(DAMAGE):
         refused("TINY", message, mirror=write_zip(tmp_path / "m", **changes))
-        if "A" not in changes:
-            refused(write(tmp_path / f"folder-{number}", **changes), message)
+        refused(write(tmp_path / f"folder-{number}", **changes), message)
 
 
 def test_a_damaged_cache_is_processed_again(mirror, root, tmp_path, capfd, monkeypatch):
@@ -96,7 +210,7 @@ def test_hostile_and_damaged_archives(refused, mirror, root, tmp_path):
 
 
 def test_names_and_roots(mirror, refused, tmp_path):
-    for folder in ("a[1]", "a*", "a::b"):  # PyG's reader would expand them
-        one_line(lambda folder=folder: load_dataset("TINY", tmp_path / folder, mirror), "must not hold")
+    for folder in ("a[1]", "a*", "a::b"):  # PyG's functions would expand them
+        assert_tiny(load_dataset("TINY", tmp_path / folder, mirror))
     for name in ("..", "", "a\\b", "x" * 200, "/TINY", "a/../../TINY"):
         refused(name, f"file or folder '{name}' not found" if "/" in name else "data set name", mirror=mirror)
