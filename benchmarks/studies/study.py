@@ -104,18 +104,18 @@ class Cells:
             if all(cell.coordinates[axis] == label for axis, label in wanted.items()):
                 yield cell, record
 
-    def scores(self, evaluator: str | None = None, **where: str):
+    def scores(self, **where: str):
         """Return the fold scores at the given labels, by seed."""
-        name = evaluator or self.plan.evaluators[0]
+        name = self.plan.evaluators[0]
         return sorted((scores_of(record, name) for _, record in self.pick(**where)), key=lambda each: each.seed)
 
     def accuracy(self, **where: str) -> np.ndarray:
         """Return the mean accuracy of each seed, in percent."""
         return means(self.scores(**where))
 
-    def untrained(self, evaluator: str | None = None, **where: str):
+    def untrained(self, **where: str):
         """Return the fold scores of the untrained encoders of the cells at the given labels, by seed."""
-        name = evaluator or self.plan.evaluators[0]
+        name = self.plan.evaluators[0]
         keys = dict.fromkeys(cell.reference for cell, _ in self.pick(**where))
         return sorted((scores_of(self.records[key], name) for key in keys), key=lambda each: each.seed)
 
