@@ -23,7 +23,7 @@ from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summari
 def environment(device: torch.device) -> dict[str, Any]:
     """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
     versions = {"python": platform.python_version()}
-    for package in ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb"):
+    for package in ("graphcl", "torch", "torch-geometric", "scikit-learn", "scipy", "numpy", "networkx", "ogb"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
