@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import platform
 import sys
 from collections.abc import Sequence
 
@@ -37,11 +38,14 @@ def _run(arguments: Sequence[str]) -> int:
         lines = [f"  {name:10} {summary}" for name, (_, summary) in COMMANDS.items()]
         print("usage: graphcl COMMAND ...     (or python -m graphcl COMMAND ...)\n", *lines, sep="\n")
         print("\n`graphcl COMMAND --help` prints a command's options, `graphcl --help losses` the losses;")
-        print("`graphcl --version` prints the version. Start with: graphcl run --seeds 0")
+        print("`graphcl --version` prints the version, with `--verbose` all that a bug report needs.")
+        print("Start with: graphcl run --seeds 0")
         return 0 if arguments else 2
     name, *rest = arguments
     if name == "--version":
         print(f"graphcl {__version__}")
+        if rest == ["--verbose"]:
+            print(*_versions(), sep="\n")
         return 0
     if name not in COMMANDS:
         from graphcl.arguments import nearest  # imported here, as it loads pydantic
@@ -54,6 +58,24 @@ def _run(arguments: Sequence[str]) -> int:
         return 0
     code: int = importlib.import_module(COMMANDS[name][0]).main(rest)
     return code
+
+
+def _versions() -> list[str]:
+    """Return lines with the versions, the compiled parts and the machine, for a bug report."""
+    import torch  # imported here, as it takes seconds
+
+    from graphcl.report.summary import environment
+
+    found = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    lines = [f"{name}: {version}" for name, version in found["versions"].items() if name != "graphcl"]
+    for part in ("graphs._native", "models._gin", "evaluate.graphs._svm"):
+        try:
+            importlib.import_module(f"graphcl.{part}")
+            lines.append(f"compiled {part}: yes")
+        except ImportError as error:
+            lines.append(f"compiled {part}: no ({error})")
+    hardware = {name: value for name, value in found["hardware"].items() if name != "machine"}
+    return [*lines, f"platform: {platform.platform()}", *(f"{name}: {value}" for name, value in hardware.items())]
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ def headings(page: Path) -> list[str]:
 
 
 def test_links_resolve():
-    for page in (*PAGES, ROOT / "CHANGELOG.md"):
+    for page in (*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY"))):
         for target in re.findall(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"", BLOCK.sub("", page.read_text())):
             path, _, anchor = next(filter(None, target)).partition("#")
             file = Path(os.path.normpath(page.parent / path)) if path else page

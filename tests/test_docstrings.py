@@ -12,7 +12,6 @@ import graphcl
 MODULES = ["graphcl", *(module.name for module in pkgutil.walk_packages(graphcl.__path__, "graphcl."))]
 OPTIONAL = {
     "graphcl.lightning": ["pytorch_lightning"],
-    "graphcl.graphgym": ["pytorch_lightning", "yacs"],
     "graphcl.estimator": ["rdkit"],
 }
 

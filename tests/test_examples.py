@@ -48,6 +48,7 @@ def run(monkeypatch, tmp_path):
         ("by_hand.py", "", "gain", 1, 5),
         ("own_loss/align_uniform.py", "", "gain", 1, 5),
         ("estimator.py", "", "gain", 1, 5),
+        ("graphgym.py", "", "gain", 1, 5),
         ("lightning_module.py", "", "gain", 1, 5),
         ("moco.py", "", "gain", 1, 5),
         ("pairs.py", "", "gain", 1, 15),
@@ -62,8 +63,10 @@ def run(monkeypatch, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 def test_an_example_prints_what_it_promises(name, words, figure, count, most, run, monkeypatch, capsys):
     """The gain, accuracy or recall in percent; examples whose docstring states a gain print two accuracies."""
-    if name.startswith("lightning"):
+    if name.startswith(("lightning", "graphgym")):
         pytest.importorskip("pytorch_lightning", reason="the extra `lightning` is not installed")
+    if name == "graphgym.py":
+        pytest.importorskip("yacs", reason="GraphGym needs yacs")
     if name == "search.py":
         pytest.importorskip("faiss", reason="the extra `search` is not installed")
     if name == "retrieval.py":

@@ -1,9 +1,11 @@
 """Test `graphcl COMMAND`: passed arguments, output, and the exit codes of all commands."""
 
 import os
+import platform
 import subprocess
 import sys
 import types
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,21 @@ def test_what_it_prints(capsys):
     assert capsys.readouterr().out == f"graphcl {__version__}\n"
     assert front.main(["rnu", "--loss", "dcl"]) == 2
     assert capsys.readouterr().err.startswith("graphcl: unknown command `rnu`; did you mean run? choose from: ")
+
+
+def test_the_verbose_version_has_what_a_bug_report_needs(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "graphcl.graphs._native", types.ModuleType("_native"))
+    monkeypatch.setitem(sys.modules, "graphcl.models._gin", None)
+    assert front.main(["--version", "--verbose"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    found = dict(line.split(": ", 1) for line in lines)
+    assert first == f"graphcl {__version__}"
+    for name in ("torch", "torch-geometric", "scipy", "scikit-learn", "numpy"):
+        assert found[name] == metadata.version(name)
+    assert (found["python"], found["platform"]) == (platform.python_version(), platform.platform())
+    assert found["compiled graphs._native"] == "yes"
+    assert found["compiled models._gin"].startswith("no (")
+    assert {"device", "cores", "threads"} <= found.keys()
 
 
 def test_a_completion_script_has_every_command_option_and_name(capsys, monkeypatch):

@@ -17,8 +17,8 @@ def sweeps(study, dataset):
     """Return the cells of the grid over (mu, sigma), and of the baseline."""
     axes = {"recipe": ["adnce"], "dataset": [dataset], "loss.mu": list(MUS), "loss.sigma": list(SIGMAS)}
     base = {"recipe": ["adnce_baseline"], "dataset": [dataset]}
-    grid = study.run(dataset, axes, of="adnce_weights", diagnostics=True, **protocol(dataset))
-    return grid, study.run(f"{dataset}-baseline", base, of="adnce_weights", **protocol(dataset))
+    grid = study.run(dataset, axes, diagnostics=True, **protocol(dataset))
+    return grid, study.run(f"{dataset}-baseline", base, **protocol(dataset))
 
 
 def main():

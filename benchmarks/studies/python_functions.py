@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from late_interaction import late_interaction, reranked, to_candidates
 from python_graphs import PACKAGES, load
 from scipy.sparse import csr_array, diags, hstack
 from study import COLOURS, add_line, curve, figure, finished_lines, markdown, options, write_svg, write_tables
 from torch.nn.functional import normalize
 
 from graphcl import GIN, ContrastiveModel, Identity, NodeDrop, ResidentLoader, TwoViews, embed, train
-from graphcl.evaluate.ranking import cosines, rank_by, reranked
-from graphcl.graphs.late_interaction import late_interaction, to_candidates
+from graphcl.evaluate.ranking import cosines, rank_by
 from graphcl.graphs.statistics import bag_of_labels, graph_statistics
 from graphcl.graphs.wl import histogram, refine, unary
 from graphcl.losses import Loss, infonce, scored

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphcl.errors import InputError
 from graphcl.report.style import COLOURS as COLOURS  # for the studies
+from graphcl.report.style import panels, style
 from graphcl.report.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
 from graphcl.sweep.command import progress
@@ -104,18 +105,18 @@ class Cells:
             if all(cell.coordinates[axis] == label for axis, label in wanted.items()):
                 yield cell, record
 
-    def scores(self, evaluator: str | None = None, **where: str):
+    def scores(self, **where: str):
         """Return the fold scores at the given labels, by seed."""
-        name = evaluator or self.plan.evaluators[0]
+        name = self.plan.evaluators[0]
         return sorted((scores_of(record, name) for _, record in self.pick(**where)), key=lambda each: each.seed)
 
     def accuracy(self, **where: str) -> np.ndarray:
         """Return the mean accuracy of each seed, in percent."""
         return means(self.scores(**where))
 
-    def untrained(self, evaluator: str | None = None, **where: str):
+    def untrained(self, **where: str):
         """Return the fold scores of the untrained encoders of the cells at the given labels, by seed."""
-        name = evaluator or self.plan.evaluators[0]
+        name = self.plan.evaluators[0]
         keys = dict.fromkeys(cell.reference for cell, _ in self.pick(**where))
         return sorted((scores_of(self.records[key], name) for key in keys), key=lambda each: each.seed)
 
@@ -133,10 +134,10 @@ def write_svg(figure, path: Path) -> None:
     svg = re.sub(r"<metadata>.*?</metadata>\n|<!--.*?-->\n", "", to_svg(figure), flags=re.DOTALL)
     svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d\d)\d+", r"\1", tag[0]), svg)
     counts = Counter(re.findall(r' style="([^"]*)"', svg))
-    names = {style: f"s{number}" for number, style in enumerate(counts) if counts[style] > 2}
-    rules = "".join(f".{name} {{{style}}}\n" for style, name in names.items())
-    for style, name in names.items():
-        svg = svg.replace(f' style="{style}"', f' class="{name}"')
+    names = {text: f"s{number}" for number, text in enumerate(counts) if counts[text] > 2}
+    rules = "".join(f".{name} {{{text}}}\n" for text, name in names.items())
+    for text, name in names.items():
+        svg = svg.replace(f' style="{text}"', f' class="{name}"')
     path.write_text(re.sub(r"\n +", "\n", svg).replace("</style>", f"\n{rules}</style>", 1))
 
 
@@ -166,13 +167,11 @@ def means(scores) -> np.ndarray:
     return np.array([each.mean for each in scores])
 
 
+@style()
 def figure(columns: int, rows: int = 1, width: float = 3.1, height: float = 2.7):
-    """Return a figure and its grid of axes, in the style of all studies."""
-    import matplotlib.pyplot as plt
-
-    plt.rcParams |= {"svg.hashsalt": "graphcl", "font.size": 8, "axes.spines.top": False, "axes.spines.right": False}
-    plt.rcParams |= {"axes.grid": True, "grid.color": "#E5E5E5", "axes.axisbelow": True, "legend.frameon": False}
-    return plt.subplots(rows, columns, figsize=(width * columns, height * rows), layout="constrained", squeeze=False)
+    """Return a figure and its grid of axes `[rows, columns]`, in the style of the package's figures."""
+    picture, axes = panels(rows * columns, width, height, columns)
+    return picture, np.reshape(axes, (rows, columns))
 
 
 def curve(axis, xs, seeds, colour: str, label: str | None = None, **style) -> None:

@@ -11,6 +11,7 @@ import torch
 
 from graphcl import GIN, ContrastiveModel, Identity, Loss, NodeDrop, ResidentLoader, TwoViews, load_dataset, train
 from graphcl.augment import two_views
+from graphcl.report.style import panels, style
 from graphcl.training.diagnostics import coupling
 
 TEMPERATURE = 0.1
@@ -41,16 +42,13 @@ def spread(z1, z2, size, seed=0):
     return torch.cat(found)
 
 
+@style()
 def main():
-    import matplotlib.pyplot as plt
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mirror")
     parser.add_argument("--root", default="datasets")
     arguments = parser.parse_args()
-    plt.rcParams |= {"svg.hashsalt": "graphcl", "svg.fonttype": "none"}
-    plt.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
+    figure, axes = panels(2, 4, 3.2)
     for axis, name in zip(axes, ("MUTAG", "PROTEINS"), strict=True):
         z1, z2 = projections(name, arguments.mirror, arguments.root)
         sizes = [size for size in (8, 16, 32, 64, 128, 256, 512, 1024) if size <= len(z1)]
@@ -69,7 +67,6 @@ def main():
             print(f"{name}, batch {size}: mean q {q.mean():.3f}, quartiles {low:.3f} {middle:.3f} {high:.3f}")
     axes[0].set_ylabel("q = 1 - p+ of the anchors")
     figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
-    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 from torch.nn.functional import cross_entropy, softplus
 
+from graphcl.report.style import panels, style
+
 
 def textbook(logits):
     """Compute InfoNCE in the usual form: cross-entropy of all logits against the first."""
@@ -48,19 +50,16 @@ def errors(gap, dtype, draws=200, seed=0):
     return {name: (direction(form, logits, dtype) - exact).norm(dim=1).median().item() for name, form in FORMS.items()}
 
 
+@style()
 def main():
-    import matplotlib.pyplot as plt
-
-    plt.rcParams |= {"svg.hashsalt": "graphcl", "svg.fonttype": "none"}
-    plt.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     colours = dict(zip(FORMS, ("#D55E00", "#0072B2", "#009E73"), strict=True))
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
+    figure, axes = panels(2, 4, 3.2)
     gaps = range(0, 31)
     for axis, (name, dtype) in zip(axes, DTYPES.items(), strict=True):
         found = [errors(gap, dtype) for gap in gaps]
         for form in FORMS:
-            style = "--" if form == "FlatNCE" else "-"  # so that two equal curves are both visible
-            axis.plot(gaps, [max(each[form], 1e-9) for each in found], style, color=colours[form], label=form, lw=2)
+            line = "--" if form == "FlatNCE" else "-"  # so that two equal curves are both visible
+            axis.plot(gaps, [max(each[form], 1e-9) for each in found], line, color=colours[form], label=form, lw=2)
         for gap in (10, 16, 20):
             print(f"{name}, gap {gap}:", ", ".join(f"{form} {found[gap][form]:.1e}" for form in FORMS))
         axis.set(title=name, yscale="log", ylim=(1e-8, 3), xlabel="gap g between positive and mean negative logit")
@@ -70,7 +69,6 @@ def main():
     axes[0].text(0.3, 1.15, "noise", color="#666666", va="bottom")
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=3)
     figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
-    plt.close(figure)
 
 
 if __name__ == "__main__":

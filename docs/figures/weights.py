@@ -4,6 +4,8 @@ from pathlib import Path
 
 import torch
 
+from graphcl.report.style import panels, style
+
 TEMPERATURE = 0.2
 SETTINGS = [(0.7, 1.0), (0.7, 0.3), (0.5, 0.2), (0.3, 0.15)]
 
@@ -18,12 +20,9 @@ def hardest_push(mu, sigma, temperature):
     return mu + sigma**2 / temperature
 
 
+@style()
 def main():
-    import matplotlib.pyplot as plt
-
-    plt.rcParams |= {"svg.hashsalt": "graphcl", "svg.fonttype": "none"}
-    plt.rcParams |= {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
-    figure, axes = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+    figure, axes = panels(2, 4, 3.6)
     c = torch.linspace(-1, 1, 101)
     colours = ("#000000", "#0072B2", "#D55E00", "#009E73")
     for (mu, sigma), colour in zip(SETTINGS, colours, strict=True):
@@ -43,7 +42,6 @@ def main():
         axis.set_xticks((-1, -0.5, 0, 0.5, 1))
     figure.legend(frameon=False, loc="outside lower center", ncols=3)
     figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
-    plt.close(figure)
 
 
 if __name__ == "__main__":

@@ -198,8 +198,6 @@ class SweepSettings(Settings):
     select: list[str] = Field([], title="AXIS ...")
     """axes such as loss.temperature; the inner folds of each test fold select a value, so there is one tuned row"""
     jointly: bool = Field(False, description="with --select: one value for all data sets, not one for each")
-    caption: str | None = Field(None, title="TEXT", description="caption in table.tex, as LaTeX")
-    label: str | None = Field(None, title="NAME", description="label in table.tex; default: tab:EVALUATOR")
     reuse: list[str] = Field([], title="FOLDER ...")
     """other sweeps; cells that they have finished are not run again, so one table can show several sweeps"""
     dry_run: bool = Field(False, description="print the number of cells and exit")

@@ -113,35 +113,6 @@ def cosines(rows: Tensor) -> Similarity:
     return similarity
 
 
-def reranked(first: Similarity, second: Callable[[int, Tensor], Tensor], most: int = 100) -> Similarity:
-    """Return a similarity in two stages: the `most` best candidates by `first` are ordered by `second`.
-
-    The other candidates follow in the order of `first`. If candidates tie at the place `most`, any of them are taken.
-
-    Args:
-        first: similarity in [-1, 1], such as `cosines`.
-        second: function from the index of a query and the indices of c candidates `[c]` to similarities in [-1, 1],
-            `[c]`, such as `graphcl.graphs.late_interaction.to_candidates`.
-        most: number of candidates to reorder.
-
-    Example:
-        >>> scores = torch.tensor([[1.0, 0.9, 0.8, 0.1]])
-        >>> similarity = reranked(lambda queries, candidates: scores, lambda query, candidates: candidates / 4, most=2)
-        >>> similarity(torch.tensor([0]), torch.arange(4)).argsort(descending=True)  # graph 0 is the query
-        tensor([[2, 1, 0, 3]])
-    """
-
-    def similarity(queries: Tensor, candidates: Tensor) -> Tensor:
-        scores = first(queries, candidates).cpu().double()
-        others = scores.masked_fill(queries[:, None] == candidates, -torch.inf)
-        best = others.topk(min(most, len(candidates)), dim=1).indices
-        for query, row, top in zip(queries.tolist(), scores, best, strict=True):
-            row[top] = 4 + second(query, candidates[top]).cpu().double()  # ahead of all others
-        return scores
-
-    return similarity
-
-
 def rank_by(
     similarity: Similarity,
     group: Tensor | np.ndarray,

@@ -27,7 +27,7 @@ from graphcl.report.gains import gain_by_seed, gains, metric_label
 from graphcl.report.run_files import EDGES, Run, read_run
 from graphcl.report.style import MUTED, TRAINED, UNTRAINED, style
 from graphcl.report.summary import AGREEMENT, ROWS, deviation, mean_rank, protocol_line, unit
-from graphcl.report.svg import css_colour, css_variables, inline
+from graphcl.report.svg import inline
 from graphcl.system.files import write_text
 
 _MEASURES = {
@@ -73,8 +73,6 @@ def report(run: Run) -> str:
         rows=methods.facts(method).get("rows", "graphs") if method in methods else "graphs",
         pairs=run.config.get("positives") == "group",
         svg=lambda figure, label: Markup(inline(figure, f"f{next(numbers)}", label)),
-        css_colour=css_colour,
-        variables=css_variables(),
         glyphs={"o": "●", "^": "▲", "s": "■", "D": "◆", "v": "▼"},
         lines={"-": "solid", "--": "dashed"},
         title=f"{Path(run.config['dataset']).stem}, {run.config.get('name') or run.config['loss']['name']}",

@@ -7,15 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 INK, MUTED, GRID, PAPER = "#1b1b1b", "#707070", "#e4e4e4", "#ffffff"
-"""Colours of text and lines, minor parts, grid and background; `svg.inline` replaces them with CSS variables."""
+"""Colours of text and lines, minor parts, grid and background."""
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", INK)
-"""Okabe-Ito palette, distinguishable by colour-blind readers, on light and dark backgrounds."""
-ON_DARK = {
-    INK: "#e8e8e8", MUTED: "#9a9a9a", GRID: "#32363d", PAPER: "#14161a",
-    "#0072b2": "#4ba3e3", "#d55e00": "#f5894a", "#009e73": "#2cc298", "#cc79a7": "#e39cc5", "#e69f00": "#f0b83c",
-    "#56b4e9": "#a8dcff",
-}  # fmt: skip
-"""Colour -> replacement on dark pages, with a contrast of at least 3:1 even at the opacity of points, 0.7."""
+"""Okabe-Ito palette, distinguishable by colour-blind readers."""
 MARKERS = ("o", "^", "s", "D", "v")
 """Markers of scatter plots; combined with the seven colours, they distinguish 35 classes."""
 UNTRAINED, TRAINED = COLOURS[1], COLOURS[0]

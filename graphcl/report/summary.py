@@ -23,7 +23,7 @@ from graphcl.evaluate import METRICS, FoldScores, best_row, paired_gain, summari
 def environment(device: torch.device) -> dict[str, Any]:
     """Return the versions, the commit, the hardware and the command line of this process, for `result.json`."""
     versions = {"python": platform.python_version()}
-    for package in ("graphcl", "torch", "torch-geometric", "scikit-learn", "numpy", "networkx", "ogb"):
+    for package in ("graphcl", "torch", "torch-geometric", "scikit-learn", "scipy", "numpy", "networkx", "ogb"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -146,9 +146,9 @@ def deviation(summary: Mapping[str, Any]) -> str:
 
 AGREEMENT = (
     "recall@1 does not tell which row to use: on ten labelled sets, its best row was the most accurate in 2, by chance "
-    "2.5 (docs/studies/without_labels.md); an effective rank near 1 means a collapsed embedding."
+    "2.5 (docs/studies/tried.md); an effective rank near 1 means a collapsed embedding."
 )
-"""Printed below the scores of `instance`; the figures are those of `docs/studies/without_labels.md`."""
+"""Printed below the scores of `instance`; the figures are those of `docs/studies/tried.md`."""
 SPLITS = {
     "random_splits": "20 random splits into 10, 10 and 80 %, C by validation",
     "public_split": "the public split, C by validation",

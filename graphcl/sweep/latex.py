@@ -15,40 +15,21 @@ _LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasc
 _LATEX |= {"[": "{[}", "*": "{*}"}
 
 
-def to_latex(table: Table, several: bool = False) -> str:
-    """Return scores and gains as a LaTeX table (`booktabs`) with caption, label and a note on all marks.
-
-    If it is one of `several` tables, a caption and a label of the user get the name of the evaluator.
-    """
-    columns, head = len(table.columns), head_of(table)
-    left = len(head) - columns
+def to_latex(table: Table) -> str:
+    """Return scores and gains as a LaTeX `tabular` (`booktabs`), for a `table` with a caption of your own."""
+    head = head_of(table)
+    left = len(head) - len(table.columns)
     body = [_row(row, left) for row in score_rows(table, r"\textbf{{{}}}".format)]
     body.insert(len(table.reference_rows()), r"\midrule")
     for over, found in gains_of(table).items():
         if found is not table.gains and (rows := gain_rows(table, found)):
-            body += [r"\midrule", rf"\multicolumn{{{left + columns}}}{{l}}{{Gain over {_escape(over)} ($p$)}} \\"]
+            body += [r"\midrule", rf"\multicolumn{{{len(head)}}}{{l}}{{Gain over {_escape(over)} ($p$)}} \\"]
             body += [_row(row, left) for row in rows]
-    caption, label = table.layout.caption, table.layout.label
-    caption = caption and f"{caption}{f' ({_escape(table.evaluator)})' * several}"
-    caption = caption or _escape(f"{table.evaluator}: {metric_names(table)}, mean ± deviation of seeds.")
-    label = f"{label}{f'-{table.evaluator}' * several}" if label else f"tab:{table.evaluator}"
-    note = _escape(legend(table))
-    return "\n".join([
-        r"% \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{caption}}}",
-        rf"\label{{{label}}}",
-        rf"\begin{{tabular}}{{{'l' * left}{'c' * columns}}}",
-        r"\toprule",
-        " & ".join(map(_escape, head)) + r" \\",
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        rf"\par\smallskip\parbox{{\linewidth}}{{\footnotesize {note}}}",
-        r"\end{table}",
-    ])  # fmt: skip
+    notes = f"{table.evaluator}: {metric_names(table)}, mean ± deviation of seeds.", legend(table)
+    start = rf"\begin{{tabular}}{{{'l' * left}{'c' * len(table.columns)}}}"
+    names = " & ".join(map(_escape, head)) + r" \\"
+    top = [r"% \usepackage{booktabs}", *(f"% {note}" for note in notes), start, r"\toprule", names, r"\midrule"]
+    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"])
 
 
 def _row(row: Sequence[str], left: int) -> str:

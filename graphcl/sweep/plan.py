@@ -21,7 +21,7 @@ MAX_COMBINATIONS = 100_000
 MAX_LINES = 10
 """Largest number of mistakes that one message lists."""
 _SECTIONS = ("settings", "axes", "table")
-TABLE_KEYS = ("rows", "columns", "baseline", "select", "jointly", "caption", "label")
+TABLE_KEYS = ("rows", "columns", "baseline", "select", "jointly")
 _KEYS = (*_SECTIONS, "version", "folder")
 _SETTINGS = (*Config.model_fields, "recipe")
 _NEVER_AXES = ("seeds", "eval", *RUNTIME_SETTINGS)
@@ -60,8 +60,6 @@ class Layout:
             axes and the same labels on all other axes.
         select: axes on which inner folds choose a label, so that the table has one row for all labels.
         jointly: whether one label is chosen for all data sets, not one for each.
-        caption: caption of the LaTeX table; None for the default.
-        label: label of the LaTeX table; None for the default.
     """
 
     rows: Sequence[str]
@@ -69,8 +67,6 @@ class Layout:
     baseline: Mapping[str, str] | None = None
     select: Sequence[str] = ()
     jointly: bool = False
-    caption: str | None = None
-    label: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ def make_plan(spec: Mapping[str, Any]) -> Plan:
         spec: mapping with three optional sections. `settings` are the settings of all cells. `axes` maps the name of a
             setting (`loss`, `loss.temperature`, `dataset`, ...) to a list of values, `recipe` to a list of
             configurations such as `graphcl`, or a new name to a mapping from labels to groups of settings. `table` has
-            the keys `rows`, `columns`, `baseline`, `select`, `jointly`, `caption` and `label`, see `Layout`.
+            the keys `rows`, `columns`, `baseline`, `select` and `jointly`, see `Layout`.
 
     Raises:
         InputError: an axis, setting or value is invalid; the message has one line for each mistake.
@@ -278,12 +274,12 @@ def layout(table: Mapping[str, Any], axes: Mapping[str, Sequence[str]]) -> Layou
         raise InputError(f"`table.rows` must name every axis but that of the columns; `{left[0]}` is missing.")
     if wrong := [axis for axis in select if axis in (columns, *rows)]:
         raise InputError(f"`table.select`: a label of `{wrong[0]}` is chosen, so it cannot be an axis of the table.")
-    more = {key: table[key] for key in ("jointly", "caption", "label") if table.get(key) is not None}
-    if more.get("jointly", False) not in (True, False):
-        raise InputError(f"`table.jointly` must be true or false, got {more['jointly']!r}.")
-    if more.get("jointly") and not select:
+    jointly = table.get("jointly") or False
+    if jointly is not False and jointly is not True:
+        raise InputError(f"`table.jointly` must be true or false, got {jointly!r}.")
+    if jointly and not select:
         raise InputError("`table.jointly` needs `table.select`, the axis whose label all data sets share.")
-    return Layout(rows, columns, _baseline(table.get("baseline"), rows, axes), select, **more)
+    return Layout(rows, columns, _baseline(table.get("baseline"), rows, axes), select, jointly)
 
 
 def _listed(value: Any) -> list[Any]:

@@ -23,7 +23,7 @@ def write_tables(
 ) -> None:
     """Write `table.md`, `table.tex` and `cells.csv` into a folder."""
     write_text(folder / "table.md", "\n\n".join(map(to_markdown, tables.values())) + "\n")
-    write_text(folder / "table.tex", "\n\n".join(to_latex(table, len(tables) > 1) for table in tables.values()) + "\n")
+    write_text(folder / "table.tex", "\n\n".join(map(to_latex, tables.values())) + "\n")
     write_text(folder / "cells.csv", to_csv(plan, records))
 
 

@@ -8,7 +8,7 @@ import torch
 
 from graphcl.errors import InputError
 from graphcl.evaluate import ranking
-from graphcl.evaluate.ranking import FIGURES, expected_figures, rank_by, rank_queries, reranked
+from graphcl.evaluate.ranking import FIGURES, expected_figures, rank_by, rank_queries
 
 
 def figures_of(order):
@@ -119,15 +119,3 @@ def test_ranks_by_a_given_similarity():
     unit = torch.from_numpy(h / np.linalg.norm(h, axis=1, keepdims=True))
     given = rank_by(lambda queries, candidates: unit[queries] @ unit[candidates].T, group)
     assert given.percent() == rank_queries(h, group).percent()
-
-
-def test_a_second_stage_orders_the_first_candidates_only():
-    generator = np.random.default_rng(4)
-    first, second = (torch.from_numpy(generator.uniform(-1, 1, (30, 30))) for _ in range(2))
-    group = np.arange(30) // 3
-    found = rank_by(reranked(lambda q, c: first[q][:, c], lambda q, c: second[q, c], most=7), group)
-    for query, mrr, precision in zip(range(30), found.values["mrr"], found.values["map"], strict=True):
-        order = [i for i in first[query].argsort(descending=True).tolist() if i != query]
-        order = sorted(order[:7], key=lambda i: -second[query, i]) + order[7:]
-        expected = figures_of([group[i] == group[query] for i in order])
-        assert [float(mrr), float(precision)] == pytest.approx([expected[0], expected[4]])

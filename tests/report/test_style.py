@@ -6,7 +6,6 @@ import matplotlib
 
 from graphcl.report.curves import curves
 from graphcl.report.embedding_map import CLASSES, class_style
-from graphcl.report.style import GRID
 from graphcl.report.svg import inline, to_svg
 
 
@@ -23,9 +22,8 @@ def test_the_users_settings_are_neither_used_nor_changed():
         assert matplotlib.rcParams["font.size"] == 30
 
 
-def test_an_inline_figure_uses_the_colours_of_the_page():
+def test_an_inline_figure_is_labelled_and_loads_nothing():
     text = inline(curves("loss", {0: [1.0, 2.0]}), "a", "so & so")
     assert 'aria-label="so &amp; so"' in text
-    assert "var(--ink)" in text
-    assert GRID not in text
+    assert "var(--font)" in text
     assert "http" not in text

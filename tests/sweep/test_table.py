@@ -87,13 +87,6 @@ def test_markdown_and_latex(plan, records):
     assert to_markdown(make_table(plan, records)).count("**8") == 0
 
 
-def test_caption_and_label_of_the_latex_table(records):
-    table = make_table(make_plan({"settings": {"seeds": [0]}, "table": {"caption": "$x$", "label": "t"}}), {})
-    alone, of_several = to_latex(table), to_latex(table, several=True)
-    assert "\\caption{$x$}\n\\label{t}\n" in alone
-    assert "\\caption{$x$ (svm)}\n\\label{t-svm}\n" in of_several
-
-
 def test_with_data_sets_as_rows_the_best_is_that_of_a_data_set():
     axes = {"dataset": ["MUTAG", "NCI1"], "loss": ["infonce", "dcl"]}
     score = {"MUTAG": 90, "NCI1": 70}

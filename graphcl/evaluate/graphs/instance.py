@@ -29,7 +29,7 @@ def instance(
     this, the sizes of the graphs would decide the cosines of counts, such as graph statistics. Graphs of equal cosine
     are put in a random order, and the expected value is returned: k graphs with the same embedding share one hit, and
     a constant embedding scores 100 / n. Cosines are compared after rounding, as in `rank_queries`. The score says
-    nothing about classes: `docs/studies/without_labels.md` compares its order of embeddings with that of accuracies.
+    nothing about classes: `docs/studies/tried.md` compares its order of embeddings with that of accuracies.
 
     Time: O(n m D). Memory: about 32 (n + m) D bytes.
 

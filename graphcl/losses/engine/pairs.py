@@ -188,7 +188,7 @@ def scored(scores: Tensor, symmetric: bool = True) -> Pairs:
     """Return the `Pairs` of a matrix of similarities, for `terms` of a loss that looks at similarities only.
 
     Row i and column i are a positive pair, all other columns are negatives of row i. It serves similarities that are
-    not those of two vectors, such as `graphcl.graphs.late_interaction.late_interaction`.
+    not those of two vectors, such as late interaction, the best matches of two graphs' nodes.
 
     Args:
         scores: similarities of N graphs with their N partners, `[N, N]`, floating point.

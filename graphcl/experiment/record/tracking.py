@@ -1,12 +1,13 @@
-"""Log runs to TensorBoard, Weights & Biases or MLflow."""
+"""Log runs to TensorBoard, Weights & Biases or MLflow; `--track` opens one tracker per seed."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,11 +22,12 @@ Self = TypeVar("Self", bound="Tracker")
 _PARAMS = 100  # MLflow rejects requests with more parameters
 
 
-class Tracker(ABC):
+class Tracker:
     """Log of one seed in an external tool such as TensorBoard; a callback of `train` and a context manager.
 
     Leaving the context closes the log, and marks it as failed after an exception. If logging fails, for example because
-    a server is down, a warning is printed on stderr, logging stops, and training continues.
+    a server is down, a warning is printed on stderr, logging stops, and training continues. Subclasses implement
+    `_open`, `_log` and `_close`.
 
     Args:
         folder: run folder, for the tool's local files.
@@ -45,6 +47,9 @@ class Tracker(ABC):
     """Name of the tracker on the command line, and of the extra that installs its library."""
     module: str
     """Module of the tracker's library, imported at first use."""
+    _open: Callable[[Path, int, Mapping[str, Any]], None]
+    _log: Callable[[Mapping[str, float], int], None]
+    _close: Callable[[bool], None]
 
     @classmethod
     def library(cls) -> Any:
@@ -53,41 +58,28 @@ class Tracker(ABC):
 
     def __init__(self, folder: str | Path, seed: int = 0, settings: Mapping[str, Any] | None = None) -> None:
         self._epoch, self._failed = 0, False
-        self.open(Path(folder), seed, settings or {})
+        self._open(Path(folder), seed, settings or {})
 
     def __call__(self, epoch: Epoch) -> None:
         """Log the metrics of a finished epoch."""
         self._epoch = epoch.epoch
-        self._attempt(lambda: self.log(epoch.metrics(), self._epoch))
+        self._attempt(lambda: self._log(epoch.metrics(), self._epoch))
 
     def add_scores(self, scores: Mapping[str, float]) -> None:
         """Log the scores (name -> value) of the trained embeddings; call this after the last epoch."""
-        self._attempt(lambda: self.summarise(scores, self._epoch))
+        self._attempt(lambda: self._summarise(scores))
 
     def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._attempt(lambda: self.close(failed=kind is not None))
+        self._attempt(lambda: self._close(kind is not None))
 
-    @abstractmethod
-    def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        """Open the log and store the settings in it."""
-
-    @abstractmethod
-    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Write the metrics (name -> value) of an epoch, and flush the log."""
-
-    def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
-        """Write the scores (name -> value). By default, they become metrics of the last epoch, `epoch`."""
-        self.log(scores, epoch)
-
-    @abstractmethod
-    def close(self, failed: bool = False) -> None:
-        """Close the log; `failed` is whether the run ended with an exception."""
+    def _summarise(self, scores: Mapping[str, float]) -> None:
+        self._log(scores, self._epoch)  # as metrics of the last epoch
 
     def _attempt(self, write: Callable[[], Any]) -> None:
-        self._failed = self._failed or not attempt(self.name, write)
+        self._failed = self._failed or not _attempt(self.name, write)
 
 
 class TensorBoard(Tracker):
@@ -96,36 +88,31 @@ class TensorBoard(Tracker):
     name = "tensorboard"
     module = "torch.utils.tensorboard"
 
-    def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        """Open the event file and log the settings as text."""
+    def _open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
         self._writer = self.library().SummaryWriter(str(folder / "tensorboard" / f"seed-{seed}"))
         if settings:
-            text = yaml.safe_dump(dict(settings), sort_keys=False)
-            self._writer.add_text("settings", f"```yaml\n{text}```")
+            self._writer.add_text("settings", f"```yaml\n{yaml.safe_dump(dict(settings), sort_keys=False)}```")
 
-    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Log the metrics of an epoch, with `epoch` as the step, and flush the file."""
+    def _log(self, metrics: Mapping[str, float], epoch: int) -> None:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, epoch)
         self._writer.flush()
 
-    def close(self, failed: bool = False) -> None:
-        """Close the event file; `failed` is ignored, as the format cannot store it."""
+    def _close(self, failed: bool) -> None:
         self._writer.close()
 
 
 class WandB(Tracker):
     """A `Tracker` that logs each seed as the W&B run `FOLDER-seed-SEED` in the group `FOLDER`.
 
-    Local files are written to `FOLDER/wandb`. W&B's environment variables apply. With `WANDB_MODE=offline`, W&B writes
-    local files only, and `wandb sync` uploads them later. `WANDB_PROJECT` names the project (default `graphcl`).
+    Local files are in `FOLDER/wandb`. W&B's environment variables apply: `WANDB_MODE=offline` writes local files only,
+    `WANDB_PROJECT` names the project (default `graphcl`).
     """
 
     name = "wandb"
     module = "wandb"
 
-    def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        """Start a W&B run with the settings as its configuration."""
+    def _open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._run = self.library().init(
             project=os.environ.get("WANDB_PROJECT", "graphcl"),
@@ -136,33 +123,28 @@ class WandB(Tracker):
             reinit="create_new",  # else W&B would reuse or finish the caller's run
         )
 
-    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Log the metrics of an epoch, with `epoch` as the step."""
+    def _log(self, metrics: Mapping[str, float], epoch: int) -> None:
         self._run.log(dict(metrics), step=epoch)
 
-    def summarise(self, scores: Mapping[str, float], epoch: int) -> None:
-        """Write the scores into the W&B run's summary, so that W&B's tables can be sorted by them."""
-        self._run.summary.update(dict(scores))
+    def _summarise(self, scores: Mapping[str, float]) -> None:
+        self._run.summary.update(dict(scores))  # W&B's tables can be sorted by them
 
-    def close(self, failed: bool = False) -> None:
-        """End the W&B run, with exit code 1 if it failed, else 0."""
+    def _close(self, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
 
 
 class MLflow(Tracker):
     """A `Tracker` that logs each seed as an MLflow run named `FOLDER-seed-SEED`.
 
-    The environment variable `MLFLOW_TRACKING_URI` names the server. Without it, the log is
-    `FOLDER/mlflow/mlflow.db`, shown by `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow/mlflow.db`.
-    `MLFLOW_EXPERIMENT_NAME` names the experiment (default `graphcl`). `MLFLOW_HTTP_REQUEST_MAX_RETRIES` limits how long
-    an unreachable server delays training; the delay occurs once, as logging stops after the first failure.
+    The environment variable `MLFLOW_TRACKING_URI` names the server. Without it, the log is `FOLDER/mlflow/mlflow.db`,
+    shown by `mlflow ui --backend-store-uri sqlite:///FOLDER/mlflow/mlflow.db`. `MLFLOW_EXPERIMENT_NAME` names the
+    experiment (default `graphcl`), `MLFLOW_HTTP_REQUEST_MAX_RETRIES` limits the delay by an unreachable server.
     """
 
     name = "mlflow"
     module = "mlflow"
 
-    def open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
-        """Start an MLflow run and log the settings as its parameters, with dotted names such as `loss.temperature`."""
+    def _open(self, folder: Path, seed: int, settings: Mapping[str, Any]) -> None:
         mlflow = self.library()
         self._entities = mlflow.entities
         uri, artifacts = os.environ.get("MLFLOW_TRACKING_URI"), None
@@ -182,18 +164,33 @@ class MLflow(Tracker):
         for start in range(0, len(params), _PARAMS):
             self._client.log_batch(self._run, params=params[start : start + _PARAMS])
 
-    def log(self, metrics: Mapping[str, float], epoch: int) -> None:
-        """Log the metrics of an epoch, with `epoch` as the step."""
+    def _log(self, metrics: Mapping[str, float], epoch: int) -> None:
         now = int(time.time() * 1000)
         points = [self._entities.Metric(name, value, now, epoch) for name, value in metrics.items()]
         self._client.log_batch(self._run, metrics=points)
 
-    def close(self, failed: bool = False) -> None:
-        """End the MLflow run with the status FAILED or FINISHED."""
+    def _close(self, failed: bool) -> None:
         self._client.set_terminated(self._run, "FAILED" if failed else "FINISHED")
 
 
-def attempt(name: str, write: Callable[[], Any]) -> bool:
+TRACKERS: dict[str, type[Tracker]] = {each.name: each for each in (TensorBoard, WandB, MLflow)}
+
+
+@contextmanager
+def tracking(names: Sequence[str], folder: Path, seed: int, settings: Mapping[str, Any]) -> Iterator[list[Tracker]]:
+    """Yield the opened trackers of a seed, and close them afterwards; trackers that fail to open are skipped."""
+    trackers: list[Tracker] = []
+    with ExitStack() as stack:
+
+        def start(name: str) -> None:
+            trackers.append(stack.enter_context(TRACKERS[name](folder, seed, settings)))
+
+        for name in names:
+            _attempt(name, partial(start, name))
+        yield trackers
+
+
+def _attempt(name: str, write: Callable[[], Any]) -> bool:
     """Call `write` and return True; if it fails, print a warning on stderr, as the run continues, and return False."""
     try:
         write()
