@@ -153,9 +153,13 @@ def rank_by(
 
     Args:
         similarity: function from the indices of t queries `[t]` and of m candidates `[m]`, which are ascending, to
-            similarities `[t, m]`; equal ones are ties.
+            similarities `[t, m]`, a tensor or an array; equal ones are ties. Infinity is legal: candidates of -inf
+            come last, and tie with each other.
         group: see `rank_queries`, like `queries` and `candidates`.
         n: number of graphs; default: the length of `group`.
+
+    Raises:
+        InputError: as for `rank_queries`, or a similarity is NaN.
 
     Example:
         >>> kernel = torch.tensor([[1.0, 0.2, 0.9], [0.2, 1.0, 0.3], [0.9, 0.3, 1.0]])
@@ -175,12 +179,23 @@ def rank_by(
         raise InputError("no query has a candidate of its own group; groups need two graphs or more.")
     found = []
     for rows in asked.split(max(1, _TILE // len(pool))):
-        scores = similarity(rows, pool).cpu().double()
         itself = rows[:, None] == pool
-        scores = (scores * _RESOLUTION).round_().masked_fill_(itself, -torch.inf)
+        scores = _resolved(similarity(rows, pool), rows, pool, itself).masked_fill_(itself, -torch.inf)
         found.append(expected_figures(scores, (of[rows][:, None] == of[pool]) & ~itself))
     values = {name: torch.cat([each[name] for each in found]) for name in FIGURES}
     return QueryScores(asked, values)
+
+
+def _resolved(found: Tensor | np.ndarray, queries: Tensor, candidates: Tensor, itself: Tensor) -> Tensor:
+    """Return similarities in units of `_RESOLUTION`, finite, as a new tensor; raise InputError if they are invalid."""
+    scores = torch.from_numpy(as_array("similarity", found)).double()
+    if scores.shape != itself.shape:
+        raise InputError(f"`similarity` must return {list(itself.shape)} similarities, got {list(scores.shape)}.")
+    if len(bad := (scores.isnan() & ~itself).nonzero()):
+        query, candidate = int(queries[bad[0, 0]]), int(candidates[bad[0, 1]])
+        raise InputError(f"the similarity of graphs {query} and {candidate} is NaN; use -inf for a pair never to find.")
+    limit = torch.finfo(scores.dtype).max
+    return (scores * _RESOLUTION).round_().clamp_(-limit, limit)
 
 
 def expected_figures(scores: Tensor, relevant: Tensor) -> dict[str, Tensor]:
