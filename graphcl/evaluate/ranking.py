@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphcl.errors import InputError
+from graphcl.arguments import Count, checked
+from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate.folds import as_array, embedding, unit_rows
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -142,12 +143,13 @@ def reranked(first: Similarity, second: Callable[[int, Tensor], Tensor], most: i
     return similarity
 
 
+@checked
 def rank_by(
     similarity: Similarity,
     group: Tensor | np.ndarray,
     queries: Tensor | np.ndarray | None = None,
     candidates: Tensor | np.ndarray | None = None,
-    n: int | None = None,
+    n: Count | None = None,
 ) -> QueryScores:
     """Rank the candidates of every query by any similarity, for example a kernel; see `rank_queries`.
 
@@ -166,6 +168,9 @@ def rank_by(
         >>> rank_by(lambda one, two: kernel[one][:, two], [5, 5, 6]).values["mrr"]
         tensor([0.5000, 0.5000], dtype=torch.float64)
     """
+    if not callable(similarity):
+        advice = "pass `lambda one, two: kernel[one][:, two]` for a matrix `kernel`"
+        raise InputTypeError(f"`similarity` must be a function of indices, got {type(similarity).__name__}; {advice}.")
     of = group_numbers(group, n)
     asked, pool = (_indices(name, each, len(of)) for name, each in (("queries", queries), ("candidates", candidates)))
     pool = pool.sort().values
@@ -274,9 +279,9 @@ def _first_relevant(s: Tensor, g: Tensor, r: Tensor) -> dict[str, Tensor]:
 
 def group_numbers(group: Tensor | np.ndarray, n: int | None) -> Tensor:
     """Return groups numbered from 0, and -1 for none, as int64 on the CPU; raise InputError if `group` is invalid."""
-    if not isinstance(group, Tensor) and np.asarray(group).dtype.kind == "U":
-        group = np.unique(group, return_inverse=True)[1]
-    found = as_array("group", group, "iu", "strings, or whole numbers, -1 for none")
+    found = as_array("group", group, "iuU", "strings, or whole numbers, -1 for none")
+    if found.dtype.kind == "U":
+        found = np.unique(found, return_inverse=True)[1].reshape(found.shape)
     if found.ndim != 1 or len(found) != (len(found) if n is None else n):
         rows = "graph" if n is None else f"of the {n} rows of `h`"
         raise InputError(f"`group` must hold one number for each {rows}, got shape {list(found.shape)}.")

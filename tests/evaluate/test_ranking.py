@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphcl.errors import InputError
+from graphcl.errors import InputError, InputTypeError
 from graphcl.evaluate import ranking
 from graphcl.evaluate.ranking import FIGURES, expected_figures, rank_by, rank_queries, reranked
 
@@ -144,6 +144,10 @@ def test_invalid_similarities():
     for number, (similarity, message) in enumerate(cases):
         with pytest.raises(InputError, match=f"^{message}\\.$"):
             rank_by(similarity, GROUP, [0, 1] if number == 2 else None)
+    with pytest.raises(InputTypeError, match=r"^`similarity` must be a function of indices, got Tensor; pass `lambda "):
+        rank_by(kernel, GROUP)
+    with pytest.raises(InputError, match=r"^`n` must be a whole number, got 4\.5\.$"):
+        rank_by(cases[0][0], GROUP, n=4.5)
 
 
 def test_a_second_stage_orders_the_first_candidates_only():
