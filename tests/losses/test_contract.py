@@ -331,6 +331,26 @@ def test_low_temperature(name):
         check_finite_scalar(bind(name, temperature=1e-6), *draw())
 
 
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1.0, 1e13, 1e20, 1e30])
+@each_name
+def test_float32_equals_float64_at_any_scale(name, scale):
+    """Or the rows are refused, for losses of rows that are not scaled to norm 1."""
+    engines = ({"engine": "dense"}, {"engine": "tiled"}) if name in PAIRWISE else ({},)
+    for own, engine in itertools.product(variants(name), engines):
+        loss = partial(bind(name, **own), **engine)
+        views = [z * scale for z in draw()]
+        unscaled = TABLE[name].similarity == "dot" or name == "vicreg" or own == {"normalize": False}
+        if unscaled and scale > (1e4 if name == "vicreg" else 1e14):
+            with pytest.raises(InputError, match=r"^`z1` (must be below 1e\+14, or products .* overflow|is too large)"):
+                loss(*views)
+            continue
+        for got, want in zip(run(loss, *views), run(loss, *(z.double() for z in views)), strict=True):
+            assert bool(want.isfinite().all())
+            # rows below 1e-12 count as zero rows: their cosines are rounding, and mining chooses among ties
+            absolute = 1e-6 if want.dim() == 0 else 1e-12 if scale < 1e-12 else 0.0
+            assert (got - want).norm() <= 1e-4 * want.norm() + absolute, (own, engine)
+
+
 def test_documented():
     for name in NAMES:
         text = inspect.getdoc(losses[name])

@@ -178,6 +178,7 @@ def pairwise(
 
 def total(terms: Tensor, pairs: Pairs, given: dict[str, Any]) -> Tensor:
     """Return the loss of the per-anchor `terms [A]`: their mean, or as the shared arguments `given` demand."""
+    terms = terms.to(pairs.positive.dtype)  # squared distances are in float64
     if given["ids"] is not None:
         terms = terms.masked_fill(pairs.isolated, 0.0)
     return reduce(terms, given["weight"], given["reduction"])
