@@ -409,6 +409,65 @@ def test_the_module_equals_the_function(name):
     assert torch.equal(Loss(name)(z1, z2, **own, **changed), bind(name, **changed)(z1, z2))
 
 
+LEARNABLE = [name for name in NAMES if losses.arguments(name).learnable]
+
+
+def learned(name, **own):
+    """Return a float64 loss with a learned temperature whose gradient is the derivative of its value."""
+    return Loss(name, temperature="learn", **own, **({"log_z": 1.5} if name == "instance_nce" else {})).double()
+
+
+@pytest.mark.parametrize("name", LEARNABLE)
+def test_the_gradient_of_a_learned_temperature_is_the_derivative(name, monkeypatch):
+    """On both engines, for each choice of the arguments; the reference is the function at a shifted temperature."""
+    monkeypatch.setattr(torch_tiles, "TILE", 4)
+    z1, z2 = draw(dtype=torch.float64)
+    for own in variants(name):
+        if own.get("form") in ("ratio", "released"):  # the gradient of these is not that of their value
+            continue
+        fixed = own | {"engine": "dense"} | ({"log_z": 1.5} if name == "instance_nce" else {})
+        start, step = -math.log(losses.arguments(name).defaults["temperature"]), 1e-5
+        at = [bind(name, **fixed, temperature=math.exp(-start - shift))(z1, z2).item() for shift in (step, 0, -step)]
+        for engine in ("dense", "tiled"):
+            module = learned(name, engine=engine, **own)
+            value = module(z1, z2, **needed(name, z1, **own))
+            value.backward()
+            assert value.item() == pytest.approx(at[1], rel=1e-6)  # the parameter starts in float32
+            assert module.log_scale.grad.item() == pytest.approx((at[0] - at[2]) / (2 * step), rel=1e-5), own
+
+
+def test_a_learned_temperature():
+    """It is the only parameter, stays at 0.01 or above, is shared by `with_settings`, and refused elsewhere."""
+    z1, z2 = draw()
+    module = Loss("infonce", temperature="learn")
+    assert repr(module) == "Loss(infonce, temperature='learn')"
+    assert module.setting("temperature").item() == pytest.approx(0.2)
+    twin = module.with_settings(symmetric=False)
+    assert [*twin.parameters()] == [*module.parameters()] == [module.log_scale]
+    assert [*Loss("infonce").with_settings(temperature="learn").parameters()] == [module.log_scale]
+    assert module(z1, z2, symmetric=False) == twin(z1, z2) == losses["infonce"](z1, z2, symmetric=False)
+    assert module(z1, z2, temperature=0.5) == losses["infonce"](z1, z2, temperature=0.5)
+    with pytest.raises(InputError, match=r"^`symmetric` must be true or false, got 3\.$"):
+        module(z1, z2, symmetric=3)
+    optimizer = torch.optim.SGD(module.parameters(), lr=10.0)  # equal views pull the temperature down
+    for _ in range(20):
+        optimizer.zero_grad()
+        module(z1, z1).backward()
+        optimizer.step()
+    module(z1, z1)
+    assert module.setting("temperature").item() == pytest.approx(0.01, rel=1e-5)
+    module(z1, -z1).backward()
+    assert module.log_scale.grad > 0  # and it can rise again
+    for call in (partial(losses["infonce"], z1, z2), partial(Loss, "alpha_cl")):
+        with pytest.raises(InputError, match=r"^`temperature` must be a number, got 'learn'\.$"):
+            call(temperature="learn")
+    with pytest.raises(InputError, match=r"^`q` must be at most 60 times `temperature`, .* got 0\.7 at 0\.01\.$"):
+        Loss("rince", temperature="learn", q=0.7)
+    copied = pickle.loads(pickle.dumps(module))
+    copied.load_state_dict(module.state_dict())
+    assert copied(z1, z2) == module(z1, z2)
+
+
 # -- messages: the argument, the rule, the value -----------------------------------------------------------------------
 
 
