@@ -55,7 +55,10 @@ def check_views(z1: Any, z2: Any, finite: bool = True) -> None:
     if z1.dtype != z2.dtype:
         raise InputTypeError(f"`z1` and `z2` must have one dtype, got {z1.dtype} and {z2.dtype}.")
     if z1.size(0) < 2:
-        raise InputError(f"a contrastive loss needs at least 2 graphs in a batch, got {z1.size(0)} rows in `z1`.")
+        advice = "a DataLoader leaves out a last batch of one graph with drop_last=True"
+        raise InputError(
+            f"a contrastive loss needs at least 2 graphs in a batch, got {z1.size(0)} rows in `z1`; {advice}."
+        )
     if finite and ranks.size() == 1:
         check_finite("z1", z1)
         check_finite("z2", z2)
