@@ -1,7 +1,7 @@
 /* Loops of batching and augmentation over all nodes and edges; `graphcl/graphs/native.py` describes each.
  *
  * Arrays come as addresses of sizes that the Python side has checked: 64-bit integers, masks of bytes, travel times of
- * doubles. Indices into other arrays are checked here. Nothing is drawn here: random numbers are arguments. The
+ * doubles. Indices into other arrays, and boundaries, are checked here. Nothing is drawn here: random numbers are arguments. The
  * interpreter lock is released during the loops.
  */
 #define Py_LIMITED_API 0x030A0000
@@ -205,7 +205,10 @@ static int grow(i64 first, i64 nodes, i64 size, const i64 *row, const i64 *other
     i64 waiting = 0;
     for (i64 next = 0; size > 0;) {
         if (waiting == 0) {
-            while (next < nodes && keep[order[next]]) next++;
+            for (; next < nodes; next++) {
+                if (order[next] < first || order[next] >= first + nodes) return -3;
+                if (!keep[order[next]]) break;
+            }
             if (next == nodes) return -3;
             push(heap, &waiting, (arrival){(double)next * gap, order[next]});
         }
@@ -249,11 +252,12 @@ static PyObject *refused(const char *what) {
 }
 
 static const char *const LEAVES = "an edge leaves its graph";
-static const char *const DESCENDS = "boundaries of graphs must ascend from 0";
+static const char *const DESCENDS = "boundaries must ascend from 0 to the number of elements";
 
-static int ascending(const i64 *ptr, i64 graphs) {
-    int sound = ptr[0] == 0;
-    for (i64 g = 0; g < graphs; g++) sound &= ptr[g] <= ptr[g + 1];
+static int ascending(const i64 *ptr, i64 parts, i64 end) {
+    if (parts < 0) return 0;
+    int sound = ptr[0] == 0 && ptr[parts] == end;
+    for (i64 g = 0; g < parts; g++) sound &= ptr[g] <= ptr[g + 1];
     return sound;
 }
 
@@ -282,7 +286,7 @@ static PyObject *py_group(PyObject *self, PyObject *args) {
     int valid;
     if (!PyArg_ParseTuple(args, "KKLLKK", &ids, &values, &size, &groups, &ptr, &out)) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    valid = group(ADDRESS(i64, ids), ADDRESS(i64, values), size, groups, ADDRESS(i64, ptr), ADDRESS(i64, out));
+    valid = groups >= 0 && group(ADDRESS(i64, ids), ADDRESS(i64, values), size, groups, ADDRESS(i64, ptr), ADDRESS(i64, out));
     Py_END_ALLOW_THREADS
     if (!valid) return refused("a segment index is out of range");
     Py_RETURN_NONE;
@@ -294,16 +298,16 @@ static PyObject *py_starts(PyObject *self, PyObject *args) {
     int sorted;
     if (!PyArg_ParseTuple(args, "KLLK", &ids, &size, &groups, &ptr)) return NULL;
     Py_BEGIN_ALLOW_THREADS
-    sorted = starts(ADDRESS(i64, ids), size, groups, ADDRESS(i64, ptr));
+    sorted = groups < 0 ? -1 : starts(ADDRESS(i64, ids), size, groups, ADDRESS(i64, ptr));
     Py_END_ALLOW_THREADS
     return sorted < 0 ? refused("a segment index is out of range") : PyBool_FromLong(sorted);
 }
 
 static PyObject *py_keep_nodes(PyObject *self, PyObject *args) {
     number keep, old_ptr, name, kept, batch, ptr;
-    long long graphs;
-    if (!PyArg_ParseTuple(args, "KKLKKKK", &keep, &old_ptr, &graphs, &name, &kept, &batch, &ptr)) return NULL;
-    if (!ascending(ADDRESS(i64, old_ptr), graphs)) return refused(DESCENDS);
+    long long graphs, nodes;
+    if (!PyArg_ParseTuple(args, "KLKLKKKK", &keep, &nodes, &old_ptr, &graphs, &name, &kept, &batch, &ptr)) return NULL;
+    if (!ascending(ADDRESS(i64, old_ptr), graphs, nodes)) return refused(DESCENDS);
     Py_BEGIN_ALLOW_THREADS
     keep_nodes(ADDRESS(byte, keep), ADDRESS(i64, old_ptr), graphs, ADDRESS(i64, name), ADDRESS(i64, kept),
                ADDRESS(i64, batch), ADDRESS(i64, ptr));
@@ -313,12 +317,12 @@ static PyObject *py_keep_nodes(PyObject *self, PyObject *args) {
 
 static PyObject *py_keep_edges(PyObject *self, PyObject *args) {
     number keep_node, keep_edge, source, target, node_ptr, old_ptr, name, kept, out, ptr;
-    long long graphs;
+    long long graphs, nodes, edges;
     i64 count;
-    if (!PyArg_ParseTuple(args, "KKKKKKLKKKK", &keep_node, &keep_edge, &source, &target, &node_ptr, &old_ptr, &graphs,
-                          &name, &kept, &out, &ptr))
+    if (!PyArg_ParseTuple(args, "KKLKKLKKLKKKK", &keep_node, &name, &nodes, &keep_edge, &source, &edges, &target,
+                          &node_ptr, &graphs, &old_ptr, &kept, &out, &ptr))
         return NULL;
-    if (!ascending(ADDRESS(i64, node_ptr), graphs) || !ascending(ADDRESS(i64, old_ptr), graphs))
+    if (!ascending(ADDRESS(i64, node_ptr), graphs, nodes) || !ascending(ADDRESS(i64, old_ptr), graphs, edges))
         return refused(DESCENDS);
     Py_BEGIN_ALLOW_THREADS
     count = keep_edges(ADDRESS(byte, keep_node), ADDRESS(byte, keep_edge), ADDRESS(i64, source), ADDRESS(i64, target),
@@ -358,12 +362,14 @@ static PyObject *py_pairs(PyObject *self, PyObject *args) {
 
 static PyObject *py_grow(PyObject *self, PyObject *args) {
     number ptr, size, row, target, travel, order, keep;
-    long long graphs;
+    long long graphs, nodes, edges;
     double gap;
     int error;
-    if (!PyArg_ParseTuple(args, "KKLKKKKdK", &ptr, &size, &graphs, &row, &target, &travel, &order, &gap, &keep))
+    if (!PyArg_ParseTuple(args, "KKLKLKKLKdK", &ptr, &size, &graphs, &row, &nodes, &target, &travel, &edges, &order,
+                          &gap, &keep))
         return NULL;
-    if (!ascending(ADDRESS(i64, ptr), graphs)) return refused(DESCENDS);
+    if (!ascending(ADDRESS(i64, ptr), graphs, nodes) || !ascending(ADDRESS(i64, row), nodes, edges))
+        return refused(DESCENDS);
     Py_BEGIN_ALLOW_THREADS
     error = grow_all(ADDRESS(i64, ptr), ADDRESS(i64, size), graphs, ADDRESS(i64, row), ADDRESS(i64, target),
                      ADDRESS(double, travel), ADDRESS(i64, order), gap, ADDRESS(byte, keep));

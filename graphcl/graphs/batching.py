@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData, TemporalData
 
+from graphcl.arguments import shown
 from graphcl.errors import InputError, InputTypeError
 from graphcl.graphs import native
 from graphcl.graphs.restrict import restrict
@@ -50,7 +51,13 @@ class Layout:
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
-        """Return the layout of the PyG `batch`."""
+        """Return the layout of the PyG `batch`.
+
+        Boundaries that PyG stores but that do not fit, as of edges that a transform changed, are ignored.
+
+        Raises:
+            InputError: there is no `edge_index`, or `ptr` does not fit the nodes (checked on the CPU only).
+        """
         edge_index = batch.get("edge_index")
         if edge_index is None:
             raise InputError("augmentations need `edge_index`; other forms of adjacency are not supported.")
@@ -59,11 +66,17 @@ class Layout:
         ptr = batch.get("ptr")
         if ptr is None:
             ptr = pointers(torch.bincount(batch.batch, minlength=batch.num_graphs))
+        graphs, nodes = ptr.numel() - 1, batch.batch.numel()
+        if not _ascends(ptr, graphs, nodes):
+            raise InputError(f"`ptr` of the batch must ascend from 0 to its {nodes} nodes, got {shown(ptr.tolist())}.")
         slices = bookkeeping(batch)[0] or {}
-        edge_ptr = slices.get("edge_index")
+        edge_ptr, host_ptr = slices.get("edge_index"), slices.get("x") if ptr.is_cuda else None
         if edge_ptr is not None:
-            edge_ptr = edge_ptr.to(ptr.device, non_blocking=True)
-        return cls(ptr, batch.batch, edge_index, edge_ptr, slices.get("x") if ptr.is_cuda else None)
+            fits = _ascends(edge_ptr, graphs, edge_index.size(1))
+            edge_ptr = edge_ptr.to(ptr.device, non_blocking=True) if fits else None
+        if host_ptr is not None and not _ascends(host_ptr, graphs, nodes):
+            host_ptr = None
+        return cls(ptr, batch.batch, edge_index, edge_ptr, host_ptr)
 
     @property
     def num_graphs(self) -> int:
@@ -84,10 +97,7 @@ class Layout:
     def compiled(self) -> bool:
         """Whether the compiled loops of `graphcl.graphs.native` support this layout."""
         edge_ptr = self.edge_ptr
-        if edge_ptr is None or not native.takes(self.ptr, edge_ptr, self.batch, self.edge_index):
-            return False
-        ends = int(self.ptr[-1]), int(edge_ptr[-1]), edge_ptr.numel()
-        return ends == (self.num_nodes, self.num_edges, self.ptr.numel())
+        return edge_ptr is not None and native.takes(self.ptr, edge_ptr, self.batch, self.edge_index)
 
     @cached_property
     def nodes(self) -> Tensor:
@@ -110,6 +120,15 @@ class Layout:
             return nonzero(pick(graphs, self.edge_graph))
         chosen = nonzero(graphs)
         return ranges(self.edge_ptr[chosen], self.edge_ptr.diff()[chosen])
+
+
+def _ascends(ptr: Tensor, parts: int, end: int) -> bool:
+    """Return whether `ptr` holds boundaries `[parts + 1]` that ascend from 0 to `end`; read values on the CPU only."""
+    if ptr.dim() != 1 or not 0 < ptr.numel() == parts + 1:
+        return False
+    if ptr.device.type != "cpu":
+        return True
+    return (int(ptr[0]), int(ptr[-1])) == (0, end) and not bool((ptr[1:] < ptr[:-1]).any())
 
 
 def bookkeeping(

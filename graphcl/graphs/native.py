@@ -30,6 +30,13 @@ def takes(*tensors: Tensor | None) -> bool:
     )
 
 
+def _check(*sizes: tuple[Tensor | None, int]) -> None:
+    """Raise IndexError unless each tensor has its number of elements; the loops trust these numbers."""
+    for tensor, size in sizes:
+        if tensor is not None and tensor.numel() != size:
+            raise IndexError(f"an array must have {size} elements, got {tensor.numel()}")
+
+
 def _run(loop: str, *given: Tensor | float | None) -> Any:
     """Call a loop with the addresses of tensors, numbers, and the null pointer for None."""
     addresses = (each.data_ptr() if isinstance(each, Tensor) else 0 if each is None else each for each in given)
@@ -61,6 +68,7 @@ def cut_pairs(pairs: Tensor, start: Tensor, graphs: Tensor, total: int, shift: T
 def group(ids: Tensor, num_groups: int, values: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Compute `graphcl.graphs.segment.group` by a compiled loop, with the same arguments and results."""
     out, ptr = torch.empty_like(ids), ids.new_empty(num_groups + 1)
+    _check((values, ids.numel()))
     _run("group", ids, values, ids.numel(), num_groups, ptr, out)
     return out, ptr
 
@@ -79,7 +87,7 @@ def keep_nodes(keep: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor, Tensor, Tenso
         kept nodes, `[N']`; the node boundaries of the graphs after removal, `[B + 1]`.
     """
     name, kept, batch, new_ptr = (ptr.new_empty(n) for n in (*3 * [keep.numel()], ptr.numel()))
-    _run("keep_nodes", keep, ptr, ptr.numel() - 1, name, kept, batch, new_ptr)
+    _run("keep_nodes", keep, keep.numel(), ptr, ptr.numel() - 1, name, kept, batch, new_ptr)
     left = int(new_ptr[-1])
     return name, kept[:left], batch[:left], new_ptr
 
@@ -94,12 +102,13 @@ def keep_edges(
         The kept edges, `[2, E']`; the edge boundaries of the graphs after removal, `[B + 1]`; the old indices of the
         kept edges, `[E']`, or None without `with_indices`.
     """
-    edges, source, target = edge_index.size(1), *edge_index
+    edges, nodes, (source, target) = edge_index.size(1), int(ptr[-1]), edge_index
+    _check((keep_node, nodes), (name, nodes), (keep_edge, edges), (edge_ptr, ptr.numel()))
     out, new_ptr = edge_index.new_empty(2 * edges), torch.empty_like(edge_ptr)
     kept = edge_index.new_empty(edges) if with_indices else None
     graphs = edge_ptr.numel() - 1
-    masks = keep_node, keep_edge
-    left = _run("keep_edges", *masks, source, target, ptr, edge_ptr, graphs, name, kept, out, new_ptr)
+    of_nodes, of_edges = (keep_node, name, nodes), (keep_edge, source, edges, target)
+    left = _run("keep_edges", *of_nodes, *of_edges, ptr, graphs, edge_ptr, kept, out, new_ptr)
     return out[: 2 * left].view(2, left), new_ptr, None if kept is None else kept[:left]
 
 
@@ -110,6 +119,7 @@ def sample(ptr: Tensor, k: Tensor, order: Tensor) -> Tensor:
     first k[g] elements of segment g in this order are drawn.
     """
     out, work = ptr.new_empty(int(k.sum())), ptr.new_empty(order.numel() + 3 * k.numel())
+    _check((ptr, k.numel() + 1))
     _run("sample", ptr, k, k.numel(), order, order.numel(), work, out)
     return out
 
@@ -135,8 +145,9 @@ def grow(ptr: Tensor, size: Tensor, row: Tensor, target: Tensor, travel: Tensor,
     `order [N]` lists the nodes by graph, in random order within a graph; growth starts from the first node, and `gap`
     later from each following node.
     """
-    keep = torch.zeros(order.numel(), dtype=torch.bool)
-    _run("grow", ptr, size, size.numel(), row, target, travel, order, gap, keep)
+    nodes, edges, keep = order.numel(), target.numel(), torch.zeros(order.numel(), dtype=torch.bool)
+    _check((ptr, size.numel() + 1), (row, nodes + 1), (travel, edges))
+    _run("grow", ptr, size, size.numel(), row, nodes, target, travel, edges, order, gap, keep)
     return keep
 
 

@@ -18,7 +18,7 @@ from graphcl.augment.transform import Augmentation
 from graphcl.errors import InputError, InputTypeError
 from graphcl.losses import Loss
 from graphcl.models.contrastive import ContrastiveModel
-from graphcl.registry import losses
+from graphcl.registry import losses, methods
 
 LossOfViews = Callable[..., Tensor] | str
 """A `Loss` or its name, or any function that returns the loss of two tensors of projections."""
@@ -88,6 +88,12 @@ class Method(nn.Module, ABC):
         """Return the two augmentations to use. Subclasses can override this method to replace them."""
         return first, second
 
+    @property
+    def contrasts_nodes(self) -> bool:
+        """Whether the anchors are the nodes of one graph, so that a batch may hold a single graph."""
+        of_nodes = [methods[each] for each in methods if methods.facts(each).get("rows") == "nodes"]
+        return any(kind in of_nodes for kind in type(self).__mro__)
+
     def setting(self, argument: str, otherwise: Any = None) -> Any:
         """Return the loss's value of `argument`, or `otherwise` if the loss has no such argument or is a function."""
         return self.loss.setting(argument, otherwise) if isinstance(self.loss, Loss) else otherwise
@@ -114,7 +120,7 @@ def explain_single_row() -> Iterator[None]:
             raise
         raise InputError(
             "BatchNorm needs at least two rows to train on, got a batch of one node or one graph; use more data, "
-            "larger batches, or an encoder without BatchNorm."
+            "larger batches, `drop_last=True` of DataLoader, or an encoder without BatchNorm."
         ) from None
 
 

@@ -16,7 +16,7 @@ from graphcl.augment.transform import Augmentation, as_augmentation
 from graphcl.distributed import ranks
 from graphcl.distributed.batchnorm import average_statistics
 from graphcl.distributed.data_parallel import data_parallel, explain_unused_parameters
-from graphcl.errors import InputError
+from graphcl.errors import InputError, warn
 from graphcl.losses.engine.checks import NonFiniteInputError
 from graphcl.methods import KeyQueue, Method, Outcome
 from graphcl.methods.method import explain_single_row
@@ -60,6 +60,7 @@ class Training:
         self._generators = Generators(self._device, order=order, views=generator)
         self.history: list[Epoch] = []
         self.epoch = self.steps = 0  # finished epochs, and steps in all epochs
+        self._largest, self._has_warned = 0, False  # number of graphs in the largest batch, see `_is_single`
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
@@ -93,12 +94,28 @@ class Training:
         start = before = time.perf_counter()
         batches = augmented(self.loader, *self._augmentations, self._generator, self._device)
         for views in islice(batches, min(limits, default=None)):
+            if self._is_single(views[0]):
+                continue
             self._data_seconds += time.perf_counter() - before
             yield views
             before = time.perf_counter()
             self._seconds, start = self._seconds + before - start, before
         self._data_seconds += time.perf_counter() - before
         self._seconds += time.perf_counter() - start
+
+    def _is_single(self, view: Batch) -> bool:
+        """Return whether to skip a batch of one graph that follows larger ones, such as a DataLoader's last; warn once.
+
+        On several ranks no batch is skipped, as the others would wait.
+        """
+        largest, self._largest = self._largest, max(self._largest, view.num_graphs)
+        single = view.num_graphs == 1 < largest and ranks.size() == 1 and not self.method.contrasts_nodes
+        if single and not self._has_warned:
+            self._has_warned = True
+            warn(
+                "batches of one graph are skipped, as it has no negatives; `drop_last=True` of DataLoader avoids them."
+            )
+        return single
 
     def step(self, view1: Batch, view2: Batch, ids: Tensor | None) -> None:
         """Encode and project both views, compute the loss and its gradient, update the weights; record the loss.

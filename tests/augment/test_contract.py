@@ -520,6 +520,27 @@ class Molecule(Data):
 
 
 @each_name
+def test_boundaries_that_do_not_fit_the_batch(name):
+    """Those of edges are ignored, as a transform may have changed the edges; a wrong `ptr` is refused."""
+    data = [Data(x=torch.ones(n, 3), edge_index=torch.tensor([range(n), [*range(1, n), 0]])) for n in (5, 7, 6)]
+    augment = build(name)
+
+    def view(change):
+        batch = Batch.from_data_list(data)
+        change(batch)
+        return augment(batch, seeded(1))
+
+    expected = view(lambda batch: batch._slice_dict.pop("edge_index"))
+    for wrong in ([0, 5, 12, 10**9], [0, -5, 12, 18], [0, 12, 5, 18], [3, 5, 12, 18], [0, 5, 18], [0, 5, 12, 2**62]):
+        got = view(lambda batch, wrong=wrong: batch._slice_dict.update(edge_index=torch.tensor(wrong)))
+        assert torch.equal(got.edge_index, expected.edge_index)
+        assert torch.equal(got.batch, expected.batch)
+        if name != "identity" and len(wrong) == 4:
+            with pytest.raises(InputError, match=r"^`ptr` of the batch must ascend from 0 to its 18 nodes, got \["):
+                view(lambda batch, wrong=wrong: setattr(batch, "ptr", torch.tensor(wrong)))
+
+
+@each_name
 def test_a_graph_gives_a_graph(name):
     """Also of a subclass, with attributes of the whole graph of any type, and with PyG's `EdgeIndex`."""
     more = {"count": 3, "flag": True, "scalar": torch.tensor(2.5), "names": ["a", "b"], "nested": {"a": 1, "b": "text"}}

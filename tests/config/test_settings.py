@@ -24,6 +24,14 @@ def test_a_path_that_is_not_unicode():
         assert messages({key: "./a\udcff"}) == [f"`{key}` must be valid Unicode, got './a\\udcff'; rename it."]
 
 
+def test_a_temperature_can_be_learned():
+    for name in ("moco", "rince"):
+        assert make_config({"loss": {"name": name, "temperature": "learn"}}).loss["temperature"] == "learn"
+    assert messages({"loss": {"name": "alpha_cl", "temperature": "learn"}}) == [
+        "`loss.temperature` must be a number, got 'learn'."
+    ]
+
+
 def test_everything_wrong_is_said_at_once():
     values = {"loss": {"name": "adnce", "mu": "a", "temperature": -1, "muu": 1}, "evaluation": {"folds": 1}}
     values |= {"views": {"firs": "identity", "second": {"name": "node_dro"}}, "batchsize": 3, "seeds": ["a"]}

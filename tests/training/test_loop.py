@@ -12,8 +12,22 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from graphcl import Identity, InputError, MoCo, NodeDrop, ResidentLoader, TwoViews, embed, load_dataset, random4, train
-from graphcl.losses import infonce
+from graphcl import (
+    BYOL,
+    GRACE,
+    Identity,
+    InputError,
+    MoCo,
+    NodeDrop,
+    ResidentLoader,
+    TwoViews,
+    embed,
+    load_dataset,
+    random4,
+    train,
+)
+from graphcl.errors import InputWarning
+from graphcl.losses import Loss, infonce
 from graphcl.training.diagnostics import diagnose
 from graphcl.training.loop import NonFiniteLossError
 from tests.methods.small import graphs, make_model
@@ -112,6 +126,38 @@ def test_each_optimizer_is_torchs(kind):
         each.grad = trained.grad
     kind(start.parameters(), lr=0.1, weight_decay=0.5).step()
     torch.testing.assert_close([*ours.parameters()], [*start.parameters()])
+
+
+def test_a_learned_temperature_is_logged_and_has_no_weight_decay():
+    """The L2 penalty would pull it to 1. The reference steps on a copy without a penalty."""
+    for decay in (0.0, 1e6):
+        loss = Loss("infonce", temperature="learn")
+        _, (record,) = run(graphs(16), steps=1, lr=0.1, weight_decay=decay, optimizer="sgd", loss=loss)
+        start = torch.tensor(-math.log(0.2))
+        torch.testing.assert_close(loss.log_scale.detach(), start - 0.1 * loss.log_scale.grad)
+        assert loss.log_scale.grad != 0
+        assert record.diagnostics["temperature"] == pytest.approx(loss.setting("temperature").item())
+
+
+def batched(*parts):
+    return DataLoader(graphs(9), batch_sampler=parts)
+
+
+def test_a_last_batch_of_one_graph_is_skipped_with_one_warning():
+    """As with `drop_last=True`. Nodes of one graph have negatives."""
+    one, other = (TwoViews(make_model(), "infonce") for _ in range(2))
+    with pytest.warns(InputWarning, match=r"^batches of one graph are skipped, .*`drop_last=True`") as caught:
+        history = train(one, batched([0, 1, 2, 3], [4]), "identity", "identity", epochs=2)
+    assert len(caught) == 1
+    expected = train(other, batched([0, 1, 2, 3]), "identity", "identity", epochs=2)
+    assert [each.loss for each in history] == [each.loss for each in expected]
+    assert equal(one, other)
+    assert [each.contrasts_nodes for each in (one, GRACE(one.model, "nt_xent"), BYOL(one.model, "byol"))] == [0, 1, 0]
+
+
+def test_a_first_batch_of_one_graph_is_refused():
+    with pytest.raises(InputError, match=r"^(a contrastive loss|BatchNorm) needs at least .*`?drop_last=True"):
+        train(TwoViews(make_model(), "infonce"), batched([0], [1, 2]), "identity", "identity")
 
 
 def test_clipping_bounds_the_gradient():
