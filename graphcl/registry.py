@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
@@ -19,10 +20,14 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from graphcl.arguments import Arguments, nearest
 from graphcl.errors import InputError, InputTypeError, InputWarning, one_line, reason, warn
 
 T = TypeVar("T", bound=Callable[..., Any])
+_NAME = re.compile(r"(?!(auto|all)$)\w[\w.-]*")
+_RULE = "a name of letters, digits, `.`, `_` and `-` that is no number, nor auto, all, or a word of YAML such as yes"
 
 
 class PluginWarning(InputWarning):
@@ -54,7 +59,12 @@ class Registry(Mapping[str, Callable[..., Any]]):
         Args:
             name: name by which the function or class is looked up.
             **facts: metadata of `name`, see the method `facts`.
+
+        Raises:
+            InputError: the name is invalid or registered already.
         """
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(yaml.safe_load(name), str):
+            raise InputError(f"a {self.kind} must be registered by {_RULE}, got {one_line(repr(name))}.")
 
         def decorate(target: T) -> T:
             if name in self._targets or name in self._owners:
@@ -143,7 +153,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 if not callable(target):
                     raise InputTypeError(f"{point.value} is not a function or class.")
                 self.register(point.name)(target)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = f"{self.kind} `{point.name}` of the installed package {package} is skipped: {reason(error)}"
             warn(line, PluginWarning)
         self._owners.update(dict.fromkeys(self._targets.keys() - known, package))
@@ -183,11 +193,14 @@ def import_files(files: Iterable[str]) -> None:
         sys.path.append(str(path.parent))  # so that the file can import its neighbours
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except BaseException as error:
             del sys.modules[name]
-            raise InputError(
-                f"{file} fails: {type(error).__name__}: {one_line(error)}; `python {file}` shows the line."
-            ) from error
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            line = f"fails: {type(error).__name__}: {one_line(error)}; `python {file}` shows the line"
+            if isinstance(error, SystemExit):
+                line = f'calls sys.exit({error.code!r}); call it under `if __name__ == "__main__":` only'
+            raise InputError(f"{file} {line}.") from error
         finally:
             sys.path.remove(str(path.parent))
 

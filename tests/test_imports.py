@@ -39,13 +39,20 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsy
 
 @pytest.mark.parametrize(
     ("text", "line"),
-    [(None, "file 'bad.py' not found"), ("1 / 0", "bad.py fails: ZeroDivisionError: division by zero; ")],
+    [
+        (None, "file 'bad.py' not found"),
+        ("1 / 0", "bad.py fails: ZeroDivisionError: division by zero; "),
+        ("import sys; sys.exit(0)", "bad.py calls sys.exit(0); call it under `if __name__"),
+        ("raise SystemExit('usage: mine.py')", "bad.py calls sys.exit('usage: mine.py'); "),
+        ("import pytest; pytest.skip('not here', allow_module_level=True)", "bad.py fails: Skipped: not here; "),
+        ("from graphcl.extend import losses\nlosses.register('')", "a loss must be registered by a name of letters"),
+    ],
 )
 def test_a_file_that_fails_is_one_line(text, line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if text:
         (tmp_path / "bad.py").write_text(text)
-    assert run(["--import", "bad.py"]) == 2
+    assert run(["--import", "bad.py", "--loss", "of_bad"]) == 2  # an unknown loss is not reported: the file may add it
     error = capsys.readouterr().err
     assert line in error
     assert error.count("\n") == 1
