@@ -171,8 +171,11 @@ datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.dataset
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
 
 
+REGISTRIES = (losses, augmentations, encoders, methods, datasets)
 _IMPORTED = "graphcl_import_"
 """Start of the module names of imported files."""
+_ADDED: dict[str, set[str]] = {}
+"""Module name of an imported file -> the names that it registered."""
 
 
 def import_files(files: Iterable[str]) -> None:
@@ -182,17 +185,18 @@ def import_files(files: Iterable[str]) -> None:
         InputError: a file is not found, or fails.
     """
     for file in files:
-        path = Path(file).expanduser().resolve()
-        name = f"{_IMPORTED}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        path, name = _module_of(file)
         if name in sys.modules:
             continue
         if not path.is_file():
             raise InputError(f"Python file {file!r} not found.")
         spec: Any = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        before = _every_name()
         sys.path.append(str(path.parent))  # so that the file can import its neighbours
         try:
             spec.loader.exec_module(module)
+            _ADDED[name] = {each for _, each in _every_name() - before}
         except BaseException as error:
             del sys.modules[name]
             if isinstance(error, KeyboardInterrupt):
@@ -205,6 +209,21 @@ def import_files(files: Iterable[str]) -> None:
             sys.path.remove(str(path.parent))
 
 
+def added_names(file: str) -> set[str]:
+    """Return the names that an imported file registered."""
+    return _ADDED.get(_module_of(file)[1], set())
+
+
+def _module_of(file: str) -> tuple[Path, str]:
+    """Return the path and the module name of an imported file."""
+    path = Path(file).expanduser().resolve()
+    return path, f"{_IMPORTED}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+
+
+def _every_name() -> set[tuple[str, str]]:
+    return {(registry.kind, name) for registry in REGISTRIES for name in registry}
+
+
 def registering_modules() -> set[str]:
     """Return the modules whose registered names a new process does not find by itself, such as a script, `__main__`.
 
@@ -212,7 +231,7 @@ def registering_modules() -> set[str]:
     """
     found = {
         target.__module__
-        for registry in (losses, augmentations, encoders, methods, datasets)
+        for registry in REGISTRIES
         for name, target in registry.items()
         if name not in registry._owners
     }

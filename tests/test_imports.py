@@ -1,5 +1,7 @@
 """Losses of a file, by `--import`: a run, its resumption, a sweep, and messages."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from graphcl.registry import losses
@@ -35,6 +37,25 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsy
         (tmp_path / "mine.py").write_text(LOSS + "# another\n")
         assert run(["--resume", "one"]) == 2
         assert "mine.py" in capsys.readouterr().err
+
+
+def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch, capfd):
+    """Cells are reused unless the changed file registered one of their names; a finished sweep names the file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("graphcl.sweep.run.make_executor", lambda name, workers: ThreadPoolExecutor(1))
+    (tmp_path / "mine.py").write_text(LOSS)
+    words = ["--import", "mine.py", *QUICK, "--loss", "infonce", "imported"]
+    with restored(losses):
+        assert sweep([*words, "--out", "one"]) == 0
+        (tmp_path / "mine.py").write_text(LOSS + "# another\n")
+        capfd.readouterr()
+        assert sweep([*words, "--out", "one"]) == 2
+        line = "mine.py changed after cell `imported, synthetic, seed 0` was run in one. Restore it, or run"
+        assert line in capfd.readouterr().err
+        assert sweep([*words, "--reuse", "one", "--out", "two"]) == 0
+        assert "3 cells, 1 of them reference rows; 2 finished" in capfd.readouterr().out
+        assert sweep([*words, "--reuse", "one", "two", "--out", "three"]) == 0
+        assert "3 finished" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
