@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from graphcl.commands.sweep import main as sweep
 from graphcl.registry import losses
 from graphcl.run import main as run
-from graphcl.sweep.command import main as sweep
 from tests.conftest import restored
 
 LOSS = '''from graphcl.extend import losses

@@ -35,9 +35,10 @@ ALLOWED = {
         "report", "system", "training",
     },
     "commands": {
-        "cli", "config", "datasets", "evaluate", "experiment", "loaders", "models", "report", "system", "training",
+        "cli", "config", "datasets", "distributed", "evaluate", "experiment", "loaders", "models", "report", "sweep",
+        "system", "training",
     },
-    "sweep": {"cli", "config", "datasets", "evaluate", "experiment", "report", "system", "training"},
+    "sweep": {"cli", "config", "datasets", "evaluate", "experiment", "report", "system"},
 }  # fmt: skip
 """Package -> packages that it may import, in addition to `GROUND`."""
 ENTRY_POINTS = {"__init__", "__main__", "api", "extend", "run", "estimator", "lightning", "graphgym"}
@@ -124,7 +125,7 @@ import sys, graphcl
 from graphcl.__main__ import main
 from graphcl.run import main as run
 run(["--help"])
-for words in ([], ["sweep"], ["embed"], ["transfer"], ["export"], ["pack"]):
+for words in ([], ["sweep"], ["embed"], ["transfer"], ["export"], ["pack"], ["completion"]):
     main([*words, "--help"])
     assert "torch" not in sys.modules, words
 """

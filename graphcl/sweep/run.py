@@ -7,7 +7,8 @@ import os
 import pkgutil
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.context import Clock, Context
 from graphcl.experiment.encoder_input import load_arguments
-from graphcl.experiment.fingerprint import KnownData, file_digests
+from graphcl.experiment.fingerprint import KnownData, file_digests, named_files
 from graphcl.experiment.scores import REFERENCES, is_scored, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 from graphcl.registry import import_files
@@ -132,6 +133,24 @@ def known_data(records: Records) -> KnownData:
         if record["status"] == "done" and (changed := known.changes(record)):
             raise InputError(f"cells/{key}.json: {changed}")
     return known
+
+
+def check_datasets(cells: Sequence[Cell], records: Records) -> None:
+    """Load every data set once, so that data that is changed or does not fit the evaluators is reported once."""
+    known, loaded = known_data(records), set[object]()
+    for cell in cells:
+        arguments = load_arguments(cell.config)
+        if (key := (*arguments.items(), *named_files(cell.config))) in loaded:
+            continue
+        print(f"loading {arguments['source']} ...", flush=True)
+        dataset, fingerprint = load_scored(**arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each cell warns of fewer folds
+            with_usable_evaluation(cell.config, dataset)
+        data = {"dataset": fingerprint, "files": file_digests(cell.config)}
+        if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
+            raise InputError(changed)
+        loaded.add(key)
 
 
 def perform(cell: Cell, file: Path, folder: Path) -> dict[str, Any]:
