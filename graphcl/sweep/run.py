@@ -257,7 +257,7 @@ def make_executor(name: str, workers: int) -> Executor:
         return client.get_executor(pure=False)
     try:
         make = pkgutil.resolve_name(name) if place else None
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"`executor` {name} cannot be imported: {reason(error)}") from None
     if not callable(make):
         raise InputError(f"`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got {name!r}.")

@@ -301,9 +301,16 @@ def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
         os.kill(process, 0)
 
 
-def test_an_unknown_executor(monkeypatch):
+def test_an_unknown_executor(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    for name, says in ("os:sep", "must be loky, dask"), ("no:make", "cannot be imported"), ("dask:x", "needs Dask"):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "exits_at_import.py").write_text("raise SystemExit('usage')")
+    for name, says in [
+        ("os:sep", "must be loky, dask"),
+        ("no:make", "cannot be imported"),
+        ("exits_at_import:make", "cannot be imported: usage"),
+        ("dask:x", "needs Dask"),
+    ]:
         with pytest.raises(InputError, match=f"^`executor` .*{says}"):
             make_executor(name, 1)
 
