@@ -14,9 +14,9 @@ Train an encoder to agree on two augmented views of every graph, and embed the g
 torch.Size([600, 96])
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
+from graphcl.errors import load_module as _load
 from graphcl.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ else:
         """Return a public name; import torch only here, so that `graphcl --help` is fast."""
         if name.startswith("_") and name != "__all__":
             raise AttributeError(f"module 'graphcl' has no attribute {name!r}")
-        api = importlib.import_module("graphcl.api")
+        api = _load("graphcl.api")
         return globals().get(name) or getattr(api, name)  # `api` has imported packages such as `graphcl.evaluate`
 
     def __dir__() -> list[str]:
-        return importlib.import_module("graphcl.api").__all__
+        return _load("graphcl.api").__all__

@@ -8,20 +8,9 @@ import sys
 from collections.abc import Sequence
 
 from graphcl.cli.entry_point import program
+from graphcl.commands import COMMANDS
 from graphcl.errors import InputError
 from graphcl.version import __version__
-
-COMMANDS = {
-    "run": ("graphcl.run", "train an encoder by contrastive learning, embed the data set, score the embedding"),
-    "sweep": ("graphcl.sweep.command", "run settings x data sets x seeds in parallel and make tables"),
-    "embed": ("graphcl.commands.embed", "embed graphs with a trained encoder"),
-    "transfer": ("graphcl.commands.transfer", "probe or fine-tune a trained encoder on another data set"),
-    "show": ("graphcl.commands.show", "draw graphs under augmentations, or redraw a run's report"),
-    "export": ("graphcl.commands.export", "write a trained encoder as ONNX or pt2, to run without this library"),
-    "pack": ("graphcl.commands.pack", "write a data set to disk, for memory-mapping"),
-    "completion": ("graphcl.cli.tab_completion", "print a script for tab completion in bash, zsh or tcsh"),
-}
-"""Command -> (module, summary); the module's `main(arguments)` runs the command and returns the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +24,7 @@ def _run(arguments: Sequence[str]) -> int:
     if len(arguments) > 1 and arguments[0] == "--help":  # as in graphcl --help losses
         arguments = ["run", *arguments]
     if not arguments or arguments[0] in ("--help", "-h"):
-        lines = [f"  {name:10} {summary}" for name, (_, summary) in COMMANDS.items()]
+        lines = [f"  {name:10} {summary}" for name, summary in COMMANDS.items()]
         print("usage: graphcl COMMAND ...     (or python -m graphcl COMMAND ...)\n", *lines, sep="\n")
         print("\n`graphcl COMMAND --help` prints a command's options, `graphcl --help losses` the losses;")
         print("`graphcl --version` prints the version, with `--verbose` all that a bug report needs.")
@@ -51,12 +40,7 @@ def _run(arguments: Sequence[str]) -> int:
         from graphcl.arguments import nearest  # imported here, as it loads pydantic
 
         raise InputError(f"unknown command `{name}`; {nearest(name, COMMANDS)}.")
-    if "--help" in rest:
-        from graphcl.cli.commands import PARSERS  # imported here, as it loads pydantic; the commands load torch
-
-        PARSERS[name].parse(rest)
-        return 0
-    code: int = importlib.import_module(COMMANDS[name][0]).main(rest)
+    code: int = importlib.import_module(f"graphcl.commands.{name}").main(rest)
     return code
 
 

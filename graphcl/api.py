@@ -21,7 +21,7 @@ from graphcl.augment import (
 )
 from graphcl.config import Config, make_config, read_config
 from graphcl.datasets import dataset_names, load_dataset, open_on_disk, write_on_disk
-from graphcl.errors import InputError
+from graphcl.errors import InputError, load_module
 from graphcl.evaluate import knn, logreg, svm
 from graphcl.loaders.loader import make_loader
 from graphcl.loaders.resident import ResidentLoader
@@ -59,9 +59,7 @@ else:
 
     def __getattr__(name: str) -> Any:
         if name == "GraphCL":  # imported on first use, because it loads scikit-learn
-            from graphcl.estimator import GraphCL
-
-            return GraphCL
+            return load_module("graphcl.estimator").GraphCL
         raise AttributeError(f"module 'graphcl' has no attribute {name!r}")
 
 

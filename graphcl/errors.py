@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
+from types import ModuleType
 from typing import Any
 
 MAX_LINE = 2000
@@ -70,3 +72,16 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def load_module(name: str) -> ModuleType:
+    """Import the module `name` in a module's `__getattr__`, where Python would hide an AttributeError of the import.
+
+    Raises:
+        ImportError: the import raised AttributeError; that error is the cause.
+    """
+    try:
+        return importlib.import_module(name)
+    except AttributeError as error:
+        hint = "a package is broken, or hidden by a file with its name"
+        raise ImportError(f"cannot import {name}: {one_line(error)}; {hint}, see the traceback above.") from error

@@ -2,7 +2,7 @@
 
 | to write | use |
 |---|---|
-| a loss | `pairwise`, `Pairs`, `linear`; argument types such as `Temperature` |
+| a loss | `pairwise`, `Pairs`, `Row`, `linear`; argument types such as `Temperature` |
 | an augmentation | `Augmentation`, `Decision`, `Layout`, `ratio_count`, `random_subset`, `pick`, `nonzero` |
 | an encoder | `encoders.register`, `Count` |
 | a method | `Method`, `Outcome`, `momentum_copy`, `ema_update`, `require_ids` and the other checks |
@@ -31,6 +31,7 @@ from graphcl.evaluate.folds import make_folds
 from graphcl.graphs.batching import Layout
 from graphcl.graphs.segment import nonzero, pick, random_subset, ratio_count
 from graphcl.losses import Pairs, pairwise
+from graphcl.losses.engine.comparison import Row
 from graphcl.losses.engine.exponent import linear
 from graphcl.methods import Method, Outcome
 from graphcl.methods.method import ema_update, momentum_copy, require_arguments, require_ids, require_repulsion
@@ -53,6 +54,7 @@ __all__ = [
     "Positive",
     "Ratio",
     "Registry",
+    "Row",
     "Temperature",
     "Width",
     "augmentations",

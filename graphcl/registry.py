@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
@@ -19,10 +20,14 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
+
 from graphcl.arguments import Arguments, nearest
 from graphcl.errors import InputError, InputTypeError, InputWarning, one_line, reason, warn
 
 T = TypeVar("T", bound=Callable[..., Any])
+_NAME = re.compile(r"(?!(auto|all)$)\w[\w.-]*")
+_RULE = "a name of letters, digits, `.`, `_` and `-` that is no number, nor auto, all, or a word of YAML such as yes"
 
 
 class PluginWarning(InputWarning):
@@ -54,7 +59,12 @@ class Registry(Mapping[str, Callable[..., Any]]):
         Args:
             name: name by which the function or class is looked up.
             **facts: metadata of `name`, see the method `facts`.
+
+        Raises:
+            InputError: the name is invalid or registered already.
         """
+        if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(yaml.safe_load(name), str):
+            raise InputError(f"a {self.kind} must be registered by {_RULE}, got {one_line(repr(name))}.")
 
         def decorate(target: T) -> T:
             if name in self._targets or name in self._owners:
@@ -143,7 +153,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
                 if not callable(target):
                     raise InputTypeError(f"{point.value} is not a function or class.")
                 self.register(point.name)(target)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = f"{self.kind} `{point.name}` of the installed package {package} is skipped: {reason(error)}"
             warn(line, PluginWarning)
         self._owners.update(dict.fromkeys(self._targets.keys() - known, package))
@@ -161,8 +171,11 @@ datasets = Registry("data set", "graphcl.datasets.names", group="graphcl.dataset
 """Functions of other packages that take the folder for downloads and return a source for `load_dataset`."""
 
 
+REGISTRIES = (losses, augmentations, encoders, methods, datasets)
 _IMPORTED = "graphcl_import_"
 """Start of the module names of imported files."""
+_ADDED: dict[str, set[str]] = {}
+"""Module name of an imported file -> the names that it registered."""
 
 
 def import_files(files: Iterable[str]) -> None:
@@ -172,24 +185,43 @@ def import_files(files: Iterable[str]) -> None:
         InputError: a file is not found, or fails.
     """
     for file in files:
-        path = Path(file).expanduser().resolve()
-        name = f"{_IMPORTED}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        path, name = _module_of(file)
         if name in sys.modules:
             continue
         if not path.is_file():
             raise InputError(f"Python file {file!r} not found.")
         spec: Any = importlib.util.spec_from_file_location(name, path, loader=SourceFileLoader(name, str(path)))
         module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        before = _every_name()
         sys.path.append(str(path.parent))  # so that the file can import its neighbours
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+            _ADDED[name] = {each for _, each in _every_name() - before}
+        except BaseException as error:
             del sys.modules[name]
-            raise InputError(
-                f"{file} fails: {type(error).__name__}: {one_line(error)}; `python {file}` shows the line."
-            ) from error
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            line = f"fails: {type(error).__name__}: {one_line(error)}; `python {file}` shows the line"
+            if isinstance(error, SystemExit):
+                line = f'calls sys.exit({error.code!r}); call it under `if __name__ == "__main__":` only'
+            raise InputError(f"{file} {line}.") from error
         finally:
             sys.path.remove(str(path.parent))
+
+
+def added_names(file: str) -> set[str]:
+    """Return the names that an imported file registered."""
+    return _ADDED.get(_module_of(file)[1], set())
+
+
+def _module_of(file: str) -> tuple[Path, str]:
+    """Return the path and the module name of an imported file."""
+    path = Path(file).expanduser().resolve()
+    return path, f"{_IMPORTED}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+
+
+def _every_name() -> set[tuple[str, str]]:
+    return {(registry.kind, name) for registry in REGISTRIES for name in registry}
 
 
 def registering_modules() -> set[str]:
@@ -199,7 +231,7 @@ def registering_modules() -> set[str]:
     """
     found = {
         target.__module__
-        for registry in (losses, augmentations, encoders, methods, datasets)
+        for registry in REGISTRIES
         for name, target in registry.items()
         if name not in registry._owners
     }

@@ -1,21 +1,19 @@
-"""Entry point of `graphcl run` and `python -m graphcl.run`: train, embed, evaluate and report."""
+"""Call `graphcl run` from Python, `graphcl.run(...)`, and from a shell, `python -m graphcl.run`."""
 
 from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from graphcl.cli.commands import RUN
-from graphcl.cli.entry_point import program
+from graphcl.commands.run import main
 from graphcl.config import make_config, read_config
 from graphcl.config.recipes import override
-from graphcl.distributed.environment import report_once
-from graphcl.system.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from graphcl.experiment.run import RunResult
+
+__all__ = ["main", "run"]
 
 
 def run(config: str | None = None, **settings: Any) -> RunResult:
@@ -37,19 +35,6 @@ def run(config: str | None = None, **settings: Any) -> RunResult:
 
     values = {} if config is None else read_config(config, settings.get("dataset"))
     return run(make_config(override(values, settings), settings))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the arguments of `graphcl run` and run the command."""
-    with program("finished results are in the run folder, if it was created") as this:
-        with report_once():
-            config = RUN.parse(arguments)
-        if config is not None:
-            from graphcl.experiment.run import run  # imported here, as help texts need no torch
-
-            keep_freed_memory()
-            run(config)
-    return this.code
 
 
 class _CallableModule(types.ModuleType):

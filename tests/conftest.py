@@ -105,6 +105,13 @@ def few(tmp_path_factory):
     return save
 
 
+def assert_entries(names, table, place):
+    """Assert that `table`, which is in `place`, has one entry for each of `names`."""
+    lacking, idle = sorted({*names} - {*table}), sorted({*table} - {*names})
+    assert not lacking, f"add {', '.join(lacking)} to {place}, so that the contract tests check it"
+    assert not idle, f"remove {', '.join(idle)} from {place}: not registered"
+
+
 @contextmanager
 def restored(*registries):
     """Forget within registries what the block registers."""

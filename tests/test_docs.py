@@ -14,8 +14,9 @@ import yaml
 
 import graphcl
 from graphcl import augment, datasets, evaluate, losses, methods, registry
-from graphcl.__main__ import COMMANDS
-from graphcl.cli.commands import PARSERS, RUN, SWEEP
+from graphcl.commands import sweep
+from graphcl.commands.run import COMMAND as RUN
+from graphcl.commands.sweep import COMMAND as SWEEP
 from graphcl.errors import InputError
 from graphcl.sweep import make_plan
 from graphcl.training import diagnostics
@@ -101,16 +102,15 @@ def parse(tmp_path, monkeypatch, own_names):
         words = words if words[0] == "graphcl" else words[2:] if words[1] == "-m" else words[1:]
         if "--help" in words or words[0] == "venv":
             return
-        if words[0] in ("graphcl.run", "graphcl.sweep"):
-            words = ["graphcl", words[0].removeprefix("graphcl."), *words[1:]]
+        if words[0] == "graphcl.run":
+            words = ["graphcl", "run", *words[1:]]
         if words[0] != "graphcl":
             names_of_script(words)
             return
-        module = importlib.import_module(COMMANDS[words[1]][0])
         if words[1] != "sweep":
-            PARSERS[words[1]].parse(words[2:])
+            importlib.import_module(f"graphcl.commands.{words[1]}").COMMAND.parse(words[2:])
             return
-        found = module.parse(words[2:])
+        found = sweep.parse(words[2:])
         make_plan(found.spec)
         found.out.mkdir(parents=True, exist_ok=True)
         (found.out / "sweep.yaml").write_text(yaml.safe_dump(found.spec))  # a later command may resume it
@@ -142,7 +142,7 @@ def test_the_commands_of_the_pages_parse(parse, tmp_path):
 
 def test_a_wrong_command_fails(parse):
     wrong = {
-        "-m graphcl.run --los adnce": "--los", "-m graphcl.sweep --loss.temperatur 1 2 --out x": "temperatur",
+        "-m graphcl.run --los adnce": "--los", "-m graphcl sweep --loss.temperatur 1 2 --out x": "temperatur",
         "benchmarks/suite.py --mirrors x": "unknown option --mirrors", "benchmarks/sweet.py": "not found",
     }  # fmt: skip
     for words, says in wrong.items():

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from graphcl import InputError, Loss, svm
-from graphcl.cli.commands import RUN
+from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config
 from graphcl.datasets.synthetic import synthetic
 from graphcl.registry import losses

@@ -1,10 +1,12 @@
 """Losses of a file, by `--import`: a run, its resumption, a sweep, and messages."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from graphcl.commands.sweep import main as sweep
 from graphcl.registry import losses
 from graphcl.run import main as run
-from graphcl.sweep.command import main as sweep
 from tests.conftest import restored
 
 LOSS = '''from graphcl.extend import losses
@@ -37,15 +39,41 @@ def test_a_loss_of_a_file_runs_resumes_and_is_swept(tmp_path, monkeypatch, capsy
         assert "mine.py" in capsys.readouterr().err
 
 
+def test_a_changed_file_keeps_the_cells_that_do_not_use_it(tmp_path, monkeypatch, capfd):
+    """Cells are reused unless the changed file registered one of their names; a finished sweep names the file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("graphcl.sweep.run.make_executor", lambda name, workers: ThreadPoolExecutor(1))
+    (tmp_path / "mine.py").write_text(LOSS)
+    words = ["--import", "mine.py", *QUICK, "--loss", "infonce", "imported"]
+    with restored(losses):
+        assert sweep([*words, "--out", "one"]) == 0
+        (tmp_path / "mine.py").write_text(LOSS + "# another\n")
+        capfd.readouterr()
+        assert sweep([*words, "--out", "one"]) == 2
+        line = "mine.py changed after cell `imported, synthetic, seed 0` was run in one. Restore it, or run"
+        assert line in capfd.readouterr().err
+        assert sweep([*words, "--reuse", "one", "--out", "two"]) == 0
+        assert "3 cells, 1 of them reference rows; 2 finished" in capfd.readouterr().out
+        assert sweep([*words, "--reuse", "one", "two", "--out", "three"]) == 0
+        assert "3 finished" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
-    [(None, "file 'bad.py' not found"), ("1 / 0", "bad.py fails: ZeroDivisionError: division by zero; ")],
+    [
+        (None, "file 'bad.py' not found"),
+        ("1 / 0", "bad.py fails: ZeroDivisionError: division by zero; "),
+        ("import sys; sys.exit(0)", "bad.py calls sys.exit(0); call it under `if __name__"),
+        ("raise SystemExit('usage: mine.py')", "bad.py calls sys.exit('usage: mine.py'); "),
+        ("import pytest; pytest.skip('not here', allow_module_level=True)", "bad.py fails: Skipped: not here; "),
+        ("from graphcl.extend import losses\nlosses.register('')", "a loss must be registered by a name of letters"),
+    ],
 )
 def test_a_file_that_fails_is_one_line(text, line, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if text:
         (tmp_path / "bad.py").write_text(text)
-    assert run(["--import", "bad.py"]) == 2
+    assert run(["--import", "bad.py", "--loss", "of_bad"]) == 2  # an unknown loss is not reported: the file may add it
     error = capsys.readouterr().err
     assert line in error
     assert error.count("\n") == 1

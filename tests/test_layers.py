@@ -1,10 +1,13 @@
 """Test which packages may import which, and that importing the library loads no heavy optional library."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import graphcl
 
@@ -107,11 +110,30 @@ import sys, graphcl
 from graphcl.__main__ import main
 from graphcl.run import main as run
 run(["--help"])
-for words in ([], ["sweep"], ["embed"], ["transfer"], ["export"], ["pack"]):
+for words in ([], ["sweep"], ["embed"], ["transfer"], ["export"], ["pack"], ["completion"]):
     main([*words, "--help"])
     assert "torch" not in sys.modules, words
 """
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from graphcl import load_dataset",
+        "from graphcl import *",
+        "import graphcl; hasattr(graphcl, 'train')",
+        "from graphcl.datasets import load_dataset",
+    ],
+)
+def test_a_broken_dependency_is_named(statement, tmp_path):
+    """Python turns an AttributeError of a module's `__getattr__` into "cannot import name", or into nothing."""
+    (tmp_path / "torch_geometric.py").write_text("import sys\nsys.no_such_name\n")
+    path = os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
+    command, given = [sys.executable, "-c", statement], {**os.environ, "PYTHONPATH": path}
+    error = subprocess.run(command, capture_output=True, text=True, env=given).stderr
+    assert 'torch_geometric.py", line 2' in error
+    assert re.search(r"ImportError: cannot import graphcl\..*'sys' has no attribute 'no_such_name'; a package ", error)
 
 
 def test_public_names_exist_and_are_sorted():

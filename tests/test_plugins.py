@@ -120,6 +120,7 @@ def test_a_module_may_register_by_the_decorator(folder, toys, value):
 DEFECTS = [
     ("import nothing_of_this_name\n", "bad_toys:extra", "No module named 'nothing_of_this_name'"),
     ("raise RuntimeError('two\\nlines')\n", "bad_toys:extra", "two lines"),
+    ("raise SystemExit('no licence')\n", "bad_toys:extra", "no licence"),
     ("def extra(: pass\n", "bad_toys:extra", "invalid syntax"),
     ("", "bad_toys:extra", "module 'bad_toys' has no attribute 'extra'"),
     ("extra = 3\n", "bad_toys:extra", "bad_toys:extra is not a function or class."),

@@ -60,6 +60,16 @@ def test_mistakes_name_the_value_and_the_remedy(package):
     assert package.problems("plain", {"temperature": 1}) == []
 
 
+def test_a_name_is_a_word_for_the_command_line():
+    toys = Registry("toy")
+    for name in ("", "auto", "all", "a b/../c", "..", "--x", "a\n", "yes", "null", "12", None, 3, len):
+        with pytest.raises(InputError, match=r"^a toy must be registered by a name of letters, .*, got .*\.$"):
+            toys.register(name)
+    for name in ("a", "nt_xent", "graph-cl.2", "3d_set", "ähnlich"):
+        toys.register(name)(len)
+    assert len(toys) == 5
+
+
 def test_every_entry_has_a_summary_and_valid_defaults():
     for registry in (losses, augmentations, encoders):
         assert len(registry) >= 2

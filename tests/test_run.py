@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from graphcl import run as run_module
-from graphcl.cli.commands import RUN
+from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config, read_config
 from graphcl.config.recipes import shipped_configs
 from graphcl.config.specs import choices

@@ -16,9 +16,9 @@ from graphcl.report.style import COLOURS as COLOURS  # for the studies
 from graphcl.report.style import panels, style
 from graphcl.report.svg import to_svg
 from graphcl.sweep import make_plan, make_table, sweep
-from graphcl.sweep.command import progress
 from graphcl.sweep.folder import read_records
 from graphcl.sweep.markdown import to_markdown
+from graphcl.sweep.progress import progress
 from graphcl.sweep.table import scores_of
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"

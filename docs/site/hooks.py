@@ -2,7 +2,7 @@
 
 - `$$...$$` and `$...$` become MathML at build time: no script, no font, no network.
 - `<!-- losses: table -->` and `<!-- methods: reference -->` become what is registered, see `tables.py`.
-- `<!-- help: graphcl.run -->` becomes the output of `python -m graphcl.run --help`.
+- `<!-- help: graphcl.commands.run -->` becomes the output of `graphcl run --help`.
 - A link to a file outside docs/ leads to a page that shows the file.
 """
 

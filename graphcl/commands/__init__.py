@@ -1,1 +1,16 @@
-"""The commands embed, export, pack, show and transfer; run and sweep are in `graphcl.run` and `graphcl.sweep`."""
+"""The commands: `NAME.py` holds the settings, the help text and `main` of `graphcl NAME`.
+
+What needs PyTorch is imported in the functions that use it, so that help texts are fast.
+"""
+
+COMMANDS = {
+    "run": "train an encoder by contrastive learning, embed the data set, score the embedding",
+    "sweep": "run settings x data sets x seeds in parallel and make tables",
+    "embed": "embed graphs with a trained encoder",
+    "transfer": "probe or fine-tune a trained encoder on another data set",
+    "show": "draw graphs under augmentations, or redraw a run's report",
+    "export": "write a trained encoder as ONNX or pt2, to run without this library",
+    "pack": "write a data set to disk, for memory-mapping",
+    "completion": "print a script for tab completion in bash, zsh or tcsh",
+}
+"""Command -> summary, in the order of `graphcl --help`."""

@@ -7,27 +7,45 @@ import io
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Annotated
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch_geometric.data import Batch
+from pydantic import Field
 
-from graphcl.cli.commands import EMBED, Embed
-from graphcl.config.settings import TABLE
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.arguments import Count
+from graphcl.cli.command_line import Command
+from graphcl.commands.options import EncoderFile, EncoderSeed, Force
+from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
 from graphcl.datasets.invalid import write_invalid
+from graphcl.datasets.settings import Table
 from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError
-from graphcl.experiment.build import pick_device
-from graphcl.experiment.encoder_input import load_for
-from graphcl.loaders.loader import make_loader
-from graphcl.models.nodes import MODELS
-from graphcl.models.saved import read_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional
-from graphcl.training.loop import embed_batches
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch_geometric.data import Batch
+
+    from graphcl.datasets.dataset import GraphDataset
+
+
+class Embed(Hardware, Place, Table, Imports):
+    """Embed graphs with a trained encoder. Labels are not needed; node features are built as in its training.
+    The id of a graph is its own `id`, a number or a string, if every graph has one; else its index in the data set.
+    """
+
+    encoder: EncoderFile
+    dataset: DatasetName
+    out: Annotated[str, Field(title="FILE")]
+    """new file: .npz with h [n, H], id [n] and y if the graphs have labels; or .csv, or .parquet, with the columns id,
+    y, h0, h1, ... (pip install "graphcl[parquet]")"""
+    force: Force = False
+    seed: EncoderSeed = None
+    batch_size: Count = Field(1024, description="graphs embedded at a time")
+
+
+COMMAND = Command("graphcl embed ENCODER --dataset NAME --out FILE [--KEY VALUE ...]", Embed, positional="encoder")
 
 Block = dict[str, np.ndarray]
 """Rows of a batch of B graphs: `id [B]`, embeddings `h [B, H]`, and if given, `y [B]` or `[B, T]` and `group [B]`."""
@@ -41,6 +59,14 @@ def embed(settings: Embed) -> str:
     Raises:
         InputError: the file exists or cannot be written, or the encoder or the graphs cannot be used.
     """
+    import torch  # these are imported here, as help texts need no torch
+
+    from graphcl.experiment.build import pick_device
+    from graphcl.experiment.encoder_input import load_for
+    from graphcl.loaders.loader import make_loader
+    from graphcl.models.nodes import MODELS
+    from graphcl.models.saved import read_encoder
+
     suffix = Path(settings.out).suffix
     if suffix not in WRITERS:
         raise InputError(f"`out` must end in .npz, .parquet or .csv, got {settings.out!r}.")
@@ -62,11 +88,15 @@ def embed(settings: Embed) -> str:
     return f"{dataset}, features: {dataset.features}; {numbers} in {out}{invalid}"
 
 
-main = EMBED.main(embed)
+main = COMMAND.main(embed)
 
 
 def _blocks(model: nn.Module, loader: Iterable[Batch], dataset: GraphDataset) -> Iterator[Block]:
     """Yield ids, labels, groups and embeddings of each batch of a loader in the order of the data set."""
+    from torch import Tensor
+
+    from graphcl.training.loop import embed_batches
+
     done, ids, classes = 0, dataset.ids, dataset.classes
     for h, batch in embed_batches(model, loader):
         n, y = len(h), batch.get("y")

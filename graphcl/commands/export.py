@@ -5,19 +5,38 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
-from graphcl.cli.commands import EXPORT, Export
+from graphcl.cli.command_line import Command
+from graphcl.commands.options import EncoderFile, EncoderSeed
+from graphcl.config.settings import Imports
 from graphcl.errors import InputError
-from graphcl.experiment.encoder_input import contrasts_nodes
-from graphcl.models.interface import accepts, takes_categories
-from graphcl.models.saved import EncoderDescription, installed_encoders, load_encoder
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional
 from graphcl.version import __version__
+
+if TYPE_CHECKING:  # help texts need no torch
+    from torch import Tensor, nn
+
+    from graphcl.models.saved import EncoderDescription
+
+
+class Export(Imports):
+    """Write a trained encoder for ONNX Runtime or for torch.export.load. The file maps node features, edges and the
+    graph of each node to embeddings, for any number of graphs; build node features as in its training.
+    """
+
+    encoder: EncoderFile
+    format: Literal["onnx", "pt2"] = "onnx"
+    """onnx (pip install "graphcl[onnx]"), or pt2 for torch.export.load"""
+    out: Annotated[str | None, Field(title="FILE")] = None
+    """new file; default: encoder.onnx or encoder.pt2, next to encoder.pt; for molecules, here"""
+    seed: EncoderSeed = None
+
+
+COMMAND = Command("graphcl export ENCODER [--format onnx|pt2] [--out FILE]", Export, positional="encoder")
 
 _TEXTS = {
     "edge_index": "source and target of each edge; both directions of an undirected edge",
@@ -25,8 +44,6 @@ _TEXTS = {
     "edge_attr": "columns of each edge",
 }
 """Input of an ONNX file -> its meaning."""
-_NODES, _EDGES = torch.export.Dim("nodes"), torch.export.Dim("edges")
-"""Numbers that may vary: the file takes any number of nodes, edges and graphs."""
 
 
 def export(settings: Export) -> str:
@@ -35,6 +52,12 @@ def export(settings: Export) -> str:
     Raises:
         InputError: the file exists or cannot be written, the encoder cannot be used, or onnx is not installed.
     """
+    import torch
+
+    from graphcl.experiment.encoder_input import contrasts_nodes
+    from graphcl.models.nodes import NodeRows
+    from graphcl.models.saved import installed_encoders, load_encoder
+
     if settings.format == "onnx":
         for package in ("onnxscript", "onnx"):  # torch writes ONNX files with onnxscript
             optional(package, "ONNX files need onnx and onnxscript, unlike pt2", "onnx")
@@ -47,7 +70,8 @@ def export(settings: Export) -> str:
     if nodes := contrasts_nodes(description.settings):
         encoder = NodeRows(encoder)
         del inputs["batch"]
-    sizes = {"x": {0: _NODES}, "edge_index": {1: _EDGES}, "batch": {0: _NODES}, "edge_attr": {0: _EDGES}}
+    n, e = torch.export.Dim("nodes"), torch.export.Dim("edges")  # the file takes any number of both
+    sizes = {"x": {0: n}, "edge_index": {1: e}, "batch": {0: n}, "edge_attr": {0: e}}
     program = torch.export.export(encoder, (), inputs, dynamic_shapes={name: sizes[name] for name in inputs})
     rows = "nodes" if nodes else "graphs"
     about = {
@@ -66,25 +90,15 @@ def export(settings: Export) -> str:
     )
 
 
-main = EXPORT.main(export)
-
-
-class NodeRows(nn.Module):
-    """Encoder that returns the rows of nodes, `[N, H]`, instead of those of graphs."""
-
-    def __init__(self, encoder: nn.Module) -> None:
-        super().__init__()
-        self.encoder: Any = encoder
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
-        """Return the rows `[N, H]` of the nodes."""
-        more = {} if edge_attr is None else {"edge_attr": edge_attr}
-        rows: Tensor = self.encoder.with_nodes(x, edge_index, **more)[1]
-        return rows
+main = COMMAND.main(export)
 
 
 def example_inputs(encoder: nn.Module, description: EncoderDescription) -> dict[str, Tensor]:
     """Return inputs for tracing the encoder, as name -> tensor: two graphs with 7 nodes and 11 edges in total."""
+    import torch
+
+    from graphcl.models.interface import accepts, takes_categories
+
     kind = torch.long if takes_categories(description.encoder.name) else torch.float32
     inputs = {
         "x": torch.zeros(7, description.in_channels, dtype=kind),
@@ -98,6 +112,8 @@ def example_inputs(encoder: nn.Module, description: EncoderDescription) -> dict[
 
 def _write(program: Any, file: IO[bytes], names: list[str], form: str, rows: str, about: dict[str, str]) -> None:
     """Write the program; `rows` names those of h, and `about` is the metadata of an ONNX file."""
+    import torch
+
     if form == "pt2":
         torch.export.save(program, file)
         return

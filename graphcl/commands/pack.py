@@ -1,14 +1,30 @@
-"""`graphcl pack`: write a data set into a folder, from which it is memory-mapped later."""
+"""`graphcl pack`: write a data set to disk, for memory-mapping."""
 
 from __future__ import annotations
 
-from graphcl.cli.commands import PACK, Pack
-from graphcl.datasets import write_on_disk
+from pydantic import Field
+
+from graphcl.cli.command_line import Command
+from graphcl.config.settings import DatasetName, Place
+from graphcl.datasets.settings import Features, Table
+
+
+class Pack(Features, Place, Table):
+    """Write a data set into a folder, which `graphcl run --dataset ./FOLDER` memory-maps."""
+
+    dataset: DatasetName
+    out: str = Field(title="FOLDER", description="new folder")
+    categories: bool = Field(False, description="keep whole numbers in `x` as categories, as molecule_gine takes them")
+
+
+COMMAND = Command("graphcl pack --dataset NAME --out FOLDER [--KEY VALUE ...]", Pack)
 
 
 def pack(settings: Pack) -> str:
     """Write a data set to a new folder and return a status line."""
     from tqdm import tqdm
+
+    from graphcl.datasets import write_on_disk  # imported here, as help texts need no torch
 
     print(f"loading {settings.dataset} ...", flush=True)
     keywords = settings.model_dump(exclude={"dataset", "out"})
@@ -18,4 +34,4 @@ def pack(settings: Pack) -> str:
     return f"{dataset}, features: {dataset.features}; {size / 1e6:.1f} MB in {settings.out}"
 
 
-main = PACK.main(pack)
+main = COMMAND.main(pack)

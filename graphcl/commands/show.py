@@ -4,16 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from graphcl.cli.commands import SHOW, Show
+from pydantic import BeforeValidator, Field
+
+from graphcl.arguments import Ratio, Seed
+from graphcl.cli.command_line import Command
+from graphcl.commands.options import Force
 from graphcl.config import build_augmentation, check_augmentation
+from graphcl.config.settings import DatasetName, Imports, Place
 from graphcl.config.specs import as_spec
-from graphcl.datasets import load_dataset
 from graphcl.datasets.settings import Features
 from graphcl.errors import InputError
 from graphcl.registry import augmentations
 from graphcl.system.files import new_file, write_whole
+
+
+class Show(Features, Place, Imports):
+    """Draw graphs of a data set under each augmentation, or redraw the report of a run."""
+
+    run: str | None = Field(None, title="FOLDER", description="run folder whose report.html is redrawn")
+    dataset: Annotated[DatasetName | None, Field(title="NAME", description="data set whose graphs are drawn")] = None
+    graph: list[int] = Field([0], description="numbers of the graphs, from 0")
+    augmentations: list[Annotated[Any, BeforeValidator(as_spec)]] = Field(
+        ["node_drop", "subgraph", "edge_perturb", "attribute_mask"], title="NAME ...", description="augmentations"
+    )
+    ratio: Ratio = Field(0.2, description="ratio of every augmentation that takes a ratio and sets none")
+    seed: Seed = Field(0, description="seed of the random draws")
+    out: str | None = Field(None, title="FILE", description="new .svg or .png; default: DATASET-augmentations.svg")
+    force: Force = False
+
+
+COMMAND = Command(
+    "graphcl show FOLDER, or graphcl show --dataset NAME [--KEY VALUE ...]",
+    Show,
+    positional="run",
+    details=lambda: (
+        f"augmentations: {', '.join(augmentations)};\n"
+        "composed ones take members, as in '{name: compose, members: [node_drop, attribute_mask]}'"
+    ),
+)
 
 
 def show(given: Show) -> str:
@@ -31,7 +61,7 @@ def show(given: Show) -> str:
     return str(write_report(given.run))
 
 
-main = SHOW.main(show)
+main = COMMAND.main(show)
 
 
 def show_augmentations(given: Show) -> str:
@@ -50,6 +80,7 @@ def show_augmentations(given: Show) -> str:
     specs = [check_augmentation(_with_ratio(each, given.ratio), "augmentations") for each in given.augmentations]
     views = dict(zip(_labels(specs), map(build_augmentation, specs), strict=True))
 
+    from graphcl.datasets import load_dataset
     from graphcl.report.augmentations import augmentations as draw
     from graphcl.report.style import style
     from graphcl.report.svg import to_png, to_svg

@@ -21,36 +21,61 @@ import functools
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import torch
 import yaml
-from torch import nn
+from pydantic import Field
 
-from graphcl.cli.command_line import flag
-from graphcl.cli.commands import TRANSFER, Transfer
-from graphcl.config import Config
-from graphcl.config.settings import TABLE
-from graphcl.datasets.dataset import GraphDataset
+from graphcl.arguments import Count, NonNegative, Positive, Ratio, interval
+from graphcl.cli.command_line import Command, flag
+from graphcl.commands.options import EncoderFile
+from graphcl.config import Config, make_config
+from graphcl.config.settings import TABLE, DatasetName, Evaluators, Hardware, Imports, Place, Seeds
 from graphcl.datasets.invalid import write_invalid
+from graphcl.datasets.settings import SplitTable
 from graphcl.errors import InputError
-from graphcl.evaluate import FoldScores
-from graphcl.experiment.build import pick_device
-from graphcl.experiment.context import OnFold
-from graphcl.experiment.encoder_input import contrasts_nodes, load_for
-from graphcl.experiment.finetune import check_labels, finetune, with_outputs
-from graphcl.experiment.record.progress import fold_bar
-from graphcl.experiment.record.run_folder import new_folder
-from graphcl.experiment.scores import score, with_usable_evaluation
-from graphcl.experiment.split import fold_splits, with_label_rate
-from graphcl.loaders.loader import make_loader
-from graphcl.models.interface import make_encoder
-from graphcl.models.saved import EncoderDescription, read_encoder, read_saved
-from graphcl.report.summary import compared, environment, protocol, protocol_line, table_lines, unit
 from graphcl.system.files import write_text
 from graphcl.system.memory import keep_freed_memory
-from graphcl.training.loop import embed
-from graphcl.training.randomness import seeded
+
+if TYPE_CHECKING:  # help texts need no torch
+    from torch import nn
+
+    from graphcl.datasets.dataset import GraphDataset
+    from graphcl.evaluate import FoldScores
+    from graphcl.experiment.context import OnFold
+    from graphcl.models.saved import EncoderDescription
+
+
+class Transfer(Hardware, Place, SplitTable, Imports):
+    """Use a trained encoder on another data set: probe its frozen embeddings and those of an untrained encoder, or
+    fine-tune it with labels and train the same architecture from scratch.
+    """
+
+    encoder: EncoderFile
+    dataset: DatasetName
+    mode: Literal["probe", "finetune"]
+    """probe the frozen embeddings, or finetune the encoder with labels"""
+    seeds: Annotated[Seeds | None, Field(title="N ...", description="seeds; default: the file's, or 0 1 2")] = None
+    eval: Annotated[Evaluators | None, Field(title="NAME ...")] = None
+    """probe: svm, logreg, knn, or ogb for a split; default: svm or ogb"""
+    epochs: Count = Field(100, description="fine-tuning: passes over the training part")
+    batch_size: Annotated[int, interval("[2, 1e9)", "BatchNorm needs several nodes")] = 32
+    """fine-tuning: graphs in a batch"""
+    lr: Positive = Field(0.001, description="fine-tuning: Adam's learning rate")
+    weight_decay: NonNegative = Field(0.0, description="fine-tuning: Adam's L2 penalty")
+    dropout: Ratio = Field(0.5, description="fine-tuning: dropout ratio of the embedding, in [0, 1)")
+    label_rate: Annotated[float, interval("(0, 1]")] = 1.0
+    """fine-tuning: fraction of the training part's labels to use"""
+    out: str | None = Field(None, title="FOLDER", description="new folder; default: runs/NAME-MODE-N")
+
+    def config(self) -> Config:
+        """Return a run's `Config` with this transfer's data set, seeds, evaluators and device."""
+        return make_config(self.model_dump(include={"dataset", "seeds", "eval", "device"}, exclude_none=True))
+
+
+COMMAND = Command(
+    "graphcl transfer ENCODER --dataset NAME --mode probe|finetune [--KEY VALUE ...]", Transfer, positional="encoder"
+)
 
 MODE_SETTINGS = {
     "probe": ("eval",),
@@ -62,7 +87,7 @@ LABELS = {
     "finetune": {"untrained": "from scratch", "trained": "from trained"},
 }
 """Mode -> row of the scores -> label of the row in the table."""
-Scores = dict[str, FoldScores]
+Scores = dict[str, "FoldScores"]
 """Evaluator -> score of one seed."""
 
 
@@ -75,7 +100,7 @@ def run(settings: Transfer) -> None:
     transfer(settings)
 
 
-main = TRANSFER.main(run, "finished results are in the folder, if it was created")
+main = COMMAND.main(run, "finished results are in the folder, if it was created")
 
 
 def transfer(settings: Transfer) -> dict[str, Any]:
@@ -84,6 +109,15 @@ def transfer(settings: Transfer) -> dict[str, Any]:
     Raises:
         InputError: the folder cannot be created, or the encoder, the graphs and the settings do not match.
     """
+    import torch
+
+    from graphcl.experiment.build import pick_device
+    from graphcl.experiment.encoder_input import contrasts_nodes, load_for
+    from graphcl.experiment.record.progress import fold_bar
+    from graphcl.experiment.record.run_folder import new_folder
+    from graphcl.models.saved import read_encoder, read_saved
+    from graphcl.report.summary import compared, environment, protocol, protocol_line, table_lines, unit
+
     start = time.perf_counter()
     config, name = settings.config(), f"{Path(settings.dataset).stem}-{settings.mode}"
     new_folder(settings.out, name, create=False)
@@ -149,6 +183,9 @@ def transfer(settings: Transfer) -> dict[str, Any]:
 
 def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
     """Return an untrained encoder on the CPU, with the initial weights of a run with this seed."""
+    from graphcl.models.interface import make_encoder
+    from graphcl.training.randomness import seeded
+
     spec = description.encoder
     with seeded(seed):
         return make_encoder(spec.name, spec.arguments or {}, description.in_channels, description.edge_dim)
@@ -156,6 +193,10 @@ def untrained_encoder(description: EncoderDescription, seed: int) -> nn.Module:
 
 def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) -> Config:
     """Return the settings of the evaluation; raise InputError for a data set that the mode cannot use."""
+    from graphcl.experiment.finetune import check_labels
+    from graphcl.experiment.scores import with_usable_evaluation
+    from graphcl.experiment.split import fold_splits
+
     if settings.mode == "finetune":
         check_labels(dataset if dataset.benchmark is not None else next(fold_splits(dataset, 0)))
         return config
@@ -167,6 +208,10 @@ def _usable_config(config: Config, settings: Transfer, dataset: GraphDataset) ->
 
 
 def _probe(config: Config, encoder: nn.Module, dataset: GraphDataset, seed: int, show: OnFold, row: str) -> Scores:
+    from graphcl.experiment.scores import score
+    from graphcl.loaders.loader import make_loader
+    from graphcl.training.loop import embed
+
     device = next(encoder.parameters()).device
     h, y = embed(encoder, make_loader(dataset, 1024, device=device))
     assert y is not None  # `_usable_config` raised an error for unlabelled graphs
@@ -180,6 +225,10 @@ def _finetune(
     settings: Transfer, encoder: nn.Module, dataset: GraphDataset, seed: int, start: str, folder: Path
 ) -> Scores:
     """Fine-tune copies of an encoder on all folds, log epochs to `metrics.jsonl`, and return `{"finetune": score}`."""
+    from graphcl.evaluate import FoldScores
+    from graphcl.experiment.finetune import finetune, with_outputs
+    from graphcl.experiment.split import fold_splits, with_label_rate
+
     options = settings.model_dump(include=set(MODE_SETTINGS["finetune"]) - {"label_rate"})
     device = next(encoder.parameters()).device
     splits = fold_splits(dataset, seed) if dataset.benchmark is None else [dataset]

@@ -41,6 +41,8 @@ def make_config(values: Mapping[str, Any], own: Iterable[str] | None = None) -> 
         config = Config.model_validate(dict(values))
     except ValidationError as error:
         found += problems(error, Config, names=setting_paths())
+        if any(item["loc"][0] == "imports" for item in error.errors()):  # the file may register the names
+            raise ConfigError("\n".join(found)) from None
         config = Config.model_validate(_without_errors(values, error))
     config = config.model_copy(update=_resolved(config))
     for prefix, spec, registry in _specs(config):

@@ -1,7 +1,8 @@
 """Load and store data sets of graphs: TU and OGB sets, a generated set, and the user's own graphs."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
+
+from graphcl.errors import load_module as _load
 
 if TYPE_CHECKING:
     from graphcl.datasets.dataset import Benchmark as Benchmark
@@ -31,4 +32,4 @@ else:
         """Return a public name; import torch only here, as help texts need the settings only."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return getattr(_load(f"{__name__}.{_MODULES[name]}"), name)

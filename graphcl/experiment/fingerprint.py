@@ -12,6 +12,7 @@ from graphcl.config.nested import differences
 from graphcl.datasets.dataset import GraphDataset
 from graphcl.errors import InputError
 from graphcl.experiment.encoder_input import load_arguments
+from graphcl.registry import added_names
 
 
 def data_fingerprint(config: Config, dataset: GraphDataset) -> dict[str, Any]:
@@ -25,9 +26,29 @@ def file_digests(config: Config) -> dict[str, str]:
 
 
 def named_files(config: Config) -> list[str]:
-    """Return the imported files, and those that an argument of the method names, such as the `vectors` of `clip`."""
+    """Return the imported files, and those that an argument of the method names, such as the `vectors` of `clip`.
+
+    An imported file is left out if it registers names and the settings use none of them.
+    """
+    used = set(_texts(config.model_dump(exclude={"imports"})))
+    imported = [file for file in config.imports if not (names := added_names(file)) or names & used]
     texts = [value for value in config.method.values() if isinstance(value, str) and value]
-    return [*config.imports, *(text for text in texts if Path(text).expanduser().is_file())]
+    return [*imported, *(text for text in texts if Path(text).expanduser().is_file())]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _texts(each)
+
+
+def changed_files(config: Config, record: Mapping[str, Any]) -> list[str]:
+    """Return the files of `config` whose content is not that of any file in the record of a cell."""
+    files = (record.get("data") or {}).get("files")
+    if not isinstance(files, dict):  # a record of an earlier version
+        return []
+    return [path for path, digest in file_digests(config).items() if digest not in files.values()]
 
 
 class KnownData:
@@ -61,8 +82,8 @@ def _places(record: Mapping[str, Any]) -> Iterator[tuple[object, dict[str, Any]]
         return
     arguments = {key: value for key, value in load_arguments(config).items() if key not in ("data_root", "mirror")}
     yield tuple(arguments.items()), {config.dataset: data["dataset"]}
-    for path, digest in data["files"].items():
-        yield path, {path: digest}
+    for path in data["files"].keys() & named_files(config):  # earlier versions list unused files too
+        yield path, {path: data["files"][path]}
 
 
 def _file_digest(path: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
+
+from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphcl.models.contrastive import ContrastiveModel
@@ -23,6 +25,20 @@ class NodeModel(ContrastiveModel):
     def encode_views(self, view1: Batch, view2: Batch) -> tuple[Tensor, Tensor]:
         """Return the embeddings `[N, H]` of each view."""
         return self.encode(view1), self.encode(view2)
+
+
+class NodeRows(nn.Module):
+    """Encoder that returns the rows of nodes, `[N, H]`, instead of those of graphs."""
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        """Return the rows `[N, H]` of the nodes."""
+        more = {} if edge_attr is None else {"edge_attr": edge_attr}
+        rows: Tensor = self.encoder.with_nodes(x, edge_index, **more)[1]
+        return rows
 
 
 MODELS: dict[str, type[ContrastiveModel]] = {"graphs": ContrastiveModel, "nodes": NodeModel}

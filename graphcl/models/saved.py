@@ -178,8 +178,8 @@ def read_encoder(
         make = partial(own_encoder, encoder, description.in_channels)
     elif arguments is None or name not in encoders:
         raise InputError(
-            f"{file} holds weights of `{name}`, which is not registered here; import the module that registers it, or "
-            "in Python pass such a module as `encoder=`."
+            f"{file} holds weights of `{name}`, which is not registered here; pass its file as --import FILE; in "
+            "Python, import the module that registers it, or pass such a module as `encoder=`."
         )
     elif found := encoders.problems(name, arguments, "encoder.arguments."):
         raise InputError(f"{file}: {' '.join(found)}")

@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from graphcl.config import RUNTIME_SETTINGS, make_config
 from graphcl.config.nested import differences
 from graphcl.errors import InputError
+from graphcl.experiment.fingerprint import changed_files
 from graphcl.sweep.plan import Cell, Plan, key_of
 from graphcl.sweep.table import scores_of
 from graphcl.system.files import read_json, refuse_links, write_text
@@ -67,9 +68,14 @@ def read_records(folder: Path, plan: Plan) -> Records:
     record counts as its current default.
 
     Raises:
-        InputError: a cell of the plan was run with other settings.
+        InputError: a cell of the plan was run with other settings or other files.
     """
     found = _found(folder, plan)
+    for cell in plan.tasks:
+        record = found.get(cell.key, {})
+        if record.get("status") == "done" and (changed := changed_files(cell.config, record)):
+            what = f"{changed[0]} changed after cell `{cell}` was run in {folder}"
+            raise InputError(f"{what}. Restore it, or run the changed cells with --reuse {folder} and another --out.")
     places = {frozenset(record["coordinates"].items()): (key, record) for key, record in found.items()}
     for cell in plan.cells:
         key, record = places.get(frozenset(cell.coordinates.items()), (cell.key, {}))
@@ -86,14 +92,17 @@ def read_records(folder: Path, plan: Plan) -> Records:
 def finished_records(source: Path, cells: Iterable[Cell], plan: Plan) -> Records:
     """Return the records of those of the `cells` of `plan` that the sweep in the folder `source` has finished.
 
+    Cells that were run with other files, such as an earlier version of an imported file, are left out.
+
     Raises:
         InputError: `source` holds no sweep.
     """
     if not (source / "cells").is_dir():
         raise InputError(f"`reuse`: {source} holds no sweep.")
     known = _found(source, plan)
-    done = [cell for cell in cells if known.get(cell.key, {}).get("status") == "done"]
-    return {cell.key: {**known[cell.key], "coordinates": dict(cell.coordinates)} for cell in done}
+    done = [(cell, known[cell.key]) for cell in cells if known.get(cell.key, {}).get("status") == "done"]
+    same = [(cell, record) for cell, record in done if not changed_files(cell.config, record)]
+    return {cell.key: {**record, "coordinates": dict(cell.coordinates)} for cell, record in same}
 
 
 def write_records(folder: Path, records: Records) -> None:

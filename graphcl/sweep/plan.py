@@ -290,9 +290,14 @@ def _baseline(baseline: Any, rows: Sequence[str], axes: Mapping[str, Sequence[st
     if baseline is None or baseline == {}:
         return None
     if not isinstance(baseline, dict):
-        if len(rows) != 1:
-            axes_of_rows = ", ".join(rows) or "none, as the table has one row"
-            raise InputError(f"`table.baseline` must name an axis of the rows too ({axes_of_rows}), got {baseline}.")
+        if not rows:
+            raise InputError(f"`table.baseline` needs an axis, but the table has one row; got {baseline}.")
+        if len(rows) > 1:
+            label = label_of(baseline)
+            options = [f"--baseline {axis}={label}" for axis in rows if label in axes[axis]]
+            write = f"write {' or '.join(options)}, in a file {{AXIS: {label}}}"
+            either = write if options else nearest(label, [each for axis in rows for each in axes[axis]])
+            raise InputError(f"`table.baseline` must name one of the axes {', '.join(rows)}, got {label}; {either}.")
         baseline = {rows[0]: baseline}
     labels = {axis: label_of(label) for axis, label in baseline.items()}
     for axis, label in labels.items():

@@ -7,7 +7,8 @@ import os
 import pkgutil
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from graphcl.evaluate import FoldScores
 from graphcl.experiment.build import dry_run, setup_runtime
 from graphcl.experiment.context import Clock, Context
 from graphcl.experiment.encoder_input import load_arguments
-from graphcl.experiment.fingerprint import KnownData, file_digests
+from graphcl.experiment.fingerprint import KnownData, file_digests, named_files
 from graphcl.experiment.scores import REFERENCES, is_scored, with_usable_evaluation
 from graphcl.experiment.seed import run_seed
 from graphcl.registry import import_files
@@ -134,6 +135,24 @@ def known_data(records: Records) -> KnownData:
     return known
 
 
+def check_datasets(cells: Sequence[Cell], records: Records) -> None:
+    """Load every data set once, so that data that is changed or does not fit the evaluators is reported once."""
+    known, loaded = known_data(records), set[object]()
+    for cell in cells:
+        arguments = load_arguments(cell.config)
+        if (key := (*arguments.items(), *named_files(cell.config))) in loaded:
+            continue
+        print(f"loading {arguments['source']} ...", flush=True)
+        dataset, fingerprint = load_scored(**arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each cell warns of fewer folds
+            with_usable_evaluation(cell.config, dataset)
+        data = {"dataset": fingerprint, "files": file_digests(cell.config)}
+        if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
+            raise InputError(changed)
+        loaded.add(key)
+
+
 def perform(cell: Cell, file: Path, folder: Path) -> dict[str, Any]:
     """Run a cell in a worker process; write its record, and return it.
 
@@ -238,7 +257,7 @@ def make_executor(name: str, workers: int) -> Executor:
         return client.get_executor(pure=False)
     try:
         make = pkgutil.resolve_name(name) if place else None
-    except (ImportError, AttributeError, ValueError) as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"`executor` {name} cannot be imported: {reason(error)}") from None
     if not callable(make):
         raise InputError(f"`executor` must be loky, dask:ADDRESS or MODULE:FUNCTION, got {name!r}.")

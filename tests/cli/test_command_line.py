@@ -8,9 +8,9 @@ import pytest
 
 from graphcl import errors
 from graphcl.cli.command_line import flag
-from graphcl.cli.commands import RUN
 from graphcl.cli.formulas import plain_formulas
 from graphcl.cli.help import topic
+from graphcl.commands.run import COMMAND as RUN
 from graphcl.config import make_config
 from graphcl.config.settings import Config
 from graphcl.datasets import dataset_names

@@ -6,7 +6,6 @@ import pytest
 import torch
 import yaml
 
-from graphcl.commands import transfer as module
 from graphcl.commands.transfer import main, untrained_encoder
 from graphcl.config import make_config
 from graphcl.datasets import load_dataset
@@ -16,6 +15,7 @@ from graphcl.experiment.encoder_input import load_for
 from graphcl.experiment.finetune import finetune, with_outputs
 from graphcl.experiment.scores import score
 from graphcl.experiment.split import fold_splits, with_label_rate
+from graphcl.loaders.loader import make_loader
 from graphcl.models.saved import load_encoder, read_saved, save_encoder
 from graphcl.training.loop import embed
 from tests.commands.files import save_untrained
@@ -65,7 +65,7 @@ def test_a_probe(place, bbbp, tmp_path, capsys):
         dataset = load_for(description, "ogbg-molbbbp", place / "root")
         settings = make_config({"dataset": "ogbg-molbbbp", "encoder": GINE})
         for key, each in (("trained", encoder), ("untrained", make_model(settings, dataset, seed).encoder)):
-            h, y = embed(each, module.make_loader(dataset, 40))
+            h, y = embed(each, make_loader(dataset, 40))
             expected = score(settings, "ogb", h, y, dataset, seed)
             assert result["scores"]["ogb"]["per_seed"][number][key] == json.loads(json.dumps(vars(expected)))
 
@@ -78,7 +78,7 @@ def test_fine_tuning(place, bbbp, tmp_path, capsys, monkeypatch):
         starts.append((seed, {key: value.clone() for key, value in model.state_dict().items()}, options))
         return finetune(model, dataset, seed, callbacks=callbacks, **options)
 
-    monkeypatch.setattr(module, "finetune", watched)
+    monkeypatch.setattr("graphcl.experiment.finetune.finetune", watched)
     out = tmp_path / "out"
     words = [*bbbp, *FINETUNE, "--dropout", "0.1", "--seeds", "0", "1", "--out", str(out)]
     assert main([str(place / "one.pt"), *words]) == 0

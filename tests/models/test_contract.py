@@ -2,6 +2,8 @@
 
 import inspect
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,13 +11,14 @@ from torch_geometric.data import Batch
 
 from graphcl.models import contrastive
 from graphcl.models.gin import GIN
-from graphcl.models.interface import make_encoder, takes_categories
+from graphcl.models.interface import accepts, make_encoder, takes_categories
 from graphcl.registry import encoders
+from tests.conftest import restored
 from tests.models.test_molecule import molecules
 
 
 def call(encoder, graph, size=None):
-    attr = {"edge_attr": graph.edge_attr.to(graph.x.dtype)}
+    attr = {"edge_attr": graph.edge_attr.to(graph.x.dtype)} if accepts(encoder, "edge_attr") else {}
     return encoder(graph.x, graph.edge_index, graph.batch, size=size, **attr)
 
 
@@ -42,6 +45,14 @@ def test_an_encoder(name):
     for graph, row in zip(batch.to_data_list(), rows, strict=True):
         graph.batch = None
         torch.testing.assert_close(call(encoder, graph)[0], row)
+
+
+def test_the_encoder_of_the_guide_passes():
+    page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
+    (code,) = re.findall(r"```python\n(from torch import nn\n.*?)\n\nmodel = ", page, re.S)
+    with restored(encoders):
+        exec(code, {})
+        test_an_encoder("mean_gcn")
 
 
 @pytest.mark.parametrize("name", sorted(encoders))

@@ -85,7 +85,7 @@ def test_an_unregistered_module_comes_back(tmp_path):
     assert not torch.equal(loaded.layer.weight, given.layer.weight)  # the given module is copied
     assert (description.encoder.name, description.encoder.arguments) == ("Own", None)
     for encoder, says in [
-        (None, "holds weights of `Own`, which is not registered here; import the module that registers"),
+        (None, "holds weights of `Own`, which is not registered here; pass its file as --import FILE"),
         (3, "`encoder` must be a module or a function of the number"),
         (lambda columns: Own(columns, 4), "that do not fit Own: `layer.weight` is [5, 3] torch.float32 "
          "in the file and [4, 3] torch.float32 in the module; `layer.bias` is"),

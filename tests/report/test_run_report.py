@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from graphcl.commands.show import main as show
@@ -124,7 +125,7 @@ def test_without_training_no_row_is_called_trained(few, tmp_path, capsys):
 
 
 def test_a_run_whose_training_adds_nothing_names_what_to_try_next():
-    graphs = SimpleNamespace(rows="graphs")
+    graphs = SimpleNamespace(rows="graphs", groups=None)
 
     def advice(gain, **settings):
         scores = {"trained": {}, "best_reference": "statistics", "gain_over_best": {"mean": gain}}
@@ -133,6 +134,9 @@ def test_a_run_whose_training_adds_nothing_names_what_to_try_next():
     assert advice(0.1) is None
     assert re.search(r"row without training \(graph statistics\); next, try --config best or .* `group`", advice(0.0))
     assert "--config best" not in advice(-1.0, name="best")
+    assert advice(-1.0, name="best", positives="group") is None
+    graphs.groups = torch.tensor([0, 0, 1, 1])
+    assert advice(-1.0, name="best").endswith("; next, try --positives group, which trains on its pairs")
     assert advice(-1.0, name="best", positives="group") is None
 
 

@@ -70,6 +70,7 @@ def test_labels():
     assert str(found.cells[0]) == "adnce(mu=0.5), true, 1, synthetic, seed 0"
 
 
+TWO = {"loss": ["dcl", "hcl"], "lr": [1, 2]}
 MISTAKES = [
     ({"axes": {"losss": ["dcl"]}}, r"unknown axis `losss`; .*loss"),
     ({"axes": {"resume": [True]}}, r"^`resume` is for single runs; [^\n]*$"),
@@ -80,6 +81,10 @@ MISTAKES = [
     ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"rows": "lr"}}, r"`table`: `lr` is not an axis of this sweep"),
     ({"axes": {"loss": ["dcl", "hcl"], "lr": [1, 2]}, "table": {"rows": "loss"}}, r"must name every axis .*`lr`"),
     ({"axes": {"loss": ["dcl", "hcl"]}, "table": {"baseline": "infonce"}}, r"'infonce' does not occur on `loss`"),
+    ({"axes": TWO, "table": {"baseline": "dcl"}}, r"the axes loss, lr, got dcl; write --baseline loss=dcl, in a file"),
+    ({"axes": TWO, "table": {"baseline": 1}}, r"got 1; write --baseline lr=1, "),
+    ({"axes": TWO, "table": {"baseline": "dlc"}}, r"got dlc; did you mean dcl\?"),
+    ({"table": {"baseline": "dcl"}}, r"`table.baseline` needs an axis, but the table has one row; got dcl\.$"),
     ({"table": {"jointly": True}}, r"`table.jointly` needs `table.select`"),
     ({"axes": {"a": {"x": {"epochs": 20}, "y": {}}}}, r"two cells of the sweep have the same settings: x, .* y,"),
     ({"axes": {key: [*range(1, 101)] for key in ("lr", "loss.mu", "batch_size", "epochs", "max_degree")}},

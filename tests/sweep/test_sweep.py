@@ -16,15 +16,16 @@ from filelock import FileLock
 from torch_geometric.data import InMemoryDataset
 
 import graphcl
+from graphcl.commands.sweep import main
 from graphcl.config import make_config
 from graphcl.errors import InputError
 from graphcl.registry import losses
 from graphcl.run import main as run
-from graphcl.sweep import command, make_plan, sweep
+from graphcl.sweep import make_plan, sweep
 from graphcl.sweep import run as module
-from graphcl.sweep.command import main, progress
 from graphcl.sweep.folder import locked, read_records
 from graphcl.sweep.plan import Cell
+from graphcl.sweep.progress import progress
 from graphcl.sweep.run import make_executor
 from graphcl.system.processes import LocalExecutor
 from tests.conftest import restored, small_graphs
@@ -60,7 +61,7 @@ def planned(saved_graphs):
 REGISTER = "from graphcl.losses import infonce\nfrom graphcl.registry import losses\n"
 REGISTER += "losses.register('mine')(lambda z1, z2: infonce(z1, z2, temperature=0.3))\n"
 SCRIPT = """import sys
-from graphcl.sweep.command import main
+from graphcl.commands.sweep import main
 if __name__ == "__main__":
     sys.exit(main())
 """
@@ -180,7 +181,7 @@ def test_stopped_by_a_signal(inline, saved_graphs, tmp_path, capfd, monkeypatch)
         if len(records) == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(command, "progress", lambda *_: show)
+    monkeypatch.setattr("graphcl.sweep.progress.progress", lambda *_: show)
     try:
         assert main(["--dataset", saved_graphs(), *QUICK, "--seeds", "0-4", "--out", str(out)]) == 130
     finally:
@@ -300,9 +301,16 @@ def test_a_dead_process_fails_one_task_and_none_outlives_the_executor():
         os.kill(process, 0)
 
 
-def test_an_unknown_executor(monkeypatch):
+def test_an_unknown_executor(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    for name, says in ("os:sep", "must be loky, dask"), ("no:make", "cannot be imported"), ("dask:x", "needs Dask"):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "exits_at_import.py").write_text("raise SystemExit('usage')")
+    for name, says in [
+        ("os:sep", "must be loky, dask"),
+        ("no:make", "cannot be imported"),
+        ("exits_at_import:make", "cannot be imported: usage"),
+        ("dask:x", "needs Dask"),
+    ]:
         with pytest.raises(InputError, match=f"^`executor` .*{says}"):
             make_executor(name, 1)
 

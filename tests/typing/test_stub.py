@@ -1,6 +1,6 @@
 """The stub `graphcl/losses/__init__.pyi`: the signatures of the registered losses for type checkers and editors.
 
-The test rewrites a stale stub, and fails once, so that the new one is committed.
+`python -m tests.typing.test_stub` writes it.
 """
 
 import inspect
@@ -58,7 +58,8 @@ def written(kind: object) -> str:
 
 
 def test_the_stub_is_up_to_date():
-    wanted = stub()
-    if not FILE.exists() or FILE.read_text() != wanted:
-        FILE.write_text(wanted)
-        raise AssertionError(f"{FILE} was stale and has been rewritten: commit it")
+    assert FILE.read_text() == stub(), f"{FILE.name} is stale: run `python -m tests.typing.test_stub`, and commit it"
+
+
+if __name__ == "__main__":
+    FILE.write_text(stub())

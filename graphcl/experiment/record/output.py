@@ -270,7 +270,8 @@ def _next_try(config: Config, dataset: GraphDataset, result: Mapping[str, Any]) 
     if not scores or any(each["gain_over_best"]["mean"] > 0 for each in scores) or dataset.rows != "graphs":
         return None
     recipe = [] if config.name == "best" else ["--config best"]
-    pairs = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
+    own = "graphs that belong together as pairs, by an attribute `group` (docs/data.md)"
+    pairs = own if dataset.groups is None else "--positives group, which trains on its pairs"
     tries = recipe + ([] if config.positives == "group" else [pairs])
     above = f"the trained encoder is not above the best row without training ({ROWS[scores[0]['best_reference']]})"
     return f"{above}; next, try {' or '.join(tries)}" if tries else None

@@ -1,36 +1,69 @@
-"""`graphcl sweep` and `python -m graphcl.sweep`: run a table of settings x data sets x seeds."""
+"""`graphcl sweep`: run a table of settings x data sets x seeds."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import yaml
+from pydantic import Field
 
-from graphcl.arguments import nearest
-from graphcl.cli.command_line import Options, one_value, read_value
-from graphcl.cli.commands import SWEEP, SweepSettings
+from graphcl.arguments import Count, Settings, nearest
+from graphcl.cli.command_line import Command, Options, one_value, read_value
 from graphcl.cli.entry_point import program
+from graphcl.cli.help import similar_options
 from graphcl.config import Config
 from graphcl.config.files import read_yaml
 from graphcl.config.recipes import shipped_sweeps
 from graphcl.errors import InputError
-from graphcl.experiment.build import pick_device
-from graphcl.experiment.encoder_input import load_arguments
-from graphcl.experiment.fingerprint import file_digests, named_files
-from graphcl.experiment.scores import with_usable_evaluation
-from graphcl.report.summary import unit
-from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
-from graphcl.sweep.markdown import to_markdown
-from graphcl.sweep.plan import TABLE_KEYS, Cell, make_plan, sections_of
-from graphcl.sweep.run import OnCell, default_workers, known_data, load_scored, sweep
-from graphcl.sweep.table import scores_of
+
+
+class SweepSettings(Settings):
+    """Run every combination of the given settings for every seed, in parallel, and make a table of the scores.
+    Finished cells are never run again: the same command, or `--out FOLDER` alone, resumes a sweep.
+
+      --KEY VALUE             setting of `graphcl run` for all cells
+      --KEY VALUE VALUE ...   axis: a cell for each value of that setting
+      --seeds N ...           a cell for each seed [0 1 2 3 4]
+    """
+
+    file: str | None = Field(None, description="sweep in YAML: settings, axes, table; or the name of a shipped sweep")
+    out: Annotated[str | None, Field(title="FOLDER")] = None
+    """new folder, or that of a sweep to resume; for a FILE the default is sweeps/FILE"""
+    workers: Count | None = None
+    """processes; default: as many as cores and memory allow, or one for each GPU"""
+    executor: Annotated[str, Field(title="NAME")] = "loky"
+    """loky: processes of this machine; dask:ADDRESS: the workers of a Dask scheduler (pip install "graphcl[cluster]");
+    MODULE:FUNCTION: a function from the number of workers to a concurrent.futures.Executor"""
+    recipe: list[str] = Field([], title="NAME ...", description="axis of configurations, shipped or files")
+    columns: str | None = Field(None, title="AXIS", description="axis of the table's columns; default: dataset")
+    rows: list[str] = Field([], title="AXIS ...", description="axes of the table's rows; default: all others")
+    baseline: Annotated[str | None, Field(title="LABEL")] = None
+    """row to compare the others with; AXIS=LABEL if there are several axes"""
+    select: list[str] = Field([], title="AXIS ...")
+    """axes such as loss.temperature; the inner folds of each test fold select a value, so there is one tuned row"""
+    jointly: bool = Field(False, description="with --select: one value for all data sets, not one for each")
+    reuse: list[str] = Field([], title="FOLDER ...")
+    """other sweeps; cells that they have finished are not run again, so one table can show several sweeps"""
+    dry_run: bool = Field(False, description="print the number of cells and exit")
+
+
+COMMAND = Command(
+    "graphcl sweep [FILE] [--KEY VALUE [VALUE ...]] ... --out FOLDER",
+    SweepSettings,
+    positional="file",
+    similar=similar_options,
+    details=lambda: (
+        "FOLDER holds table.md, table.tex, cells.csv, figures, sweep.yaml (the sweep itself), and\n"
+        "cells/KEY.json: `graphcl run --config FOLDER/cells/KEY.json` repeats a cell. Paths in a sweep are relative\n"
+        "to the folder in which it was started.\n\n"
+        f"shipped sweeps: {', '.join(sorted(shipped_sweeps()))}"
+    ),
+)
 
 
 class Request(NamedTuple):
@@ -66,11 +99,13 @@ def parse(arguments: Sequence[str]) -> Request | None:
     Raises:
         InputError: arguments are invalid.
     """
-    if SWEEP.show_help(arguments):
+    if COMMAND.show_help(arguments):
         return None
-    file, options = SWEEP.split(arguments, *Config.model_fields)
+    from graphcl.sweep.plan import TABLE_KEYS  # imported here, as help texts need no torch
+
+    file, options = COMMAND.split(arguments, *Config.model_fields)
     own = {key: values for key, values in options if key in ("out", "workers", "executor", "dry_run", "reuse")}
-    settings = SWEEP.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
+    settings = COMMAND.model_validate({key: read_value(SweepSettings, key, values) for key, values in own.items()})
     reuse = [str(Path(each).absolute()) for each in settings.reuse]  # the sweep may have started in another folder
     settings = settings.model_copy(update={"reuse": reuse})
     if not settings.out and file is None:
@@ -99,6 +134,8 @@ def parse(arguments: Sequence[str]) -> Request | None:
 
 def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
     """Return the sections of a specification, overridden by `options`."""
+    from graphcl.sweep.plan import TABLE_KEYS, sections_of
+
     settings, axes, table = sections_of(spec)
     for key, values in options:
         key = "recipe" if key == "config" else key
@@ -121,6 +158,13 @@ def _override(spec: dict[str, Any], options: Options) -> dict[str, Any]:
 
 
 def _run(request: Request) -> int:
+    from graphcl.experiment.build import pick_device
+    from graphcl.sweep.folder import Records, finished_records, read_records, unfinished, write_records
+    from graphcl.sweep.markdown import to_markdown
+    from graphcl.sweep.plan import make_plan
+    from graphcl.sweep.progress import progress
+    from graphcl.sweep.run import check_datasets, default_workers, sweep
+
     settings, out, plan = request.settings, request.out, make_plan(request.spec)
     records, total, reused = read_records(out, plan), len(plan.tasks), Records()
     for folder in settings.reuse:
@@ -139,7 +183,7 @@ def _run(request: Request) -> int:
     if reused:
         write_records(out, reused)
     if settings.executor == "loky":
-        _check_datasets(cells, records)
+        check_datasets(cells, records)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     result = sweep(plan, out, workers, progress(cells, total, workers), settings.executor)
     print("\n" + "\n\n".join(to_markdown(table) for table in result.tables.values()))
@@ -154,64 +198,3 @@ def _run(request: Request) -> int:
         text = f"graphcl: {len(result.failed)} of {total} cells failed; the same command runs them again."
         print(text, file=sys.stderr)
     return int(bool(result.failed))
-
-
-def _check_datasets(cells: Sequence[Cell], records: Records) -> None:
-    """Load every data set once, so that data that is changed or does not fit the evaluators is reported once."""
-    known, loaded = known_data(records), set()
-    for cell in cells:
-        arguments = load_arguments(cell.config)
-        if (key := (*arguments.items(), *named_files(cell.config))) in loaded:
-            continue
-        print(f"loading {arguments['source']} ...", flush=True)
-        dataset, fingerprint = load_scored(**arguments)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # each cell warns of fewer folds
-            with_usable_evaluation(cell.config, dataset)
-        data = {"dataset": fingerprint, "files": file_digests(cell.config)}
-        if changed := known.changes({"config": cell.config.model_dump(), "data": data}):
-            raise InputError(changed)
-        loaded.add(key)
-
-
-def progress(cells: Sequence[Cell], total: int, workers: int) -> OnCell:
-    """Return a callback for `sweep` that prints a line for each cell that ends.
-
-    The time left is estimated from the time that finished cells of the same configuration and data set took; before
-    there is one, from those of the same data set, then from all. Cells that run are taken as half finished.
-
-    Args:
-        cells: cells that are not finished.
-        total: number of cells, with those that were finished before the sweep started.
-        workers: number of cells that run at a time.
-    """
-    waiting = {cell.key: cell for cell in cells}
-    spent: dict[tuple[str, ...], list[float]] = {}
-
-    def kinds(coordinates: Mapping[str, str]) -> list[tuple[str, ...]]:
-        of_cell = tuple(f"{axis} {label}" for axis, label in coordinates.items() if axis != "seed")
-        return [of_cell, (coordinates["dataset"],), ()]
-
-    def expected(cell: Cell) -> float:
-        return float(np.mean(next((spent[kind] for kind in kinds(cell.coordinates) if kind in spent), [0.0])))
-
-    def show(cell: Cell, records: Records) -> None:
-        for record in [records[cell.key]] if spent else records.values():
-            for kind in kinds(record["coordinates"]) if "seconds" in record else ():  # not if the worker died
-                spent.setdefault(kind, []).append(sum(record["seconds"].values()))
-        waiting.pop(cell.key, None)
-        times = [expected(each) for each in waiting.values()]
-        running = times[:workers]
-        seconds = max((sum(times) - sum(running) / 2) / max(1, len(running)), max(times, default=0.0) / 2)
-        left = f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
-        if any((each.coordinates["dataset"],) not in spent for each in waiting.values()):
-            left = f"at least {left}"  # no cell of a data set has finished yet
-        record = records[cell.key]
-        outcome = f"failed: {record.get('error')}"
-        if record["status"] == "done":
-            scores = {name: scores_of(record, name) for name in record["scores"]}
-            means = ", ".join(f"{name} {each.mean:.2f} {unit(each.metric)}" for name, each in scores.items())
-            outcome = f"{means} in {sum(record['seconds'].values()):.1f} s"
-        print(f"[{total - len(waiting)}/{total}, {left} left] {cell}: {outcome}", file=sys.stderr, flush=True)
-
-    return show
