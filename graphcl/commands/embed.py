@@ -18,7 +18,6 @@ from graphcl.commands.options import EncoderFile, EncoderSeed, Force
 from graphcl.config.settings import TABLE, DatasetName, Hardware, Imports, Place
 from graphcl.datasets.invalid import write_invalid
 from graphcl.datasets.settings import Table
-from graphcl.datasets.texts import id_arrays
 from graphcl.errors import InputError
 from graphcl.system.files import new_file, write_whole
 from graphcl.system.optional import optional
@@ -114,6 +113,8 @@ def write_npz(file: IO[bytes], blocks: Iterator[Block], num_graphs: int, width: 
 
     `h` is written block by block, so it need not fit into memory; n is `num_graphs`, and H is `width`.
     """
+    from graphcl.datasets.texts import id_arrays  # imported here, as help needs no torch
+
     rest = []
     with zipfile.ZipFile(file, "w") as archive:
         with archive.open("h.npy", "w", force_zip64=True) as member:
