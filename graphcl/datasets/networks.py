@@ -40,7 +40,10 @@ def convert_networkx(graphs: Sequence[Any], what: str, features: str = "auto") -
     for number, graph in enumerate(graphs):
         if not is_networkx(graph):
             raise InputTypeError(f"{what}: graph {number} must be a networkx graph, got {type(graph).__name__}.")
-        bare = type(graph)()  # without attributes: PyG's converter refuses attributes that only some nodes have
+        # without attributes, as PyG's converter refuses those that only some nodes have; never a user's subclass, whose
+        # constructor may add nodes
+        kind = f"{'Multi' * graph.is_multigraph()}{'Di' * graph.is_directed()}Graph"
+        bare = getattr(sys.modules["networkx"], kind)()
         bare.add_nodes_from(graph)
         bare.add_edges_from((*ends, {"row": row}) for row, ends in enumerate(graph.edges()))
         data = from_networkx(bare)
