@@ -140,10 +140,36 @@ def test_nodes_and_columns():
     for graphs, shapes in (
         ([graph(x=torch.ones(3, 0)), graph(x=torch.ones(4, 0))], [(3, 1), (4, 1)]),
         ([graph(x=torch.ones(3)), graph(x=torch.ones(4))], [(3, 1), (4, 1)]),
-        ([Data(edge_index=4 * PAIR), Data(edge_index=PAIR)], [(5, 1), (2, 1)]),  # number of nodes from the edges
         ([Data(edge_index=PAIR, pos=torch.randn(7, 3))] * 2, [(7, 1), (7, 1)]),
     ):
         assert [each.x.shape for each in load_dataset(graphs)] == shapes
+
+
+def test_the_number_of_nodes_without_features():
+    sizes = (2, 5)
+    for key in ("z", "feat", "n_id", "node_type", "node_charge"):
+        graphs = [Data(edge_index=PAIR, **{key: torch.ones(n)}) for n in sizes]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert [each.num_nodes for each in load_dataset(graphs)] == [2, 5], key
+            assert key == "z" or [each.num_nodes for each in graphs] == [2, 5], key  # PyG agrees
+    for more in ({}, {"z": torch.ones(1)}, {"node_count": 5}):
+        errors._SHOWN.clear()
+        with pytest.warns(UserWarning, match="^own: the number of nodes is guessed as the largest"):
+            found = load_dataset([Data(edge_index=4 * PAIR, **more), Data(edge_index=PAIR, **more)])
+        assert [each.num_nodes for each in found] == [5, 2]
+
+
+def test_floating_attributes_of_edges_have_the_type_of_x():
+    for kind in (torch.float64, torch.float16, torch.float8_e4m3fn):
+        values = torch.tensor([[0.5], [2.0]]).to(kind)
+        graphs = [graph(x=torch.ones(3, 2).to(kind), edge_attr=values, edge_weight=values[:, 0])] * 2
+        node = [Data(**{**graphs[0].to_dict(), "y": torch.tensor([0, 1, 0])})]
+        for found in (load_dataset(graphs)[1], load_dataset(node, nodes=True)[0]):
+            assert (found.x.dtype, found.x.tolist()) == (torch.float32, [[1, 1]] * 3)
+            assert (found.edge_attr.dtype, found.edge_attr.tolist()) == (torch.float32, [[0.5], [2]])
+            assert (found.edge_weight.dtype, found.edge_weight.tolist()) == (torch.float32, [0.5, 2])
+    assert load_dataset([graph(edge_attr=torch.ones(2, 1).long())]).edge_attr.dtype == torch.long  # categories
 
 
 def bad(value):
@@ -153,6 +179,7 @@ def bad(value):
 
 
 NONE = PAIR[:, :0]
+QUANTISED = torch.quantize_per_tensor(torch.ones(3, 2), 0.1, 0, torch.qint8)
 EMPTY = graph(0, edge_index=NONE)
 LISTS = [
     ([], "own holds no graph."),
@@ -167,6 +194,11 @@ LISTS = [
     ([graph(y="a"), graph(y="b")], "`y` must be a number, got 'a'; number the classes, e.g. by numpy.unique"),
     ([graph(), graph(x=torch.ones(3, 5))], "`x` of graph 1 has shape [3, 5], of graph 0 [3, 2]"),
     ([graph(x=torch.eye(3).to_sparse())] * 2, "`x` must be a dense torch tensor [N, F]"),
+    ([graph(x=torch.ones(3, 2, device="meta"))], "`x` must be a dense torch tensor, got [3, 2] of float32 on"),
+    ([graph(x=QUANTISED)] * 2, "`x` must be a dense torch tensor, got [6, 2] of qint8"),
+    ([graph(pos=QUANTISED)], "`pos` must be a dense torch tensor, got [3, 2] of qint8"),
+    ([graph(edge_index=PAIR.to("meta"))], "`edge_index` of graph 0 must be a dense", 'on the device "meta", without'),
+    ([graph(edge_attr=np.ones((2, 1)))] * 2, "`edge_attr` must be a dense torch tensor, got list"),
     (
         [graph(), bad(torch.nan)],
         "own: 1 of 2 graphs are invalid: graph 1 has nan in `x`; correct",
